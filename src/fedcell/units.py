@@ -1,0 +1,49 @@
+"""Conversions to SI, here and nowhere else.
+
+Inside fedcell every quantity is SI and says so in its name: ``_s``, ``_hz``, ``_m``, ``_bits``, ``_w_per_hz``.
+Each function takes a number or an array and returns the same.
+"""
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+F = TypeVar("F", float, NDArray[np.float64])
+
+
+def db_to_ratio(db: F) -> F:
+    """10^(dB/10)."""
+    ratio: F = 10.0 ** (db / 10.0)
+    return ratio
+
+
+def ratio_to_db(ratio: F) -> F:
+    """10 log10(ratio)."""
+    db: F = 10.0 * np.log10(ratio)
+    return db
+
+
+def dbm_per_mhz(dbm: F) -> F:
+    """A power density in dBm/MHz, as W/Hz (0 dBm/MHz is 1e-9 W/Hz)."""
+    return db_to_ratio(dbm) * 1e-9
+
+
+def km(value: F) -> F:
+    """Kilometres as metres."""
+    return value * 1e3
+
+
+def ms(value: F) -> F:
+    """Milliseconds as seconds; milliseconds a sample as seconds a sample."""
+    return value * 1e-3
+
+
+def per_ms(value: F) -> F:
+    """Samples a millisecond as samples a second."""
+    return value * 1e3
+
+
+def mhz(value: F) -> F:
+    """Megahertz as hertz."""
+    return value * 1e6
