@@ -1,0 +1,92 @@
+"""fedcell: which devices of a radio cell train this round, and how much of the band each one gets.
+
+The public API is what ``__all__`` lists. Names are imported when first used, so that ``import fedcell`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcell.errors import InputError
+    from fedcell.schedule.bandwidth import Allocation, allocate
+    from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
+    from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
+    from fedcell.schedule.convergence import TABLE_I, RoundsFit, RoundsModel, fit_rounds, objective, rounds_needed
+    from fedcell.schedule.greedy import Greedy
+    from fedcell.schedule.optimal import Optimal
+    from fedcell.schedule.policy import Plan, Policy, RoundView
+    from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
+    from fedcell.world import (
+        Cell,
+        Conditions,
+        Devices,
+        RandomWaypoint,
+        Redrawn,
+        Static,
+        World,
+        mean_upload_s,
+    )
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "fedcell.errors": "InputError",
+    "fedcell.schedule.bandwidth": "Allocation allocate",
+    "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
+    "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
+    "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
+    "fedcell.schedule.greedy": "Greedy",
+    "fedcell.schedule.optimal": "Optimal",
+    "fedcell.schedule.policy": "Plan Policy RoundView",
+    "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
+    "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
+}
+_MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'fedcell' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = [
+    "POLICIES",
+    "TABLE_I",
+    "All",
+    "Allocation",
+    "Cell",
+    "Conditions",
+    "Deadline",
+    "Devices",
+    "Greedy",
+    "InputError",
+    "Optimal",
+    "Plan",
+    "Policy",
+    "ProportionalFair",
+    "Random",
+    "RandomWaypoint",
+    "Redrawn",
+    "RoundRobin",
+    "RoundTimeBounds",
+    "RoundView",
+    "RoundsFit",
+    "RoundsModel",
+    "Static",
+    "World",
+    "allocate",
+    "fit_rounds",
+    "format_policy",
+    "mean_upload_s",
+    "objective",
+    "parse_policy",
+    "round_time_bounds",
+    "rounds_needed",
+]

@@ -1,0 +1,80 @@
+"""The checks that several modules share: one sentence for each mistake."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from math import inf, isfinite
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcell.errors import InputError
+
+
+def require_number(name: str, value: object, above: float = -inf, least: float = -inf) -> None:
+    """Refuse whatever is not one finite number in the range.
+
+    Args:
+        name: the field, for the message.
+        value: what the user gave.
+        above: a bound that the number must exceed.
+        least: a bound that the number may equal.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InputError(f"{name} is {value!r}; give one number")
+    try:
+        good = isfinite(value) and value > above and value >= least
+    except OverflowError:  # an int beyond the largest float
+        good = False
+    if not good:
+        raise InputError(f"{name} is {_plain(value)}; give a finite number{_range_text(above, least)}")
+
+
+def require_whole(name: str, value: object, least: int) -> None:
+    """Refuse whatever is not one whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} is {_plain(value)}; give a whole number of at least {least}")
+
+
+def require_array(name: str, value: ArrayLike, above: float = -inf, least: float = -inf) -> NDArray[np.float64]:
+    """The value as a float64 array, a scalar (0-d) or a vector (1-d), with every entry finite and in the range."""
+    try:
+        raw = np.asarray(value)
+    except ValueError:  # rows of unequal length
+        raw = np.asarray(None)
+    if raw.dtype.kind not in "iuf" or raw.ndim > 1:
+        raise InputError(f"{name} is {_brief(value)}; give one number or a list of numbers")
+    array = raw.astype(np.float64)
+    bad = ~(np.isfinite(array) & (array > above) & (array >= least))
+    if bad.any():
+        reject(name, array, bad, f"give a finite number{_range_text(above, least)}")
+    return array
+
+
+def reject(name: str, array: NDArray[np.float64], bad: NDArray[np.bool_], advice: str) -> NoReturn:
+    """Raise for the first bad entry; name its index unless the user gave one number for all."""
+    index = int(np.argmax(bad))
+    where = name if array.ndim == 0 else f"{name}[{index}]"
+    raise InputError(f"{where} is {array.flat[index]:.15g}; {advice}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The close of an error about an unknown word: the nearest known one, or all of them."""
+    names = sorted(known)
+    near = get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+
+
+def _plain(value: object) -> str:
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _range_text(above: float, least: float) -> str:
+    if above > -inf:
+        return f" above {above:g}"
+    return f" of at least {least:g}" if least > -inf else ""

@@ -1,0 +1,1 @@
+"""Who trains this round, and with how much of the band."""

@@ -1,0 +1,286 @@
+"""(P2): share the band among given devices so that the round ends soonest.
+
+Device i needs ``compute_s[i]`` (t_i) to train and would need ``upload_s[i]`` (c_i) to upload with the whole band, so
+with the share g_i it ends at t_i + c_i / g_i. Theorem 1: in the optimum all end at one time T, the root of
+
+    f(T) = sum_i c_i / (T - t_i) = 1,      g_i = c_i / (T - t_i).
+
+How it is solved. With x = T - max t and d_i = max t - t_i >= 0 the root is found in x, which keeps its full relative
+precision however small the uploads are beside the training times. 1/f is increasing and concave in x (a parallel sum of
+linear functions), so Newton's method on 1/f(x) = 1 climbs monotonically from any lower bound and is exact at once
+when all t_i are equal. Lower bounds: x >= sum c - (c-weighted mean of d), by Jensen's inequality, and x >= sum of the
+c_i with d_i = 0. Upper bound: x <= sum c. Steps that leave the bracket, and crawling ones, are replaced by geometric
+bisection. The paper's Algorithm 1 is the slow twin in the tests.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from fedcell.errors import InputError
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Sharing = Literal["optimal", "equal"]
+
+SMALLEST_S, LARGEST_S = 1e-300, 1e300
+"""Times are accepted within these bounds: beyond them sums and shares would leave double precision."""
+
+# Sums may be reordered (that is what lets them run eight at a time); nothing else is loosened.
+_FAST = {"reassoc", "contract", "nsz"}
+_BLOCK = 4096  # partial sums of this many terms keep the rounding error of a million terms near 1e-16
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """How the band is shared.
+
+    Attributes:
+        shares: (..., n) the fraction of the band each device gets; each row sums to 1 and is 0 where masked out.
+        round_s: seconds until the last device has delivered; a float for one set, (...) for a batch.
+    """
+
+    shares: Floats
+    round_s: float | Floats
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _band_needed(c: Floats, d: Floats, x: float) -> tuple[float, float]:  # pragma: no cover - compiled
+    """Return f(x) = sum c / (x + d), and -x f'(x), which is at most f(x)."""
+    f, slope = 0.0, 0.0
+    for start in range(0, c.size, _BLOCK):
+        f_block, slope_block = 0.0, 0.0
+        for i in range(start, min(start + _BLOCK, c.size)):
+            r = 1.0 / (x + d[i])
+            share = c[i] * r
+            f_block += share
+            slope_block += share * (x * r)
+        f += f_block
+        slope += slope_block
+    return f, slope
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _lower_bound(c: Floats, d: Floats) -> tuple[float, float]:  # pragma: no cover - compiled
+    """Return a lower bound on the root x, and the sum of c, an upper bound."""
+    total, last, weighted = 0.0, 0.0, 0.0
+    for i in range(c.size):
+        total += c[i]
+    for i in range(c.size):
+        weighted += c[i] / total * d[i]
+        if d[i] == 0.0:
+            last += c[i]
+    return max(total - weighted, last), total
+
+
+@njit(cache=True, nogil=True)
+def slack_after_slowest(c: Floats, d: Floats, start: float) -> float:  # pragma: no cover - compiled
+    """Return x with sum c / (x + d) = 1, to full double precision.
+
+    ``start`` is a lower bound that the caller happens to know (0 if none).
+    """
+    low, high = _lower_bound(c, d)
+    x = min(max(low, start), high)
+    # The bracket: f(low) >= 1 >= f(high), but for rounding.
+    residual_before = np.inf
+    for step in range(200):
+        f, slope = _band_needed(c, d, x)
+        residual = abs(f - 1.0)
+        if residual <= 2.3e-16 or (residual < 1e-10 and residual >= residual_before):
+            break
+        residual_before = residual
+        if f > 1.0:
+            low = x
+        else:
+            high = x
+        newton = x * (1.0 + (f - 1.0) * f / slope)
+        crawling = step > 10 and step % 2 == 0 and high > 2.0 * low
+        if crawling or not (low <= newton <= high):
+            newton = math.sqrt(low) * math.sqrt(high)
+        if newton == x:
+            break
+        x = newton
+    return x
+
+
+@njit(cache=True, nogil=True)
+def round_time(c: Floats, t: Floats, d: Floats, start_s: float) -> float:  # pragma: no cover - compiled
+    """Return t*(S), the T with sum c / (T - t) = 1, for the devices in c and t; d is scratch of their length.
+
+    ``start_s`` is a lower bound on it that the caller happens to know (0 if none).
+    """
+    slowest = t[0]
+    for i in range(1, t.size):
+        slowest = max(slowest, t[i])
+    for i in range(t.size):
+        d[i] = slowest - t[i]
+    end: float = slowest + slack_after_slowest(c, d, start_s - slowest)
+    return end
+
+
+@njit(cache=True, nogil=True)
+def _share_rows(
+    c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats
+) -> None:  # pragma: no cover - compiled
+    """Solve every row of (rows, n) arrays; ``used`` is (rows, n), or (0, 0) when all devices are used."""
+    rows, n = c.shape
+    c_row, t_row, d_row = np.empty(n), np.empty(n), np.empty(n)
+    all_used = used.size == 0
+    for row in range(rows):
+        size, slowest = 0, 0.0
+        for i in range(n):
+            if all_used or used[row, i]:
+                c_row[size], t_row[size] = c[row, i], t[row, i]
+                slowest = max(slowest, t[row, i])
+                size += 1
+        for i in range(size):
+            d_row[i] = slowest - t_row[i]
+        x = slack_after_slowest(c_row[:size], d_row[:size], 0.0)
+        round_s[row] = slowest + x
+        total, _ = _band_needed(c_row[:size], d_row[:size], x)
+        at = 0
+        for i in range(n):
+            if all_used or used[row, i]:
+                shares[row, i] = c_row[at] / (x + d_row[at]) / total
+                at += 1
+            else:
+                shares[row, i] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def _first_bad(c: Floats, t: Floats) -> int:  # pragma: no cover - compiled
+    """Return the flat index of the first unusable time (those of c first, then those of t), or -1."""
+    for i in range(c.size):
+        if not (SMALLEST_S <= c[i] <= LARGEST_S):
+            return i
+    for i in range(t.size):
+        if not (0.0 <= t[i] <= LARGEST_S):
+            return c.size + i
+    return -1
+
+
+def times(upload_s: ArrayLike, compute_s: ArrayLike) -> tuple[Floats, Floats]:
+    """Return both as float64 arrays, or raise an InputError that names the field, the place and the value."""
+    try:
+        c = np.ascontiguousarray(upload_s, dtype=np.float64)
+        t = np.ascontiguousarray(compute_s, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"upload_s and compute_s must be arrays of numbers ({error})") from None
+    bad = _first_bad(c.reshape(-1), t.reshape(-1))
+    if bad >= 0:
+        raise InputError(_complaint("upload_s", c, bad) if bad < c.size else _complaint("compute_s", t, bad - c.size))
+    return c, t
+
+
+def _complaint(name: str, values: Floats, flat: int) -> str:
+    place = ", ".join(str(int(i)) for i in np.unravel_index(flat, values.shape))
+    value = float(values.reshape(-1)[flat])
+    where = f"{name}[{place}] is {value!r}" if place else f"{name} is {value!r}"
+    if np.isnan(value):
+        return f"{where}; give a number of seconds"
+    if np.isinf(value) and value > 0 and name == "upload_s":
+        return f"{where}: at a rate of zero the model never arrives; leave the device out or give it a channel"
+    if value == 0.0:
+        return f"{where}; an upload takes some time, so give a positive number of seconds"
+    if value < 0.0:
+        return f"{where}; time cannot be negative, so give a number of seconds of at least 0"
+    return f"{where}; give a number of seconds between {SMALLEST_S:g} and {LARGEST_S:g}"
+
+
+def allocate(
+    upload_s: ArrayLike,
+    compute_s: ArrayLike,
+    *,
+    where: ArrayLike | None = None,
+    sharing: Sharing = "optimal",
+) -> Allocation:
+    """Share the band among devices: problem (P2), Theorem 1 of the paper, to double precision.
+
+    Minimises the round time max_i (t_i + c_i / g_i) over shares g_i >= 0 with sum g_i <= 1.
+
+    Args:
+        upload_s: (n,) or (..., n) c_i, seconds to upload with the whole band, positive.
+        compute_s: the same shape, or one that broadcasts with it: t_i, seconds of local training, at least 0.
+        where: boolean mask of that shape; devices that are False take no part and get the share 0. A batch of sets of
+            different sizes is a batch with a mask.
+        sharing: ``"optimal"``, or ``"equal"``: every device gets 1/n and the slowest one ends the round.
+
+    Returns:
+        Allocation: shares (..., n), which sum to 1 along the last axis, and round_s (...), a float for one set.
+
+    Raises:
+        InputError: no device, a time that is negative, not finite or beyond 1e-300 to 1e300 s, unequal shapes.
+
+    Example:
+        >>> allocate([1.0, 3.0], [2.0, 2.0]).round_s
+        6.0
+    """
+    c, t = times(upload_s, compute_s)
+    if c.shape != t.shape:
+        c, t = _broadcast(c, t)
+    if c.shape[-1] == 0:
+        raise InputError("there are no devices to share the band among; give upload_s and compute_s at least one entry")
+    used = _mask(where, c.shape)
+    if sharing not in ("optimal", "equal"):
+        raise InputError(f"sharing is {sharing!r}; write 'optimal' or 'equal'")
+    batch, n = c.shape[:-1], c.shape[-1]
+    shares, round_s = np.empty((int(np.prod(batch)), n)), np.empty(int(np.prod(batch)))
+    rows = (c.reshape(-1, n), t.reshape(-1, n), used.reshape(-1, n) if used.size else used)
+    if sharing == "equal":
+        _share_equally(*rows, shares, round_s)
+    else:
+        _share_rows(*rows, shares, round_s)
+        _refuse_lost_shares(shares, rows[2])
+    if not batch:
+        return Allocation(shares[0], float(round_s[0]))
+    return Allocation(shares.reshape(c.shape), round_s.reshape(batch))
+
+
+def _broadcast(c: Floats, t: Floats) -> tuple[Floats, Floats]:
+    try:
+        shape = np.broadcast_shapes(c.shape, t.shape)
+    except ValueError:
+        shape = ()
+    # A vector of length 1 beside one of length n is far more often a slip than a wish.
+    if c.shape[-1] != t.shape[-1] or not shape:
+        raise InputError(
+            f"upload_s has shape {c.shape} and compute_s has shape {t.shape}; give one entry of each for every device"
+        )
+    return np.ascontiguousarray(np.broadcast_to(c, shape)), np.ascontiguousarray(np.broadcast_to(t, shape))
+
+
+def _mask(where: ArrayLike | None, shape: tuple[int, ...]) -> Bools:
+    if where is None:
+        return np.empty((0, 0), dtype=np.bool_)
+    used = np.asarray(where)
+    if used.dtype != np.bool_ or used.shape != shape:
+        raise InputError(f"where has shape {used.shape} and type {used.dtype}; give booleans of shape {shape}")
+    empty = np.flatnonzero(~used.reshape(-1, shape[-1]).any(axis=1))
+    if empty.size:
+        raise InputError(f"where leaves no device in set {int(empty[0])}; keep at least one True in every row")
+    return np.ascontiguousarray(used)
+
+
+def _share_equally(c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats) -> None:
+    counts = np.full((c.shape[0], 1), c.shape[1]) if used.size == 0 else used.sum(axis=1, keepdims=True)
+    shares[:] = 1.0 / counts
+    ends = t + c * counts
+    if used.size:
+        shares[~used] = 0.0
+        ends[~used] = 0.0
+    round_s[:] = ends.max(axis=1)
+
+
+def _refuse_lost_shares(shares: Floats, used: Bools) -> None:
+    """A share that underflowed would never deliver: say so rather than return it."""
+    smallest = shares.min(initial=1.0, where=used if used.size else True)
+    if smallest < np.finfo(np.float64).tiny:
+        lost = np.argwhere((shares < np.finfo(np.float64).tiny) & (used if used.size else True))[0]
+        raise InputError(
+            f"device {int(lost[-1])} would get a share of {shares[tuple(lost)]:.3g}, too small for double precision: "
+            "the times span too many magnitudes; leave the extreme device out"
+        )

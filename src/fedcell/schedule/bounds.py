@@ -1,0 +1,68 @@
+"""Proposition 1: bounds on the mean round time of n devices taken at random, as printed and tight.
+
+For alike devices with d samples, compute time a d + (d/mu) Exp(1) and independent channels,
+
+    a d + d/(n mu) + n E[c]  <=  E[t*(S)]  <=  a d + (d/mu) H_n + n E[c],      H_n = 1 + 1/2 + ... + 1/n.
+
+The paper prints the upper bound with a further factor n before d/mu. Its proof does not need it: from
+sum c_i / (t* - t_max) >= 1 follows t* <= t_max + sum c_i, and the mean of the largest of n exponentials is H_n. The
+printed bound holds too; it is looser.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcell.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class RoundTimeBounds:
+    """Bounds on the mean round time, seconds, each of the shape of n.
+
+    Attributes:
+        lower_s: the paper's lower bound.
+        upper_s: the upper bound that the proof gives.
+        printed_upper_s: the upper bound as the paper prints it.
+    """
+
+    lower_s: NDArray[np.float64]
+    upper_s: NDArray[np.float64]
+    printed_upper_s: NDArray[np.float64]
+
+
+def round_time_bounds(
+    n: ArrayLike,
+    *,
+    mean_upload_s: float,
+    samples: float = 3000.0,
+    seconds_per_sample: float = 2e-3,
+    samples_per_second: float = 4000.0,
+) -> RoundTimeBounds:
+    """Bound the mean round time of n random devices under the optimal sharing of the band (Proposition 1).
+
+    Args:
+        n: (...) scheduled devices, whole numbers of at least 1.
+        mean_upload_s: E[c], mean seconds to upload with the whole band (``fedcell.mean_upload_s(cell)``).
+        samples: d, training samples of a device.
+        seconds_per_sample: a, the least training time a sample.
+        samples_per_second: mu, which sets how much the training time varies.
+    """
+    counts = np.asarray(n)
+    if counts.size == 0 or counts.dtype.kind not in "iu" or counts.min() < 1:
+        raise InputError(f"n is {n!r}; give whole numbers of devices of at least 1")
+    settings = {"mean_upload_s": mean_upload_s, "samples": samples, "samples_per_second": samples_per_second}
+    for name, value in settings.items():
+        if not (np.isfinite(value) and value > 0.0):
+            raise InputError(f"{name} is {value}; give a positive number")
+    if not (np.isfinite(seconds_per_sample) and seconds_per_sample >= 0.0):
+        raise InputError(f"seconds_per_sample is {seconds_per_sample}; give a number of at least 0")
+    fixed, spread = seconds_per_sample * samples, samples / samples_per_second
+    harmonic = np.cumsum(1.0 / np.arange(1, int(counts.max()) + 1))[counts - 1]
+    upload = counts * mean_upload_s
+    return RoundTimeBounds(
+        lower_s=fixed + spread / counts + upload,
+        upper_s=fixed + spread * harmonic + upload,
+        printed_upper_s=fixed + counts * spread * harmonic + upload,
+    )

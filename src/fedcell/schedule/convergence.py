@@ -1,0 +1,169 @@
+"""How many rounds a model needs: N(n) = beta (theta + 1/n), eq. (2) of the paper, its fit and Table I.
+
+n is the number of devices that train in each round, beta > 0 scales the number of rounds, and theta says how much of
+it more devices cannot save. (P1) multiplies N(n) by the time of a round, so beta drops out of every decision.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcell.errors import InputError
+from fedcell.intervals import student_t_quantile
+
+Interval = tuple[float, float]
+
+
+class RoundsModel(NamedTuple):
+    """beta and theta of N(n) = beta (theta + 1/n)."""
+
+    beta: float
+    theta: float
+
+
+TABLE_I = {
+    "L=1": RoundsModel(123.127, -0.0448),
+    "L=2": RoundsModel(103.783, -0.0367),
+    "L=5": RoundsModel(89.154, 0.00934),
+    "L=8": RoundsModel(63.919, 0.139),
+    "iid": RoundsModel(27.773, 0.941),
+}
+"""The paper's Table I: its regression for L digits a device and for iid data."""
+
+
+def largest_set(theta: float) -> float:
+    """Return the largest n with theta + 1/n > 0, infinity for theta >= 0.
+
+    The paper's fits for L=1 and L=2 have theta < 0; from n = -1/theta on they predict no rounds at all: no meaning.
+    """
+    if theta >= 0.0:
+        return math.inf
+    n = math.ceil(-1.0 / theta)
+    while n > 0 and theta + 1.0 / n <= 0.0:
+        n -= 1
+    return float(n)
+
+
+def objective(n: int, round_s: float, theta: float) -> float:
+    """Return (P1)'s objective over beta, (theta + 1/n) round_s, in seconds: the smaller, the sooner training ends."""
+    if not math.isfinite(theta):
+        raise InputError(f"theta is {theta}; give a finite number above -1")
+    if theta + 1.0 / n <= 0.0:
+        raise InputError(
+            f"theta is {theta}: the rounds model beta (theta + 1/n) predicts no rounds for n = {n}; "
+            f"give a theta above {-1.0 / n:g}"
+        )
+    return (theta + 1.0 / n) * round_s
+
+
+def rounds_needed(n: ArrayLike, beta: float, theta: float) -> NDArray[np.float64]:
+    """Return N(n) = beta (theta + 1/n), the rounds needed with n devices in each.
+
+    Args:
+        n: (...) devices a round, at least 1.
+        beta: positive.
+        theta: large enough that theta + 1/n is positive for every n.
+
+    Returns:
+        (...) rounds, not rounded to whole ones.
+    """
+    counts = np.asarray(n, dtype=np.float64)
+    if not (math.isfinite(beta) and beta > 0.0):
+        raise InputError(f"beta is {beta}; give a positive number")
+    if counts.size == 0 or not (np.isfinite(counts).all() and counts.min() >= 1.0):
+        raise InputError(f"n is {n!r}; give numbers of devices of at least 1")
+    objective(int(counts.max()), 1.0, theta)
+    rounds: NDArray[np.float64] = beta * (theta + 1.0 / counts)
+    return rounds
+
+
+class _Pair(NamedTuple):
+    beta: float
+    theta: float
+
+
+class RoundsFit(_Pair):
+    """A fitted rounds model: unpacks to (beta, theta), with intervals beside.
+
+    Attributes:
+        beta_interval: confidence interval of beta.
+        theta_interval: confidence interval of theta, by Fieller's theorem (theta is a ratio of two estimates);
+            (-inf, inf) where the data do not bound it.
+        residual_rounds: root mean square of the residuals, with their degrees of freedom.
+    """
+
+    beta_interval: Interval
+    theta_interval: Interval
+    residual_rounds: float
+
+    def __new__(cls, beta: float, theta: float, beta_i: Interval, theta_i: Interval, residual: float) -> "RoundsFit":
+        """Build the pair and hang the intervals on it."""
+        self = super().__new__(cls, beta, theta)
+        self.beta_interval, self.theta_interval, self.residual_rounds = beta_i, theta_i, residual
+        return self
+
+
+def fit_rounds(n: ArrayLike, rounds: ArrayLike, *, confidence: float = 0.95) -> RoundsFit:
+    """Fit N(n) = beta (theta + 1/n) by least squares.
+
+    With x = 1/n the model is a line, intercept beta theta and slope beta, so the fit is ordinary linear regression.
+
+    Args:
+        n: (K,) devices a round.
+        rounds: (K,) rounds that were needed to reach the target accuracy.
+        confidence: of the intervals.
+
+    Returns:
+        RoundsFit: unpacks to ``(beta, theta)``; its intervals are infinite for two observations.
+    """
+    counts, needed = _observations(n, rounds)
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"confidence is {confidence}; give a number between 0 and 1")
+    x = 1.0 / counts
+    spread = float(((x - x.mean()) ** 2).sum())
+    beta = float(((x - x.mean()) * needed).sum()) / spread
+    intercept = float(needed.mean() - beta * x.mean())
+    if beta <= 0.0:
+        raise InputError(
+            f"the fit gives beta = {beta:.4g}: more devices needed more rounds, which the model cannot say"
+        )
+    freedom = counts.size - 2
+    if freedom == 0:
+        return RoundsFit(beta, intercept / beta, (-math.inf, math.inf), (-math.inf, math.inf), 0.0)
+    variance = float(((needed - intercept - beta * x) ** 2).sum()) / freedom
+    quantile = student_t_quantile(0.5 + confidence / 2.0, freedom)
+    half = quantile * math.sqrt(variance / spread)
+    theta_interval = _fieller(intercept, beta, x, spread, variance * quantile**2)
+    return RoundsFit(beta, intercept / beta, (beta - half, beta + half), theta_interval, math.sqrt(variance))
+
+
+def _observations(n: ArrayLike, rounds: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    counts, needed = np.asarray(n, dtype=np.float64), np.asarray(rounds, dtype=np.float64)
+    if counts.ndim != 1 or counts.shape != needed.shape:
+        raise InputError(
+            f"n has shape {counts.shape} and rounds has shape {needed.shape}; give two vectors of one length"
+        )
+    for name, values, least in (("n", counts, 1.0), ("rounds", needed, 0.0)):
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= least)))
+        if bad.size:
+            raise InputError(f"{name}[{bad[0]}] is {values[bad[0]]}; give finite numbers of at least {least:g}")
+    if np.unique(counts).size < 2:
+        raise InputError("fitting beta and theta takes at least two different n; give more observations")
+    return counts, needed
+
+
+def _fieller(intercept: float, slope: float, x: NDArray[np.float64], spread: float, scale: float) -> Interval:
+    """Fieller's interval of intercept/slope: all r for which intercept - r slope is within the quantile of 0."""
+    # (intercept - r slope)^2 <= scale (v_aa - 2 r v_ab + r^2 v_bb), a quadratic inequality in r.
+    v_bb = 1.0 / spread
+    v_ab = -float(x.mean()) / spread
+    v_aa = 1.0 / x.size + float(x.mean()) ** 2 / spread
+    a = slope**2 - scale * v_bb
+    b = -2.0 * (intercept * slope - scale * v_ab)
+    c = intercept**2 - scale * v_aa
+    if a <= 0.0:  # the slope itself may be 0: no bounded interval has the stated confidence
+        return (-math.inf, math.inf)
+    root = math.sqrt(max(b * b - 4.0 * a * c, 0.0))
+    return ((-b - root) / (2.0 * a), (-b + root) / (2.0 * a))

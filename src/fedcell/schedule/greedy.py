@@ -1,0 +1,141 @@
+"""Algorithm 2: add the device that lengthens the round least, until the objective of (P1) would rise.
+
+The literal algorithm solves (P2) for every remaining device at every step, O(M^3) in all. But for a set S the best
+addition k minimises the T at which f_S(T) + c_k / (T - t_k) = 1, so at that T it is the device with the smallest share
+c_k / (T - t_k), that is, the largest pace (T - t_k) / c_k. Hence: take the best device for a guess of T, solve (P2) for
+S with it, look again at the new T. The T's fall strictly until the device stays the best; two or three looks do, each
+one pass over the remaining devices.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+
+from fedcell.errors import InputError
+from fedcell.schedule.bandwidth import Floats, round_time
+from fedcell.schedule.convergence import largest_set, objective
+from fedcell.schedule.policy import Indices, Policy, RoundView, at_least_one, room
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
+def _best_pace(rate: Floats, t: Floats, T: float) -> float:  # pragma: no cover - compiled
+    best = -np.inf
+    for i in range(t.size):
+        best = max(best, (T - t[i]) * rate[i])
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _cheapest(rate: Floats, t: Floats, index: Indices, T: float) -> int:  # pragma: no cover - compiled
+    """Return the position with the smallest share at T, the lowest device index among equals."""
+    best, found = _best_pace(rate, t, T), -1
+    for i in range(t.size):
+        if (T - t[i]) * rate[i] >= best and (found < 0 or index[i] < index[found]):
+            found = i
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _soonest_alone(c: Floats, t: Floats) -> int:  # pragma: no cover - compiled
+    found = 0
+    for i in range(c.size):
+        if c[i] + t[i] < c[found] + t[found]:
+            found = i
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _grow(  # pragma: no cover - compiled
+    c: Floats, t: Floats, forced: Indices, most: int, theta: float, deadline_s: float
+) -> Indices:
+    """Return the devices in the order in which they were added.
+
+    Starts from ``forced`` and stops before the set exceeds ``most`` devices, the round exceeds ``deadline_s``, or the
+    objective of (P1) rises; a theta that is NaN switches that last rule off.
+    """
+    M = c.size
+    chosen = np.empty(M, np.int64)
+    index, rest_t, rate = np.arange(M), t.copy(), 1.0 / c
+    set_c, set_t, scratch = np.empty(M), np.empty(M), np.empty(M)
+    size, left = 0, M
+    for i in forced[::-1]:  # from the end: what is swapped in from behind is never a forced device still to come
+        chosen[size], set_c[size], set_t[size] = i, c[i], t[i]
+        size += 1
+        left -= 1
+        index[i], rest_t[i], rate[i] = index[left], rest_t[left], rate[left]
+    T, value, rise = 0.0, np.inf, 0.0
+    if size:
+        T = round_time(set_c[:size], set_t[:size], scratch[:size], 0.0)
+        value = (theta + 1.0 / size) * T
+    while size < most:
+        at, T_next = -1, np.inf
+        guess = _soonest_alone(c, t) if size == 0 else _cheapest(rate[:left], rest_t[:left], index[:left], T + rise)
+        while guess != at:
+            i = index[guess]
+            set_c[size], set_t[size] = c[i], t[i]
+            T_guess = round_time(set_c[: size + 1], set_t[: size + 1], scratch[: size + 1], T)
+            if T_guess > T_next or (T_guess == T_next and i > index[at]):
+                break
+            at, T_next = guess, T_guess
+            guess = _cheapest(rate[:left], rest_t[:left], index[:left], T_next)
+        next_value = (theta + 1.0 / (size + 1)) * T_next
+        if T_next > deadline_s or next_value > value:
+            break
+        i = index[at]
+        chosen[size], set_c[size], set_t[size] = i, c[i], t[i]
+        size += 1
+        left -= 1
+        index[at], rest_t[at], rate[at] = index[left], rest_t[left], rate[left]
+        T, value, rise = T_next, next_value, T_next - T
+    return chosen[:size]
+
+
+def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = np.inf) -> Indices:
+    """Add the device that lengthens the round least, again and again, from the forced devices on.
+
+    Stops before the set exceeds ``most`` devices, the round exceeds ``deadline_s``, or, if theta is given, the
+    objective (theta + 1/n) t*(S) rises. Returns the devices in the order in which they were added.
+    """
+    return _grow(view.upload_s, view.compute_s, view.forced, most, theta, deadline_s)
+
+
+@dataclass(frozen=True)
+class Greedy(Policy):
+    """The paper's policy, Algorithm 2.
+
+    Attributes:
+        theta: of the rounds model N = beta (theta + 1/n), dimensionless, above -1; see Table I. A negative theta holds
+            for fewer than -1/theta devices, and the set is capped there.
+        max_devices: never schedule more than these.
+    """
+
+    theta: float = 0.0
+    max_devices: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_objective(self.theta, self.max_devices)
+
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+        """Return Algorithm 2's schedule."""
+        return grow(view, set_limit(view, self.theta, self.max_devices), self.theta)
+
+
+def check_objective(theta: float, max_devices: int | None) -> None:
+    """Refuse settings for which (P1) has no meaning."""
+    objective(1, 1.0, theta)
+    if max_devices is not None:
+        at_least_one("max_devices", max_devices)
+
+
+def set_limit(view: RoundView, theta: float, max_devices: int | None) -> int:
+    """Return the most devices that max_devices and the rounds model allow."""
+    most = room(view, max_devices, "max_devices")
+    valid = largest_set(theta)
+    if view.forced.size > valid:
+        raise InputError(
+            f"must_include forces {view.forced.size} devices in, but with theta = {theta} the rounds model holds for "
+            f"at most {valid:.0f}; use a larger theta"
+        )
+    return int(min(most, valid))

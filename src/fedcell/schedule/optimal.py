@@ -1,0 +1,188 @@
+"""(P1) solved exactly: the set S that minimises (theta + 1/|S|) t*(S). The proof is in docs/optimal.md.
+
+Let T_n be the shortest round with n devices. At a given T, n devices can all deliver if and only if the n smallest
+shares c_i / (T - t_i) sum to at most 1. So T_n is the T at which they sum to 1, and (P1) is a search over n.
+
+- T_n: take the n devices with the smallest shares at a guess of T, solve (P2) for them, take the n smallest at that T,
+  and so on: the T's fall strictly until the set stays, and then it is the best one (the argument is Dinkelbach's).
+- Which n: T_n >= min t + (sum of the n smallest c) bounds the objective of every n from below at the cost of one sort.
+  Only the n whose bound is below the best objective found are left. They are searched by branch and bound: T_n does not
+  fall in n, so for a <= n <= b the objective is at least (theta + 1/b) T_a.
+- Which devices: where n <= b and T_a <= T <= T_b, a device whose share at T_b is larger than the b-th smallest share at
+  T_a is beaten by b others throughout, and is not looked at again.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+
+from fedcell.schedule.bandwidth import Bools, Floats, round_time
+from fedcell.schedule.greedy import check_objective, set_limit
+from fedcell.schedule.policy import Indices, Policy, RoundView
+
+_DOWN = 1.0 - 1e-15
+"""A few units in the last place: a set must be better by more than rounding to be worth a look."""
+
+
+@njit(cache=True, nogil=True)
+def _pace(c: Floats, t: Floats, q: int, T: float) -> Floats:  # pragma: no cover - compiled
+    """Return (T - t) / c, one over the share, of the devices from q on."""
+    pace = np.empty(c.size - q)
+    for i in range(pace.size):
+        pace[i] = (T - t[q + i]) / c[q + i]
+    return pace
+
+
+@njit(cache=True, nogil=True)
+def _nth_largest(values: Floats, n: int) -> float:  # pragma: no cover - compiled
+    nth: float = np.partition(values, values.size - n)[values.size - n]
+    return nth
+
+
+@njit(cache=True, nogil=True)
+def _take(
+    c: Floats, t: Floats, q: int, n: int, T: float, set_c: Floats, set_t: Floats, at: Indices
+) -> None:  # pragma: no cover
+    """Put into ``at`` the first q devices and the n - q others with the smallest shares at T; their times beside."""
+    for i in range(q):
+        at[i] = i
+    if n > q:
+        pace = _pace(c, t, q, T)
+        least = _nth_largest(pace, n - q)
+        size = q
+        for i in range(pace.size):
+            if pace[i] > least:
+                at[size] = q + i
+                size += 1
+        for i in range(pace.size):
+            if size == n:
+                break
+            if pace[i] == least:
+                at[size] = q + i
+                size += 1
+    for j in range(n):
+        set_c[j], set_t[j] = c[at[j]], t[at[j]]
+
+
+@njit(cache=True, nogil=True)
+def _shortest(
+    c: Floats, t: Floats, q: int, n: int, guess_s: float, at: Indices
+) -> float:  # pragma: no cover - compiled
+    """Return T_n, the shortest round with n devices, the first q among them; fill ``at`` with those devices."""
+    set_c, set_t, scratch = np.empty(n), np.empty(n), np.empty(n)
+    trial = np.empty(n, np.int64)
+    T, T_trial = np.inf, guess_s
+    while True:
+        _take(c, t, q, n, T_trial, set_c, set_t, trial)
+        T_trial = round_time(set_c, set_t, scratch, 0.0)
+        if not T_trial < T:
+            return T
+        T = T_trial
+        at[:n] = trial
+
+
+@njit(cache=True, nogil=True)
+def _bounds(c: Floats, t: Floats, q: int, low: int, high: int, theta: float) -> Floats:  # pragma: no cover - compiled
+    """Return for n = low..high a lower bound on (theta + 1/n) T_n, from T_n >= min t + the sum of the chosen c."""
+    total, lost = t.min(), 0.0
+    cheapest = np.concatenate((c[:q], np.sort(c[q:])))
+    bounds = np.empty(high - low + 1)
+    for n in range(1, high + 1):
+        # Kahan's sum: a bound that rounding lifted above the truth could cut off the optimum.
+        term = cheapest[n - 1] - lost
+        total, lost = total + term, (total + term - total) - term
+        if n >= low:
+            bounds[n - low] = (theta + 1.0 / n) * total * _DOWN
+    return bounds
+
+
+@njit(cache=True, nogil=True)
+def _contenders(
+    c: Floats, t: Floats, q: int, n: int, low_s: float, high_s: float
+) -> Indices:  # pragma: no cover - compiled
+    """Return the devices that can be among the best n at some T in [low_s, high_s]; the first q always are."""
+    beaten = _nth_largest(_pace(c, t, q, low_s), n - q) if n > q else np.inf
+    keep = np.empty(c.size, np.int64)
+    size = 0
+    for i in range(c.size):
+        # Paces rise with T. A device equal to the n-th, but for rounding, is a contender.
+        if i < q or beaten <= 0.0 or (high_s - t[i]) / c[i] >= beaten * (1.0 - 1e-12):
+            keep[size] = i
+            size += 1
+    return keep[:size]
+
+
+@njit(cache=True, nogil=True)
+def _best_set(
+    c: Floats, t: Floats, q: int, most: int, theta: float
+) -> tuple[Indices, int]:  # pragma: no cover - compiled
+    """Return the optimal set, which contains the first q devices, and how often T_n was solved for."""
+    low, high = max(1, q), most
+    bounds = _bounds(c, t, q, low, high, theta)
+    at = np.empty(high, np.int64)
+    # The n whose bound is lowest starts the search: it is near the best one, and its value makes the window.
+    n = low + int(np.argmin(bounds))
+    T = _shortest(c, t, q, n, bounds[n - low] / (theta + 1.0 / n), at)
+    value, best = (theta + 1.0 / n) * T, at[:n].copy()
+    below = np.flatnonzero(bounds < value * _DOWN)
+    if below.size == 0:
+        return best, 1
+    first, last = low + below[0], low + below[-1]
+    # Intervals of n still to be searched: the least and the largest T of use there, and the devices that matter.
+    low_s, high_s = bounds[first - low] / (theta + 1.0 / first), value / (theta + 1.0 / last)
+    stack = [(first, last, low_s, high_s, np.arange(c.size))]
+    solved = 1
+    while len(stack) > 0:
+        a, b, a_s, b_s, keep = stack.pop()
+        while a <= b and max(bounds[a - low], (theta + 1.0 / a) * a_s) >= value * _DOWN:
+            a += 1
+        while a <= b and max(bounds[b - low], (theta + 1.0 / b) * a_s) >= value * _DOWN:
+            b -= 1
+        if a > b:
+            continue
+        keep = keep[_contenders(c[keep], t[keep], q, b, a_s, b_s)]
+        n = (a + b) // 2
+        T = _shortest(c[keep], t[keep], q, n, a_s + (b_s - a_s) * (n - a + 1.0) / (b - a + 2.0), at)
+        solved += 1
+        if (theta + 1.0 / n) * T < value:
+            value, best = (theta + 1.0 / n) * T, keep[at[:n]]
+        stack.append((a, n - 1, a_s, min(T, b_s), keep))
+        stack.append((n + 1, b, T, b_s, keep))
+    return best, solved
+
+
+def best_set(view: RoundView, theta: float, most: int) -> Indices:
+    """Return the devices, at most ``most`` and the forced ones among them, that minimise (theta + 1/n) t*(S)."""
+    forced = view.forced
+    order: Indices | None = None
+    c, t = view.upload_s, view.compute_s
+    if forced.size:
+        free: Bools = np.ones(len(view), dtype=np.bool_)
+        free[forced] = False
+        order = np.concatenate((forced, np.flatnonzero(free)))
+        c, t = c[order], t[order]
+    found, _ = _best_set(c, t, forced.size, most, theta)
+    return found if order is None else order[found]
+
+
+@dataclass(frozen=True)
+class Optimal(Policy):
+    """(P1), solved exactly.
+
+    Attributes:
+        theta: of the rounds model N = beta (theta + 1/n), dimensionless, above -1; see Table I. A negative theta holds
+            for fewer than -1/theta devices, and the set is capped there.
+        max_devices: never schedule more than these.
+    """
+
+    theta: float = 0.0
+    max_devices: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_objective(self.theta, self.max_devices)
+
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+        """Return the best set."""
+        return best_set(view, self.theta, set_limit(view, self.theta, self.max_devices))

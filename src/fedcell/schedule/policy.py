@@ -1,0 +1,181 @@
+"""What a policy sees and what it answers.
+
+A policy is a frozen dataclass and a pure function of what the server knows this round. To write one, subclass Policy
+and define ``choose``; the band is then shared optimally and the plan built for you:
+
+    @dataclass(frozen=True)
+    class Nearest(Policy):
+        k: int = 3
+        def choose(self, view, rng):
+            return np.argsort(view.upload_s)[: self.k]
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcell.errors import InputError
+from fedcell.schedule.bandwidth import Allocation, Bools, Floats, Sharing, allocate, times
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundView:
+    """All that the server knows when it schedules a round. Only the two times are required.
+
+    Attributes:
+        upload_s: (M,) c_i, seconds to upload a model with the whole band, positive.
+        compute_s: (M,) t_i, seconds of local training, at least 0 (this round's, its mean, or an estimate).
+        round_index: the round, from 0.
+        must_include: (M,) booleans: devices that have to take part (fairness, audits).
+        ids: (M,) distinct integers that tell devices apart from round to round. Without them, policies that need an
+            order of the devices (Random, RoundRobin) use that of (upload_s, compute_s): never that of the arrays, so
+            that relabelling the devices relabels the plan.
+        last_round: (M,) the round a device last took part in, -1 for never.
+        mean_upload_s: (M,) a device's average of upload_s so far.
+        samples: (M,) training samples a device holds.
+        losses: (M,) a device's last known training loss, NaN where unknown.
+        label_counts: (M, classes) how many samples of each label a device holds.
+    """
+
+    upload_s: Floats
+    compute_s: Floats
+    round_index: int = field(default=0, kw_only=True)
+    must_include: Bools | None = field(default=None, kw_only=True)
+    ids: Indices | None = field(default=None, kw_only=True)
+    last_round: Indices | None = field(default=None, kw_only=True)
+    mean_upload_s: Floats | None = field(default=None, kw_only=True)
+    samples: NDArray[Any] | None = field(default=None, kw_only=True)
+    losses: Floats | None = field(default=None, kw_only=True)
+    label_counts: NDArray[Any] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        upload_s, compute_s = times(self.upload_s, self.compute_s)
+        if upload_s.ndim != 1 or compute_s.ndim != 1 or upload_s.size != compute_s.size:
+            raise InputError(
+                f"upload_s has shape {upload_s.shape} and compute_s has shape {compute_s.shape}; "
+                "give two vectors with one entry for every device"
+            )
+        if upload_s.size == 0:
+            raise InputError("the cell is empty: upload_s and compute_s have no entries; give at least one device")
+        object.__setattr__(self, "upload_s", upload_s)
+        object.__setattr__(self, "compute_s", compute_s)
+        for name in ("must_include", "ids", "last_round", "mean_upload_s", "samples", "losses", "label_counts"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, self._column(name))
+
+    def _column(self, name: str) -> NDArray[Any]:
+        column = np.asarray(getattr(self, name))
+        if column.shape[:1] != self.upload_s.shape or column.ndim != (2 if name == "label_counts" else 1):
+            raise InputError(f"{name} has shape {column.shape}; give one entry for each of the {len(self)} devices")
+        if name == "must_include" and column.dtype != np.bool_:
+            raise InputError(f"must_include is of type {column.dtype}; give booleans, one for each device")
+        if name == "ids" and (column.dtype.kind not in "iu" or np.unique(column).size != column.size):
+            raise InputError("ids must be distinct integers, one for each device")
+        if name == "mean_upload_s" and not (np.isfinite(column).all() and (column > 0).all()):
+            bad = int(np.flatnonzero(~(np.isfinite(column) & (column > 0)))[0])
+            raise InputError(f"mean_upload_s[{bad}] is {column[bad]!r}; give a positive number of seconds")
+        return column
+
+    def __len__(self) -> int:
+        return int(self.upload_s.size)
+
+    @property
+    def forced(self) -> Indices:
+        """The devices that must take part, as indices."""
+        return _NO_DEVICES if self.must_include is None else np.flatnonzero(self.must_include)
+
+    def order(self) -> Indices:
+        """The devices in an order that does not depend on how the arrays are laid out."""
+        return np.lexsort((self.compute_s, self.upload_s)) if self.ids is None else np.argsort(self.ids)
+
+
+_NO_DEVICES = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Who trains this round.
+
+    Attributes:
+        devices: (n,) indices of the scheduled devices, ascending; empty if nobody is scheduled.
+        shares: (n,) the share of the band that each of them gets.
+        round_s: seconds that the round takes, as far as the view tells.
+    """
+
+    devices: Indices
+    shares: Floats
+    round_s: float
+
+    def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike) -> Floats:
+        """(n,) seconds until each scheduled device has delivered, t_i + c_i / g_i, given all M devices' true times."""
+        c, t = times(upload_s, compute_s)
+        finish: Floats = t[self.devices] + c[self.devices] / self.shares
+        return finish
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """Decides who trains. Subclasses are frozen dataclasses that define ``choose``.
+
+    Attributes:
+        sharing: ``"optimal"`` (all scheduled devices end together) or ``"equal"`` shares of the band.
+    """
+
+    sharing: Sharing = field(default="optimal", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.sharing not in ("optimal", "equal"):
+            raise InputError(f"sharing is {self.sharing!r}; write 'optimal' or 'equal'")
+
+    @abstractmethod
+    def choose(self, view: RoundView, rng: np.random.Generator) -> ArrayLike:
+        """Return the indices of the devices that shall train this round."""
+
+    def cost_of_nobody_s(self) -> float:
+        """Seconds that a round takes in which nobody is scheduled."""
+        return 0.0
+
+    def decide(self, view: RoundView, rng: np.random.Generator) -> Plan:
+        """Choose devices, add the ones that must be included, and share the band among them."""
+        chosen = np.asarray(self.choose(view, rng))
+        devices = self._checked(chosen, view)
+        if devices.size == 0:
+            return Plan(devices, np.empty(0), self.cost_of_nobody_s())
+        band: Allocation = allocate(view.upload_s[devices], view.compute_s[devices], sharing=self.sharing)
+        return Plan(devices, band.shares, float(band.round_s))
+
+    def _checked(self, chosen: NDArray[Any], view: RoundView) -> Indices:
+        who = type(self).__name__
+        if chosen.size == 0:
+            return view.forced
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+            raise InputError(
+                f"{who}.choose returned {chosen.dtype} of shape {chosen.shape}; return a vector of device indices"
+            )
+        devices = np.sort(chosen.astype(np.int64))
+        if devices[0] < 0 or devices[-1] >= len(view):
+            bad = devices[0] if devices[0] < 0 else devices[-1]
+            raise InputError(f"{who}.choose returned device {bad}, but the devices are 0 to {len(view) - 1}")
+        if (devices[1:] == devices[:-1]).any():
+            twice = devices[1:][devices[1:] == devices[:-1]][0]
+            raise InputError(f"{who}.choose returned device {twice} twice; return each device at most once")
+        return devices if view.must_include is None else np.union1d(devices, view.forced)
+
+
+def at_least_one(name: str, value: int) -> None:
+    """Refuse a count of devices that is no positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} is {value!r}; give a whole number of devices of at least 1")
+
+
+def room(view: RoundView, limit: int | None, name: str) -> int:
+    """How many devices may take part: at most ``limit``, which must leave room for the forced ones."""
+    most = len(view) if limit is None else min(limit, len(view))
+    if view.forced.size > most:
+        raise InputError(f"must_include forces {view.forced.size} devices in, but {name} is {limit}; raise {name}")
+    return most

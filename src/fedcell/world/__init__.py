@@ -1,0 +1,37 @@
+"""What is physically there: the cell, its devices, the channel, the compute times and the motion."""
+
+from fedcell.world.cell import Cell, Conditions, Devices, uniform_in_disc
+from fedcell.world.channel import (
+    fading_power,
+    link_snr,
+    mean_upload_s,
+    path_loss_db,
+    shadowing_db,
+    spectral_efficiency,
+    whole_band_upload_s,
+)
+from fedcell.world.compute import draw_compute_s, expected_compute_s
+from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
+from fedcell.world.world import World
+
+__all__ = [
+    "Cell",
+    "Conditions",
+    "Devices",
+    "Mobility",
+    "RandomWaypoint",
+    "Redrawn",
+    "Static",
+    "World",
+    "draw_compute_s",
+    "expected_compute_s",
+    "fading_power",
+    "link_snr",
+    "mean_upload_s",
+    "parse_mobility",
+    "path_loss_db",
+    "shadowing_db",
+    "spectral_efficiency",
+    "uniform_in_disc",
+    "whole_band_upload_s",
+]

@@ -1,0 +1,193 @@
+"""The cell and its devices: what stays the same from round to round."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcell import units
+from fedcell.check import did_you_mean, reject, require_array, require_number, require_whole
+from fedcell.errors import InputError
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
+
+_LARGEST_EXACT_FLOAT = 2**53
+PAPER_POWER_W_PER_HZ = units.dbm_per_mhz(7.0)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The radio and the geometry of a cell with its base station at the centre; the defaults are the paper's.
+
+    The paper leaves the constant of the path loss unsaid; 128.1 dB at 1 km is 3GPP's macro-cell line. Shadowing and
+    fading are off, as in the paper.
+
+    Attributes:
+        radius_m: R, the cell's radius.
+        bandwidth_hz: B, the band that the devices of a round share.
+        noise_w_per_hz: N0, the noise's power density (-114 dBm/MHz).
+        path_loss_1km_db: the path loss at 1 km.
+        path_loss_exponent: alpha; the loss grows by 10 alpha dB a decade of distance.
+        min_distance_m: nearer devices have the path loss of this distance.
+        shadowing_db: standard deviation of the log-normal shadowing; 0 turns it off.
+        shadowing_distance_m: the distance over which the shadowing's correlation falls to 1/e.
+        fading: ``"none"``, ``"rayleigh"`` or ``"rician"``; one independent draw a device and round.
+        rician_k: Rician fading's power ratio (linear, no dB) of the direct path to the scattered ones.
+        model_bits: S_model, the size of one upload.
+    """
+
+    radius_m: float = 1000.0
+    bandwidth_hz: float = 3e6
+    noise_w_per_hz: float = units.dbm_per_mhz(-114.0)
+    path_loss_1km_db: float = 128.1
+    path_loss_exponent: float = 3.76
+    min_distance_m: float = 1.0
+    shadowing_db: float = 0.0
+    shadowing_distance_m: float = 50.0
+    fading: Fading = "none"
+    rician_k: float = 4.0
+    model_bits: int = 50_890 * 32
+
+    def __post_init__(self) -> None:
+        require_whole("model_bits", self.model_bits, least=1)
+        positive = ("radius_m", "bandwidth_hz", "noise_w_per_hz", "path_loss_exponent", "min_distance_m")
+        for name in (*positive, "shadowing_distance_m", "model_bits"):
+            require_number(name, getattr(self, name), above=0)
+        require_number("path_loss_1km_db", self.path_loss_1km_db)
+        require_number("shadowing_db", self.shadowing_db, least=0)
+        require_number("rician_k", self.rician_k, least=0)
+        if self.min_distance_m > self.radius_m:
+            raise InputError(
+                f"min_distance_m is {self.min_distance_m:g}, more than radius_m, {self.radius_m:g}; lower it"
+            )
+        known = get_args(Fading)
+        if self.fading not in known:
+            raise InputError(f"fading is {self.fading!r}; {did_you_mean(str(self.fading), known)}")
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Devices:
+    """The M devices of a cell: read-only arrays of length M; the defaults are the paper's.
+
+    Each argument is one number for all devices or M numbers. ``count`` is needed only where no argument is a list and
+    the paper's 20 is not meant. Every device may differ from every other.
+
+    Attributes:
+        count: M.
+        samples: (M,) D_i, the training samples the device goes through in a round.
+        seconds_per_sample: (M,) a_i, the least time a sample takes (2 ms).
+        samples_per_second: (M,) mu_i; the time beyond the least has mean D_i / mu_i (4 samples/ms).
+        power_w_per_hz: (M,) p_i, the transmit power density (7 dBm/MHz).
+    """
+
+    count: int
+    samples: IntArray
+    seconds_per_sample: FloatArray
+    samples_per_second: FloatArray
+    power_w_per_hz: FloatArray
+
+    # Not the generated __init__: the arguments are numbers or lists, the attributes are always arrays.
+    def __init__(
+        self,
+        count: int | None = None,
+        samples: ArrayLike = 3000,
+        seconds_per_sample: ArrayLike = 2e-3,
+        samples_per_second: ArrayLike = 4000.0,
+        power_w_per_hz: ArrayLike = PAPER_POWER_W_PER_HZ,
+    ) -> None:
+        given = {
+            "samples": _whole_array("samples", samples),
+            "seconds_per_sample": require_array("seconds_per_sample", seconds_per_sample, least=0),
+            "samples_per_second": require_array("samples_per_second", samples_per_second, above=0),
+            "power_w_per_hz": require_array("power_w_per_hz", power_w_per_hz, above=0),
+        }
+        size = _common_length(count, given)
+        object.__setattr__(self, "count", size)
+        for name, array in given.items():
+            full = np.full(size, array, dtype=np.int64 if name == "samples" else np.float64)
+            full.flags.writeable = False
+            object.__setattr__(self, name, full)
+        self._require_finite_times()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def _require_finite_times(self) -> None:
+        with np.errstate(over="ignore"):
+            mean_s = self.seconds_per_sample * self.samples + self.samples / self.samples_per_second
+        if not np.isfinite(mean_s).all():
+            raise InputError(
+                f"the expected compute time of device {int(np.argmin(np.isfinite(mean_s)))} is infinite; "
+                "lower its samples or seconds_per_sample, or raise its samples_per_second"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """What one round meets: the scheduler's two vectors, and what they come from.
+
+    Attributes:
+        positions_m: (M, 2) the devices' places, the base station at the origin.
+        distance_m: (M,) to the base station.
+        snr: (M,) p_i h_i^2 / N0, a ratio.
+        spectral_efficiency: (M,) log2(1 + snr), in bit/s/Hz.
+        upload_s: (M,) c_i, seconds to upload the model with the whole band.
+        compute_s: (M,) t_i, seconds of this round's local training.
+        expected_compute_s: (M,) the mean of t_i.
+    """
+
+    positions_m: FloatArray
+    distance_m: FloatArray
+    snr: FloatArray
+    spectral_efficiency: FloatArray
+    upload_s: FloatArray
+    compute_s: FloatArray
+    expected_compute_s: FloatArray
+
+
+def uniform_in_disc(radius_m: float, unit: FloatArray) -> FloatArray:
+    """Points uniform in a disc: r = R sqrt(u), phi = 2 pi v.
+
+    Args:
+        radius_m: R.
+        unit: (M, 2), u and v uniform in [0, 1).
+
+    Returns:
+        (M, 2) x and y in metres.
+    """
+    radius = radius_m * np.sqrt(unit[:, 0])
+    angle = 2 * np.pi * unit[:, 1]
+    points = np.empty_like(unit)
+    np.multiply(radius, np.cos(angle), out=points[:, 0])
+    np.multiply(radius, np.sin(angle), out=points[:, 1])
+    return points
+
+
+def _whole_array(name: str, value: ArrayLike) -> FloatArray:
+    array = require_array(name, value, least=1)
+    bad = (array != np.floor(array)) | (array > _LARGEST_EXACT_FLOAT)
+    if bad.any():
+        reject(name, array, bad, "give a whole number up to 2^53")
+    return array
+
+
+def _common_length(count: int | None, given: dict[str, FloatArray]) -> int:
+    """M, on which count and every list must agree."""
+    lengths = {f"the length of {name}": len(array) for name, array in given.items() if array.ndim == 1}
+    if count is not None:
+        require_whole("count", count, least=1)
+        lengths = {"count": int(count)} | lengths
+    if not lengths:
+        return 20
+    (first, size), *others = lengths.items()
+    if size == 0:
+        raise InputError(f"{first} is 0; a cell needs at least one device")
+    for name, other in others:
+        if other != size:
+            raise InputError(
+                f"{first} is {size} but {name} is {other}; give one number for all, or one for each device"
+            )
+    return size

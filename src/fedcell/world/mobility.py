@@ -1,0 +1,158 @@
+"""Where the devices are: each law of motion is a pure function of seed, round and clock."""
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fedcell.check import did_you_mean, require_number
+from fedcell.errors import InputError
+from fedcell.rng import stream
+from fedcell.world.cell import Cell, FloatArray, uniform_in_disc
+
+_FIRST_LEGS = 8
+_MAX_DEVICE_LEGS = 2**24  # about 0.7 GB of legs
+
+
+class Mobility(Protocol):
+    """A law of motion."""
+
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:
+        """(M, 2) metres from the base station, for M = ``count`` devices."""
+        ...
+
+
+@dataclass(frozen=True)
+class Redrawn:
+    """New uniform places each round (the paper); the clock plays no part."""
+
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
+        """(M, 2) metres, drawn for the round."""
+        return uniform_in_disc(cell.radius_m, stream(seed, "placement", round_index).random((count, 2)))
+
+
+@dataclass(frozen=True)
+class Static:
+    """Uniform places, drawn once for the run."""
+
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
+        """(M, 2) metres, the same in every round."""
+        return uniform_in_disc(cell.radius_m, stream(seed, "placement").random((count, 2)))
+
+
+@dataclass(frozen=True)
+class RandomWaypoint:
+    """Each device walks straight to a uniform point at a uniform speed, pauses for a uniform time, and goes on.
+
+    Leg l of all devices is drawn from ``stream(seed, "waypoint", l)``: the walk is a function of seed and time
+    only, and policies whose rounds last differently meet the same walks. It starts at ``Static``'s uniform places at
+    time 0, walking. In the long run a random-waypoint device is nearer the middle than a uniform one (straight lines
+    between uniform points cross it) and slower than the mean of its speeds (slow legs last longer).
+
+    Attributes:
+        speed_mps: the slowest and the fastest leg, in m/s. A speed of 0 would strand a device for ever.
+        pause_s: the shortest and the longest pause between legs.
+    """
+
+    speed_mps: tuple[float, float] = (0.5, 2.0)
+    pause_s: tuple[float, float] = (0.0, 10.0)
+
+    def __post_init__(self) -> None:
+        for name in ("speed_mps", "pause_s"):
+            pair = getattr(self, name)
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise InputError(f"{name} is {pair!r}; give a pair (least, most)")
+            for value in pair:
+                if name == "speed_mps":
+                    require_number(name, value, above=0)
+                else:
+                    require_number(name, value, least=0)
+            if pair[0] > pair[1]:
+                raise InputError(f"{name} is {pair!r}; give the least first")
+
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
+        """(M, 2) metres at ``clock_s``; the round plays no part."""
+        legs = _FIRST_LEGS
+        while (walk := _walk(self, cell.radius_m, count, seed, legs)).known_until_s <= clock_s:
+            legs *= 2
+            if legs * count > _MAX_DEVICE_LEGS:
+                raise InputError(
+                    f"clock_s is {clock_s:g}, by which {count} devices walk more legs than fit in memory; "
+                    "lower clock_s or speed_mps"
+                )
+        device = np.arange(count)
+        leg = np.count_nonzero(walk.end_s <= clock_s, axis=0)
+        travel_s = walk.travel_s[leg, device]
+        elapsed_s = np.minimum(clock_s - walk.start_s[leg, device], travel_s)
+        done = np.divide(elapsed_s, travel_s, out=np.ones(count), where=travel_s > 0)[:, np.newaxis]
+        places: FloatArray = (1 - done) * walk.points_m[leg, device] + done * walk.points_m[leg + 1, device]
+        return places
+
+
+class _Walk(NamedTuple):
+    points_m: FloatArray  # (legs + 1, M, 2)
+    start_s: FloatArray  # (legs, M)
+    travel_s: FloatArray  # (legs, M)
+    end_s: FloatArray  # (legs, M), after the pause
+    known_until_s: float
+
+
+# The length doubles on demand, so eight entries hold one seed's walk of up to 1,024 legs.
+@lru_cache(maxsize=8, typed=True)
+def _walk(mobility: RandomWaypoint, radius_m: float, count: int, seed: int, legs: int) -> _Walk:
+    """The first legs of all devices; a longer walk begins with the very same legs."""
+    (slowest, fastest), (shortest, longest) = mobility.speed_mps, mobility.pause_s
+    points_m = np.empty((legs + 1, count, 2))
+    points_m[0] = uniform_in_disc(radius_m, stream(seed, "placement").random((count, 2)))
+    travel_s, pause_s = np.empty((2, legs, count))
+    for leg in range(legs):
+        unit = stream(seed, "waypoint", leg).random((count, 4))
+        points_m[leg + 1] = uniform_in_disc(radius_m, unit[:, :2])
+        way = points_m[leg + 1] - points_m[leg]
+        travel_s[leg] = np.hypot(way[:, 0], way[:, 1]) / (slowest + (fastest - slowest) * unit[:, 2])
+        pause_s[leg] = shortest + (longest - shortest) * unit[:, 3]
+    end_s = np.cumsum(travel_s + pause_s, axis=0)
+    start_s = np.vstack([np.zeros(count), end_s[:-1]])
+    return _Walk(points_m, start_s, travel_s, end_s, float(end_s[-1].min()))
+
+
+_LAWS: dict[str, type[Redrawn] | type[Static] | type[RandomWaypoint]] = {
+    "redrawn": Redrawn,
+    "static": Static,
+    "waypoint": RandomWaypoint,
+}
+
+
+def parse_mobility(text: str) -> Redrawn | Static | RandomWaypoint:
+    """A law of motion by its name on the command line and in TOML.
+
+    ``redrawn``, ``static``, ``waypoint``, ``waypoint:speed_mps=1.5,pause_s=0`` (one value) or
+    ``waypoint:speed_mps=0.5..2`` (least and most).
+    """
+    if not isinstance(text, str):
+        raise InputError(f"mobility is {text!r}; give a name, such as 'redrawn'")
+    name, _, settings = text.partition(":")
+    if name not in _LAWS:
+        raise InputError(f"mobility is {name!r}; {did_you_mean(name, _LAWS)}")
+    law = _LAWS[name]
+    known = [field.name for field in fields(law)]
+    given: dict[str, tuple[float, float]] = {}
+    for setting in settings.split(",") if settings else []:
+        key, _, value = setting.partition("=")
+        if not known:
+            raise InputError(f"mobility {name!r} takes no settings, but {setting!r} was given; leave it out")
+        if key not in known:
+            raise InputError(f"mobility {name!r} has no setting {key!r}; {did_you_mean(key, known)}")
+        if key in given:
+            raise InputError(f"mobility {name!r} has {key!r} twice; give it once")
+        given[key] = _pair(key, value)
+    return law(**given)
+
+
+def _pair(key: str, text: str) -> tuple[float, float]:
+    least, dots, most = text.partition("..")
+    try:
+        return float(least), float(most if dots else least)
+    except ValueError:
+        raise InputError(f"{key} is {text!r}; give a number, or two as least..most") from None

@@ -1,0 +1,68 @@
+"""The world of one run: a cell, its devices and how they move, drawn round by round."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcell.check import require_number, require_whole
+from fedcell.rng import stream
+from fedcell.world.cell import Cell, Conditions, Devices
+from fedcell.world.channel import (
+    fading_power,
+    link_snr,
+    path_loss_db,
+    shadowing_db,
+    spectral_efficiency,
+    whole_band_upload_s,
+)
+from fedcell.world.compute import draw_compute_s, expected_compute_s
+from fedcell.world.mobility import Mobility, Redrawn
+
+
+@dataclass(frozen=True)
+class World:
+    """All that a round's conditions are drawn from; the defaults are the paper's.
+
+    Attributes:
+        cell: the radio and the geometry.
+        devices: the M devices.
+        mobility: how they move.
+    """
+
+    cell: Cell = field(default_factory=Cell)
+    devices: Devices = field(default_factory=Devices)
+    mobility: Mobility = field(default_factory=Redrawn)
+
+    def conditions(self, seed: int, round_index: int = 0, clock_s: float = 0.0) -> Conditions:
+        """The conditions of one round, a pure function of its arguments.
+
+        Places, shadowing, fading and compute times come from streams of their own, so that turning one on leaves the
+        others as they were; a device's draws do not depend on how many devices come after it.
+
+        Args:
+            seed: the run's seed.
+            round_index: the round; it keys fading, compute times and redrawn places.
+            clock_s: the time at which the round begins; it moves walking devices.
+        """
+        require_whole("round_index", round_index, least=0)
+        require_number("clock_s", clock_s, least=0)
+        cell, devices = self.cell, self.devices
+        count = len(devices)
+        positions_m = self.mobility.positions(cell, count, seed, round_index, clock_s)
+        distance_m = np.hypot(positions_m[:, 0], positions_m[:, 1])
+        loss_db = path_loss_db(cell, distance_m)
+        if cell.shadowing_db > 0:
+            loss_db += shadowing_db(cell, positions_m, seed)
+        snr = link_snr(cell, devices.power_w_per_hz, loss_db)
+        if cell.fading != "none":
+            snr *= fading_power(cell, count, stream(seed, "fading", round_index))
+        efficiency = spectral_efficiency(snr)
+        return Conditions(
+            positions_m=positions_m,
+            distance_m=distance_m,
+            snr=snr,
+            spectral_efficiency=efficiency,
+            upload_s=whole_band_upload_s(cell, efficiency),
+            compute_s=draw_compute_s(devices, stream(seed, "compute", round_index)),
+            expected_compute_s=expected_compute_s(devices),
+        )

@@ -1,0 +1,247 @@
+"""One contract for every registered policy, and what each one promises beyond it."""
+
+from dataclasses import FrozenInstanceError, dataclass
+
+import numpy as np
+import pytest
+
+import fedcell as fc
+
+LINES = {
+    "greedy": "greedy:theta=0.1",
+    "optimal": "optimal:theta=0.1",
+    "random": "random:k={k}",
+    "round_robin": "round_robin:k={k}",
+    "deadline": "deadline:seconds=11",
+    "proportional_fair": "proportional_fair:k={k}",
+    "all": "all",
+}
+EXTRA = ("all:sharing=equal", "proportional_fair:k={k},relative=true", "greedy:max_devices=2", "optimal:max_devices=2")
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def view_of(M: int, seed: int = 0, **more: object) -> fc.RoundView:
+    draw = np.random.default_rng(seed)
+    history = {"ids": np.arange(M), "last_round": draw.integers(-1, 5, M), "mean_upload_s": draw.lognormal(0, 1, M)}
+    return fc.RoundView(
+        draw.lognormal(-1, 1, M),
+        6 + draw.exponential(0.75, M),
+        round_index=5,
+        **{**history, **more},  # type: ignore[arg-type]
+    )
+
+
+def permuted(view: fc.RoundView, order: np.ndarray) -> fc.RoundView:
+    columns = ("must_include", "ids", "last_round", "mean_upload_s")
+    more = {name: getattr(view, name)[order] for name in columns if getattr(view, name) is not None}
+    return fc.RoundView(view.upload_s[order], view.compute_s[order], round_index=view.round_index, **more)
+
+
+def policies(M: int) -> list[fc.Policy]:
+    lines = [LINES[name] for name in fc.POLICIES] + list(EXTRA)
+    return [fc.parse_policy(line.format(k=min(4, M))) for line in lines]
+
+
+NAMES = [fc.format_policy(policy) for policy in policies(9)]
+
+
+@pytest.mark.parametrize("M", [1, 2, 9, 10_000])
+@pytest.mark.parametrize("which", range(len(NAMES)), ids=NAMES)
+def test_contract(which: int, M: int) -> None:
+    policy, view = policies(M)[which], view_of(M)
+    plan = policy.decide(view, rng())
+    assert (plan.shares >= 0).all()
+    assert plan.shares.sum() <= 1 + 1e-12
+    assert len(set(plan.devices.tolist())) == len(plan.devices) == len(plan.shares) > 0
+    assert plan.round_s == pytest.approx(plan.finish_s(view.upload_s, view.compute_s).max(), rel=1e-9)
+    again = policy.decide(view, rng())
+    np.testing.assert_array_equal(plan.devices, again.devices)
+    np.testing.assert_array_equal(plan.shares, again.shares)
+    assert plan.round_s == again.round_s
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+@pytest.mark.parametrize("which", range(len(NAMES)), ids=NAMES)
+def test_relabelling_devices_relabels_the_plan(which: int, with_ids: bool) -> None:
+    M = 30
+    policy, view = policies(M)[which], view_of(M) if with_ids else view_of(M, ids=None)
+    order = np.random.default_rng(3).permutation(M)
+    plan, other = policy.decide(view, rng()), policy.decide(permuted(view, order), rng())
+    assert sorted(order[other.devices]) == plan.devices.tolist()
+    assert other.round_s == pytest.approx(plan.round_s, rel=1e-13)
+
+
+@pytest.mark.parametrize("which", range(len(NAMES)), ids=NAMES)
+def test_must_include_is_obeyed(which: int) -> None:
+    M = 30
+    plan_without = policies(M)[which].decide(view_of(M), rng())
+    outsiders = np.setdiff1d(np.arange(M), plan_without.devices)
+    forced = outsiders[:2] if outsiders.size else np.array([3, 4])
+    plan = policies(M)[which].decide(view_of(M, must_include=np.isin(np.arange(M), forced)), rng())
+    assert set(forced) <= set(plan.devices.tolist())
+    if hasattr(policies(M)[which], "k"):
+        assert len(plan.devices) == 4
+
+
+def test_a_policy_of_ones_own_is_one_method() -> None:
+    @dataclass(frozen=True)
+    class Nearest(fc.Policy):
+        k: int = 3
+
+        def choose(self, view: fc.RoundView, rng: np.random.Generator) -> np.ndarray:
+            return np.argsort(view.upload_s)[: self.k]
+
+    view = view_of(9)
+    plan = Nearest().decide(view, rng())
+    assert plan.devices.tolist() == sorted(np.argsort(view.upload_s)[:3])
+    assert plan.shares.sum() == pytest.approx(1.0, abs=1e-12)
+    forced = Nearest().decide(view_of(9, must_include=np.arange(9) == np.argmax(view.upload_s)), rng())
+    assert len(forced.devices) == 4
+    equal = Nearest(sharing="equal").decide(view, rng())
+    np.testing.assert_allclose(equal.shares, 1 / 3)
+    assert equal.round_s > plan.round_s
+    with pytest.raises(FrozenInstanceError):
+        Nearest().k = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ([0, 0], "returned device 0 twice"),
+        ([9], "returned device 9, but the devices are 0 to 8"),
+        ([-1], "returned device -1, but"),
+        ([0.5], r"returned float64 of shape \(1,\); return a vector of device indices"),
+        ([[1, 2]], r"returned int64 of shape \(1, 2\)"),
+    ],
+)
+def test_a_bad_choice_is_named(answer: list[float], words: str) -> None:
+    class Bad(fc.Policy):
+        def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[float]:
+            return answer
+
+    with pytest.raises(fc.InputError, match=f"Bad.choose {words}"):
+        Bad().decide(view_of(9), rng())
+
+
+def test_nobody_chosen_costs_nothing() -> None:
+    class Nobody(fc.Policy):
+        def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
+            return []
+
+    plan = Nobody().decide(view_of(3), rng())
+    assert (plan.devices.size, plan.shares.size, plan.round_s) == (0, 0, 0.0)
+
+
+def test_random_draws_every_device_equally_often() -> None:
+    view, draws = view_of(10), np.random.default_rng(0)
+    counts = np.bincount(np.concatenate([fc.Random(3).decide(view, draws).devices for _ in range(4000)]), minlength=10)
+    assert abs(counts - 1200).max() < 5 * np.sqrt(4000 * 0.3 * 0.7)
+
+
+def test_round_robin_takes_everybody_in_turn() -> None:
+    seen: list[int] = []
+    for r in range(20):
+        view = fc.RoundView(*view_of(7, seed=r).upload_s.reshape(1, 7).repeat(2, 0), round_index=r, ids=np.arange(7))
+        seen.extend(fc.RoundRobin(3).choose(view, rng()).tolist())
+        counts = np.bincount(seen, minlength=7)
+        assert counts.max() - counts.min() <= 1
+    assert seen[:9] == [0, 1, 2, 3, 4, 5, 6, 0, 1]
+
+
+def test_proportional_fair_takes_the_best_channel_or_the_best_for_the_device() -> None:
+    upload_s, mean = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 4.0, 3.0, 16.0])
+    view = fc.RoundView(upload_s, np.zeros(4), mean_upload_s=mean)
+    assert fc.ProportionalFair(2).decide(view, rng()).devices.tolist() == [0, 1]
+    assert fc.ProportionalFair(2, relative=True).decide(view, rng()).devices.tolist() == [1, 3]
+    with pytest.raises(fc.InputError, match="needs mean_upload_s in the view"):
+        fc.ProportionalFair(2, relative=True).decide(fc.RoundView(upload_s, np.zeros(4)), rng())
+
+
+def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -> None:
+    view = view_of(30)
+    plan = fc.Deadline(9.0).decide(view, rng())
+    assert 0 < len(plan.devices) < 30
+    assert plan.round_s <= 9.0
+    for outsider in np.setdiff1d(np.arange(30), plan.devices):
+        grown = np.append(plan.devices, outsider)
+        assert fc.allocate(view.upload_s[grown], view.compute_s[grown]).round_s > 9.0
+    nobody = fc.Deadline(1.0).decide(view, rng())
+    assert (nobody.devices.size, nobody.round_s) == (0, 1.0)
+    forced = fc.Deadline(1.0).decide(view_of(30, must_include=np.arange(30) == 7), rng())
+    assert forced.devices.tolist() == [7]
+    assert len(fc.Deadline(9.0, max_devices=2).decide(view, rng()).devices) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("gredy", "unknown policy 'gredy'; did you mean 'greedy'?"),
+        ("xyzzy", "unknown policy 'xyzzy'; choose from all, deadline, greedy, optimal"),
+        ("random", "policy 'random' needs k; write random:k=..."),
+        ("random:k=many", "k of policy 'random' is 'many'; give a whole number"),
+        ("random:k=0", "k is 0; give a whole number of devices of at least 1"),
+        ("random:k=2,k=3", "is given k twice"),
+        ("random:5", "policy 'random:5' is not understood|cannot import 'random'|module 'random' has no '5'"),
+        ("greedy:thta=0", "policy 'greedy' has no setting 'thta'; did you mean 'theta'?"),
+        ("greedy:theta=x", "theta of policy 'greedy' is 'x'; give a number"),
+        ("greedy:theta=-1", "theta is -1.0: the rounds model .* predicts no rounds for n = 1; give a theta above -1"),
+        ("greedy:max_devices=0", "max_devices is 0"),
+        ("deadline:seconds=-3", "seconds is -3.0; give the deadline as a positive"),
+        ("all:sharing=fair", "sharing is 'fair'; write 'optimal' or 'equal'"),
+        ("proportional_fair:k=1,relative=perhaps", "relative of policy 'proportional_fair' is 'perhaps'"),
+        ("no_such.module:Thing", "cannot import 'no_such.module'"),
+        ("fedcell.units:Thing", "module 'fedcell.units' has no 'Thing'"),
+        ("fedcell.units:km", "km is not a fedcell Policy"),
+        ("greedy:theta=0:max_devices=2", "more than one list of settings"),
+    ],
+)
+def test_a_bad_policy_line_is_named(line: str, words: str) -> None:
+    with pytest.raises(fc.InputError, match=words.replace("?", r"\?")):
+        fc.parse_policy(line)
+
+
+@pytest.mark.parametrize("which", range(len(NAMES)), ids=NAMES)
+def test_names_round_trip(which: int) -> None:
+    policy = policies(9)[which]
+    assert fc.parse_policy(fc.format_policy(policy)) == policy
+
+
+def test_ones_own_class_by_its_module() -> None:
+    assert fc.parse_policy("fedcell.schedule.greedy:Greedy:theta=0.25") == fc.Greedy(0.25)
+    assert fc.parse_policy("round-robin:k=3") == fc.RoundRobin(3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"upload_s": [], "compute_s": []}, "the cell is empty"),
+        ({"upload_s": [1.0], "compute_s": [1.0, 2.0]}, r"upload_s has shape \(1,\) and compute_s has shape \(2,\)"),
+        ({"upload_s": [[1.0]], "compute_s": [[1.0]]}, "give two vectors"),
+        ({"upload_s": [np.nan], "compute_s": [1.0]}, r"upload_s\[0\] is nan"),
+        ({"upload_s": [1.0], "compute_s": [1.0], "must_include": [1]}, "give booleans"),
+        ({"upload_s": [1.0], "compute_s": [1.0], "must_include": [True, False]}, r"must_include has shape \(2,\)"),
+        ({"upload_s": [1.0, 1.0], "compute_s": [1.0, 1.0], "ids": [3, 3]}, "ids must be distinct integers"),
+        ({"upload_s": [1.0], "compute_s": [1.0], "mean_upload_s": [0.0]}, r"mean_upload_s\[0\] is .*0.0"),
+    ],
+)
+def test_a_bad_view_is_named(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(fc.InputError, match=words):
+        fc.RoundView(**arguments)  # type: ignore[arg-type]
+
+
+def test_more_devices_than_there_are_is_refused() -> None:
+    for policy in (fc.Random(10), fc.RoundRobin(10), fc.ProportionalFair(10)):
+        with pytest.raises(fc.InputError, match="k is 10, but the cell has 9 devices; give a k of at most 9"):
+            policy.decide(view_of(9), rng())
+
+
+def test_forcing_more_than_fit_is_refused() -> None:
+    view = view_of(9, must_include=np.arange(9) < 5)
+    with pytest.raises(fc.InputError, match="must_include forces 5 devices in, but k is 4; raise k"):
+        fc.Random(4).decide(view, rng())
+    for policy in (fc.Greedy(max_devices=4), fc.Optimal(max_devices=4), fc.Deadline(9.0, max_devices=4)):
+        with pytest.raises(fc.InputError, match="but max_devices is 4; raise max_devices"):
+            policy.decide(view, rng())
