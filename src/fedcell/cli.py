@@ -101,6 +101,83 @@ def plan(
         _print(planning.comparison_table(plans) if comparing else planning.plan_table(plans[0]))
 
 
+@app.command()
+def race(
+    spec: Annotated[
+        Path | None, typer.Argument(help="TOML file of the race (see --print-spec).", show_default=False)
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="A policy of the race; repeat it. By default the paper's.", show_default=False),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds 0, 1, ...; 5 by default.", show_default=False)] = None,
+    budget_s: Annotated[
+        float | None, typer.Option(help="Simulated seconds; 450 by default.", show_default=False)
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds, instead of or beside the budget.", show_default=False)
+    ] = None,
+    radius_m: Annotated[float | None, typer.Option(help="Of the cell; 1400 by default.", show_default=False)] = None,
+    devices: Annotated[int | None, typer.Option(help="In the cell; 20 by default.", show_default=False)] = None,
+    mobility: Annotated[
+        str | None, typer.Option(help="redrawn, static or waypoint:speed_mps=1.5,pause_s=10.", show_default=False)
+    ] = None,
+    fading: Annotated[str | None, typer.Option(help="none, rayleigh or rician.", show_default=False)] = None,
+    shadowing_db: Annotated[
+        float | None, typer.Option(help="Standard deviation; 0 is none.", show_default=False)
+    ] = None,
+    failure: Annotated[float | None, typer.Option(help="Probability that a model is lost.", show_default=False)] = None,
+    knowledge: Annotated[
+        str | None, typer.Option(help="Of compute times: perfect, expected or observed.", show_default=False)
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="mnist, fashion-mnist or a .npz file.", show_default=False)] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="iid, labels:2, labels:2,free or dirichlet:0.5.", show_default=False)
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="mlp or torch.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option(help="mlp, cnn or package.module:function.", show_default=False)] = None,
+    target: Annotated[float, typer.Option(help="The accuracy whose time is asked for.")] = 0.8,
+    workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
+    plot: Annotated[Path, typer.Option(help="Picture of accuracy against time (.png, .svg, .pdf).")] = Path("race.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print all as JSON, for machines.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print every round as CSV.")] = False,
+    print_spec: Annotated[bool, typer.Option("--print-spec", help="Print the race as TOML and exit.")] = False,
+) -> None:
+    """Race policies: train real models against a simulated clock, and see who is accurate soonest.
+
+    By default the contest of the paper's Fig. 3: 20 devices, radius 1400 m, two digits a device, 450 simulated seconds,
+    5 seeds. Every policy of a seed meets the same devices, channels, data and batches. Options override the file.
+    """
+    changes = {
+        "budget_s": budget_s,
+        "rounds": rounds,
+        "knowledge": knowledge,
+        "cell.radius_m": radius_m,
+        "cell.fading": fading,
+        "cell.shadowing_db": shadowing_db,
+        "devices.count": devices,
+        "devices.mobility": mobility,
+        "devices.failure": failure,
+        "task.data": data,
+        "task.partition": partition,
+        "task.engine": engine,
+        "task.model": model,
+    }
+    from fedcell.racing import build_race, show_race
+
+    if as_json and as_csv:
+        raise InputError("--json and --csv were both given; choose one")
+    contest = build_race(spec, policy, seeds, {name: value for name, value in changes.items() if value is not None})
+    if print_spec:
+        typer.echo(contest.to_toml(), nl=False)
+        return
+    sys.exit(
+        show_race(
+            contest, target=target, workers=workers, plot=plot, output="json" if as_json else "csv" if as_csv else ""
+        )
+    )
+
+
 def _print(renderable: Any) -> None:
     from rich.console import Console
 

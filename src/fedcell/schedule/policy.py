@@ -38,7 +38,6 @@ class RoundView:
         last_round: (M,) the round a device last took part in, -1 for never.
         mean_upload_s: (M,) a device's average of upload_s so far.
         samples: (M,) training samples a device holds.
-        losses: (M,) a device's last known training loss, NaN where unknown.
         label_counts: (M, classes) how many samples of each label a device holds.
     """
 
@@ -50,7 +49,6 @@ class RoundView:
     last_round: Indices | None = field(default=None, kw_only=True)
     mean_upload_s: Floats | None = field(default=None, kw_only=True)
     samples: NDArray[Any] | None = field(default=None, kw_only=True)
-    losses: Floats | None = field(default=None, kw_only=True)
     label_counts: NDArray[Any] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -64,7 +62,7 @@ class RoundView:
             raise InputError("the cell is empty: upload_s and compute_s have no entries; give at least one device")
         object.__setattr__(self, "upload_s", upload_s)
         object.__setattr__(self, "compute_s", compute_s)
-        for name in ("must_include", "ids", "last_round", "mean_upload_s", "samples", "losses", "label_counts"):
+        for name in ("must_include", "ids", "last_round", "mean_upload_s", "samples", "label_counts"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, self._column(name))
 

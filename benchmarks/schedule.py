@@ -1,0 +1,198 @@
+"""How fast fedcell decides, beside the alternatives, in one process: `make bench-schedule`.
+
+Prints tables of times (the least of several repetitions: the machines are shared) and ratios, and checks that every
+alternative gives the same answer.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy.optimize import brentq
+
+import fedcell as fc
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from twins.paper import algorithm_1, algorithm_2, all_subsets
+
+RNG = np.random.default_rng(0)
+CONSOLE = Console(width=110)
+
+
+def seconds(call: Callable[[], object], budget_s: float = 0.5, repeats: int = 5) -> float:
+    """The least time of one call, over a few repetitions that together take about the budget."""
+    start = time.perf_counter()
+    call()
+    once = max(time.perf_counter() - start, 1e-7)
+    number = max(1, int(budget_s / repeats / once))
+    best = once if number == 1 else np.inf
+    for _ in range(repeats if once < budget_s else 1):
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        best = min(best, (time.perf_counter() - start) / number)
+    return best
+
+
+def shown(value: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def cell(M: int, seed: int = 0) -> fc.RoundView:
+    """The paper's cell with M devices."""
+    conditions = fc.World(devices=fc.Devices(M)).conditions(seed)
+    return fc.RoundView(conditions.upload_s, conditions.compute_s)
+
+
+def table(title: str, *headings: str) -> Table:
+    made = Table(title=title, title_justify="left")
+    made.add_column(headings[0])
+    for heading in headings[1:]:
+        made.add_column(heading, justify="right")
+    return made
+
+
+def by_brentq(c: Any, t: Any) -> float:
+    d = t.max() - t
+    return float(t.max() + brentq(lambda x: (c / (x + d)).sum() - 1.0, 1e-12, c.sum(), xtol=1e-12))
+
+
+def by_cvxpy(c: Any, t: Any) -> float:
+    import cvxpy
+
+    cp: Any = cvxpy  # untyped in parts
+    shares, end = cp.Variable(len(c)), cp.Variable()
+    limits = [t[i] + c[i] * cp.inv_pos(shares[i]) <= end for i in range(len(c))]
+    cp.Problem(cp.Minimize(end), [*limits, cp.sum(shares) <= 1]).solve()
+    return float(end.value)
+
+
+def allocation() -> Table:
+    view = cell(20)
+    c, t = view.upload_s, view.compute_s
+    ours_s = seconds(lambda: fc.allocate(c, t))
+    expected = float(fc.allocate(c, t).round_s)
+    rows = table("(P2), 20 devices: one call", "solver", "time", "fedcell is faster by", "answer differs by")
+    rows.add_row("fedcell.allocate", shown(ours_s), "", "")
+    others: dict[str, Callable[[], float]] = {
+        "Algorithm 1, literal Python": lambda: algorithm_1(c.tolist(), t.tolist()),
+        "SciPy brentq over NumPy": lambda: by_brentq(c, t),
+        "CVXPY": lambda: by_cvxpy(c, t),
+    }
+    for name, call in others.items():
+        try:
+            found = call()
+        except ImportError:
+            rows.add_row(name, "not installed", "", "")
+            continue
+        took = seconds(call)
+        rows.add_row(name, shown(took), f"{took / ours_s:.0f} x", f"{abs(found / expected - 1):.0e}")
+    many = [cell(20, seed) for seed in range(10_000)]
+    batch = np.array([v.upload_s for v in many]), np.array([v.compute_s for v in many])
+    each_s = seconds(partial(fc.allocate, *batch)) / 10_000
+    rows.add_row("fedcell.allocate, a set of a batch of 10,000", shown(each_s), "", "")
+    for M in (1_000, 1_000_000):
+        large = cell(M)
+        took = seconds(partial(fc.allocate, large.upload_s, large.compute_s))
+        rows.add_row(f"fedcell.allocate, {M:,} devices", shown(took), "", "")
+    return rows
+
+
+def greedy(quick: bool) -> Table:
+    rows = table(
+        "Greedy (Algorithm 2), theta = 0, with its allocation",
+        "devices",
+        "fedcell",
+        "literal Python",
+        "ratio",
+        "scheduled",
+    )
+    policy = fc.Greedy(0.0)
+    for M in (20, 100, 1_000, 10_000, 100_000):
+        view = cell(M)
+        ours_s = seconds(partial(policy.decide, view, RNG))
+        plan = policy.decide(view, RNG)
+        literal = ratio = ""
+        if (20 if quick else 100) >= M:
+            c, t = view.upload_s.tolist(), view.compute_s.tolist()
+            start = time.perf_counter()
+            found = algorithm_2(c, t, 0.0, epsilon=1e-9)
+            took = time.perf_counter() - start
+            assert sorted(found) == plan.devices.tolist()
+            literal, ratio = shown(took), f"{took / ours_s:,.0f} x"
+        rows.add_row(f"{M:,}", shown(ours_s), literal, ratio, str(len(plan.devices)))
+    return rows
+
+
+def optimal(quick: bool) -> Table:
+    rows = table(
+        "Optimal (P1), with its allocation", "devices", "theta = 0", "scheduled", "theta = 0.139", "scheduled", "growth"
+    )
+    last = 0.0
+    for M in (20, 100, 1_000, 10_000, 100_000, 1_000_000):
+        view = cell(M)
+        cells, took = [], [seconds(partial(fc.Optimal(theta).decide, view, RNG), 1.0) for theta in (0.0, 0.139)]
+        for theta, one in zip((0.0, 0.139), took, strict=True):
+            cells += [shown(one), str(len(fc.Optimal(theta).decide(view, RNG).devices))]
+        rows.add_row(f"{M:,}", *cells, f"{took[0] / last:.1f} x" if last else "")
+        last = took[0]
+    M = 9 if quick else 14
+    small = cell(M)
+    plan = fc.Optimal(0.0).decide(small, RNG)
+    start = time.perf_counter()
+    least = all_subsets(small.upload_s.tolist(), small.compute_s.tolist(), 0.0)
+    brute_s = time.perf_counter() - start
+    assert abs(plan.round_s / len(plan.devices) / least - 1) < 1e-11
+    ours_s = seconds(lambda: fc.Optimal(0.0).decide(small, RNG))
+    rows.caption = (
+        f"all {2**M - 1:,} subsets of {M} devices, literal Python: {shown(brute_s)}, "
+        f"{brute_s / ours_s:,.0f} x fedcell's {shown(ours_s)}"
+    )
+    return rows
+
+
+def start_up() -> Table:
+    rows = table("Start-up, a process each (the least of 5)", "command", "time")
+    example = str(Path(__file__).parents[1] / "examples" / "devices.csv")
+    for line in (["--help"], ["plan", example]):
+        command = [sys.executable, "-m", "fedcell.cli", *line]
+        took = seconds(partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL), 0.1)
+        rows.add_row(" ".join(["fedcell", *line[:1], *(Path(p).name for p in line[1:])]), shown(took))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes for the slow alternatives")
+    quick = parser.parse_args().quick
+    CONSOLE.print(
+        f"fedcell {fc.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, {processor()}"
+    )
+    for part in (allocation, lambda: greedy(quick), lambda: optimal(quick), start_up):
+        CONSOLE.print(part())
+
+
+def processor() -> str:
+    """The processor's name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What a training engine is: it trains a batch of jobs, and it evaluates models.
+
+A model is one flat float32 vector, in the order of PyTorch's ``state_dict``: for each layer its weights (out, in) by
+rows, then its biases. A job is a start model and the samples to visit, in order. The jobs of one call may start from
+different models and visit different numbers of samples, so one call can hold the clients of a round or the clients of
+many runs; and a job's result does not depend on the company it is trained in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcell.errors import InputError
+from fedcell.learn.data import Dataset
+
+Vector = NDArray[np.float32]
+
+LEARNING_RATE = 0.01
+BATCH_SIZE = 10
+HIDDEN = (64,)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One client's local training.
+
+    Attributes:
+        start: (P,), the model it starts from.
+        order: (epochs, D), indices into the training set. Row e is the visiting order of epoch e; its batches are
+            consecutive runs of ``batch_size``, the last of which may be short.
+    """
+
+    start: Vector
+    order: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How K models do on the test set.
+
+    Attributes:
+        accuracy: (K,), the fraction of test samples whose largest logit is the label's.
+        loss: (K,), the mean loss over the test samples (cross-entropy in nats, unless the engine was given another).
+    """
+
+    accuracy: NDArray[np.float64]
+    loss: NDArray[np.float64]
+
+
+class Engine(Protocol):
+    """Trains and evaluates models of one shape on one data set."""
+
+    @property
+    def parameters(self) -> int:
+        """P, the length of a model vector."""
+
+    def initial(self, rng: np.random.Generator) -> Vector:
+        """A start model (P,), drawn from ``rng`` as PyTorch draws it: see ``linear_start``."""
+
+    def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
+        """The models (J, P) that stochastic gradient descent ends with, one for each of J jobs."""
+
+    def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
+        """How the models (K, P) do on the test set."""
+
+
+def cross_entropy(logits: ArrayLike, labels: ArrayLike) -> float:
+    """The mean of -log softmax(logits)[label], in nats; logits (n, classes), labels (n,)."""
+    z = np.asarray(logits, dtype=np.float64)
+    z = z - z.max(axis=1, keepdims=True)
+    chosen = np.take_along_axis(z, np.asarray(labels)[:, None], axis=1)[:, 0]
+    return float(np.mean(np.log(np.exp(z).sum(axis=1)) - chosen))
+
+
+def linear_start(rng: np.random.Generator, weights: tuple[int, ...], biases: int) -> Vector:
+    """Draw a layer's weights (out, in, ...) and then its biases from U(-k, k), k = 1/sqrt(fan in), as one vector.
+
+    This is PyTorch's default for linear and convolution layers; the fan in is the product of all but the first size.
+    """
+    bound = 1.0 / np.sqrt(prod(weights[1:]))
+    return rng.uniform(-bound, bound, prod(weights) + biases).astype(np.float32)
+
+
+def checked_dataset(data: Dataset) -> Dataset:
+    """Refuse data that no engine can take: kernels index by what is in it, and check nothing."""
+    for name, x, y in (("train", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
+        if x.dtype not in (np.uint8, np.float32):
+            raise InputError(f"{name}_x has type {x.dtype}; give uint8 pixels or float32 inputs")
+        if len(x) == 0 or y.shape != (len(x),):
+            raise InputError(f"{name}_x has {len(x)} samples and {name}_y the shape {y.shape}; give one label each")
+        if x.shape[1:] != data.train_x.shape[1:] or x[0].size == 0:
+            raise InputError(f"{name}_x has samples of shape {x.shape[1:]}; give all samples one nonempty shape")
+        if y.min() < 0 or y.max() >= data.classes:
+            raise InputError(f"{name}_y goes from {y.min()} to {y.max()}; give labels from 0 to {data.classes - 1}")
+    if not (np.isfinite(data.shift) and np.isfinite(data.scale) and data.scale > 0):
+        raise InputError(f"shift is {data.shift} and scale {data.scale}; give finite numbers and a scale above 0")
+    return data
+
+
+def checked_setting(learning_rate: float, batch_size: int) -> None:
+    """Refuse a learning rate or a batch size with which SGD has no meaning."""
+    if not (np.isfinite(learning_rate) and learning_rate > 0):
+        raise InputError(f"learning_rate is {learning_rate}; give a number above 0")
+    if not is_count(batch_size):
+        raise InputError(f"batch_size is {batch_size!r}; give an integer of at least 1")
+
+
+def is_count(value: Any) -> bool:
+    """Whether the value is an integer of at least 1."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
+
+
+def checked_jobs(jobs: Sequence[Job], parameters: int, samples: int) -> list[Job]:
+    """The jobs with contiguous arrays of the right types, or the reason why one cannot be trained."""
+    return [_checked_job(job, f"job {number}", parameters, samples) for number, job in enumerate(jobs)]
+
+
+def _checked_job(job: Job, name: str, parameters: int, samples: int) -> Job:
+    start, order = np.asarray(job.start), np.asarray(job.order)
+    if start.shape != (parameters,):
+        raise InputError(f"{name} starts from a vector of shape {start.shape}; give one of shape ({parameters},)")
+    if not np.isfinite(start).all():
+        raise InputError(f"{name} starts from a model with NaN or infinity in it; lower the learning rate")
+    if order.ndim != 2 or order.size == 0 or not np.issubdtype(order.dtype, np.integer):
+        raise InputError(
+            f"{name} has an order of shape {order.shape} and type {order.dtype}; give indices (epochs, samples)"
+        )
+    if order.min() < 0 or order.max() >= samples:
+        raise InputError(
+            f"{name} visits samples {order.min()} to {order.max()}; the training set has 0 to {samples - 1}"
+        )
+    return Job(np.ascontiguousarray(start, np.float32), np.ascontiguousarray(order, np.int64))
+
+
+def checked_models(models: NDArray[np.float32], parameters: int) -> NDArray[np.float32]:
+    """The models as a contiguous float32 array (K, P)."""
+    array = np.ascontiguousarray(models, np.float32)
+    if array.ndim != 2 or array.shape[1] != parameters:
+        raise InputError(f"models has shape {array.shape}; give (models, {parameters})")
+    return array

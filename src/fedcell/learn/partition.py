@@ -1,0 +1,358 @@
+"""Who holds which samples.
+
+A partition is named by a short text, the same in Python, on the command line and in TOML::
+
+    iid                each device a random sample of everything
+    labels:2           two labels a device, every label held equally often (balanced)
+    labels:2,free      two labels a device, drawn freely: some labels are then rare or held by nobody
+    dirichlet:0.5      each device mixes the labels by its own draw from Dirichlet(0.5, ..., 0.5)
+
+The parameters can be named, too: ``labels:per_device=2,mode=free`` (or ``L=2``), ``dirichlet:alpha=0.5``. How
+many samples a device holds is a second text: ``equal`` (the default, N // devices each), ``lognormal:0.5``
+(the deviation of the logarithm), ``zipf:1`` (the exponent); or a list of sizes.
+
+No sample is held twice, and nothing but the generator that is passed in decides who holds what.
+
+**When a label runs short.** With ``labels:L`` a device holds its L labels and no others, so the demand for a
+label can exceed its samples: MNIST has 5,421 fives, and with ``free`` eight of twenty devices may want 1,500
+each. The holders then share the label by size and take more of their other labels instead; where those have
+run out, too, other holders make room, but nobody gives up more than half of an even share. So a size is the
+most that a device gets. With the paper's 20 devices and 60,000 digits, ``iid``, ``dirichlet`` and nearly
+every draw of ``labels:2`` and up give 3,000 samples each; ``labels:1`` gives 2,710 to 3,000; with
+``labels:2,free`` some devices have as few as 1,500, and samples of unpopular labels stay unused.
+"""
+
+import difflib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcell.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Counts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Wishes = NDArray[np.float64]
+
+# The names of each kind's parameters, in the order in which they may stand without a name.
+KINDS = {"iid": (), "labels": ("per_device", "mode"), "dirichlet": ("alpha",)}
+SIZES = {"equal": (), "lognormal": ("sigma",), "zipf": ("exponent",)}
+MODES = ("balanced", "free")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A parsed text: the name of the partition or of the sizes, and the parameters that belong to it."""
+
+    name: str
+    per_device: int = 0
+    mode: str = "balanced"
+    alpha: float = 0.0
+    sigma: float = 0.0
+    exponent: float = 0.0
+
+
+def parse_kind(text: str) -> Kind:
+    """Parse ``iid``, ``labels:2``, ``labels:per_device=2,mode=free`` or ``dirichlet:0.5``."""
+    name, values = _parse(text, KINDS, "partition")
+    if name == "labels":
+        per_device = values.get("per_device", "")
+        if not per_device.isdecimal() or int(per_device) < 1:
+            raise InputError(f"partition {text!r}: per_device is {per_device!r}; give a positive integer")
+        mode = values.get("mode", "balanced")
+        if mode not in MODES:
+            raise InputError(f"partition {text!r}: mode is {mode!r}; give {' or '.join(MODES)}")
+        return Kind(name, per_device=int(per_device), mode=mode)
+    return Kind(name, **_numbers(text, name, values, KINDS, "partition"))
+
+
+def parse_sizes(text: str) -> Kind:
+    """Parse ``equal``, ``lognormal:0.5`` or ``zipf:1``."""
+    name, values = _parse(text, SIZES, "sizes")
+    return Kind(name, **_numbers(text, name, values, SIZES, "sizes"))
+
+
+def partition(
+    labels: NDArray[Any],
+    devices: int,
+    kind: str,
+    rng: np.random.Generator,
+    sizes: str | Sequence[int] = "equal",
+) -> list[NDArray[np.int64]]:
+    """Deal the samples to the devices.
+
+    Args:
+        labels: (N,), each sample's label, nonnegative integers.
+        devices: M, how many devices there are.
+        kind: ``iid``, ``labels:L`` or ``dirichlet:alpha``; the module's text has the grammar.
+        rng: the stream of this run's partition, such as ``stream(seed, "partition")``.
+        sizes: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or M sizes.
+
+    Returns:
+        M sorted arrays of sample indices, disjoint, none empty.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size or labels.min() < 0:
+        raise InputError(f"labels are {labels.dtype} of shape {labels.shape}; give (N,) integers from 0 on")
+    whole = isinstance(devices, int | np.integer) and not isinstance(devices, bool)
+    if not whole or not 1 <= devices <= len(labels):
+        raise InputError(f"devices is {devices!r}; give 1 to {len(labels)}, at least a sample for each")
+    parsed = parse_kind(kind)
+    wanted = _wanted_sizes(len(labels), int(devices), sizes, rng)
+    if parsed.name == "iid":
+        return _cut(rng.permutation(len(labels)), wanted)
+    present, supply = np.unique(labels, return_counts=True)
+    if parsed.name == "labels":
+        held = _held_labels(len(wanted), len(present), parsed, rng)
+        wishes = np.where(held, wanted[:, None] / parsed.per_device, 0.0)
+        amounts = _share_labels(held, wanted, supply, present)
+    else:
+        held = np.ones((len(wanted), len(present)), bool)
+        mixtures = rng.dirichlet(np.full(len(present), parsed.alpha), len(wanted))
+        wishes = _mix_labels(mixtures, wanted, supply)
+        amounts = np.floor(wishes).astype(np.int64)
+    _fill_up(amounts, wishes, held, wanted, supply)
+    pools = [rng.permutation(np.flatnonzero(labels == label)) for label in present]
+    pieces = [_cut(pool, amounts[:, label]) for label, pool in enumerate(pools)]
+    return [np.sort(np.concatenate(of_device)) for of_device in zip(*pieces, strict=True)]
+
+
+def label_counts(labels: NDArray[Any], parts: Sequence[NDArray[np.int64]], classes: int) -> Counts:
+    """How many samples of each label each device holds: (M, classes)."""
+    return np.array([np.bincount(labels[part], minlength=classes) for part in parts], np.int64)
+
+
+def partition_figure(counts: NDArray[Any]) -> "Figure":
+    """A chart of the labels that each device holds: a heat map, under bars of the devices' sizes.
+
+    Args:
+        counts: (M, classes), as from :func:`label_counts`.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    devices, classes = counts.shape
+    rows = min(classes, 30)
+    figure = Figure(figsize=(min(max(3.5, 1.6 + 0.28 * devices), 7.2), 1.7 + 0.19 * rows))
+    figure.set_layout_engine("constrained", h_pad=0.03, hspace=0.0)
+    bars, heat = figure.subplots(2, 1, sharex=True, height_ratios=(1, max(2.2, 0.27 * rows)))
+    bars.bar(np.arange(devices), counts.sum(axis=1), width=0.9 if devices <= 60 else 1.0, color="0.55")
+    bars.set_ylabel("samples")
+    bars.spines[["top", "right"]].set_visible(False)
+    bars.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    bars.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+    # A label that a device does not hold is white paper, and one sample already a visible blue.
+    blues = LinearSegmentedColormap.from_list("held", ["#deebf7", "#4292c6", "#08306b"])
+    shown = np.ma.masked_equal(counts.T, 0)
+    image = heat.imshow(shown, aspect="auto", cmap=blues, vmin=0, interpolation="nearest")
+    heat.set_xlabel("device")
+    heat.set_ylabel("label")
+    heat.yaxis.set_major_locator(MaxNLocator(min(classes, 10), integer=True))
+    heat.xaxis.set_major_locator(MaxNLocator(min(devices, 20), integer=True))
+    if devices <= 60 and classes <= 30:
+        heat.set_xticks(np.arange(devices + 1) - 0.5, minor=True)
+        heat.set_yticks(np.arange(classes + 1) - 0.5, minor=True)
+        heat.grid(which="minor", color="0.9", linewidth=0.5)
+        heat.tick_params(which="minor", length=0)
+    bars.tick_params(axis="x", which="both", bottom=False, labelbottom=False)
+    legend = figure.colorbar(image, ax=heat, pad=0.01, fraction=0.04, aspect=28)
+    legend.set_label("samples of the label")
+    legend.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    return figure
+
+
+def _parse(text: str, known: Mapping[str, tuple[str, ...]], what: str) -> tuple[str, dict[str, str]]:
+    name, _, rest = text.strip().partition(":")
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(known)}"
+        raise InputError(f"unknown {what} {text!r}; {hint}")
+    values: dict[str, str] = {}
+    for position, argument in enumerate(rest.split(",") if rest else ()):
+        key, equals, value = (part.strip() for part in argument.partition("="))
+        if not equals and position < len(known[name]):
+            key, value = known[name][position], key
+        key = "per_device" if key == "L" else key
+        if key not in known[name] or key in values:
+            takes = f"takes {' and '.join(known[name])}, each once" if known[name] else "takes no parameters"
+            raise InputError(f"{what} {text!r}: {argument!r} has no place here; {name} {takes}")
+        values[key] = value
+    return name, values
+
+
+def _numbers(
+    text: str,
+    name: str,
+    values: Mapping[str, str],
+    known: Mapping[str, tuple[str, ...]],
+    what: str,
+) -> dict[str, Any]:
+    """The kind's parameters as numbers, all of them positive."""
+    numbers = {}
+    for key in known[name]:
+        try:
+            numbers[key] = float(values.get(key, ""))
+        except ValueError:
+            numbers[key] = np.nan
+        if not 0 < numbers[key] < np.inf:
+            raise InputError(f"{what} {text!r}: {key} is {values.get(key, '')!r}; give a positive number")
+    return numbers
+
+
+def _wanted_sizes(
+    samples: int,
+    devices: int,
+    sizes: str | Sequence[int],
+    rng: np.random.Generator,
+) -> Counts:
+    if isinstance(sizes, str):
+        kind = parse_sizes(sizes)
+        if kind.name == "equal":
+            return np.full(devices, samples // devices)
+        if kind.name == "lognormal":
+            logarithms = rng.normal(0.0, kind.sigma, devices)
+        else:
+            logarithms = rng.permutation(-kind.exponent * np.log(np.arange(1, devices + 1)))
+        weights = np.exp(logarithms - logarithms.max())
+        return 1 + _rounded((samples - devices) * (weights / weights.sum()))
+    given = np.asarray(sizes)
+    if given.shape != (devices,) or given.dtype.kind not in "iu" or given.min() < 1:
+        raise InputError(f"sizes are {list(sizes)}; give {devices} positive integers, one for each device")
+    if given.sum() > samples:
+        raise InputError(f"sizes add up to {given.sum()}, more than the {samples} samples; give smaller ones")
+    return given.astype(np.int64)
+
+
+def _rounded(values: Wishes) -> Counts:
+    """Round to integers of the same sum: down, and the largest remainders up."""
+    down = np.floor(values)
+    up = np.argsort(down - values, kind="stable")[: round(float(values.sum() - down.sum()))]
+    down[up] += 1
+    return down.astype(np.int64)
+
+
+def _held_labels(devices: int, classes: int, kind: Kind, rng: np.random.Generator) -> Mask:
+    """Which labels each device holds: (M, C), L in each row."""
+    if kind.per_device > classes:
+        raise InputError(f"labels per device is {kind.per_device}, but the data have {classes}; give fewer")
+    held = np.zeros((devices, classes), bool)
+    # How many more holders each label gets. A device that takes the labels with the most room left, ties at
+    # random, never leaves a later one without L labels to take (as in Havel and Hakimi's theorem).
+    room = np.full(classes, devices * kind.per_device // classes)
+    room[rng.permutation(classes)[: devices * kind.per_device % classes]] += 1
+    for row in held:
+        chance = rng.random(classes)
+        order = np.lexsort((chance, -room)) if kind.mode == "balanced" else np.argsort(chance)
+        row[order[: kind.per_device]] = True
+        room -= row
+    return held
+
+
+def _share_labels(held: Mask, wanted: Counts, supply: Counts, present: NDArray[Any]) -> Counts:
+    """An even start: a label's holders share it by size; each gets at least one and at most wanted / L."""
+    per_device = int(held[0].sum())
+    holders = held.sum(axis=0)
+    scarce = np.flatnonzero(holders > supply)
+    if scarce.size:
+        label = scarce[0]
+        raise InputError(
+            f"label {present[label]} has {supply[label]} samples for {holders[label]} devices; "
+            "give fewer devices, fewer labels per device or more samples"
+        )
+    if wanted.min() < per_device:
+        raise InputError(
+            f"device {wanted.argmin()} is to hold {per_device} labels in a size of {wanted.min()}; "
+            "give fewer devices, fewer labels per device or more even sizes"
+        )
+    weights = np.where(held, wanted[:, None], 0)
+    shares = (supply - holders) * (weights / np.maximum(weights.sum(axis=0), 1))
+    return np.where(held, np.minimum(1 + shares.astype(np.int64), wanted[:, None] // per_device), 0)
+
+
+def _mix_labels(mixtures: Wishes, wanted: Counts, supply: Counts) -> Wishes:
+    """Amounts close to each device's mixture, but within the supply.
+
+    The devices' wishes rarely add up to the supply. Scaling rows to the sizes and columns to the supply in
+    turn (iterative proportional fitting) treats all devices alike, where dealing to one after the other
+    would leave the last ones what nobody wanted.
+    """
+    amounts = np.maximum(mixtures, 1e-9)
+    for _ in range(200):
+        amounts *= (wanted / amounts.sum(axis=1))[:, None]
+        amounts *= np.minimum(1.0, supply / amounts.sum(axis=0))
+    return amounts * (1 - 1e-12)  # rounding errors must not exceed the supply
+
+
+def _fill_up(amounts: Counts, wishes: Wishes, held: Mask, wanted: Counts, supply: Counts) -> None:
+    """Raise the amounts, in place, as far as the devices' sizes, labels and the supply allow: a maximum flow.
+
+    A device that lacks samples takes what is left of its labels, first of the one that is furthest below the
+    device's wish. If nothing is left, another holder of one of them gives up some and takes of another of its
+    own labels instead, and so on: such chains are the augmenting paths of the flow. A giver keeps at least
+    half of what it started with.
+    """
+    left = supply - amounts.sum(axis=0)
+    keep = (amounts + 1) // 2
+    queue = deque(int(device) for device in np.flatnonzero(amounts.sum(axis=1) < wanted))
+    while queue:
+        device = queue.popleft()
+        chain = _chain(device, wishes[device] - amounts[device], amounts - keep, held, left)
+        if not chain:
+            continue
+        gifts = [(giver, label) for (_, label), (giver, _) in pairwise(chain)]
+        source = chain[-1][1]
+        lacking = int(wanted[device] - amounts[device].sum())
+        step = 1 + int(wanted[device]) // 200  # in turns and little by little, so that all fare alike
+        spare = (int(amounts[gift] - keep[gift]) for gift in gifts)
+        moved = min(step, lacking, int(left[source]), *spare)
+        for gift in gifts:
+            amounts[gift] -= moved
+        for taken in chain:
+            amounts[taken] += moved
+        left[source] -= moved
+        if moved < lacking:
+            queue.append(device)
+
+
+def _chain(
+    device: int,
+    unmet: Wishes,
+    spare: Counts,
+    held: Mask,
+    left: Counts,
+) -> list[tuple[int, int]]:
+    """The shortest chain of (who takes, which label) from a device to a label with samples left, if any."""
+    labels = np.flatnonzero(held[device])
+    front = [int(label) for label in labels[np.argsort(-unmet[labels], kind="stable")]]
+    reached = dict.fromkeys(front, (device, -1))  # label -> who takes it, and the label given up for it
+    while front and not (left[front] > 0).any():
+        behind, front = front, []
+        for label in behind:
+            givers = np.flatnonzero(spare[:, label] > 0)
+            givers = givers[np.argsort(-spare[givers, label], kind="stable")]
+            for other in np.flatnonzero(held[givers].any(axis=0)).tolist():
+                if other not in reached:
+                    reached[other] = (int(givers[np.argmax(held[givers, other])]), label)
+                    front.append(other)
+    label = next((label for label in front if left[label] > 0), -1)
+    chain = []
+    while label >= 0:
+        taker, given_up = reached[label]
+        chain.append((taker, label))
+        label = given_up
+    return chain[::-1]
+
+
+def _cut(samples: NDArray[np.int64], sizes: Counts) -> list[NDArray[np.int64]]:
+    """Sorted pieces of the given sizes, from the front on."""
+    ends = np.cumsum(sizes)
+    return [np.sort(samples[end - size : end]) for size, end in zip(sizes, ends, strict=True)]

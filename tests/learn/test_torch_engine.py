@@ -1,0 +1,223 @@
+"""The torch engine against the compiled one, against a plain PyTorch loop, and against modules it has to refuse."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedcell.errors import InputError
+from fedcell.learn.data import Dataset, load_dataset
+from fedcell.learn.engine import Job
+from fedcell.learn.mlp import MlpEngine
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+from fedcell.learn.torch_engine import TorchEngine, cnn_module, mlp_module  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def mnist() -> Dataset:
+    """MNIST with 3,000 samples to train and 2,500 to test on."""
+    data = load_dataset("mnist")
+    return replace(
+        data,
+        train_x=data.train_x[:3000],
+        train_y=data.train_y[:3000],
+        test_x=data.test_x[:2500],
+        test_y=data.test_y[:2500],
+    )
+
+
+def some_jobs(engine: Any, lengths: list[tuple[int, int]]) -> list[Job]:
+    rng = np.random.default_rng(11)
+    return [
+        Job(engine.initial(rng), np.stack([rng.choice(3000, samples, replace=False) for _ in range(epochs)]))
+        for epochs, samples in lengths
+    ]
+
+
+def plain_loop(data: Dataset, module: Any, job: Job, batch: int, channel: bool, **setting: float) -> NDArray[Any]:
+    """What a PyTorch user would write for one client."""
+    torch.nn.utils.vector_to_parameters(torch.tensor(job.start), module.parameters())
+    optimiser = torch.optim.SGD(module.parameters(), **setting)
+    for row in job.order:
+        for first in range(0, len(row), batch):
+            ids = row[first : first + batch]
+            x = (torch.tensor(data.train_x[ids]).float() / 255 - data.shift) / data.scale
+            optimiser.zero_grad()
+            logits = module(x[:, None] if channel else x)
+            nn.functional.cross_entropy(logits, torch.tensor(data.train_y[ids])).backward()
+            optimiser.step()
+    vector: NDArray[Any] = torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    return vector
+
+
+def far(model: NDArray[Any], other: NDArray[Any], start: NDArray[Any]) -> float:
+    return float(np.linalg.norm(model - other) / np.linalg.norm(other - start))
+
+
+@pytest.mark.parametrize(("hidden", "unit"), [((64,), False), ((64,), True), ((64, 32), False)])
+def test_both_engines_agree(mnist: Dataset, hidden: tuple[int, ...], unit: bool) -> None:
+    data = replace(mnist, shift=0.0, scale=1.0) if unit else mnist
+    mlp = MlpEngine(data, hidden=hidden)
+    engine = TorchEngine(data, mlp_module(data, hidden))
+    assert engine.parameters == mlp.parameters
+    start = engine.initial(np.random.default_rng(5))
+    assert np.array_equal(start, mlp.initial(np.random.default_rng(5)))
+    jobs = some_jobs(mlp, [(1, 100), (2, 57), (1, 3), (3, 20)])
+    ours, theirs = engine.train(jobs), mlp.train(jobs)
+    for k, job in enumerate(jobs):
+        assert far(ours[k], theirs[k], job.start) < 3e-5
+    a, b = engine.evaluate(ours), mlp.evaluate(theirs)
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-5)
+    np.testing.assert_allclose(a.accuracy, b.accuracy, atol=2.5 / 2500)
+
+
+def test_momentum_and_weight_decay_are_pytorchs(mnist: Dataset) -> None:
+    engine = TorchEngine(mnist, mlp_module(mnist), batch_size=8, momentum=0.9, weight_decay=0.05, learning_rate=0.02)
+    jobs = some_jobs(engine, [(2, 60), (1, 25)])
+    models = engine.train(jobs)
+    plain = TorchEngine(mnist, mlp_module(mnist), batch_size=8, learning_rate=0.02).train(jobs)
+    for k, job in enumerate(jobs):
+        setting = {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.05}
+        loop = plain_loop(mnist, mlp_module(mnist), job, 8, channel=False, **setting)
+        assert far(models[k], loop, job.start) < 3e-5
+        assert far(plain[k], loop, job.start) > 0.1
+
+
+def test_a_cnn_trains_like_the_plain_loop(mnist: Dataset) -> None:
+    engine = TorchEngine(mnist, lambda: cnn_module(mnist), learning_rate=0.05)
+    jobs = some_jobs(engine, [(1, 45), (1, 60)])
+    models = engine.train(jobs)
+    for k, job in enumerate(jobs):
+        loop = plain_loop(mnist, cnn_module(mnist), job, 10, channel=True, lr=0.05)
+        assert far(models[k], loop, job.start) < 1e-4
+    long = some_jobs(engine, [(1, 1200)])
+    before, after = engine.evaluate(np.stack([long[0].start, engine.train(long)[0]])).accuracy
+    assert before < 0.4
+    assert after > 0.8
+
+
+def test_alone_and_together(mnist: Dataset) -> None:
+    engine = TorchEngine(mnist, mlp_module(mnist))
+    jobs = some_jobs(engine, [(1 + k % 2, 10 + 3 * k) for k in range(20)])
+    together = engine.train(jobs)
+    assert np.array_equal(together, engine.train(jobs))
+    for k in (0, 7, 19):
+        assert far(engine.train([jobs[k]])[0], together[k], jobs[k].start) < 1e-5
+
+
+def test_a_loss_of_ones_own(mnist: Dataset) -> None:
+    def squares(logits: Any, labels: Any) -> Any:
+        return ((logits - nn.functional.one_hot(labels, 10)) ** 2).sum(dim=1)
+
+    engine = TorchEngine(mnist, mlp_module(mnist), loss=squares)
+    zero = np.zeros((1, engine.parameters), np.float32)
+    assert engine.evaluate(zero).loss[0] == pytest.approx(1.0)
+    order = np.arange(10)[None]
+    model = engine.train([Job(zero[0], order)])[0]
+    # From the zero model only the last biases move: dL/db = 2 mean(0 - onehot), one step of 0.01.
+    expected = 0.02 * np.bincount(mnist.train_y[:10], minlength=10) / 10
+    np.testing.assert_allclose(model[-10:], expected, rtol=1e-5)
+    assert not model[:-10].any()
+
+
+def test_the_users_module_and_pytorchs_generator_are_left_alone(mnist: Dataset) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.LayerNorm(12), nn.PReLU(), nn.Linear(12, 10))
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    state = torch.random.get_rng_state()
+    engine = TorchEngine(mnist, module)
+    start = engine.initial(np.random.default_rng(2))
+    assert start.shape == (sum(parameter.numel() for parameter in before),)
+    assert np.array_equal(start, engine.initial(np.random.default_rng(2)))
+    trained = engine.train([Job(start, np.arange(30)[None])])[0]
+    assert far(trained, plain_loop(mnist, module, Job(start, np.arange(30)[None]), 10, False, lr=0.01), start) < 3e-5
+    torch.nn.utils.vector_to_parameters(torch.cat([b.ravel() for b in before]), module.parameters())
+    engine.train([Job(start, np.arange(30)[None])])
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+class _SecretDropout(nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(784, 10)
+
+    def forward(self, x: Any) -> Any:
+        return nn.functional.dropout(self.layer(x.flatten(1)), training=self.training)
+
+
+def _tied() -> Any:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 784), nn.Linear(784, 784), nn.Linear(784, 10))
+    module[2].weight = module[1].weight
+    return module
+
+
+def _frozen() -> Any:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    module[1].bias.requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10)),
+            "buffer '2.running_mean'.*GroupNorm for BatchNorm",
+        ),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, 10)), r"layer '1' \(Dropout\) draws"),
+        (_SecretDropout, "cannot be trained.*random"),
+        (_tied, "shares a parameter"),
+        (_frozen, "parameter '1.bias' is frozen"),
+        (nn.Flatten, "no parameters"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(99, 10)), r"samples of shape \(28, 28\): .*99"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 9)), r"shape \(2, 9\); give \(2, 10\)"),
+        (lambda: 3, "module is a int; give an nn.Module"),
+    ],
+)
+def test_modules_it_cannot_train_are_refused(mnist: Dataset, make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TorchEngine(mnist, make)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"momentum": 1.0}, "momentum is 1.0; give a number from 0 to less than 1"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0; give a number of at least 0"),
+        ({"device": "abacus"}, "device is 'abacus'"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"loss": nn.functional.cross_entropy}, r"loss of 2 samples has shape \(\); give one loss a sample"),
+    ],
+)
+def test_bad_settings_are_refused(mnist: Dataset, setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TorchEngine(mnist, mlp_module(mnist), **setting)
+
+
+def test_bad_jobs_are_refused(mnist: Dataset) -> None:
+    engine = TorchEngine(mnist, mlp_module(mnist))
+    start = engine.initial(np.random.default_rng(0))
+    with pytest.raises(InputError, match="visits samples 0 to 3000"):
+        engine.train([Job(start, np.array([[0, 3000]]))])
+    with pytest.raises(InputError, match="models has shape"):
+        engine.evaluate(start)
+    assert engine.train([]).shape == (0, 50890)
+
+
+def test_a_cnn_needs_images(mnist: Dataset) -> None:
+    flat = replace(mnist, train_x=mnist.train_x[:, :4, :5])
+    with pytest.raises(InputError, match=r"samples have shape \(4, 5\); the CNN needs"):
+        cnn_module(flat)
+
+
+def test_the_mlp_engine_does_not_import_torch() -> None:
+    code = "import sys, fedcell, fedcell.learn.mlp; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
