@@ -18,14 +18,24 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
 	$(PIP) install -c constraints.txt -e ".[test]"
 	@touch $@
 
+# One round planned, then the paper's race: six policies, five seeds each. About a minute on two cores.
 demo: $(VENV)/.installed
 	@mkdir -p out
 	$(BIN)/fedcell plan examples/devices.csv --plot out/round.png
-	$(BIN)/fedcell plan examples/devices.csv --compare
-	@echo "out/round.png shows the round; try: $(BIN)/fedcell plan --help"
+	$(BIN)/fedcell race --plot out/race.png
+	@echo "Next: $(BIN)/fedcell --help"
 
-test: lint
+test: lint fresh-cache
 	$(BIN)/python -m pytest
+
+# Numba looks at a compiled function's own file only: drop its cache when any source is newer.
+.PHONY: fresh-cache clean-cache
+fresh-cache:
+	@oldest=$$(find src -name '*.nbi' -exec ls -tr {} + 2>/dev/null | head -n 1); \
+	if [ -n "$$oldest" ] && [ -n "$$(find src -name '*.py' -newer "$$oldest")" ]; then $(MAKE) --no-print-directory clean-cache; fi
+
+clean-cache:
+	find src -name '*.nb[ic]' -delete
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check

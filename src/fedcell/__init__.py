@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fedcell.schedule.optimal import Optimal
     from fedcell.schedule.policy import Plan, Policy, RoundView
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
+    from fedcell.simulation import RoundRecord, simulate
+    from fedcell.spec import Spec, load_spec
     from fedcell.world import (
         Cell,
         Conditions,
@@ -39,6 +41,8 @@ _WHERE = {
     "fedcell.schedule.optimal": "Optimal",
     "fedcell.schedule.policy": "Plan Policy RoundView",
     "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
+    "fedcell.simulation": "RoundRecord simulate",
+    "fedcell.spec": "Spec load_spec",
     "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}
@@ -74,19 +78,23 @@ __all__ = [
     "Random",
     "RandomWaypoint",
     "Redrawn",
+    "RoundRecord",
     "RoundRobin",
     "RoundTimeBounds",
     "RoundView",
     "RoundsFit",
     "RoundsModel",
+    "Spec",
     "Static",
     "World",
     "allocate",
     "fit_rounds",
     "format_policy",
+    "load_spec",
     "mean_upload_s",
     "objective",
     "parse_policy",
     "round_time_bounds",
     "rounds_needed",
+    "simulate",
 ]

@@ -1,6 +1,8 @@
 """The command line. Each command is thin: read, call the library, print."""
 
+import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +39,10 @@ def _options(
 @app.command()
 def plan(
     devices: Annotated[
-        str, typer.Argument(help="CSV or JSON file of devices, or - for standard input.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="DEVICES", help="CSV or JSON file of devices, or - for standard input.", show_default=False
+        ),
     ],
     policy: Annotated[
         list[str] | None,
@@ -75,6 +80,8 @@ def plan(
 
     if as_json and as_csv:
         raise InputError("--json and --csv were both given; choose one")
+    if not -1000 <= noise_dbm_per_mhz <= 1000:
+        raise InputError(f"--noise-dbm-per-mhz is {noise_dbm_per_mhz:g}; give a number between -1000 and 1000")
     if plot is not None:
         check_picture_path(plot)
     cell = Cell(
@@ -188,6 +195,9 @@ def _print(renderable: Any) -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is shown in escapes
+            stream.reconfigure(errors="backslashreplace")
     sys.path.insert(0, "")  # so that --policy my_module:MyPolicy finds my_module.py in this folder
     try:
         app()
@@ -197,9 +207,10 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.echo("fedcell: interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:  # the commands handle those of their files; this is a full disc behind the output, say
+        typer.echo(f"fedcell: {error.filename or 'standard output'}: {error.strerror}; mend it and repeat", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest would fail again at exit
+        sys.exit(2)
 
 
 if __name__ == "__main__":

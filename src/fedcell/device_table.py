@@ -14,11 +14,13 @@ import difflib
 import io
 import json
 import math
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -30,20 +32,12 @@ from fedcell.world.cell import PAPER_POWER_W_PER_HZ
 
 MAX_BYTES = 256 * 2**20
 MAX_ROWS = 5_000_000
-MAX_CELL_CHARACTERS = 1000
 MAX_COLUMNS = 100
+MAX_LINE_CHARACTERS = 100_000
+MAX_NAME_CHARACTERS = 1000
 
-NUMBERS = (
-    "upload_s",
-    "snr_db",
-    "distance_m",
-    "power_dbm_per_mhz",
-    "compute_s",
-    "samples",
-    "seconds_per_sample",
-    "samples_per_second",
-)
-COLUMNS = ("device", "must_include", *NUMBERS)
+UPLOAD = ("upload_s", "snr_db", "distance_m")
+COMPUTE = ("compute_s", "samples")
 _BOUNDS = {
     "upload_s": (SMALLEST_S, LARGEST_S),
     "snr_db": (-1000.0, 1000.0),
@@ -54,6 +48,10 @@ _BOUNDS = {
     "seconds_per_sample": (0.0, 1e15),
     "samples_per_second": (1e-15, 1e300),
 }
+COLUMNS = ("device", "must_include", *_BOUNDS)
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+# A terminal obeys control characters, and half a surrogate pair cannot be written at all.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +75,26 @@ class DeviceTable:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Cells by column, and how to name a row in a message."""
+    """The cells of the known columns, and how to name a row in a message.
+
+    Attributes:
+        source: the file.
+        header: all its columns, in its order.
+        columns: the cells of those that are known; text from CSV, anything from JSON, None where a device has none.
+        lines: the line each row ended on, None for JSON.
+    """
 
     source: str
+    header: Sequence[str]
     columns: dict[str, list[Any]]
-    places: Sequence[str]
+    lines: list[int] | None
+
+    def __len__(self) -> int:
+        return max((len(cells) for cells in self.columns.values()), default=0)
+
+    def refuse(self, row: int, complaint: str) -> NoReturn:
+        place = f"device {row}" if self.lines is None else f"line {self.lines[row]}"
+        raise InputError(f"{self.source} {place}: {complaint}")
 
 
 def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
@@ -91,176 +104,245 @@ def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
         source: a path, or ``-``.
         cell: the radio that turns SNR or distance into upload times.
     """
-    if str(source) == "-":
-        return parse_devices(_limited(sys.stdin.buffer, "standard input"), "standard input", cell)
+    name = "standard input" if str(source) == "-" else str(source)
     try:
-        with Path(source).open("rb") as file:
-            return parse_devices(_limited(file, str(source)), str(source), cell)
+        if str(source) != "-":
+            with Path(source).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        elif sys.stdin is None:
+            raise InputError("standard input is closed; give a CSV or JSON file of devices")
+        else:
+            content = sys.stdin.buffer.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"cannot read {source}: {error.strerror}; give a CSV or JSON file of devices, or -") from None
-
-
-def _limited(file: BinaryIO, source: str) -> bytes:
-    content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise InputError(f"{source} is larger than {MAX_BYTES >> 20} MiB; split it or drop columns")
-    return content
+        raise InputError(f"cannot read {name!r}: {error.strerror}; give a CSV or JSON file of devices, or -") from None
+    return parse_devices(content, name, cell)
 
 
 def parse_devices(content: bytes, source: str, cell: Cell | None = None) -> DeviceTable:
     """Read devices from the bytes of a CSV or JSON document; ``source`` names it in messages."""
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{source} is larger than {MAX_BYTES >> 20} MiB; split it or drop columns")
+    text = ""
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode().removeprefix("\ufeff")
+        bad = content.find(0)  # UTF-16 without its mark is UTF-8 full of zeros
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{source} is not UTF-8 text (byte 0x{content[error.start]:02x} at offset {error.start}); save it as UTF-8"
-        ) from None
-    if not text.strip():
+        bad = error.start
+    if bad >= 0:
+        line = content.count(b"\n", 0, bad) + 1
+        raise InputError(f"{source} line {line} is not UTF-8 text (byte 0x{content[bad]:02x}); save it as UTF-8")
+    first = re.search(r"\S", text)
+    if first is None:
         raise InputError(f"{source} is empty; give a header line and at least one device")
-    rows = _from_json(text, source) if text.lstrip()[0] in "[{" else _from_csv(text, source)
-    if not rows.places:
-        raise InputError(f"{source} has no devices; give at least one below the header")
+    rows = _from_json(text, source) if first[0] in "[{" else _from_csv(content, source)
+    if not len(rows):
+        raise InputError(f"{source} has no devices; give at least one")
     return _table(rows, cell or Cell())
 
 
-def _from_csv(text: str, source: str) -> _Rows:
-    header_line = text.split("\n", 1)[0]
-    if len(header_line) > MAX_COLUMNS * MAX_CELL_CHARACTERS or header_line.count(",") >= MAX_COLUMNS:
-        raise InputError(
-            f"{source}: the header is {len(header_line):,} characters long; give at most {MAX_COLUMNS} columns"
-        )
-    csv.field_size_limit(MAX_CELL_CHARACTERS)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+def _from_csv(content: bytes, source: str) -> _Rows:
+    # A stream over the bytes: a StringIO would take four bytes a character.
+    reader = csv.reader(_lines(io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""), source), strict=True)
+    filled = (row for row in reader if "".join(row).strip())
     try:
-        header = [name.strip() for name in next(reader)]
+        header = [name.strip() for name in next(filled, [])]
+        twice = {name for name in header[:MAX_COLUMNS] if name and header.count(name) > 1}
+        if twice:
+            raise InputError(f"{source} has the column {min(twice)!r} twice; keep one")
         _check_header(header, source)
-        cells: list[list[Any]] = [[] for _ in header]
-        places: list[str] = []
-        for row in reader:
-            if not row:
-                continue
+        columns: dict[str, list[Any]] = {name: [] for name in header if name in COLUMNS}
+        known = [(i, columns[name]) for i, name in enumerate(header) if name in COLUMNS]
+        lines: list[int] = []
+        for row in filled:
             if len(row) != len(header):
-                raise InputError(f"{source} line {reader.line_num} has {len(row)} cells, the header {len(header)}")
-            for column, value in zip(cells, row, strict=True):
-                column.append(value)
-            places.append(f"line {reader.line_num}")
-            if len(places) > MAX_ROWS:
+                raise InputError(
+                    f"{source} line {reader.line_num} has {len(row)} cells but the header has {len(header)}; "
+                    "give one cell a column, and decimals with a point"
+                )
+            for i, cells in known:
+                cells.append(row[i])
+            lines.append(reader.line_num)
+            if len(lines) > MAX_ROWS:
                 raise InputError(f"{source} has more than {MAX_ROWS:,} devices; split it")
     except csv.Error as error:
-        raise InputError(f"{source} line {reader.line_num} is no valid CSV ({error}); correct the line") from None
-    return _Rows(source, dict(zip(header, cells, strict=True)), places)
+        raise InputError(f"{source} line {reader.line_num} is no valid CSV ({error}); correct its quotes") from None
+    return _Rows(source, header, columns, lines)
+
+
+def _lines(stream: io.TextIOWrapper, source: str) -> Iterator[str]:
+    """Yield lines of bounded length: a file that is one line never becomes a list of a hundred million cells."""
+    number = 1
+    while line := stream.readline(MAX_LINE_CHARACTERS + 1):
+        if len(line) > MAX_LINE_CHARACTERS:
+            raise InputError(
+                f"{source} line {number} is longer than {MAX_LINE_CHARACTERS:,} characters; give a line for each device"
+            )
+        yield line
+        number += 1
 
 
 def _from_json(text: str, source: str) -> _Rows:
-    def no_constant(name: str) -> None:
-        raise InputError(f"{source}: {name} is no number of JSON; give finite numbers")
+    def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+            raise InputError(f"{source}: an object has {_shown(twice)} twice; keep one")
+        return made
 
+    if text.count("{") + text.count("[") > MAX_ROWS:  # counted first: an empty object takes 20 times its text's memory
+        raise InputError(f"{source} has more than {MAX_ROWS:,} objects and lists; split it")
     try:
-        document = json.loads(text, parse_constant=no_constant)
+        document = json.loads(text, object_pairs_hook=refuse_twice)
     except json.JSONDecodeError as error:
         raise InputError(f"{source} line {error.lineno} is no valid JSON ({error.msg}); correct it") from None
-    except (RecursionError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{source} is no valid JSON (too deep or a number too long); correct it") from None
+    except InputError:
+        raise
+    except (RecursionError, ValueError):
+        raise InputError(f"{source} is no usable JSON (too deep, or a number too long); correct it") from None
     devices = document.get("devices", document) if isinstance(document, dict) else document
-    if isinstance(devices, dict):  # columns
-        lists = {name: value if isinstance(value, list) else [] for name, value in devices.items()}
-        lengths = {name: len(value) for name, value in lists.items()}
-        if len(set(lengths.values())) != 1:
-            raise InputError(f"{source}: the columns' lengths differ ({lengths}); give lists of one length")
-        columns = lists
-    elif all(isinstance(device, dict) for device in devices):
-        names = dict.fromkeys(name for device in devices for name in device)
-        columns = {name: [device.get(name, "") for device in devices] for name in names}
-    else:
-        raise InputError(f'{source}: give a list of objects, one for each device, such as [{{"upload_s": 1, ...}}]')
-    size = len(next(iter(columns.values()), []))
-    if len(columns) > MAX_COLUMNS or size > MAX_ROWS:
-        raise InputError(f"{source} is too large; give at most {MAX_ROWS:,} devices and {MAX_COLUMNS} columns")
-    if size:
-        _check_header(list(columns), source)
-    return _Rows(source, columns, [f"device {i}" for i in range(size)])
+    if isinstance(devices, dict):
+        return _from_lists(devices, source)
+    if not isinstance(devices, list):
+        raise InputError(f'{source}: devices is {_shown(devices)}; give a list such as [{{"upload_s": 1, ...}}, ...]')
+    for i, device in enumerate(devices):
+        if not isinstance(device, dict):
+            raise InputError(
+                f'{source} device {i}: it is {_shown(device)}; give an object such as {{"upload_s": 1, ...}}'
+            )
+    header = list(dict.fromkeys(chain.from_iterable(devices)))
+    if devices:
+        _check_header(header, source)
+    columns = {name: [device.get(name) for device in devices] for name in header if name in COLUMNS}
+    return _Rows(source, header, columns, None)
 
 
-def _check_header(header: list[str], source: str) -> None:
-    twice = {name for name in header if header.count(name) > 1}
-    if twice:
-        raise InputError(f"{source} has the column {min(twice)!r} twice; keep one")
-    for time, alternatives in (("upload", ("upload_s", "snr_db", "distance_m")), ("compute", ("compute_s", "samples"))):
+def _from_lists(document: dict[str, Any], source: str) -> _Rows:
+    """JSON by columns: {"upload_s": [...], "compute_s": [...]}."""
+    _check_header(list(document), source)
+    columns = {name: cells for name, cells in document.items() if name in COLUMNS}
+    for name, cells in columns.items():
+        if not isinstance(cells, list):
+            raise InputError(f"{source}: {name} is {_shown(cells)}; give a list with an entry for each device")
+    (first, cells), *others = columns.items()
+    for name, more in others:
+        if len(more) != len(cells):
+            raise InputError(
+                f"{source}: {first} has {len(cells)} entries but {name} has {len(more)}; give one for each device"
+            )
+    return _Rows(source, list(document), columns, None)
+
+
+def _check_header(header: Sequence[str], source: str) -> None:
+    if len(header) > MAX_COLUMNS:
+        raise InputError(f"{source} has {len(header):,} columns; give at most {MAX_COLUMNS}")
+    for time, alternatives in (("upload", UPLOAD), ("compute", COMPUTE)):
         present = [name for name in alternatives if name in header]
         if len(present) > 1:
             raise InputError(f"{source} has both {' and '.join(present)}, which say the same; keep one")
         if not present:
-            near = difflib.get_close_matches(alternatives[0], header, n=1, cutoff=0.6)
-            hint = f"rename the column {near[0]!r}" if near else f"add one (its columns are {_listed(header)})"
-            hint += "; cells are separated by commas" if len(header) == 1 and ";" in header[0] else ""
-            raise InputError(f"{source} has no {time} column {' or '.join(alternatives)}; {hint}")
+            raise InputError(
+                f"{source} has no {time} column {' or '.join(alternatives)}; {_advice(alternatives, header)}"
+            )
 
 
-def _listed(names: Iterable[str]) -> str:
-    shown = [repr(name[:40]) for name in names]
-    return ", ".join(shown[:8]) + (", ..." if len(shown) > 8 else "")
+def _advice(wanted: Iterable[str], header: Sequence[str]) -> str:
+    if any(";" in name or "\t" in name for name in header):
+        return f"separate the cells by commas (the header is {_listed(header)})"
+    strange = {name.lower(): name for name in header if name not in COLUMNS}
+    for name in wanted:
+        for near in difflib.get_close_matches(name, strange, n=1, cutoff=0.6):
+            return f"rename {_shown(strange[near])} to {name}"
+    return f"add one (its columns are {_listed(header)})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return (", ".join(_shown(name) for name in names[:8]) or "none") + (", ..." if len(names) > 8 else "")
+
+
+def _shown(cell: object) -> str:
+    """A cell for a message: short, quoted, harmless."""
+    if isinstance(cell, list | dict):
+        return "a list" if isinstance(cell, list) else "an object"
+    if cell is None or cell == "":
+        return "missing"
+    return repr(cell) if len(str(cell)) <= 60 else f"{str(cell)[:57]!r}..."
 
 
 def _table(rows: _Rows, cell: Cell) -> DeviceTable:
     notes = []
-    unknown = [name for name in rows.columns if name not in COLUMNS]
+    unknown = [name for name in rows.header if name and name not in COLUMNS]
     if unknown:
         notes.append(f"ignored the columns {_listed(unknown)} of {rows.source}; known are {', '.join(COLUMNS)}")
-    number = {name: _numbers(rows, name) for name in NUMBERS if name in rows.columns}
-    upload_s = _upload_s(number, len(rows.places), cell, notes)
-    compute_s = _compute_s(number, len(rows.places), notes)
-    for name, values in (("upload_s", upload_s), ("compute_s", compute_s)):
-        low, high = _BOUNDS[name]
-        bad = np.flatnonzero(~((values >= low) & (values <= high)))
+    number = {name: _numbers(rows, name) for name in _BOUNDS if name in rows.columns}
+    with np.errstate(all="ignore"):  # what leaves the floats is refused below, with its row
+        upload_s = _upload_s(number, len(rows), cell, notes)
+        compute_s = _compute_s(number, len(rows), notes)
+    for name, values, origins in (("upload_s", upload_s, UPLOAD), ("compute_s", compute_s, COMPUTE)):
+        bad = _outside(values, name)
         if bad.size:
-            raise InputError(
-                f"{rows.source} {rows.places[bad[0]]}: its columns give {name} = {values[bad[0]]:g}; "
-                f"a time must be between {low:g} and {high:g} s"
+            origin = next(column for column in origins if column in number)
+            rows.refuse(
+                int(bad[0]),
+                f"{origin} is {_shown(rows.columns[origin][bad[0]])}, which gives {name} = {values[bad[0]]:g}, beyond "
+                f"{SMALLEST_S:g} to {LARGEST_S:g} s; change it or leave the device out",
             )
-    names = tuple(str(value) for value in rows.columns.get("device", range(len(rows.places))))
-    return DeviceTable(names, upload_s, compute_s, _flags(rows), tuple(notes))
+    return DeviceTable(_names(rows), upload_s, compute_s, _flags(rows), tuple(notes))
 
 
 def _numbers(rows: _Rows, name: str) -> Floats:
-    values = np.empty(len(rows.places))
-    low, high = _BOUNDS[name]
-    for i, cell in enumerate(rows.columns[name]):
-        try:
-            values[i] = math.nan if isinstance(cell, bool | list | dict | None.__class__) else float(cell)
-        except (ValueError, OverflowError):
-            values[i] = math.nan
-        if not low <= values[i] <= high:
-            _refuse(rows, name, i)
+    cells = rows.columns[name]
+    values = np.fromiter(map(_number, cells), np.float64, len(cells))
+    bad = _outside(values, name)
+    if bad.size:
+        row = int(bad[0])
+        complaint = f"{name} is {_shown(cells[row])}"
+        if np.isnan(values[row]):
+            rows.refuse(row, f"{complaint}; give a number" + (" with a decimal point" * ("," in str(cells[row]))))
+        if name == "upload_s" and "inf" in str(cells[row]).lower():
+            rows.refuse(row, f"{complaint}: at a rate of zero the model never arrives; leave the device out")
+        low, high = _BOUNDS[name]
+        rows.refuse(row, f"{complaint}; give a number between {low:g} and {high:g}")
     return values
 
 
-def _refuse(rows: _Rows, name: str, row: int) -> None:
-    cell, (low, high) = rows.columns[name][row], _BOUNDS[name]
-    shown = repr(cell if len(str(cell)) <= 60 else f"{str(cell)[:57]}...")
-    place = f"{rows.source} {rows.places[row]}: {name} is {shown}"
+def _number(cell: Any) -> float:
+    """The cell as a float, NaN if it is none: True and 1_5 are numbers to Python, slips to the user."""
+    if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell):
+        return math.nan
     try:
-        value = float(cell)
-    except (ValueError, TypeError, OverflowError):
-        value = math.nan
-    if math.isnan(value):
-        raise InputError(f"{place}; give a number")
-    if name == "upload_s" and value == math.inf:
-        raise InputError(f"{place}: at a rate of zero the model never arrives; leave the device out")
-    raise InputError(f"{place}; give a number between {low:g} and {high:g}")
+        return float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+    except OverflowError:
+        return math.inf
+
+
+def _outside(values: Floats, name: str) -> Any:
+    low, high = _BOUNDS[name]
+    return np.flatnonzero(~((values >= low) & (values <= high)))
+
+
+def _names(rows: _Rows) -> tuple[str, ...]:
+    names = []
+    for i, cell in enumerate(rows.columns.get("device", [None] * len(rows))):
+        name = "" if cell is None else str(cell).strip() if isinstance(cell, str | int | float) else None
+        if name is None or _UNPRINTABLE.search(name) or len(name) > MAX_NAME_CHARACTERS:
+            rows.refuse(
+                i, f"device is {_shown(cell)}; give a name of at most {MAX_NAME_CHARACTERS} printable characters"
+            )
+        names.append(name or str(i))
+    return tuple(names)
 
 
 def _flags(rows: _Rows) -> Bools | None:
     if "must_include" not in rows.columns:
         return None
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
-    flags = np.empty(len(rows.places), dtype=np.bool_)
+    flags = np.empty(len(rows), dtype=np.bool_)
     for i, cell in enumerate(rows.columns["must_include"]):
-        word = str(cell).strip().lower()
-        if word not in words:
-            raise InputError(f"{rows.source} {rows.places[i]}: must_include is {cell!r}; write true or false")
-        flags[i] = words[word]
+        word = "" if cell is None else str(cell).strip().lower() if isinstance(cell, str | int) else "?"
+        if word not in _WORDS:
+            rows.refuse(i, f"must_include is {_shown(cell)}; write true or false")
+        flags[i] = _WORDS[word]
     return flags
 
 
@@ -276,8 +358,7 @@ def _upload_s(number: dict[str, Floats], size: int, cell: Cell, notes: list[str]
         else:
             notes.append("no column power_dbm_per_mhz: took 7 dBm/MHz, as in the paper")
         snr = link_snr(cell, np.broadcast_to(power, size), path_loss_db(cell, number["distance_m"]))
-    with np.errstate(divide="ignore", over="ignore"):
-        upload_s: Floats = cell.model_bits / (cell.bandwidth_hz * spectral_efficiency(snr))
+    upload_s: Floats = cell.model_bits / (cell.bandwidth_hz * spectral_efficiency(snr))
     return upload_s
 
 
@@ -289,6 +370,5 @@ def _compute_s(number: dict[str, Floats], size: int, notes: list[str]) -> Floats
         speeds[name] = number.get(name, np.full(size, float(words)))
         if name not in number:
             notes.append(f"no column {name}: took {words}, as in the paper")
-    with np.errstate(over="ignore"):
-        mean_s: Floats = number["samples"] * (speeds["seconds_per_sample"] + 1.0 / speeds["samples_per_second"])
+    mean_s: Floats = number["samples"] * (speeds["seconds_per_sample"] + 1.0 / speeds["samples_per_second"])
     return mean_s

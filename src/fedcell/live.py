@@ -5,7 +5,7 @@ from collections import defaultdict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from fedcell.simulate import RoundRecord
+from fedcell.simulation import RoundRecord
 from fedcell.spec import Spec
 
 if TYPE_CHECKING:

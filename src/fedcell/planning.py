@@ -3,18 +3,24 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcell import __version__
 from fedcell.device_table import DeviceTable
-from fedcell.plots import RoundBars, round_figure
+from fedcell.errors import InputError
+from fedcell.plots import RoundBars, percent, round_figure, short
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.convergence import largest_set, objective
+from fedcell.schedule.greedy import Greedy
+from fedcell.schedule.optimal import Optimal
 from fedcell.schedule.policy import Plan, Policy, RoundView
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.world import Cell
@@ -22,6 +28,9 @@ from fedcell.world import Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
+
+MOST_ROWS = 100
+"""A terminal shows so many devices; --json and --csv list all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +42,7 @@ class PlannedRound:
         table: the devices.
         plan: who trains, with which share.
         bandwidth_hz: the band.
+        theta: of the rounds model.
         objective_s: (theta + 1/n) round_s, None for an empty plan or where the rounds model does not hold.
     """
 
@@ -40,6 +50,7 @@ class PlannedRound:
     table: DeviceTable
     plan: Plan
     bandwidth_hz: float
+    theta: float
     objective_s: float | None
 
     @property
@@ -47,22 +58,24 @@ class PlannedRound:
         """The policy as one would write it."""
         return format_policy(self.policy)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The scheduled devices, one dict each; upload_s is what the upload takes with the device's share."""
+    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+        """The scheduled devices (the first ``most``), a dict each; upload_s is what it takes with its share."""
         devices, shares = self.plan.devices, self.plan.shares
         finish_s = self.finish_s()
         compute_s = self.table.compute_s[devices]
+        # Not finish - compute, which has no digits left where training takes a million times as long.
+        upload_s = self.table.upload_s[devices] / shares
         return [
             {
                 "device": self.table.names[i],
                 "index": int(i),
                 "share": float(shares[j]),
                 "bandwidth_hz": float(shares[j] * self.bandwidth_hz),
-                "upload_s": float(finish_s[j] - compute_s[j]),
+                "upload_s": float(upload_s[j]),
                 "compute_s": float(compute_s[j]),
                 "finish_s": float(finish_s[j]),
             }
-            for j, i in enumerate(devices)
+            for j, i in enumerate(devices[:most])
         ]
 
     def finish_s(self) -> Floats:
@@ -71,9 +84,12 @@ class PlannedRound:
 
 
 def policies(given: Sequence[str], compare: bool, theta: float, table: DeviceTable) -> list[Policy]:
-    """Return the policies asked for; all of them to compare, with k as many devices as the optimum has."""
+    """Return the policies asked for; all of them to compare, with k as many devices as the optimum has.
+
+    ``theta`` is that of greedy and optimal too, unless their line says another.
+    """
     if given:
-        return [parse_policy(text) for text in given]
+        return [_parse(text, theta) for text in given]
     optimal = parse_policy(f"optimal:theta={theta}")
     if not compare:
         return [optimal]
@@ -91,6 +107,27 @@ def policies(given: Sequence[str], compare: bool, theta: float, table: DeviceTab
     return [optimal, *(parse_policy(line) for line in lines)]
 
 
+def _parse(text: str, theta: float) -> Policy:
+    with _blaming(text):
+        policy = parse_policy(text)
+    return replace(policy, theta=theta) if isinstance(policy, Greedy | Optimal) and "theta" not in text else policy
+
+
+@contextmanager
+def _blaming(policy: str) -> Iterator[None]:
+    """Say whose code failed and where: a policy of one's own may raise anything."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        raise InputError(
+            f"policy {policy!r} failed with {type(error).__name__}: {' '.join(str(error).split())} "
+            f"({last.filename}, line {last.lineno}); correct it"
+        ) from error
+
+
 def _view(table: DeviceTable) -> RoundView:
     # The file's order is the devices' identity, as far as there is one.
     return RoundView(table.upload_s, table.compute_s, must_include=table.must_include, ids=np.arange(len(table.names)))
@@ -98,13 +135,17 @@ def _view(table: DeviceTable) -> RoundView:
 
 def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int) -> list[PlannedRound]:
     """Plan one round with each policy; each draws its lots from the same seed."""
+    objective(1, 1.0, theta)  # refuses a theta that predicts no rounds for any set
     view = _view(table)
     plans = []
     for policy in chosen:
-        plan = policy.decide(view, stream(seed, "policy"))
+        with _blaming(format_policy(policy)):
+            plan = policy.decide(view, stream(seed, "policy"))
+        if not math.isfinite(plan.round_s):  # only a policy of one's own says so, and JSON cannot
+            raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")
         n = len(plan.devices)
         value = objective(n, plan.round_s, theta) if 0 < n <= largest_set(theta) else None
-        plans.append(PlannedRound(policy, table, plan, cell.bandwidth_hz, value))
+        plans.append(PlannedRound(policy, table, plan, cell.bandwidth_hz, theta, value))
     return plans
 
 
@@ -119,36 +160,42 @@ def notes(plans: Sequence[PlannedRound]) -> list[str]:
                 "so the set is capped there"
             )
         if planned.plan.devices.size == 0:
-            said.append(f"{planned.name}: no device can make it, so nobody trains and {planned.plan.round_s:g} s pass")
+            said.append(f"{planned.name}: no device is chosen, so nobody trains and {planned.plan.round_s:g} s pass")
     return said
 
 
 def plan_table(planned: PlannedRound) -> "Table":
     """The plan as a table: device, share, kHz, upload, compute, finish."""
     from rich.table import Table
+    from rich.text import Text  # names are text as it stands: [bold] is no markup
 
     n, of = planned.plan.devices.size, len(planned.table.names)
-    table = Table(title=f"{planned.name}: {n} of {of} devices, {planned.plan.round_s:.6g} s", title_justify="left")
-    table.add_column("device")
+    title = f"{planned.name}: {n:,} of {of:,} devices, {planned.plan.round_s:.6g} s"
+    table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
+    table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
     for heading in ("share", "kHz", "compute s", "upload s", "finish s"):
-        table.add_column(heading, justify="right")
-    for row in planned.rows():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in planned.rows(MOST_ROWS):
         table.add_row(
-            row["device"],
-            f"{100 * row['share']:.2f} %",
+            Text(short(row["device"], 40)),
+            percent(row["share"], 2),
             f"{row['bandwidth_hz'] / 1e3:.5g}",
             *(f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")),
         )
+    if n > MOST_ROWS:
+        table.caption = f"the first {MOST_ROWS} of {n:,}; --csv and --json list all"
     return table
 
 
 def comparison_table(plans: Sequence[PlannedRound]) -> "Table":
     """All plans side by side: devices, round time, and time to train relative to the best."""
     from rich.table import Table
+    from rich.text import Text
 
     values = [planned.objective_s for planned in plans if planned.objective_s is not None]
     best = min(values, default=None)
-    table = Table(title=f"{len(plans[0].table.names)} devices, one round", title_justify="left")
+    n = len(plans[0].table.names)
+    table = Table(title=f"{n:,} device{'s' * (n > 1)}, one round", title_justify="left", caption_justify="left")
     table.add_column("policy")
     for heading in ("devices", "round s", "s per device", "time to train"):
         table.add_column(heading, justify="right")
@@ -156,7 +203,7 @@ def comparison_table(plans: Sequence[PlannedRound]) -> "Table":
         n = planned.plan.devices.size
         relative = f"{planned.objective_s / best:.3f} x" if planned.objective_s is not None and best else "-"
         each = f"{planned.plan.round_s / n:.5g}" if n else "-"
-        table.add_row(planned.name, str(n), f"{planned.plan.round_s:.5g}", each, relative)
+        table.add_row(Text(planned.name), str(n), f"{planned.plan.round_s:.5g}", each, relative)
     table.caption = "time to train: (theta + 1/n) x round s, relative to the least; beta and the target cancel"
     return table
 
@@ -168,6 +215,7 @@ def to_json(plans: Sequence[PlannedRound], several: bool) -> str:
             "fedcell": __version__,
             "policy": planned.name,
             "round_s": planned.plan.round_s,
+            "theta": planned.theta,
             "objective_s": planned.objective_s,
             "bandwidth_hz": planned.bandwidth_hz,
             "devices": planned.rows(),

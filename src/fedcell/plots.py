@@ -1,7 +1,9 @@
 """Arrays and records become matplotlib figures; nothing here computes a result."""
 
+import io
 import os
-import tempfile
+import secrets
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,44 +44,66 @@ class RoundBars:
     round_s: float
 
 
+def percent(share: float, decimals: int = 1) -> str:
+    """A share of the band; one too small for the decimals keeps two digits rather than none."""
+    return f"{100 * share:.{decimals}f} %" if 100 * share >= 10.0**-decimals else f"{100 * share:.2g} %"
+
+
 def round_figure(panels: Sequence[RoundBars]) -> "Figure":
     """One bar a scheduled device, training then upload; under the optimal shares all end together."""
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
     columns = 1 if len(panels) < 3 else 2
     bars = [max(1, min(len(panel.names), MOST_BARS)) for panel in panels]
-    heights = [max(bars[start : start + columns]) + 1.5 for start in range(0, len(bars), columns)]
+    slots = [max(bars[start : start + columns]) for start in range(0, len(bars), columns)]
+    heights = [slot + 1.5 for slot in slots]
     figure = Figure(figsize=(7.0 if columns == 1 else 11.0, 1.0 + 0.24 * sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), columns, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})
     axes = list(grid.flat)
-    for ax, panel in zip(axes, panels, strict=False):
-        _draw_round(ax, panel)
+    for number, panel in enumerate(panels):
+        _draw_round(axes[number], panel, slots[number // columns])
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
     for ax in axes:
         ax.tick_params(labelbottom=True, labelsize=8)
-    axes[0].set_xlim(0, 1.12 * max(panel.round_s for panel in panels))
+    axes[0].set_xlim(0, 1.12 * max(panel.round_s for panel in panels) or 1.0)
     figure.supxlabel("seconds since the round began (beside the bars: the share of the band)", fontsize=10)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
+    # Made by hand, for a panel without bars has none to show.
+    bars_key = [Patch(color=COMPUTE, label="trains"), Patch(color=UPLOAD, label="uploads")]
+    end_key = Line2D([], [], color=END, label="round ends")
+    figure.legend(handles=[*bars_key, end_key], loc="outside upper right", ncols=3, frameon=False, fontsize=9)
     return figure
 
 
-def _draw_round(ax: "Axes", panel: RoundBars) -> None:
-    order = np.argsort(panel.compute_s, kind="stable")[:MOST_BARS]
+def _draw_round(ax: "Axes", panel: RoundBars, slots: int) -> None:
+    from matplotlib.patheffects import withStroke
+
+    n = len(panel.names)
+    order = np.argsort(panel.compute_s, kind="stable")
+    if n > MOST_BARS:  # evenly from the quickest to the slowest, so that the picture keeps its shape
+        order = order[np.linspace(0, n - 1, MOST_BARS).round().astype(np.int64)]
     y = np.arange(order.size)
     compute_s, finish_s = panel.compute_s[order], panel.finish_s[order]
-    ax.barh(y, compute_s, color=COMPUTE, height=0.72, label="trains")
-    ax.barh(y, finish_s - compute_s, left=compute_s, color=UPLOAD, height=0.72, label="uploads")
-    ax.axvline(panel.round_s, color=END, linewidth=1.5, label="round ends")
+    ax.barh(y, compute_s, color=COMPUTE, height=0.72)
+    ax.barh(y, finish_s - compute_s, left=compute_s, color=UPLOAD, height=0.72)
+    ax.axvline(panel.round_s, color=END, linewidth=1.5)
+    halo = [withStroke(linewidth=2, foreground="white")]  # legible where the line of the round's end crosses it
     for row, share, end in zip(y, panel.shares[order], finish_s, strict=True):
-        ax.text(end, float(row), f" {100 * share:.1f} %", va="center", ha="left", fontsize=8)
-    hidden = len(panel.names) - order.size
-    more = f", the first {order.size} shown" if hidden else ""
-    ax.set_title(f"{panel.title}: {len(panel.names)} devices in {panel.round_s:.4g} s{more}", fontsize=10, loc="left")
-    ax.set_yticks(y, [panel.names[i] for i in order], fontsize=8)
-    ax.set_ylim(max(order.size, 1) - 0.4, -0.6)
+        ax.text(end, float(row), f" {percent(share)}", va="center", ha="left", fontsize=8, path_effects=halo)
+    title = f"{panel.title}: {n} device{'s' * (n != 1)} in {panel.round_s:.4g} s"
+    title += f", {order.size} of them shown" if n > order.size else ""
+    # Names are text as it stands: $x$ is no formula.
+    ax.set_title(title, fontsize=10, loc="left", parse_math=False)
+    ax.set_yticks(y, [short(panel.names[i], 24) for i in order], fontsize=8, parse_math=False)
+    ax.set_ylim(slots - 0.4, -0.6)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def short(name: str, most: int) -> str:
+    """The name, cut to so many characters."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +139,19 @@ STYLES = (
 def race_figure(curves: Sequence[Curve], title: str, end_s: float) -> "Figure":
     """Accuracy against simulated wall-clock time, one line a policy, with its 95 % band over seeds."""
     from matplotlib.figure import Figure
+    from matplotlib.patheffects import withStroke
 
     figure = Figure(figsize=(7.0, 4.3), layout="constrained")
     ax = figure.subplots()
     for number, curve in enumerate(curves):
         colour, dash = STYLES[number % len(STYLES)]
-        ax.step(curve.clock_s, 100 * curve.accuracy, where="post", color=colour, linestyle=dash, label=curve.name)
+        line = ax.step(
+            curve.clock_s, 100 * curve.accuracy, where="post", color=colour, linestyle=dash, label=curve.name
+        )
+        line[0].set(linewidth=1.6, zorder=3, path_effects=[withStroke(linewidth=3.0, foreground="white", alpha=0.8)])
         if np.isfinite(curve.half).all():
             low, high = 100 * (curve.accuracy - curve.half), 100 * np.minimum(curve.accuracy + curve.half, 1.0)
-            ax.fill_between(curve.clock_s, low, high, step="post", color=colour, alpha=0.12, linewidth=0)
+            ax.fill_between(curve.clock_s, low, high, step="post", color=colour, alpha=0.1, linewidth=0)
     ax.set_xlabel("simulated wall-clock time, s")
     ax.set_ylabel("test accuracy, %")
     ax.set_title(title, fontsize=10, loc="left")
@@ -151,16 +179,16 @@ def check_picture_path(path: Path) -> Path:
 def save(figure: "Figure", path: Path) -> None:
     """Write the figure whole or not at all."""
     check_picture_path(path)
+    picture = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a name in a script that the font lacks: boxes
+        figure.savefig(picture, format=path.suffix[1:].lower(), dpi=min(200.0, 20_000 / max(figure.get_size_inches())))
+    scratch = path.with_name(f".fedcell-{secrets.token_hex(8)}")
     try:
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-        os.close(handle)
+        with scratch.open("xb") as file:
+            file.write(picture.getbuffer())
+        os.replace(scratch, path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
-    try:
-        figure.savefig(scratch, dpi=200)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(scratch).chmod(0o666 & ~mask)
-        Path(scratch).replace(path)
+        raise InputError(f"cannot write {path}: {error.strerror}; give another place") from None
     finally:
-        Path(scratch).unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)

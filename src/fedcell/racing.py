@@ -66,7 +66,8 @@ def _run_watched(race: Spec, target: float, workers: int | None) -> RaceResult:
     # Data may have to be downloaded, with a bar of its own: do it before the live display begins.
     load_task(race.task, race.devices.count, race.grid["seed"][0], threads=1)
     if not console.is_terminal:
-        typer.echo(f"racing {len(race.grid['policy'])} policies with {len(race.grid['seed'])} seeds", err=True)
+        runs = len(race.grid["policy"]) * len(race.grid["seed"])
+        typer.echo(f"racing: {runs} runs; a terminal would show them live", err=True)
         return run_race(race, target=target, workers=workers, watch=display.watch)
     with Live(display, console=console, refresh_per_second=8, transient=True):
         return run_race(race, target=target, workers=workers, watch=display.watch)

@@ -16,7 +16,7 @@ from fedcell.errors import InputError
 from fedcell.experiment import stats
 from fedcell.plots import Curve
 from fedcell.schedule.registry import format_policy, parse_policy
-from fedcell.simulate import RoundRecord, simulate
+from fedcell.simulation import RoundRecord, simulate
 from fedcell.spec import Spec
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.intervals import student_t_quantile
-from fedcell.simulate import RoundRecord
+from fedcell.simulation import RoundRecord
 
 Floats = NDArray[np.float64]
 Run = Sequence[RoundRecord]

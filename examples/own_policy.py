@@ -1,0 +1,34 @@
+"""A policy of one's own, raced against the paper's: the k nearest devices, but nobody twice in a row.
+
+Run: python examples/own_policy.py
+or, in this folder: fedcell race --policy own_policy:Rested:k=6 --policy greedy
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import fedcell as fc
+from fedcell.experiment.race import run_race, verdicts
+
+
+@dataclass(frozen=True)
+class Rested(fc.Policy):
+    """The k best channels among the devices that did not train in the last round."""
+
+    k: int = 6
+
+    def choose(self, view: fc.RoundView, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+        """Return the devices of this round; sharing the band is done for us."""
+        tired = np.asarray(view.last_round) == view.round_index - 1
+        return np.lexsort((view.upload_s, tired))[: self.k]
+
+
+if __name__ == "__main__":
+    spec = fc.Spec(
+        budget_s=120.0, grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": [0, 1, 2, 3, 4]}
+    )
+    result = run_race(spec)
+    for name, summary in result.summaries().items():
+        print(f"{name:20} best {summary.best.text(100)} %, {summary.round_s.mean:.1f} s a round")
+    print(*verdicts(result), sep="\n")

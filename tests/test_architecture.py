@@ -1,0 +1,102 @@
+"""The picture in docs/architecture.md, held true."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedcell
+
+SOURCE = Path(fedcell.__file__).parent
+BASE = {"errors", "check", "rng", "units", "intervals"}
+# What each part may import, besides itself and the base.
+MAY_IMPORT = {
+    "world": set(),
+    "schedule": {"world"},
+    "learn": {"world"},
+    "spec": {"schedule", "learn", "world"},
+    "task": {"spec", "learn"},
+    "simulation": {"spec", "task", "schedule", "learn", "world"},
+    "plots": set(),
+    "experiment": {"simulation", "spec", "task", "schedule", "learn", "world", "plots", "__init__"},
+    "device_table": {"schedule", "world"},
+    "planning": {"device_table", "plots", "schedule", "world", "__init__"},
+    "live": {"simulation", "spec"},
+    "racing": {"experiment", "live", "plots", "spec", "task"},
+    "cli": {"planning", "racing", "device_table", "plots", "world", "__init__"},
+}
+OPTIONAL = ("torch", "flwr", "dask", "pyarrow", "fastapi", "scipy")
+
+
+def part(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fedcell":
+            names = (
+                [f"fedcell.{alias.name}" for alias in node.names] if node.module == "fedcell" else [str(node.module)]
+            )
+            # `from fedcell import units` names a module, `from fedcell import __version__` does not.
+            found |= {
+                part(n) if (SOURCE / f"{part(n)}.py").exists() or (SOURCE / part(n)).is_dir() else "__init__"
+                for n in names
+            }
+        if isinstance(node, ast.Import):
+            found |= {part(alias.name) for alias in node.names if alias.name.split(".")[0] == "fedcell"}
+    return found
+
+
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(SOURCE)) for path in FILES])
+def test_imports_point_one_way(path: Path) -> None:
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if own in BASE:
+        assert imported(path) <= BASE
+    else:
+        assert own in MAY_IMPORT, f"put {own} into the picture"
+        assert imported(path) <= MAY_IMPORT[own] | BASE | {own}
+
+
+def test_every_module_stands_in_the_picture() -> None:
+    picture = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
+    for path in FILES:
+        if path.name != "__init__.py":
+            assert path.name in picture, path
+
+
+def test_all_exported_names_exist_and_are_all_there_is() -> None:
+    for name in fedcell.__all__:
+        assert getattr(fedcell, name) is not None
+    assert sorted(fedcell._MODULE) == sorted(fedcell.__all__)
+    assert dir(fedcell) == sorted(fedcell.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'gredy'"):
+        _ = fedcell.gredy
+
+
+def test_importing_fedcell_imports_nothing_heavy() -> None:
+    code = "import sys, fedcell; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"numpy", "numba", "matplotlib", "pydantic", "rich", *OPTIONAL} & set(loaded)
+
+
+def test_the_whole_api_imports_no_optional_dependency() -> None:
+    # Numba looks for SciPy by itself, so that one cannot be asked for here.
+    code = (
+        "import sys, fedcell, fedcell.experiment.race, fedcell.racing, fedcell.planning\n"
+        "[getattr(fedcell, n) for n in fedcell.__all__]\n"
+        "print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not (set(OPTIONAL) - {"scipy"}) & set(loaded)
+
+
+def test_simulate_stays_the_function_whatever_is_imported_first() -> None:
+    code = "import fedcell.experiment.race, fedcell; assert callable(fedcell.simulate)"
+    subprocess.run([sys.executable, "-c", code], check=True)

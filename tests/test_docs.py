@@ -1,0 +1,68 @@
+"""What README and docs show is run, and what they point to exists."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    pattern = re.compile(rf"^```{language}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return [(f"{page.name}-{n}", text) for page in PAGES for n, text in enumerate(pattern.findall(page.read_text()))]
+
+
+PYTHON = blocks("python")
+COMMANDS = [
+    line.partition("#")[0].strip()
+    for _, text in blocks("sh")
+    for line in text.splitlines()
+    if line.startswith("fedcell")
+]
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(PYTHON) >= 3
+    assert len(COMMANDS) >= 4
+
+
+@pytest.mark.parametrize("code", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
+def test_python_snippet_runs(code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert not done.stderr
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_command_runs(line: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    words = shlex.split(line.partition(">")[0])
+    done = subprocess.run(
+        [sys.executable, "-m", "fedcell.cli", *words[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_make_target_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"`?make ([a-z-]+)[`\s]", page.read_text()):
+            if target not in ("is", "it"):
+                assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
