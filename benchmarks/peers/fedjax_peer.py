@@ -7,9 +7,11 @@ from typing import Any
 import fedjax
 import jax
 import jax.numpy as jnp
+from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, load, report
 from fedjax.algorithms import fed_avg
 
-from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, load, report
+if not hasattr(jax, "tree_map"):  # FedJAX calls it by the name it had before JAX 0.6
+    jax.tree_map = jax.tree.map
 
 
 def apply(params: Any, batch: Any) -> Any:

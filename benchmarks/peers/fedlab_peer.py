@@ -10,11 +10,10 @@ import torch
 # FedLab imports torchvision for its ready-made data sets, which this does not use.
 sys.modules["torchvision"] = sys.modules["torchvision.transforms"] = MagicMock()
 
+from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, Work, load, report  # noqa: E402
+from benchmarks.peers.torch_common import batches, evaluate, make_model  # noqa: E402
 from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler  # noqa: E402
 from fedlab.core.standalone import StandalonePipeline  # noqa: E402
-
-from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, Work, load, report  # noqa: E402
-from benchmarks.peers.torch_common import evaluate, make_model  # noqa: E402
 
 
 class Loaders:
@@ -25,8 +24,9 @@ class Loaders:
         self.round = 0
 
     def get_dataloader(self, client: int, batch_size: int) -> Any:
+        """The batches of a client in this round."""
         order = self.orders[self.round, client]
-        return list(zip(self.x[client][order].split(batch_size), self.y[client][order].split(batch_size), strict=True))
+        return list(batches(self.x[client][order], self.y[client][order], batch_size))
 
 
 class Pipeline(StandalonePipeline):  # type: ignore[misc, unused-ignore]

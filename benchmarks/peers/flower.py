@@ -1,21 +1,21 @@
 """Flower: its simulation runtime (Ray, an actor a core) with its FedAvg and evaluation at the server."""
 
 import logging
+import os
 import sys
 from importlib.metadata import version
 from typing import Any
 
 import torch
+from benchmarks.peers.common import Stopwatch, load, report
+from benchmarks.peers.flower_client import app as client_app
+from benchmarks.peers.torch_common import evaluate, make_model, set_weights
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from benchmarks.peers.common import Stopwatch, load, report
-from benchmarks.peers.flower_client import app as client_app
-from benchmarks.peers.torch_common import evaluate, make_model, set_weights
-
-CORES = 2
+CORES = len(os.sched_getaffinity(0))
 
 
 def main(path: str) -> None:

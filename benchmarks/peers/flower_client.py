@@ -3,12 +3,11 @@
 from functools import lru_cache
 
 import torch
+from benchmarks.peers.common import load
+from benchmarks.peers.torch_common import get_weights, make_model, set_weights, train
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
-
-from benchmarks.peers.common import load
-from benchmarks.peers.torch_common import get_weights, make_model, set_weights, train
 
 app = ClientApp()
 

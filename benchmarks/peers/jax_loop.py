@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, load, report
 
 
@@ -39,7 +38,7 @@ def evaluate(weights: Any, x: Any, y: Any) -> Any:
     return (logits(weights, x).argmax(axis=1) == y).mean(), loss(weights, x, y)
 
 
-@jax.jit
+@jax.jit  # type: ignore[untyped-decorator, unused-ignore]
 def round_and_evaluation(weights: Any, x: Any, y: Any, orders: Any, test_x: Any, test_y: Any) -> Any:
     weights = round_(weights, x, y, orders)
     return weights, evaluate(weights, test_x, test_y)

@@ -4,9 +4,8 @@ import sys
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, load, report
+from numpy.typing import NDArray
 
 Array = NDArray[Any]
 

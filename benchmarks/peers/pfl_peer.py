@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, Work, load, report
+from benchmarks.peers.torch_common import set_weights
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -21,9 +23,6 @@ from pfl.model.pytorch import PyTorchModel
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, Work, load, report
-from benchmarks.peers.torch_common import set_weights
-
 
 class Mlp(nn.Sequential):
     """784-64-10 with the loss and metrics that pfl asks for."""
@@ -33,10 +32,12 @@ class Mlp(nn.Sequential):
         set_weights(self, work.start)
 
     def loss(self, x: Any, y: Any, **_: Any) -> Any:
+        """What a client minimises."""
         return cross_entropy(self(x), y)
 
     @torch.inference_mode()
     def metrics(self, x: Any, y: Any, **_: Any) -> dict[str, Any]:
+        """What an evaluation reports."""
         logits = self(x)
         loss = float(cross_entropy(logits, y, reduction="sum"))
         return {"loss": Weighted(loss, len(y)), "accuracy": Weighted(int((logits.argmax(1) == y).sum()), len(y))}
@@ -49,10 +50,12 @@ class Laps(TrainingProcessCallback):  # type: ignore[misc, unused-ignore]
         self.watch, self.accuracy = Stopwatch(work), 0.0
 
     def on_train_begin(self, *, model: Any) -> Any:  # noqa: ARG002
+        """Start the watch."""
         self.watch.lap()
         return Metrics()
 
     def after_central_iteration(self, metrics: Any, _: Any, *, central_iteration: int) -> Any:  # noqa: ARG002
+        """Note the accuracy and the time."""
         found = {str(name): value for name, value in metrics.to_simple_dict().items()}
         self.accuracy = found.get("Central val | accuracy", self.accuracy)
         self.watch.lap()

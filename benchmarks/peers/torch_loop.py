@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 import torch
-
 from benchmarks.peers.common import Stopwatch, load, report
 from benchmarks.peers.torch_common import evaluate, get_weights, make_model, set_weights, train
 

@@ -143,6 +143,7 @@ def race(
     ] = None,
     engine: Annotated[str | None, typer.Option(help="mlp or torch.", show_default=False)] = None,
     model: Annotated[str | None, typer.Option(help="mlp, cnn or package.module:function.", show_default=False)] = None,
+    device: Annotated[str | None, typer.Option(help="Of the torch engine: cpu or cuda.", show_default=False)] = None,
     target: Annotated[float, typer.Option(help="The accuracy whose time is asked for.")] = 0.8,
     workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
     plot: Annotated[Path, typer.Option(help="Picture of accuracy against time (.png, .svg, .pdf).")] = Path("race.png"),
@@ -169,6 +170,7 @@ def race(
         "task.partition": partition,
         "task.engine": engine,
         "task.model": model,
+        "task.device": device,
     }
     from fedcell.racing import build_race, show_race
 

@@ -58,8 +58,9 @@ def round_figure(panels: Sequence[RoundBars]) -> "Figure":
     columns = 1 if len(panels) < 3 else 2
     bars = [max(1, min(len(panel.names), MOST_BARS)) for panel in panels]
     slots = [max(bars[start : start + columns]) for start in range(0, len(bars), columns)]
-    heights = [slot + 1.5 for slot in slots]
-    figure = Figure(figsize=(7.0 if columns == 1 else 11.0, 1.0 + 0.24 * sum(heights)), layout="constrained")
+    heights = [slot + 0.2 for slot in slots]  # as the panels' limits: every bar is as thick
+    inches = 1.0 + 0.24 * (sum(heights) + 1.3 * len(heights))
+    figure = Figure(figsize=(7.0 if columns == 1 else 11.0, inches), layout="constrained")
     grid = figure.subplots(len(heights), columns, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})
     axes = list(grid.flat)
     for number, panel in enumerate(panels):
@@ -169,9 +170,9 @@ def check_picture_path(path: Path) -> Path:
     """Refuse a picture that could not be written, before any work is done for it."""
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"{path} has no picture's ending; name it .png, .svg or .pdf")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # Path.is_dir raises for a name that is too long
         raise InputError(f"cannot write {path}: {path.parent} is no folder; create it first")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError(f"cannot write {path}: it is a folder; give a file's name")
     return path
 

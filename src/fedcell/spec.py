@@ -73,6 +73,8 @@ class TaskSpec(_Part):
     engine: Literal["mlp", "torch"] = "mlp"
     model: str = "mlp"
     """``mlp``; with the torch engine also ``cnn``, or ``package.module:function`` that returns an nn.Module."""
+    device: str = "cpu"
+    """Where the torch engine computes, such as ``cuda``."""
     hidden: list[int] = [64]
     learning_rate: float = Field(default=0.01, gt=0.0)
     momentum: float = Field(default=0.0, ge=0.0, lt=1.0)

@@ -85,6 +85,7 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
         batch_size=spec.batch_size,
         momentum=spec.momentum,
         weight_decay=spec.weight_decay,
+        device=spec.device,
     )
 
 

@@ -1,0 +1,190 @@
+"""The pictures have the plan's numbers, and are written whole or not at all."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+import fedcell as fc
+from fedcell import planning, plots
+from fedcell.device_table import parse_devices
+from fedcell.plots import RoundBars, check_picture_path, round_figure, save
+
+UPLOAD_S = np.array([0.5, 2.0, 1.0])
+COMPUTE_S = np.array([3.0, 0.0, 1.0])
+
+
+def panel(n: int = 3, title: str = "all", **changes: Any) -> RoundBars:
+    upload_s, compute_s = np.resize(UPLOAD_S, n), np.resize(COMPUTE_S, n)
+    band = fc.allocate(upload_s, compute_s)
+    names, finish_s = [f"d{i}" for i in range(n)], compute_s + upload_s / band.shares
+    drawn = RoundBars(title, names, compute_s, finish_s, band.shares, float(band.round_s))
+    return replace(drawn, **changes)
+
+
+def bars(ax: Axes, colour: str) -> list[Rectangle]:
+    return [patch for patch in ax.patches if isinstance(patch, Rectangle) and to_hex(patch.get_facecolor()) == colour]
+
+
+def test_bars_have_the_plans_numbers() -> None:
+    drawn = panel()
+    ax = round_figure([drawn]).axes[0]
+    order = [1, 2, 0]  # by compute time
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["d1", "d2", "d0"]
+    for row, i in enumerate(order):
+        trains, uploads = bars(ax, plots.COMPUTE)[row], bars(ax, plots.UPLOAD)[row]
+        assert trains.get_x() == 0
+        assert trains.get_width() == COMPUTE_S[i]
+        assert uploads.get_x() == COMPUTE_S[i]
+        assert uploads.get_width() == pytest.approx(UPLOAD_S[i] / drawn.shares[i], rel=1e-12)
+        assert uploads.get_x() + uploads.get_width() == pytest.approx(drawn.round_s, rel=1e-9)
+        assert trains.get_y() + trains.get_height() / 2 == pytest.approx(row)
+        assert ax.texts[row].get_text().strip() == f"{100 * drawn.shares[i]:.1f} %"
+    (end,) = ax.lines
+    assert list(end.get_xdata()) == [drawn.round_s, drawn.round_s]  # type: ignore[arg-type]
+    assert ax.get_title(loc="left") == f"all: 3 devices in {drawn.round_s:.4g} s"
+    assert ax.get_xlim()[1] > drawn.round_s
+
+
+def test_the_figure_of_a_plan() -> None:
+    table = parse_devices(b"device,upload_s,compute_s\na,0.5,3\nb,2,0\nc,1,1\n", "d.csv")
+    cell = fc.Cell()
+    figure = planning.figure(planning.make_plans(table, [fc.ProportionalFair(2), fc.All()], cell, 0.0, 0))
+    first, second = figure.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["c", "a"]
+    assert [label.get_text() for label in second.get_yticklabels()] == ["b", "c", "a"]
+    assert [bar.get_width() for bar in bars(first, plots.COMPUTE)] == [1.0, 3.0]
+    assert first.get_xlim() == second.get_xlim()
+
+
+def test_many_bars_keep_the_pictures_shape() -> None:
+    compute_s = np.arange(500.0)[::-1]
+    ax = round_figure([panel(500, compute_s=compute_s, finish_s=np.full(500, 600.0), round_s=600.0)]).axes[0]
+    widths = [bar.get_width() for bar in bars(ax, plots.COMPUTE)]
+    assert len(widths) == plots.MOST_BARS
+    assert (widths[0], widths[-1]) == (0.0, 499.0)
+    assert np.diff(widths).max() <= 14
+    assert "500 devices" in ax.get_title(loc="left")
+    assert "40 of them shown" in ax.get_title(loc="left")
+
+
+def test_bars_are_as_thick_in_every_panel() -> None:
+    figure = round_figure([panel(2), panel(20), panel(3)])
+    figure.draw_without_rendering()
+    thickness = [bars(ax, plots.COMPUTE)[0].get_window_extent().height for ax in figure.axes[:3]]
+    assert thickness == pytest.approx([thickness[0]] * 3, rel=0.01)
+    assert not figure.axes[3].get_visible()
+
+
+def test_the_key_has_the_colours_even_without_bars() -> None:
+    nothing = np.empty(0)
+    empty = RoundBars("deadline", [], nothing, nothing, nothing, 0.0)
+    figure = round_figure([empty])
+    (key,) = figure.legends
+    assert [text.get_text() for text in key.get_texts()] == ["trains", "uploads", "round ends"]
+    assert [to_hex(patch.get_facecolor()) for patch in key.get_patches()] == [plots.COMPUTE, plots.UPLOAD]
+    assert figure.axes[0].get_title(loc="left") == "deadline: 0 devices in 0 s"
+    figure.draw_without_rendering()
+
+
+def test_names_are_no_formulas_and_not_too_long() -> None:
+    figure = round_figure([panel(names=[r"$\frac{1$", "$x^2$", "n" * 999], title="mine:word=$_{")])
+    figure.draw_without_rendering()
+    labels = figure.axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == ["$x^2$", "n" * 23 + "…", r"$\frac{1$"]
+    assert not any(label.get_parse_math() for label in labels)
+
+
+@pytest.mark.parametrize(
+    ("share", "decimals", "text"),
+    [(1.0, 1, "100.0 %"), (0.1234, 1, "12.3 %"), (0.1234, 2, "12.34 %"), (0.00042, 1, "0.042 %"), (1e-9, 2, "1e-07 %")],
+)
+def test_percent_never_says_zero(share: float, decimals: int, text: str) -> None:
+    assert plots.percent(share, decimals) == text
+
+
+# -------------------------------------------------------------------------------------------------------- writing
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x.gif", r"x\.gif has no picture's ending; name it \.png, \.svg or \.pdf"),
+        ("x", "has no picture's ending"),
+        (".png", "has no picture's ending"),
+        ("no/x.png", "no is no folder; create it first"),
+        ("file/x.png", "file is no folder; create it first"),
+        ("folder.png", "it is a folder; give a file's name"),
+    ],
+)
+def test_places_that_cannot_be(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(fc.InputError, match=words):
+        check_picture_path(tmp_path / name)
+    with pytest.raises(fc.InputError, match=words):
+        save(Figure(), tmp_path / name)
+
+
+def test_a_good_place_is_returned(tmp_path: Path) -> None:
+    assert check_picture_path(tmp_path / "x.SVG") == tmp_path / "x.SVG"
+
+
+def test_a_saved_picture_replaces_the_old_one_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "x.png"
+    path.write_text("old")
+    mask = os.umask(0o022)
+    try:
+        save(round_figure([panel()]), path)
+    finally:
+        os.umask(mask)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("stage", ["drawing", "writing", "renaming"])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, OSError])
+def test_a_save_cut_short_leaves_the_old_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, kind: type[BaseException]
+) -> None:
+    path = tmp_path / "x.png"
+    path.write_text("old")
+    figure = round_figure([panel()])
+
+    def stop(*arguments: object, **options: object) -> None:
+        raise kind(28, "No space left on device")
+
+    if stage == "drawing":
+        monkeypatch.setattr(figure, "savefig", stop)
+    elif stage == "renaming":
+        monkeypatch.setattr(os, "replace", stop)
+    else:
+        monkeypatch.setattr(Path, "open", stop)
+    with pytest.raises((kind, fc.InputError)):
+        save(figure, path)
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disc_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(fc.InputError, match=r"cannot write .*x\.png: No space left on device; give another place"):
+        save(Figure(), tmp_path / "x.png")
+
+
+def test_a_gigantic_figure_is_saved_coarser(tmp_path: Path) -> None:
+    figure = Figure(figsize=(0.1, 1000.0))
+    save(figure, tmp_path / "x.png")  # at 200 dpi its 200,000 pixels would be refused by the renderer
+    assert int.from_bytes((tmp_path / "x.png").read_bytes()[20:24], "big") == 20_000
