@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench bench-schedule bench-training clean
 .DEFAULT_GOAL := demo
 
 # Installs into .venv what the package needs, once.
@@ -42,5 +42,32 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# The peers that benchmarks/training.py compares with get an environment of their own. One that cannot be installed
+# is a row without a number.
+BENCH := .bench-venv
+PEERS := benchmarks/peers/requirements.txt
+BENCH_PIP := $(BENCH)/bin/python -m pip --disable-pip-version-check --quiet install -c $(PEERS)
+
+$(BENCH)/.installed: $(PEERS)
+	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH_PIP) torch numpy
+	-$(BENCH_PIP) "flwr[simulation]"
+	-$(BENCH_PIP) "pfl[pytorch]"
+	-$(BENCH_PIP) jax fedjax
+	-$(BENCH_PIP) munch pandas pillow pynvml scikit-learn tqdm && $(BENCH_PIP) --no-deps fedlab
+	@touch $@
+
+$(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed
+	$(PIP) install -e ".[bench]"
+	@touch $@
+
+bench: bench-schedule bench-training
+
+bench-schedule: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/schedule.py $(if $(QUICK),--quick)
+
+bench-training: $(VENV)/.installed $(BENCH)/.installed
+	$(BIN)/python benchmarks/training.py $(if $(QUICK),--quick)
+
 clean:
-	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -31,10 +30,12 @@ from rich.console import Console
 from rich.table import Table
 
 import fedcell as fc
+from fedcell import simulation
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Engine, Evaluation, Job, Vector
 from fedcell.learn.mlp import MlpEngine
 from fedcell.spec import Spec
+from fedcell.task import load_task
 
 ROOT = Path(__file__).parents[1]
 PEERS_PYTHON = ROOT / ".bench-venv" / "bin" / "python"
@@ -299,8 +300,7 @@ class TimedEngine:
 
 def simulator_s(spec: Spec) -> tuple[list[float], float]:
     """Seconds of each round of a real run less those in its engine, and the mean number of devices scheduled."""
-    loop = import_module("fedcell.simulate")
-    load_task, engines = loop.load_task, []
+    engines: list[TimedEngine] = []
 
     def load_timed_task(*arguments: Any) -> Any:
         task = load_task(*arguments)
@@ -309,8 +309,8 @@ def simulator_s(spec: Spec) -> tuple[list[float], float]:
 
     seconds: list[float] = []
     scheduled: list[int] = []
-    with patch.object(loop, "load_task", load_timed_task):
-        records = loop.simulate(spec, threads=CORES)
+    with patch.object(simulation, "load_task", load_timed_task):
+        records = simulation.simulate(spec, threads=CORES)
         next(records)
         while True:
             spent_s, start = engines[0].spent_s, time.perf_counter()
@@ -366,11 +366,22 @@ def race_memory(quick: bool, folder: Path) -> Table:
     return rows
 
 
+def processor() -> str:
+    """The processor's name, where the system tells, and how busy the machine is."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{name}, load before the run {os.getloadavg()[0]:.1f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, a short race")
     quick = parser.parse_args().quick
-    CONSOLE.print(f"fedcell {fc.__version__}, Python {platform.python_version()}, {CORES} cores of {os.cpu_count()}")
+    versions = f"fedcell {fc.__version__}, Python {platform.python_version()}"
+    CONSOLE.print(f"{versions}, {CORES} cores of {os.cpu_count()}, {processor()}")
     with tempfile.TemporaryDirectory(prefix="bench", ignore_cleanup_errors=True) as name, pinned(CORES):
         folder = Path(name)
         work = make_work(rounds=5 if quick else 12, warm=2)

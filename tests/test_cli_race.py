@@ -25,7 +25,7 @@ def race(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_table_verdicts_and_picture(tmp_path: Path) -> None:
     done = race(*QUICK, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for words in ("greedy", "random:k=3", "best of", "to 80 %", "greedy - random:k=3", "Picture: race.png"):
+    for words in ("greedy", "random:k=3", "curve's", "to 80 %", "greedy - random:k=3", "Picture: race.png"):
         assert words in done.stdout
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["race.png"]

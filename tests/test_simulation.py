@@ -194,3 +194,10 @@ def test_fig_2_iid_with_4_devices_reaches_97_percent_after_60_rounds() -> None:
 def test_the_data_and_the_engine_are_loaded_once() -> None:
     spec = spec_of()
     assert load_task(spec.task, 20, 0).engine is load_task(spec.task, 20, 1).engine
+
+
+def test_a_policy_that_fails_is_named_with_its_place() -> None:
+    with pytest.raises(
+        fc.InputError, match=r"policy 'twins.policies:Broken' failed with ZeroDivisionError: .*policies.py, line"
+    ):
+        list(fc.simulate(spec_of(policy="twins.policies:Broken")))

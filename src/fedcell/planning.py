@@ -4,9 +4,7 @@ import csv
 import io
 import json
 import math
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.optimal import Optimal
 from fedcell.schedule.policy import Plan, Policy, RoundView
-from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.schedule.registry import blaming, format_policy, parse_policy
 from fedcell.world import Cell
 
 if TYPE_CHECKING:
@@ -108,24 +106,8 @@ def policies(given: Sequence[str], compare: bool, theta: float, table: DeviceTab
 
 
 def _parse(text: str, theta: float) -> Policy:
-    with _blaming(text):
-        policy = parse_policy(text)
+    policy = parse_policy(text)
     return replace(policy, theta=theta) if isinstance(policy, Greedy | Optimal) and "theta" not in text else policy
-
-
-@contextmanager
-def _blaming(policy: str) -> Iterator[None]:
-    """Say whose code failed and where: a policy of one's own may raise anything."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        *_, last = traceback.extract_tb(error.__traceback__)
-        raise InputError(
-            f"policy {policy!r} failed with {type(error).__name__}: {' '.join(str(error).split())} "
-            f"({last.filename}, line {last.lineno}); correct it"
-        ) from error
 
 
 def _view(table: DeviceTable) -> RoundView:
@@ -139,7 +121,7 @@ def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: 
     view = _view(table)
     plans = []
     for policy in chosen:
-        with _blaming(format_policy(policy)):
+        with blaming(format_policy(policy)):
             plan = policy.decide(view, stream(seed, "policy"))
         if not math.isfinite(plan.round_s):  # only a policy of one's own says so, and JSON cannot
             raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")

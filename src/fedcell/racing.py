@@ -13,7 +13,7 @@ from fedcell.experiment.race import (
     curves,
     race_spec,
     run_race,
-    summary_table,
+    summary_tables,
     to_csv,
     to_json,
     verdicts,
@@ -88,9 +88,11 @@ def _print_result(result: RaceResult, plot: Path) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=160)
     if not result.complete:
         console.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are whole.")
-    console.print(summary_table(result))
+    for table in summary_tables(result):
+        console.print(table)
+        console.print()
     if len(result.policies) > 1:
         console.print("Best accuracy, paired by seed:")
         for line in verdicts(result):
-            console.print(f"  {line}", highlight=False)
+            console.print(f"  {line}", highlight=False, soft_wrap=True)
     console.print(f"Picture: {plot}", highlight=False)

@@ -11,6 +11,7 @@ from fedcell.learn.engine import Job, Vector
 from fedcell.rng import keyed, stream
 from fedcell.schedule.estimate import ComputeEstimates
 from fedcell.schedule.policy import Indices, Plan, RoundView
+from fedcell.schedule.registry import blaming
 from fedcell.spec import Spec
 from fedcell.task import Task, load_task
 from fedcell.world import Conditions
@@ -63,7 +64,8 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
     for r in count() if spec.rounds is None else range(spec.rounds):
         conditions = world.conditions(seed, r, clock_s)
         view = look(spec, task, conditions, history, r)
-        plan = policy.decide(view, stream(seed, "policy", r))
+        with blaming(spec.policy):
+            plan = policy.decide(view, stream(seed, "policy", r))
         round_s = true_round_s(plan, conditions)
         if clock_s + round_s > spec.budget_s:
             return

@@ -23,3 +23,9 @@ class Spy(fc.Policy):
 
 
 SEEN: list[fc.RoundView] = []
+
+
+@dataclass(frozen=True)
+class Broken(fc.Policy):
+    def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
+        return [1 // 0]

@@ -161,30 +161,30 @@ def curves(result: RaceResult) -> list[Curve]:
     return [Curve(policy, curve.clock_s, curve.accuracy, curve.half) for policy, curve in found.items()]
 
 
-def summary_table(result: RaceResult) -> "Table":
-    """The race's table: accuracy in the budget, time to the target, devices and seconds a round."""
-    from rich.table import Table
-
+def summary_tables(result: RaceResult) -> list["Table"]:
+    """The race's tables: accuracy in the budget and time to the target; devices and seconds a round."""
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
-    table = Table(title=f"Accuracy {limit}, %, {seeds} seed{'s' * (seeds != 1)}, ± 95 % interval", title_justify="left")
-    table.add_column("policy")
-    for heading in ("best", "last", "best of\nmean curve", "last of\nmean curve"):
-        table.add_column(heading, justify="right")
-    for heading in (f"to {100 * result.target:g} %\n(median)", "devices\na round", "s a round", "rounds"):
-        table.add_column(heading, justify="right")
+    of = f"{seeds} seed{'s' * (seeds != 1)}" + (", ± 95 % interval" if seeds > 1 else "")
+    target = f"to {100 * result.target:g} %\n(median)"
+    accuracy = _table(
+        f"Accuracy {limit}, %, {of}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast", target
+    )
+    rounds = _table(f"Rounds, {of}", "devices a round", "seconds a round", "rounds")
     for policy, s in result.summaries().items():
-        table.add_row(
-            policy,
-            s.best.text(100),
-            s.last.text(100),
-            f"{100 * s.curve.best():.2f}",
-            f"{100 * s.curve.last():.2f}",
-            s.to_target.text(),
-            s.devices.text(),
-            s.round_s.text(),
-            s.rounds.text(digits=1),
-        )
+        curve = [f"{100 * value:.2f}" for value in (s.curve.best(), s.curve.last())]
+        accuracy.add_row(policy, s.best.text(100), s.last.text(100), *curve, s.to_target.text())
+        rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1))
+    return [accuracy, rounds]
+
+
+def _table(title: str, *headings: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("policy", overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 

@@ -91,9 +91,9 @@ class TimeTo:
     n: int
 
     def text(self) -> str:
-        """Such as ``171 s`` or ``never (1 of 5)``."""
+        """Such as ``171 s`` or ``never (1/5)``."""
         when = f"{self.median_s:.0f} s" if math.isfinite(self.median_s) else "never"
-        return when if self.reached == self.n else f"{when} ({self.reached} of {self.n})"
+        return when if self.reached == self.n else f"{when} ({self.reached}/{self.n})"
 
 
 def times_to(runs: Sequence[Run], target: float) -> TimeTo:

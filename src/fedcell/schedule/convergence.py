@@ -38,7 +38,7 @@ def largest_set(theta: float) -> float:
 
     The paper's fits for L=1 and L=2 have theta < 0; from n = -1/theta on they predict no rounds at all: no meaning.
     """
-    if theta >= 0.0:
+    if theta >= 0.0 or math.isinf(-1.0 / theta):
         return math.inf
     n = math.ceil(-1.0 / theta)
     while n > 0 and theta + 1.0 / n <= 0.0:

@@ -1,6 +1,9 @@
 """Policies by name, on the command line and in TOML: ``greedy``, ``greedy:theta=0``, ``package.module:Class:arg=1``."""
 
 import importlib
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from typing import Any, get_type_hints
 
@@ -23,12 +26,32 @@ POLICIES: dict[str, type[Policy]] = {
 """A new policy is one class and one line here; the contract tests run over all of them."""
 
 
+@contextmanager
+def blaming(policy: str) -> Iterator[None]:
+    """Say whose code failed and where: a policy of one's own may raise anything."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        raise InputError(
+            f"policy {policy!r} failed with {type(error).__name__}: {' '.join(str(error).split())} "
+            f"({last.filename}, line {last.lineno}); correct it"
+        ) from error
+
+
 def parse_policy(text: str) -> Policy:
     """Return the policy that a line such as ``greedy:theta=0`` names.
 
     ``NAME[:key=value[,key=value...]]`` for a registered policy, ``package.module:Class[:key=value...]`` for one's own
     (which imports that module).
     """
+    with blaming(text):
+        return _parse(text)
+
+
+def _parse(text: str) -> Policy:
     name, *rest = [part.strip() for part in text.split(":")]
     if "." in name or (rest and rest[0] and "=" not in rest[0]):
         if not rest or len(rest) > 2:
