@@ -116,6 +116,11 @@ def test_proposition_1_holds_by_monte_carlo(radius_m: float) -> None:
     assert (wide.printed_upper_s > 1.1 * wide.upper_s).all()
 
 
+def test_bounds_are_of_the_papers_cell_by_default() -> None:
+    given = fc.round_time_bounds(7, mean_upload_s=fc.mean_upload_s(fc.Cell()))
+    assert fc.round_time_bounds(7).upper_s == given.upper_s
+
+
 def test_bounds_by_hand() -> None:
     bounds = fc.round_time_bounds([1, 2], mean_upload_s=0.5)
     np.testing.assert_allclose(bounds.lower_s, [6.0 + 0.75 + 0.5, 6.0 + 0.375 + 1.0])

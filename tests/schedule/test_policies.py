@@ -16,6 +16,7 @@ LINES = {
     "proportional_fair": "proportional_fair:k={k}",
     "all": "all",
 }
+CAPPED = ("random:k=3", "round_robin:k=3", "proportional_fair:k=3", "all", "deadline:seconds=11", "greedy", "optimal")
 EXTRA = ("all:sharing=equal", "proportional_fair:k={k},relative=true", "greedy:max_devices=2", "optimal:max_devices=2")
 
 
@@ -84,6 +85,27 @@ def test_must_include_is_obeyed(which: int) -> None:
     assert set(forced) <= set(plan.devices.tolist())
     if hasattr(policies(M)[which], "k"):
         assert len(plan.devices) == 4
+
+
+@pytest.mark.parametrize("line", CAPPED)
+def test_max_devices_caps_every_policy_and_keeps_the_forced(line: str) -> None:
+    capped = fc.parse_policy(f"{line}{',' if ':' in line else ':'}max_devices=2")
+    free = fc.parse_policy(line)
+    view, forced = view_of(30), view_of(30, must_include=np.arange(30) == 17)
+    plan = capped.decide(view, rng())
+    assert len(plan.devices) == 2
+    if line not in ("greedy", "optimal"):
+        assert set(plan.devices) <= set(free.decide(view, rng()).devices)
+    assert 17 in capped.decide(forced, rng()).devices
+    assert len(capped.decide(forced, rng()).devices) == 2
+    with pytest.raises(fc.InputError, match="max_devices is 0"):
+        fc.parse_policy(f"{line}{',' if ':' in line else ':'}max_devices=0")
+
+
+def test_all_under_a_cap_takes_those_done_soonest_alone() -> None:
+    view = view_of(30)
+    expected = np.argsort(view.upload_s + view.compute_s)[:4]
+    assert fc.All(max_devices=4).decide(view, rng()).devices.tolist() == sorted(expected)
 
 
 def test_a_policy_of_ones_own_is_one_method() -> None:

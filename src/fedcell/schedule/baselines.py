@@ -87,18 +87,14 @@ class Deadline(Policy):
 
     Attributes:
         seconds: the deadline, positive.
-        max_devices: never schedule more than these.
     """
 
     seconds: float
-    max_devices: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (math.isfinite(self.seconds) and self.seconds > 0.0):
             raise InputError(f"seconds is {self.seconds}; give the deadline as a positive number of seconds")
-        if self.max_devices is not None:
-            at_least_one("max_devices", self.max_devices)
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return as many devices as the greedy order fits into the deadline."""
@@ -111,8 +107,8 @@ class Deadline(Policy):
 
 @dataclass(frozen=True)
 class All(Policy):
-    """Every device, every round."""
+    """Every device, every round; under ``max_devices`` those that would be done soonest alone."""
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return all devices."""
-        return np.arange(len(view))
+        return np.argsort(view.upload_s + view.compute_s, kind="stable")

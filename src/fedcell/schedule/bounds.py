@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
+from fedcell.world import Cell
+from fedcell.world import mean_upload_s as paper_mean_upload_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,7 @@ class RoundTimeBounds:
 def round_time_bounds(
     n: ArrayLike,
     *,
-    mean_upload_s: float,
+    mean_upload_s: float | None = None,
     samples: float = 3000.0,
     seconds_per_sample: float = 2e-3,
     samples_per_second: float = 4000.0,
@@ -44,7 +46,8 @@ def round_time_bounds(
 
     Args:
         n: (...) scheduled devices, whole numbers of at least 1.
-        mean_upload_s: E[c], mean seconds to upload with the whole band (``fedcell.mean_upload_s(cell)``).
+        mean_upload_s: E[c], mean seconds to upload with the whole band (``fedcell.mean_upload_s(cell)``); by default
+            that of the paper's cell.
         samples: d, training samples of a device.
         seconds_per_sample: a, the least training time a sample.
         samples_per_second: mu, which sets how much the training time varies.
@@ -52,6 +55,8 @@ def round_time_bounds(
     counts = np.asarray(n)
     if counts.size == 0 or counts.dtype.kind not in "iu" or counts.min() < 1:
         raise InputError(f"n is {n!r}; give whole numbers of devices of at least 1")
+    if mean_upload_s is None:
+        mean_upload_s = paper_mean_upload_s(Cell())
     settings = {"mean_upload_s": mean_upload_s, "samples": samples, "samples_per_second": samples_per_second}
     for name, value in settings.items():
         if not (np.isfinite(value) and value > 0.0):

@@ -7,7 +7,7 @@ S with it, look again at the new T. The T's fall strictly until the device stays
 one pass over the remaining devices.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -15,7 +15,7 @@ from numba import njit
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Floats, round_time
 from fedcell.schedule.convergence import largest_set, objective
-from fedcell.schedule.policy import Indices, Policy, RoundView, at_least_one, room
+from fedcell.schedule.policy import Indices, Policy, RoundView, room
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
@@ -107,26 +107,17 @@ class Greedy(Policy):
     Attributes:
         theta: of the rounds model N = beta (theta + 1/n), dimensionless, above -1; see Table I. A negative theta holds
             for fewer than -1/theta devices, and the set is capped there.
-        max_devices: never schedule more than these.
     """
 
     theta: float = 0.0
-    max_devices: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_objective(self.theta, self.max_devices)
+        objective(1, 1.0, self.theta)  # refuses a theta that predicts no rounds
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return Algorithm 2's schedule."""
         return grow(view, set_limit(view, self.theta, self.max_devices), self.theta)
-
-
-def check_objective(theta: float, max_devices: int | None) -> None:
-    """Refuse settings for which (P1) has no meaning."""
-    objective(1, 1.0, theta)
-    if max_devices is not None:
-        at_least_one("max_devices", max_devices)
 
 
 def set_limit(view: RoundView, theta: float, max_devices: int | None) -> int:

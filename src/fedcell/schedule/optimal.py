@@ -12,13 +12,14 @@ shares c_i / (T - t_i) sum to at most 1. So T_n is the T at which they sum to 1,
   T_a is beaten by b others throughout, and is not looked at again.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 
 from fedcell.schedule.bandwidth import Bools, Floats, round_time
-from fedcell.schedule.greedy import check_objective, set_limit
+from fedcell.schedule.convergence import objective
+from fedcell.schedule.greedy import set_limit
 from fedcell.schedule.policy import Indices, Policy, RoundView
 
 _DOWN = 1.0 - 1e-15
@@ -173,15 +174,13 @@ class Optimal(Policy):
     Attributes:
         theta: of the rounds model N = beta (theta + 1/n), dimensionless, above -1; see Table I. A negative theta holds
             for fewer than -1/theta devices, and the set is capped there.
-        max_devices: never schedule more than these.
     """
 
     theta: float = 0.0
-    max_devices: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_objective(self.theta, self.max_devices)
+        objective(1, 1.0, self.theta)  # refuses a theta that predicts no rounds
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return the best set."""

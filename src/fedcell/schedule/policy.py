@@ -121,18 +121,22 @@ class Policy(ABC):
     """Decides who trains. Subclasses are frozen dataclasses that define ``choose``.
 
     Attributes:
+        max_devices: never schedule more than these; the first that ``choose`` returns are kept.
         sharing: ``"optimal"`` (all scheduled devices end together) or ``"equal"`` shares of the band.
     """
 
+    max_devices: int | None = field(default=None, kw_only=True)
     sharing: Sharing = field(default="optimal", kw_only=True)
 
     def __post_init__(self) -> None:
+        if self.max_devices is not None:
+            at_least_one("max_devices", self.max_devices)
         if self.sharing not in ("optimal", "equal"):
             raise InputError(f"sharing is {self.sharing!r}; write 'optimal' or 'equal'")
 
     @abstractmethod
     def choose(self, view: RoundView, rng: np.random.Generator) -> ArrayLike:
-        """Return the indices of the devices that shall train this round."""
+        """Return the indices of the devices that shall train this round, the most wanted first."""
 
     def cost_of_nobody_s(self) -> float:
         """Seconds that a round takes in which nobody is scheduled."""
@@ -148,21 +152,27 @@ class Policy(ABC):
         return Plan(devices, band.shares, float(band.round_s))
 
     def _checked(self, chosen: NDArray[Any], view: RoundView) -> Indices:
+        """Return the chosen and the forced devices, sorted and at most max_devices, or say what is wrong with them."""
         who = type(self).__name__
+        most = room(view, self.max_devices, "max_devices")
         if chosen.size == 0:
             return view.forced
         if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
             raise InputError(
                 f"{who}.choose returned {chosen.dtype} of shape {chosen.shape}; return a vector of device indices"
             )
-        devices = np.sort(chosen.astype(np.int64))
-        if devices[0] < 0 or devices[-1] >= len(view):
-            bad = devices[0] if devices[0] < 0 else devices[-1]
+        devices = chosen.astype(np.int64)
+        if devices.min() < 0 or devices.max() >= len(view):
+            bad = devices.min() if devices.min() < 0 else devices.max()
             raise InputError(f"{who}.choose returned device {bad}, but the devices are 0 to {len(view) - 1}")
-        if (devices[1:] == devices[:-1]).any():
-            twice = devices[1:][devices[1:] == devices[:-1]][0]
+        in_order = np.sort(devices)
+        if (in_order[1:] == in_order[:-1]).any():
+            twice = in_order[1:][in_order[1:] == in_order[:-1]][0]
             raise InputError(f"{who}.choose returned device {twice} twice; return each device at most once")
-        return devices if view.must_include is None else np.union1d(devices, view.forced)
+        if view.must_include is None:
+            return in_order if devices.size <= most else np.sort(devices[:most])
+        others = devices[~view.must_include[devices]]
+        return np.sort(np.concatenate((view.forced, others[: most - view.forced.size])))
 
 
 def at_least_one(name: str, value: int) -> None:
