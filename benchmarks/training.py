@@ -82,6 +82,7 @@ def module(name: str) -> tuple[str, ...]:
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(CORES))
 PEERS = (
     Peer("Flower simulation", (module("flower"),), 25.0),
+    Peer("Flower, impatient", ((*module("flower"), "0.005"),)),
     Peer("pfl", ((*TORCHRUN, *module("pfl_peer")), module("pfl_peer")), 15.0),
     Peer("FedJAX", (module("fedjax_peer"),), 6.0),
     Peer("JAX by hand", (module("jax_loop"),), 4.0),
@@ -130,15 +131,16 @@ def make_work(rounds: int, warm: int) -> Work:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of each timed round, and the accuracy after the last."""
+    """Seconds of each timed round, the accuracy after the last, and the cores that others kept busy meanwhile."""
 
     seconds: list[float]
     accuracy: float
     version: str = ""
     note: str = ""
+    others: tuple[float, ...] = ()
 
     def __add__(self, other: "Measured") -> "Measured":
-        return replace(other, seconds=self.seconds + other.seconds)
+        return replace(other, seconds=self.seconds + other.seconds, others=self.others + other.others)
 
     def shown(self) -> str:
         """The least and the median, in ms."""
@@ -148,13 +150,25 @@ class Measured:
 def run_fedcell(work: Work, engine: Engine) -> Measured:
     """The rounds with fedcell, through what its loop calls."""
     model, seconds, accuracy = work.start, [], 0.0
+    began, others_s = time.perf_counter(), others_busy_s()
     for orders in work.orders:
         start = time.perf_counter()
         jobs = [Job(model, part[order][np.newaxis]) for part, order in zip(work.parts, orders, strict=True)]
         model = engine.train(jobs).mean(axis=0)
         accuracy = float(engine.evaluate(model[np.newaxis]).accuracy[0])
         seconds.append(time.perf_counter() - start)
-    return Measured(seconds[work.warm :], accuracy)
+    others = (others_busy_s() - others_s) / (time.perf_counter() - began)
+    return Measured(seconds[work.warm :], accuracy, others=(others,))
+
+
+def others_busy_s() -> float:
+    """Seconds of processor time that everyone but this process has spent, where the system tells."""
+    try:
+        user, nice, system = (int(ticks) for ticks in Path("/proc/stat").read_text().split()[1:4])
+    except OSError:
+        return 0.0
+    own = os.times()
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK") - own.user - own.system
 
 
 class PeerError(Exception):
@@ -223,15 +237,16 @@ def pinned(cores: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def compare(work: Work, repeats: int, folder: Path) -> Table:
+def compare(peers: Sequence[Peer], work: Work, repeats: int, folder: Path) -> Table:
     """Every peer between two measurements of fedcell, ``repeats`` times."""
     rows = table(
         "A paper round, ms: least / median of the rounds",
-        *("peer", "version", "peer, ms", "fedcell, ms", "ratio of least", "of medians", "target", "note"),
+        *("peer", "version", "peer, ms", "fedcell, ms", "others", "ratio of least", "of medians", "target", "note"),
     )
+    rows.caption = "others: cores that other processes kept busy while fedcell was measured; 0 is a quiet machine"
     data = folder / "work.npz"
     work.save(data)
-    for peer in PEERS:
+    for peer in peers:
         with pinned(peer.cores):
             engine = MlpEngine(work.data, threads=peer.cores)
             run_fedcell(replace(work, orders=work.orders[:2]), engine)
@@ -243,21 +258,21 @@ def compare(work: Work, repeats: int, folder: Path) -> Table:
                     theirs += run_peer(peer, data, folder)
                     ours += run_fedcell(work, engine)
             except PeerError as error:
-                rows.add_row(peer.name, "", "no result", "", "", "", "", str(error))
+                rows.add_row(peer.name, "", "no result", "", "", "", "", "", str(error))
                 continue
         rows.add_row(peer.name, theirs.version, theirs.shown(), ours.shown(), *verdict(peer, theirs, ours))
     return rows
 
 
-def verdict(peer: Peer, theirs: Measured, ours: Measured) -> tuple[str, str, str, str]:
-    """The ratios of a row, its target and its note."""
+def verdict(peer: Peer, theirs: Measured, ours: Measured) -> tuple[str, ...]:
+    """How busy others were, the ratios of a row, its target and its note."""
     least = min(theirs.seconds) / min(ours.seconds)
     median = float(np.median(theirs.seconds) / np.median(ours.seconds))
     target = "" if peer.target is None else f"{peer.target:g} x: {'met' if least >= peer.target else 'MISSED'}"
     note = theirs.note
     if abs(theirs.accuracy - ours.accuracy) > POINTS:
         note = f"OTHER WORK: accuracy {theirs.accuracy:.3f}, fedcell {ours.accuracy:.3f}; {note}"
-    return f"{least:.1f} x", f"{median:.1f} x", target, note
+    return f"{np.mean(ours.others):.1f}", f"{least:.1f} x", f"{median:.1f} x", target, note
 
 
 def table(title: str, *headings: str) -> Table:
@@ -379,15 +394,18 @@ def processor() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, a short race")
-    quick = parser.parse_args().quick
+    parser.add_argument("--peer", default="", help="only the peers with this in their names, and nothing else")
+    options = parser.parse_args()
+    quick, peers = options.quick, [peer for peer in PEERS if options.peer in peer.name]
     versions = f"fedcell {fc.__version__}, Python {platform.python_version()}"
     CONSOLE.print(f"{versions}, {CORES} cores of {os.cpu_count()}, {processor()}")
     with tempfile.TemporaryDirectory(prefix="bench", ignore_cleanup_errors=True) as name, pinned(CORES):
         folder = Path(name)
         work = make_work(rounds=5 if quick else 12, warm=2)
-        CONSOLE.print(compare(work, 1 if quick else 3, folder))
-        CONSOLE.print(simulator(quick, folder))
-        CONSOLE.print(race_memory(quick, folder))
+        CONSOLE.print(compare(peers, work, 1 if quick else 3, folder))
+        if not options.peer:
+            CONSOLE.print(simulator(quick, folder))
+            CONSOLE.print(race_memory(quick, folder))
 
 
 if __name__ == "__main__":

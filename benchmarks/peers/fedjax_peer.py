@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from benchmarks.peers.common import BATCH, LEARNING_RATE, Stopwatch, load, report
 from fedjax.algorithms import fed_avg
 
-if not hasattr(jax, "tree_map"):  # FedJAX calls it by the name it had before JAX 0.6
+if not hasattr(jax, "tree_map"):  # FedJAX calls it by a name that JAX has since dropped
     jax.tree_map = jax.tree.map
 
 

@@ -74,8 +74,7 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
                 f"{spec.policy} scheduled nobody and its round takes no time: it would never end; give rounds"
             )
         clock_s += round_s
-        fails = stream(seed, "failure", r).random(len(view)) < spec.devices.failure
-        delivered = plan.devices[~fails[plan.devices]]
+        delivered = arrivals(plan.devices, spec, r)
         model = train(task, model, delivered, seed, r, spec)
         result = task.engine.evaluate(model[np.newaxis])
         history = history.after(r, plan, conditions)
@@ -130,6 +129,13 @@ def true_round_s(plan: Plan, conditions: Conditions) -> float:
     if plan.devices.size == 0:
         return plan.round_s
     return float(plan.finish_s(conditions.upload_s, conditions.compute_s).max())
+
+
+def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
+    """The scheduled devices whose models arrive; each is lost with the spec's probability."""
+    if spec.devices.failure == 0.0:
+        return devices
+    return devices[stream(spec.seed, "failure", r).random(spec.devices.count)[devices] >= spec.devices.failure]
 
 
 def train(task: Task, model: Vector, delivered: Indices, seed: int, r: int, spec: Spec) -> Vector:

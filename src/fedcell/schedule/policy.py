@@ -72,7 +72,7 @@ class RoundView:
             raise InputError(f"{name} has shape {column.shape}; give one entry for each of the {len(self)} devices")
         if name == "must_include" and column.dtype != np.bool_:
             raise InputError(f"must_include is of type {column.dtype}; give booleans, one for each device")
-        if name == "ids" and (column.dtype.kind not in "iu" or np.unique(column).size != column.size):
+        if name == "ids" and (column.dtype.kind not in "iu" or not _distinct(column)):
             raise InputError("ids must be distinct integers, one for each device")
         if name == "mean_upload_s" and not (np.isfinite(column).all() and (column > 0).all()):
             bad = int(np.flatnonzero(~(np.isfinite(column) & (column > 0)))[0])
@@ -93,6 +93,11 @@ class RoundView:
 
 
 _NO_DEVICES = np.empty(0, dtype=np.int64)
+
+
+def _distinct(ids: NDArray[Any]) -> bool:
+    # Ascending ids, the usual case, need no sorting: it would be a third of a round's cost with 100,000 devices.
+    return bool((ids[1:] > ids[:-1]).all()) or np.unique(ids).size == ids.size
 
 
 @dataclass(frozen=True, eq=False)
