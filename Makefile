@@ -25,6 +25,11 @@ demo: $(VENV)/.installed
 	$(BIN)/fedcell race --plot out/race.png
 	@echo "Next: $(BIN)/fedcell --help"
 
+# Every figure and table of the paper, five trials each: pictures, tables and index.html in out/paper. It resumes.
+.PHONY: paper
+paper: $(VENV)/.installed
+	$(BIN)/fedcell reproduce all --out out/paper
+
 test: lint fresh-cache
 	$(BIN)/python -m pytest
 

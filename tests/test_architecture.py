@@ -21,11 +21,14 @@ MAY_IMPORT = {
     "simulation": {"spec", "task", "schedule", "learn", "world"},
     "plots": set(),
     "experiment": {"simulation", "spec", "task", "schedule", "learn", "world", "plots", "__init__"},
+    "paper": {"experiment", "simulation", "spec", "task", "schedule", "learn", "world", "plots", "__init__"},
     "device_table": {"schedule", "world"},
     "planning": {"device_table", "plots", "schedule", "world", "__init__"},
     "live": {"simulation", "spec"},
     "racing": {"experiment", "live", "plots", "spec", "task"},
-    "cli": {"planning", "racing", "device_table", "plots", "world", "__init__"},
+    "sweeping": {"experiment", "learn", "simulation", "spec"},
+    "reproducing": {"paper", "experiment", "simulation", "spec", "schedule", "plots"},
+    "cli": {"reproducing", "planning", "racing", "sweeping", "device_table", "plots", "world", "__init__"},
 }
 OPTIONAL = ("torch", "flwr", "dask", "pyarrow", "fastapi", "scipy")
 

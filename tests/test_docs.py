@@ -19,17 +19,14 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 PYTHON = blocks("python")
-COMMANDS = [
-    line.partition("#")[0].strip()
-    for _, text in blocks("sh")
-    for line in text.splitlines()
-    if line.startswith("fedcell")
+SHELL = [
+    (name, lines) for name, text in blocks("sh") if (lines := [x for x in text.splitlines() if x.startswith("fedcell")])
 ]
 
 
 def test_there_is_something_to_run() -> None:
     assert len(PYTHON) >= 3
-    assert len(COMMANDS) >= 4
+    assert len(SHELL) >= 3
 
 
 @pytest.mark.parametrize("code", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
@@ -42,15 +39,15 @@ def test_python_snippet_runs(code: str, tmp_path: Path) -> None:
     assert not done.stderr
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_command_runs(line: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [lines for _, lines in SHELL], ids=[name for name, _ in SHELL])
+def test_commands_run_one_after_the_other(lines: list[str], tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    words = shlex.split(line.partition(">")[0])
-    done = subprocess.run(
-        [sys.executable, "-m", "fedcell.cli", *words[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    for line in lines:
+        words = shlex.split(line.partition("#")[0].partition(">")[0])
+        command = [sys.executable, "-m", "fedcell.cli", *words[1:]]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        assert done.stdout, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

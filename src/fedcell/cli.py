@@ -187,6 +187,150 @@ def race(
     )
 
 
+@app.command()
+def sweep(
+    spec: Annotated[
+        Path, typer.Argument(help="TOML file with a [grid] of fields and their values.", show_default=False)
+    ],
+    store: Annotated[Path, typer.Option(help="SQLite file of the results; made if there is none.")] = Path(
+        "results.db"
+    ),
+    workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Run on this Dask scheduler, such as tcp://10.0.0.1:8786.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Run every combination of a spec's grid that the store lacks, on all cores or on a cluster.
+
+    Each run is stored as it ends: stop it or kill it at any time, and start it again to finish the rest. A run that
+    fails is recorded with its reason, does not stop the others, and is tried again by the next sweep.
+    """
+    from fedcell.sweeping import sweep as run
+
+    sys.exit(run(spec, store, workers, cluster))
+
+
+results = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What a store of `fedcell sweep` holds.")
+app.add_typer(results, name="results")
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="SQLite file of the results.", show_default=False)]
+
+
+@results.command("list")
+def list_results(
+    store: StoreArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """List the runs: key, policy, seed, the fields in which they differ, rounds, best and last accuracy."""
+    from fedcell.sweeping import list_runs
+
+    list_runs(store, as_json)
+
+
+@results.command("show")
+def show_result(
+    store: StoreArgument,
+    key: Annotated[str, typer.Argument(help="The first digits of the run's key.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """Show one run: its settings, how it went, its rounds."""
+    from fedcell.sweeping import show_run
+
+    show_run(store, key, as_json)
+
+
+@results.command("export")
+def export_results(
+    store: StoreArgument,
+    as_csv: Annotated[
+        Path | None, typer.Option("--csv", help="This file, or rounds.csv and runs.csv in this folder.")
+    ] = None,
+    as_parquet: Annotated[Path | None, typer.Option("--parquet", help="This file; with the plans.")] = None,
+) -> None:
+    """Write the rounds of all finished runs, with their run's key, policy, seed and differing fields."""
+    from fedcell.sweeping import export
+
+    export(store, as_csv, as_parquet)
+
+
+@results.command("delete")
+def delete_results(
+    store: StoreArgument,
+    key: Annotated[list[str] | None, typer.Argument(help="The first digits of runs' keys.", show_default=False)] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All runs that failed.")] = False,
+    policy: Annotated[str | None, typer.Option(help="All runs of this policy.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete runs from the store."""
+    from fedcell.sweeping import delete
+
+    sys.exit(delete(store, key or [], failed, policy, yes))
+
+
+@app.command()
+def fit(
+    more: Annotated[
+        list[int] | None, typer.Argument(metavar="[K]...", help="More numbers of devices.", show_default=False)
+    ] = None,
+    partition: Annotated[str, typer.Option(help="iid, labels:2, labels:2,free or dirichlet:0.5.")] = "labels:2",
+    target: Annotated[float, typer.Option(help="The accuracy whose rounds are counted.")] = 0.8,
+    k: Annotated[
+        list[int] | None,
+        typer.Option(help="Random devices a round, such as --k 2 4 8; by default 2 4 8 12 16 20.", show_default=False),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Trials, with the seeds 0, 1, ...")] = 5,
+    rounds_limit: Annotated[int, typer.Option(help="Rounds after which a trial ends.")] = 60,
+    store: Annotated[Path, typer.Option(help="SQLite file that is read and filled.")] = Path("results.db"),
+    workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the fit into this .png, .svg or .pdf.", show_default=False)
+    ] = None,
+) -> None:
+    """Fit the rounds model beta (theta + 1/n) to experiments, and print the policy that uses it.
+
+    Models are trained with n random devices a round for a fixed number of rounds; the rounds to the target are read
+    trial by trial and on the averaged curve. Runs are kept in the store, so another target takes no time.
+    """
+    from fedcell.reproducing import show_fit
+
+    ks = [*(k or []), *(more or [])] or [2, 4, 8, 12, 16, 20]
+    show_fit(partition, target=target, ks=ks, seeds=seeds, limit=rounds_limit, store=store, workers=workers, plot=plot)
+
+
+@app.command()
+def reproduce(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FIGURE]...",
+            help="fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d calibration, or all (the default).",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Trials, with the seeds 0, 1, ...")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder of the pictures, the tables and index.html.")] = Path("out/paper"),
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            help="SQLite file that is read and filled; results.db in the folder by default.", show_default=False
+        ),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny settings, to try it out; the results mean nothing.")
+    ] = False,
+) -> None:
+    """Make the paper's figures and tables anew, and a page that sets each printed number beside ours.
+
+    Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
+    """
+    from fedcell.reproducing import reproduce as make_figures
+
+    make_figures(figures or [], seeds=seeds, out=out, store=store, workers=workers, quick=quick)
+
+
 def _print(renderable: Any) -> None:
     from rich.console import Console
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,3 +193,118 @@ def save(figure: "Figure", path: Path) -> None:
         raise InputError(f"cannot write {path}: {error.strerror}; give another place") from None
     finally:
         scratch.unlink(missing_ok=True)
+
+
+Corner = Literal["lower right", "lower left", "lower center", "upper right", "upper left"]
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One line of a chart, points, or both.
+
+    Attributes:
+        name: in the legend; empty for none.
+        x: (n,) places.
+        y: (n,) values.
+        half: (n,) half the interval: a band about a line, bars about points; None or NaN where there is none.
+        colour: of matplotlib.
+        dash: of the line, such as ``--``; empty for points alone.
+        marker: of the points, such as ``o``; empty for a line alone.
+        step: whether the value stays until the next place.
+        width: of the line.
+    """
+
+    name: str
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    half: NDArray[np.float64] | None = None
+    colour: str = "#000000"
+    dash: str = "-"
+    marker: str = ""
+    step: bool = False
+    width: float = 1.5
+
+
+def lines_figure(
+    lines: Sequence[Line],
+    x_label: str,
+    y_label: str,
+    *,
+    x_limits: tuple[float, float] | None = None,
+    y_limits: tuple[float | None, float | None] = (None, None),
+    legend: Corner = "lower right",
+    columns: int = 1,
+) -> "Figure":
+    """Lines and points over common axes, with their 95 % intervals."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(6.4, 4.3), layout="constrained")
+    ax = figure.subplots()
+    for line in lines:
+        _draw_line(ax, line)
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    if x_limits is not None:
+        ax.set_xlim(*x_limits)
+    ax.set_ylim(*y_limits)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10], integer=True))
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=8.5, loc=legend, ncols=columns, handlelength=2.8)
+    return figure
+
+
+def _draw_line(ax: "Axes", line: Line) -> None:
+    # A line's many points would hide it: mark some of them.
+    every = max(1, len(line.x) // 12) if line.dash else 1
+    (drawn,) = ax.plot(line.x, line.y, color=line.colour, linestyle=line.dash or "none", linewidth=line.width, zorder=3)
+    drawn.set(drawstyle="steps-post" if line.step else "default", label=line.name or "_")
+    drawn.set(marker=line.marker or "none", markersize=4.5, markevery=every)
+    if line.half is None or not np.isfinite(line.half).any():
+        return
+    if line.marker and every == 1:
+        ax.errorbar(
+            line.x, line.y, yerr=line.half, fmt="none", ecolor=line.colour, elinewidth=0.9, capsize=2.5, zorder=2
+        )
+    else:
+        low, high = line.y - line.half, line.y + line.half
+        ax.fill_between(
+            line.x, low, high, step="post" if line.step else None, color=line.colour, alpha=0.1, linewidth=0
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """One row of bars, with an axis of its own.
+
+    Attributes:
+        label: of the axis.
+        values: (n,) heights.
+        half: (n,) half the 95 % intervals, NaN where there is none.
+        colour: of matplotlib.
+    """
+
+    label: str
+    values: NDArray[np.float64]
+    half: NDArray[np.float64]
+    colour: str
+
+
+def two_bars_figure(names: Sequence[str], left: Bars, right: Bars) -> "Figure":
+    """Two bars a name, the first read on the left axis, the second on the right one."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 4.3), layout="constrained")
+    first = figure.subplots()
+    second = first.twinx()
+    x = np.arange(len(names))
+    for ax, bars, shift in ((first, left, -0.2), (second, right, 0.2)):
+        half = np.nan_to_num(bars.half)
+        drawn = ax.bar(x + shift, bars.values, 0.38, yerr=half, capsize=2.5, color=bars.colour, error_kw={"lw": 0.9})
+        ax.bar_label(drawn, [f"{value:.2f}" for value in bars.values], fontsize=7, padding=2)
+        ax.set_ylabel(bars.label, color=bars.colour)
+        ax.set_ylim(0, 1.14 * float((bars.values + half).max()))
+        ax.spines["top"].set_visible(False)
+    first.set_xticks(x, list(names), fontsize=8.5)
+    return figure

@@ -4,9 +4,14 @@ A Spec says all that determines a run's result. Its ``grid`` lists values of any
 ``spec.runs()`` are those runs. Units are SI, and the unit is in the name.
 """
 
+import hashlib
 import itertools
+import json
 import math
+import os
 import tomllib
+from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
+from fedcell.learn.data import IDX_FILES, PUBLISHED
 from fedcell.learn.partition import parse_kind, parse_sizes
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
@@ -22,6 +28,8 @@ from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
+RESULTS_VERSION = 1
+"""Raised whenever the same spec would give other records than before, so that stored runs no longer answer for it."""
 
 
 class _Part(BaseModel):
@@ -182,9 +190,66 @@ class Spec(_Part):
         """The policy of this run."""
         return parse_policy(self.policy)
 
+    def key(self) -> str:
+        """The SHA-256, in hex, of all that determines this run's records; the grid has no part in it.
+
+        Equal for equal runs however they were written: settings inside texts are parsed, a list of equal values for all
+        devices is one value, and data of one's own count by their content, wherever the file lies. What is not seen is
+        the code behind ``package.module:name``: give a changed policy or model another name.
+        """
+        run = self.model_dump(exclude={"grid"})
+        devices, task = run["devices"], run["task"]
+        for field, value in devices.items():
+            if isinstance(value, list) and len(set(value)) == 1:
+                devices[field] = value[0]
+        mobility = parse_mobility(self.devices.mobility)
+        devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
+        task["partition"] = asdict(parse_kind(self.task.partition))
+        if isinstance(self.task.sizes, str):
+            task["sizes"] = asdict(parse_sizes(self.task.sizes))
+        if self.task.data not in PUBLISHED:
+            task["data"] = {"sha256": _data_sha256(os.path.expanduser(self.task.data))}
+        text = json.dumps({"results_version": RESULTS_VERSION, "run": _canonical(run)}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def to_toml(self) -> str:
         """The document that load_spec reads back as this spec."""
         return _toml(self.model_dump(exclude_none=True))
+
+
+def _canonical(value: Any) -> Any:
+    """The same numbers the same way: -0.0 as 0.0, and infinity, which JSON lacks, as a word."""
+    if isinstance(value, float):
+        return value + 0.0 if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {key: _canonical(inner) for key, inner in value.items()}
+    return [_canonical(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _data_sha256(path: str) -> str:
+    """Of an .npz file, or of the four idx files in a folder."""
+    files = [path]
+    try:
+        if os.path.isdir(path):
+            zipped = [os.path.join(path, f"{name}.gz") for name in IDX_FILES.values()]
+            files = [file if os.path.exists(file) else file.removesuffix(".gz") for file in zipped]
+        if any(os.path.exists(file) and not os.path.isfile(file) for file in files):
+            raise OSError(0, "it is no plain file")  # a pipe would never end
+        stats = [os.stat(file) for file in files]
+        parts = [
+            _file_sha256(os.path.realpath(file), stat.st_mtime_ns, stat.st_size)
+            for file, stat in zip(files, stats, strict=True)
+        ]
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"task.data is {path[:200]!r} ({reason}); {did_you_mean(path[:200], PUBLISHED)}") from None
+    return parts[0] if len(parts) == 1 else hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _file_sha256(path: str, mtime_ns: int, size: int) -> str:  # noqa: ARG001  (a changed file is read again)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _paths(spec: Spec) -> list[str]:

@@ -1,0 +1,171 @@
+"""What a figure's module hands over: the picture, the numbers drawn, ours beside the paper's, and judged claims."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from fedcell.experiment.stats import Mean
+from fedcell.intervals import student_t_quantile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPER_TRIALS = 5
+Verdict = Literal["borne out", "not borne out", "not significant"]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number that the paper prints, and ours.
+
+    Attributes:
+        where: such as ``Fig. 2``.
+        what: what the number is.
+        printed: as the paper prints it.
+        readings: ours, by how it is read, with 95 % intervals; the first is the one that is compared.
+        unit: such as ``%``.
+        digits: decimals shown.
+        why: what is known of a difference; shown only where there is one.
+        interval: of the first reading, where it is not symmetric (bootstrap).
+    """
+
+    where: str
+    what: str
+    printed: str
+    readings: tuple[tuple[str, Mean], ...]
+    unit: str
+    digits: int
+    why: str
+    interval: tuple[float, float] | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the paper's number lies within the spread of two such means, the paper's five trials and ours."""
+        ours, printed = self.readings[0][1], float(self.printed)
+        if self.interval is None:
+            return close(printed, ours)
+        low, high = self.interval
+        half = ours.mean - low if printed < ours.mean else high - ours.mean
+        bounded = math.isfinite(low) and math.isfinite(ours.mean)
+        return bounded and close(printed, Mean(ours.mean, half, ours.n))
+
+    def text(self) -> str:
+        """Ours with its interval; ``never`` for infinity, ``-`` for nothing."""
+        value = value_text(self.readings[0][1], self.digits)
+        if self.interval is None or not math.isfinite(self.interval[0]):
+            return value
+        low, high = self.interval
+        upper = f"{high:.{self.digits}f}" if math.isfinite(high) else "never"
+        return f"{value} [{low:.{self.digits}f}, {upper}]"
+
+    def remark(self) -> str:
+        """``compatible``, by how much it differs, or that nothing can be said."""
+        ours = self.readings[0][1]
+        if self.agrees:
+            return "compatible"
+        bounded = not math.isnan(ours.half) if self.interval is None else math.isfinite(self.interval[0])
+        if not (bounded and math.isfinite(ours.mean)):
+            return "no interval"
+        return f"differs by {ours.mean - float(self.printed):+.{self.digits}f}"
+
+
+def value_text(value: Mean, digits: int) -> str:
+    """Such as ``87.41 ± 0.62``; ``never`` for infinity, ``-`` for nothing."""
+    if math.isnan(value.mean):
+        return "-"
+    return value.text(digits=digits) if math.isfinite(value.mean) else "never"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, judged by the data.
+
+    Attributes:
+        text: the claim.
+        verdict: the judgement.
+        evidence: the numbers behind it.
+    """
+
+    text: str
+    verdict: Verdict
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: a title, headings and rows of texts."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One figure or table of the paper, made anew.
+
+    Attributes:
+        name: as the command line names it.
+        title: as the paper numbers it, and what it shows.
+        setting: the settings in a sentence or two.
+        figure: the picture, if it has one.
+        csv: headings and rows of what is drawn.
+        tables: for the page.
+        printed: the paper's numbers beside ours.
+        claims: the paper's claims, judged.
+        notes: sentences that the reader needs.
+    """
+
+    name: str
+    title: str
+    setting: str
+    figure: "Figure | None"
+    csv: tuple[Sequence[str], Sequence[Sequence[object]]]
+    tables: list[Grid] = field(default_factory=list)
+    printed: list[Printed] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def close(printed: float, ours: Mean) -> bool:
+    """Whether a mean of the paper's five trials and ours differ by no more than chance: 95 %, equal spread assumed."""
+    return not math.isnan(ours.half) and abs(printed - ours.mean) <= ours.half * math.sqrt(1 + ours.n / PAPER_TRIALS)
+
+
+def jackknife(statistic: Callable[[list[int]], float], trials: int) -> Mean:
+    """A statistic of several trials, such as the averaged curve's best, with a 95 % interval.
+
+    The interval comes from leaving out one trial at a time (Tukey's jackknife) and Student's t. It is NaN for one
+    trial, or where the statistic is infinite for some of them.
+    """
+    everyone = list(range(trials))
+    whole = statistic(everyone)
+    if trials < 2:
+        return Mean(whole, math.nan, trials)
+    without = [statistic([other for other in everyone if other != one]) for one in everyone]
+    middle = sum(without) / trials
+    variance = (trials - 1) / trials * sum((value - middle) ** 2 for value in without) if math.isfinite(middle) else 0.0
+    half = student_t_quantile(0.975, trials - 1) * math.sqrt(variance) if math.isfinite(middle) else math.nan
+    return Mean(whole, half if math.isfinite(whole) else math.nan, trials)
+
+
+def judge(difference: Mean) -> Verdict:
+    """Of a difference that the claim says is above 0."""
+    if not difference.significant:
+        return "not significant"
+    return "borne out" if difference.mean > 0 else "not borne out"
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of a claim with several parts: as weak as its weakest."""
+    for verdict in ("not borne out", "not significant"):
+        if verdict in verdicts:
+            return verdict
+    return "borne out"
+
+
+def points(difference: Mean) -> str:
+    """A difference of accuracies, such as ``+2.31 ± 1.02 points``."""
+    half = "" if math.isnan(difference.half) else f" ± {100 * difference.half:.2f}"
+    return f"{100 * difference.mean:+.2f}{half} points"

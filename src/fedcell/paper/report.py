@@ -1,0 +1,162 @@
+"""index.html: the paper's printed numbers and claims beside ours, on one self-contained page without scripts."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from fedcell import __version__
+from fedcell.paper.output import Grid, Output, Printed, value_text
+from fedcell.paper.settings import Settings
+
+STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 3rem 1.5rem 6rem; max-width: 68rem; color: #1a1a1a; background: #fff;
+  font: 16px/1.55 Charter, "Bitstream Charter", "Iowan Old Style", Cambria, Georgia, "DejaVu Serif", serif; }
+h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 .5rem; font-weight: 600; }
+h2 { font-size: 1.25rem; margin: 3.5rem 0 .6rem; padding-top: .6rem; border-top: 1px solid #1a1a1a; font-weight: 600; }
+h3 { font-size: 1rem; margin: 1.8rem 0 .4rem; font-weight: 600; }
+p { margin: .5rem 0; max-width: 46rem; }
+.note { color: #444; }
+.warning { border-left: 3px solid #b00020; padding-left: .8rem; }
+figure { margin: 1.2rem 0; }
+figure img { display: block; width: 100%; max-width: 44rem; height: auto; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .86rem; line-height: 1.4;
+  font-variant-numeric: tabular-nums lining-nums; }
+th { text-align: left; font-weight: 600; border-bottom: 1px solid #1a1a1a; vertical-align: bottom; }
+td { border-bottom: 1px solid #ddd; vertical-align: top; }
+th, td { padding: .35rem .9rem .35rem 0; }
+td.number, th.number { text-align: right; white-space: nowrap; }
+td.small { color: #444; font-size: .82rem; }
+td.where { white-space: nowrap; }
+.verdict { white-space: nowrap; font-weight: 600; }
+.yes { color: #00663a; } .no { color: #b00020; } .unsure { color: #7a5200; }
+code { font: .85em ui-monospace, "SFMono-Regular", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+nav ol { margin: .4rem 0; padding-left: 1.4rem; }
+a { color: #003d99; }
+@media print { body { max-width: none; padding: 0; } h2 { break-after: avoid; } figure, tr { break-inside: avoid; } }
+"""
+REMARKS = {"compatible": "yes", "no": "unsure"}
+COLOURS = {"borne out": "yes", "not borne out": "no", "not significant": "unsure"}
+READING = (
+    "The paper's “highest achievable accuracy” can be read as the best of the averaged curve, as the mean of each "
+    "trial's best, or as the last accuracy. On non-iid data the three differ a lot, so all are given, the averaged "
+    "curve's best first; it is the one that is compared and judged. Intervals are 95 %: Student's t over trials, the "
+    "jackknife for the best of averaged curves, the bootstrap for fits and for times to 80 %. A printed number is "
+    "called compatible where it lies within the spread of two such means, the paper's five trials and ours. Many "
+    "comparisons are made, so one in twenty would differ by chance alone."
+)
+
+
+def page(outputs: Sequence[Output], pictures: Mapping[str, bytes], settings: Settings, command: str) -> str:
+    """The whole page.
+
+    Args:
+        outputs: the figures and tables.
+        pictures: PNG files by the figures' names.
+        settings: of the reproduction.
+        command: that made it.
+    """
+    claims = [claim for output in outputs for claim in output.claims]
+    printed = [line for output in outputs for line in output.printed]
+    quick = settings != Settings(seeds=settings.seeds)
+    parts = [
+        "<h1>Device Scheduling with Fast Convergence for Wireless Federated Learning, reproduced</h1>",
+        f"<p class=note>Shi, Zhou and Niu, ICC 2020. Made by <code>{escape(command)}</code> with fedcell "
+        f"{__version__}, {settings.seeds} trial{'s' * (settings.seeds != 1)}; "
+        f"{'free' if settings.free else 'balanced'} partition, {settings.scaling} scaling, path loss "
+        "128.1 + 37.6 log₁₀(d/km) dB.</p>",
+        "<p class=warning>Made with reduced settings (--quick), to try the programme out: the numbers below mean "
+        "nothing.</p>"
+        if quick
+        else "",
+        _contents(outputs, bool(claims), bool(printed)),
+    ]
+    if claims:
+        rows = [
+            f"<tr><td>{escape(claim.text)}</td><td class='verdict {COLOURS[claim.verdict]}'>{claim.verdict}</td>"
+            f"<td class=small>{escape(claim.evidence)}</td></tr>"
+            for claim in claims
+        ]
+        parts.append(f"<h2 id=claims>The paper's claims, judged by the data</h2><p>{READING}</p>")
+        parts.append(_rows(("claim", "verdict", "evidence"), rows))
+    if printed:
+        parts.append("<h2 id=numbers>Every printed number beside ours</h2>")
+        parts += _printed_table(printed)
+    parts += [_section(output, pictures.get(output.name)) for output in outputs]
+    body = "\n".join(part for part in parts if part)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>The paper, reproduced</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _contents(outputs: Sequence[Output], claims: bool, printed: bool) -> str:
+    links = ["<li><a href='#claims'>The paper's claims, judged by the data</a>"] if claims else []
+    links += ["<li><a href='#numbers'>Every printed number beside ours</a>"] if printed else []
+    links += [f"<li><a href='#{output.name}'>{escape(output.title)}</a>" for output in outputs]
+    return f"<nav><ol>{''.join(links)}</ol></nav>"
+
+
+def _printed_table(printed: Sequence[Printed]) -> list[str]:
+    """The numbers, and below them what is known of the differences, each reason once."""
+    reasons = list(dict.fromkeys(line.why for line in printed if not line.agrees))
+    signs = dict(zip(reasons, "abcdefghijklmnopqrstuvwxyz", strict=False))
+    headings = ("where", "what", "printed", "ours", "beside the printed one", "read as", "other readings")
+    rows = [_printed_row(line, signs.get(line.why, "")) for line in printed]
+    notes = [f"<p class=note><b>{signs[reason]}</b>&ensp;{escape(reason)}</p>" for reason in reasons]
+    return [_rows(headings, rows, numbers=(2, 3)), *notes]
+
+
+def _printed_row(line: Printed, sign: str) -> str:
+    (first, _), *others = line.readings
+    remark = line.remark()
+    colour = REMARKS.get(remark.partition(" ")[0], "no")
+    unit = f" {line.unit}" if line.unit else ""
+    rest = "; ".join(f"{name} {value_text(value, line.digits)}" for name, value in others)
+    return (
+        f"<tr><td class=where>{line.where}</td><td>{escape(line.what)}</td><td class=number>{line.printed}{unit}</td>"
+        f"<td class=number>{line.text()}{unit}</td>"
+        f"<td class=where><span class={colour}>{remark}</span> <b>{'' if line.agrees else sign}</b></td>"
+        f"<td class=small>{escape(first)}</td><td class=small>{escape(rest)}</td></tr>"
+    )
+
+
+def _section(output: Output, picture: bytes | None) -> str:
+    parts = [f"<h2 id={output.name}>{escape(output.title)}</h2>", f"<p>{escape(output.setting)}</p>"]
+    if picture is not None:
+        data = base64.b64encode(picture).decode()
+        parts.append(f'<figure><img src="data:image/png;base64,{data}" alt="{escape(output.title)}"></figure>')
+    parts += [f"<p>{escape(note)}</p>" for note in output.notes]
+    parts += [f"<h3>{escape(table.title)}</h3>{_table(table)}" for table in output.tables]
+    files = f"{output.name}.csv" + (f", {output.name}.png, {output.name}.svg" if picture is not None else "")
+    parts.append(f"<p class=note>Command: <code>fedcell reproduce {output.name}</code>. Files: {files}.</p>")
+    return "\n".join(parts)
+
+
+def _table(table: Grid) -> str:
+    numeric = tuple(
+        column for column in range(len(table.headings)) if all(_is_number(row[column]) for row in table.rows[1:])
+    )
+    rows = [
+        "<tr>"
+        + "".join(
+            f"<td{' class=number' if column in numeric else ''}>{escape(text)}</td>" for column, text in enumerate(row)
+        )
+        + "</tr>"
+        for row in table.rows
+    ]
+    return _rows(table.headings, rows, numeric)
+
+
+def _is_number(text: str) -> bool:
+    return not text or text[0] in "+-[0123456789" or text in ("never", "no fit")
+
+
+def _rows(headings: Sequence[str], rows: Sequence[str], numbers: Sequence[int] = ()) -> str:
+    head = "".join(
+        f"<th{' class=number' if column in numbers else ''}>{escape(text)}</th>" for column, text in enumerate(headings)
+    )
+    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"

@@ -1,0 +1,36 @@
+"""Runs through the store: what it has is read, the rest is swept on several cores and kept."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fedcell.errors import InputError
+from fedcell.experiment.store import Store
+from fedcell.experiment.sweep import Progress, run_sweep
+from fedcell.simulation import RoundRecord
+from fedcell.spec import Spec
+
+Watch = Callable[[Progress], None]
+
+
+def collect(
+    specs: Sequence[Spec], store_path: Path, workers: int | None = None, watch: Watch | None = None
+) -> dict[str, list[RoundRecord]]:
+    """The records of every spec, by Spec.key().
+
+    Args:
+        specs: single runs; one that is asked for twice is run once.
+        store_path: the store that is read and filled.
+        workers: processes, one core each; all cores by default.
+        watch: called after every run.
+    """
+    wanted = {spec.key(): spec for spec in specs}
+    with Store(store_path) as store:
+        missing = [spec for key, spec in wanted.items() if not store.has(key)]
+        if missing:
+            result = run_sweep(missing, store, workers=workers, watch=watch)
+            if result.failures:
+                key, reason = next(iter(result.failures.items()))
+                raise InputError(f"{len(result.failures)} runs failed, first {wanted[key].policy}: {reason}")
+            if not result.complete:
+                raise KeyboardInterrupt
+        return {key: store.get(key) for key in wanted}

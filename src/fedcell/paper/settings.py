@@ -1,0 +1,109 @@
+"""What all figures share: the paper's settings (section IV), and smaller ones to try everything out."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from fedcell.experiment.stats import Run
+from fedcell.simulation import RoundRecord
+from fedcell.spec import CellSpec, Spec, TaskSpec
+
+Collect = Callable[[Sequence[Spec]], dict[str, list[RoundRecord]]]
+"""Runs, or reads from a store, every spec; gives the records by Spec.key()."""
+Label = TypeVar("Label", bound=Hashable)
+Scaling = Literal["standard", "unit"]
+
+PARTITIONS = {"L=1": "labels:1", "L=2": "labels:2", "L=5": "labels:5", "L=8": "labels:8", "iid": "iid"}
+"""The paper's names of the partitions, and ours."""
+DEVICES = 20
+PAPER_THETA = -0.0367  # Table I, L=2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is run. The defaults are the paper's numbers where it gives them.
+
+    Attributes:
+        seeds: trials, with the seeds 0, 1, ...
+        rounds: of the runs without a time budget (Fig. 2 and the fits of Table I).
+        fit_ks: devices a round in the fits.
+        fig2_ks: devices a round in Fig. 2.
+        search_ks: devices a round tried for Fig. 1(b) and for Random-opt.
+        latency_trials: rounds drawn for Fig. 1(a).
+        devices_budget_s: time budget of Fig. 1(b).
+        race_budget_s: time budget of Fig. 3(a)-(c).
+        radius_budget_s: time budget of Fig. 3(d).
+        radii_m: radii of Fig. 3(d).
+        race_radius_m: the radius of Fig. 3(a)-(c).
+        samples: of each device, if not an equal share of all.
+        free: whether devices draw their digits freely; balanced otherwise.
+        scaling: of the pixels.
+    """
+
+    seeds: int = 5
+    rounds: int = 60
+    fit_ks: tuple[int, ...] = (2, 4, 8, 12, 16, 20)
+    fig2_ks: tuple[int, ...] = (4, 8, 12)
+    search_ks: tuple[int, ...] = tuple(range(2, 21, 2))
+    latency_trials: int = 1000
+    devices_budget_s: float = 245.0
+    race_budget_s: float = 450.0
+    radius_budget_s: float = 300.0
+    radii_m: tuple[float, ...] = (200.0, 400.0, 600.0, 800.0, 1000.0, 1200.0, 1400.0)
+    race_radius_m: float = 1400.0
+    samples: int | None = None
+    free: bool = False
+    scaling: Scaling = "standard"
+
+    @classmethod
+    def quick(cls, seeds: int) -> "Settings":
+        """Settings to try everything out in well under a minute; the results mean nothing."""
+        return cls(
+            seeds=seeds,
+            rounds=4,
+            fit_ks=(4, 8, 20),
+            search_ks=(2, 4),
+            latency_trials=50,
+            devices_budget_s=8.0,
+            race_budget_s=20.0,
+            radius_budget_s=15.0,
+            radii_m=(300.0, 600.0),
+            race_radius_m=600.0,
+            samples=300,
+        )
+
+    def learning(self, *, free: bool, scaling: Scaling) -> "Settings":
+        """These settings with another partition and scaling."""
+        return replace(self, free=free, scaling=scaling)
+
+    def run(self, policy: str, partition: str, **fields: Any) -> Spec:
+        """One run, its seed still 0; ``partition`` is the paper's name."""
+        kind = PARTITIONS[partition] + (",free" if self.free and partition != "iid" else "")
+        sizes: str | list[int] = "equal" if self.samples is None else [self.samples] * DEVICES
+        task = TaskSpec(partition=kind, scaling=self.scaling, sizes=sizes)
+        return Spec(policy=policy, task=task, **fields)
+
+    def without_budget(self, policy: str, partition: str) -> Spec:
+        """A run of so many rounds; what it learns does not depend on the cell."""
+        return self.run(policy, partition, rounds=self.rounds)
+
+    def in_cell(self, policy: str, partition: str, radius_m: float, budget_s: float) -> Spec:
+        """A run against the clock."""
+        return self.run(policy, partition, cell=CellSpec(radius_m=radius_m), budget_s=budget_s)
+
+
+def shown(partition: str) -> str:
+    """The paper's name of a partition as figures and tables show it."""
+    return "i.i.d." if partition == "iid" else partition.replace("=", " = ")
+
+
+def gather(collect: Collect, specs: Mapping[Label, Spec], seeds: int) -> dict[Label, list[Run]]:
+    """Run every spec with every seed; the runs by the specs' labels, in the order of the seeds."""
+    trials = {label: [spec.model_copy(update={"seed": seed}) for seed in range(seeds)] for label, spec in specs.items()}
+    found = collect([run for runs in trials.values() for run in runs])
+    return {label: [found[run.key()] for run in runs] for label, runs in trials.items()}
+
+
+def within(runs: Sequence[Run], budget_s: float) -> list[Run]:
+    """The runs as a smaller budget would have ended them: a policy does not know the budget."""
+    return [[record for record in run if record.clock_s <= budget_s] for run in runs]

@@ -1,0 +1,173 @@
+"""Statistics of hand-made records, checked by hand."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fedcell.experiment.stats import Mean, Run, mean_of
+from fedcell.paper import curves
+from fedcell.paper.claims import devices_claim, race_claims, radius_claims
+from fedcell.paper.crossing import lead_s, time_to_target
+from fedcell.paper.fig1a import round_times, verdict
+from fedcell.paper.output import close, jackknife, judge, overall, points
+from fedcell.paper.races import BASELINES, ORDER, PROPOSED, Race, best_k
+from fedcell.paper.settings import within
+from fedcell.paper.table1 import highest_target
+from fedcell.schedule.bounds import RoundTimeBounds
+from fedcell.schedule.policy import Plan
+from fedcell.simulation import RoundRecord
+
+
+def run(accuracy: Sequence[float], round_s: float = 10.0, devices: int = 2) -> Run:
+    plan = Plan(np.arange(devices), np.full(devices, 1.0 / devices), round_s)
+    return [RoundRecord(i + 1, round_s * (i + 1), round_s, plan, plan.devices, a, 0.0) for i, a in enumerate(accuracy)]
+
+
+RUNS = [run([0.2, 0.8, 0.4]), run([0.4, 0.2, 0.6])]
+
+
+def test_jackknife_of_a_mean_is_students_interval() -> None:
+    values = [1.0, 4.0, 2.0, 7.0]
+    found = jackknife(lambda trials: float(np.mean([values[t] for t in trials])), 4)
+    assert (found.mean, found.half) == pytest.approx((mean_of(values).mean, mean_of(values).half))
+
+
+def test_jackknife_of_what_is_infinite_without_one_trial_has_no_interval() -> None:
+    found = jackknife(lambda trials: 1.0 if 0 in trials else math.inf, 3)
+    assert found.mean == 1.0
+    assert math.isnan(found.half)
+    assert math.isnan(jackknife(lambda _: 5.0, 1).half)
+
+
+def test_three_readings_by_round() -> None:
+    found = curves.readings_by_round(RUNS)
+    assert found[curves.CURVE].mean == pytest.approx(0.5)  # of 0.3, 0.5, 0.5
+    assert found[curves.TRIALS].mean == pytest.approx(0.7)  # of 0.8 and 0.6
+    assert found[curves.LAST].mean == pytest.approx(0.5)
+
+
+def test_three_readings_by_time() -> None:
+    slow = run([0.1, 0.9], round_s=15.0)
+    found = curves.readings_by_time([RUNS[0], slow], 30.0)
+    # Averaged from 15 s on: (0.2, 0.1), then at 20 s (0.8, 0.1), at 30 s (0.4, 0.9).
+    assert found[curves.CURVE].mean == pytest.approx(0.65)
+    assert found[curves.TRIALS].mean == pytest.approx(0.85)
+    assert found[curves.LAST].mean == pytest.approx(0.65)
+
+
+def test_differences_are_paired() -> None:
+    better = [run([r.accuracy + 0.1 for r in one]) for one in RUNS]
+    for value in curves.differences(better, RUNS, 30.0).values():
+        assert value.mean == pytest.approx(0.1)
+        assert value.half == pytest.approx(0.0, abs=1e-9)
+
+
+def test_rounds_beyond_the_shortest_trial_are_left_out() -> None:
+    assert curves.by_round([run([0.1, 0.2, 0.3]), run([0.5, 0.6])]).tolist() == [[0.1, 0.2], [0.5, 0.6]]
+    mean, half = curves.band(np.array([[0.1, 0.2], [0.5, 0.6]]))
+    assert mean.tolist() == pytest.approx([0.3, 0.4])
+    assert half.tolist() == pytest.approx([12.706 * 0.2] * 2, rel=1e-3)
+
+
+def test_a_smaller_budget_cuts_the_run() -> None:
+    assert [len(one) for one in within(RUNS, 20.0)] == [2, 2]
+
+
+def test_verdicts() -> None:
+    assert judge(Mean(1.0, 0.5, 5)) == "borne out"
+    assert judge(Mean(-1.0, 0.5, 5)) == "not borne out"
+    assert judge(Mean(1.0, 1.5, 5)) == "not significant"
+    assert judge(Mean(1.0, math.nan, 1)) == "not significant"
+    assert overall(["borne out", "not significant"]) == "not significant"
+    assert overall(["not significant", "not borne out", "borne out"]) == "not borne out"
+    assert overall(["borne out"]) == "borne out"
+    assert points(Mean(0.0231, 0.01, 5)) == "+2.31 ± 1.00 points"
+
+
+def test_two_means_of_five_trials_may_differ_by_more_than_one_interval() -> None:
+    assert close(11.3, Mean(10.0, 1.0, 5))
+    assert not close(11.5, Mean(10.0, 1.0, 5))
+    assert not close(10.0, Mean(10.0, math.nan, 1))
+
+
+def test_time_to_80_percent_on_the_averaged_curve() -> None:
+    runs = [run([0.5, 0.7, 0.9]), run([0.5, 0.9, 0.9])]
+    found = time_to_target(runs, 30.0)
+    assert found.value == 20.0
+    assert found.interval == (20.0, 30.0)  # the first trial drawn twice needs 30 s, the second 20 s
+    assert found.text() == "20 s [20, 30]"
+    assert time_to_target([run([0.5]), run([0.6])], 30.0).text() == "never"
+    assert time_to_target(runs[:1], 30.0).text() == "30 s"  # one trial has no interval
+
+
+def test_who_is_sooner_is_paired_by_trial() -> None:
+    ours, theirs = [run([0.5, 0.9, 0.9]), run([0.9, 0.9, 0.9])], [run([0.5, 0.5, 0.9]), run([0.5, 0.9, 0.9])]
+    found = lead_s(ours, theirs, 30.0)
+    assert found.value == 10.0  # 20 s against 30 s
+    assert found.interval == (-math.inf, math.inf)  # the same in every resample: nothing is known of the spread
+    never = [run([0.1, 0.1, 0.1]), run([0.1, 0.1, 0.1])]
+    assert lead_s(ours, never, 30.0).value == math.inf
+    assert lead_s(never, never, 30.0).value == 0.0
+
+
+def test_random_opt_is_the_best_k_below_everyone() -> None:
+    search = {2: [run([0.5])], 4: [run([0.7])], 18: [run([0.6])], 20: [run([0.9])]}
+    assert best_k(search, 30.0) == 4
+
+
+def race(level: dict[str, float], wobble: float = 0.001) -> Race:
+    """A race in which each policy has its level from the first round on, a little apart in each trial."""
+    noise = (0.0, wobble, -wobble)
+    runs = {name: [run([level[name] + e, level[name] + e]) for e in noise] for name in ORDER}
+    return Race(runs, {8: runs["Random-opt"]}, 8, 30.0)
+
+
+def levels(proposed: float, others: float) -> dict[str, float]:
+    return {name: proposed if name == PROPOSED else others for name in ORDER}
+
+
+def test_claims_of_the_race_follow_the_data() -> None:
+    ahead, behind = race_claims(race(levels(0.9, 0.7))), race_claims(race(levels(0.7, 0.9)))
+    assert [claim.verdict for claim in ahead[:4]] == ["borne out"] * 4
+    assert [claim.verdict for claim in behind[:4]] == ["not borne out"] * 4
+    assert [name in claim.text for name, claim in zip(BASELINES, ahead, strict=False)] == [True] * 4
+    assert "CL-high never" in ahead[4].evidence
+    assert ahead[4].verdict == "not significant"
+
+
+def test_claims_of_the_radii_follow_the_data() -> None:
+    growing = {r: race(levels(0.8 + lead, 0.8)) for r, lead in ((200.0, 0.01), (800.0, 0.05), (1400.0, 0.1))}
+    always, shrinks, alike, large = radius_claims(growing)
+    assert always.verdict == "borne out"
+    assert shrinks.verdict == "borne out"
+    assert alike.verdict == "borne out"  # PF and Random-opt are equal
+    assert large.verdict == "not significant"
+    falling = {r: race(levels(0.8 + lead, 0.8)) for r, lead in ((200.0, 0.1), (800.0, 0.05), (1400.0, -0.01))}
+    always, shrinks, *_ = radius_claims(falling)
+    assert always.verdict == "not borne out"
+    assert shrinks.verdict == "not borne out"
+
+
+def test_the_devices_claim_follows_the_data() -> None:
+    assert devices_claim(Mean(8.4, 0.3, 5), Mean(12.0, 0.2, 5)).verdict == "borne out"
+    assert devices_claim(Mean(13.8, 0.3, 5), Mean(28.0, 0.2, 5)).verdict == "not borne out"
+
+
+def test_bounds_are_judged_from_two_devices_on() -> None:
+    bounds = RoundTimeBounds(np.array([1.0, 1.0]), np.array([1.0, 2.0]), np.array([1.0, 3.0]))
+    for mean, expected in ((1.5, "borne out"), (0.95, "not significant"), (2.5, "not borne out")):
+        assert verdict([Mean(9.0, 0.1, 9), Mean(mean, 0.1, 9)], bounds, bounds.upper_s) == expected
+
+
+def test_round_times_grow_with_the_devices() -> None:
+    times = [one.mean for one in round_times(600.0, 200)]
+    assert len(times) == 20
+    assert times == sorted(times)
+
+
+def test_the_target_is_the_highest_multiple_of_5_percent_that_all_reach() -> None:
+    accuracy = np.array([[[0.3, 0.74]], [[0.5, 0.9]]])
+    assert highest_target(accuracy) == pytest.approx(0.70)
+    assert highest_target(np.array([[[0.15]]])) == pytest.approx(0.15)
