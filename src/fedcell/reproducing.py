@@ -16,6 +16,7 @@ import typer
 
 from fedcell.errors import InputError
 from fedcell.experiment import fit as fits
+from fedcell.experiment.store import Store
 from fedcell.experiment.sweep import Progress
 from fedcell.paper.figures import FIGURES, chosen
 from fedcell.paper.output import Output
@@ -40,6 +41,9 @@ def reproduce(
     wanted = chosen(names)
     _check(seeds, workers)
     settings = Settings.quick(seeds) if quick else Settings(seeds=seeds)
+    if store is not None:
+        with Store(store):  # a bad one is refused before anything is made
+            pass
     _make_folder(out)
     place = store or out / "results.db"
     outputs: list[Output] = []

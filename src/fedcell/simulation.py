@@ -146,9 +146,11 @@ def train(task: Task, model: Vector, delivered: Indices, seed: int, r: int, spec
     jobs = [Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i)))) for i in delivered]
     models = task.engine.train(jobs)
     weights = task.samples[delivered] if spec.task.averaging == "samples" else None
-    return np.average(models, axis=0, weights=weights).astype(np.float32)
+    return np.average(models, axis=0, weights=weights).astype(np.float32, copy=False)
 
 
 def visits(part: Indices, epochs: int, rng: np.random.Generator) -> Indices:
     """(epochs, D) the order in which a device visits its samples, shuffled anew each epoch."""
+    if epochs == 1:  # the paper's case; stacking one row would copy it
+        return rng.permutation(part)[np.newaxis]
     return np.stack([rng.permutation(part) for _ in range(epochs)])
