@@ -477,7 +477,9 @@ def test_a_terminal_that_knows_only_ascii() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_control_c() -> None:
     running = process("-")
-    time.sleep(1.5)  # it waits for its input by now
+    assert running.stdin is not None
+    running.stdin.write(b"upload_s,compute_s\n" + b"1,1\n" * 100_000)  # more than a pipe holds: done when it reads
+    running.stdin.flush()
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode in (130, -signal.SIGINT)

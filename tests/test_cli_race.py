@@ -1,5 +1,6 @@
 """`fedcell race` as its users run it."""
 
+import contextlib
 import json
 import os
 import pty
@@ -149,12 +150,19 @@ def test_ctrl_c_ends_it_with_what_is_done(interactive: bool, tmp_path: Path) -> 
         env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
     )
     os.close(writer)
-    time.sleep(6.0)
+    shown, until = "", time.monotonic() + 90.0
+    os.set_blocking(reader, False)
+    while interactive and "/500" not in shown and time.monotonic() < until:
+        time.sleep(0.1)
+        with contextlib.suppress(BlockingIOError):
+            shown += os.read(reader, 2**20).decode(errors="replace")
     if interactive:
-        os.set_blocking(reader, False)
-        shown = os.read(reader, 2**20).decode(errors="replace")
         assert "seeds" in shown
         assert "/500" in shown
+    else:
+        assert process.stderr is not None
+        assert "racing: 1000 runs" in process.stderr.readline()
+    time.sleep(4.0)
     process.send_signal(signal.SIGINT)
     stdout, _ = process.communicate(timeout=30)
     os.close(reader)
