@@ -10,14 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import fedcell as fc
 from fedcell.cli import main
 from fedcell.experiment.store import Store
-from fedcell.learn.data import load_dataset
 from fedcell.spec import Spec, load_spec
+from twins.small import write_small_npz
 
 FEDCELL = [sys.executable, "-W", "error", "-m", "fedcell.cli"]
 SPEC = """
@@ -42,14 +41,7 @@ def fedcell(*arguments: str, cwd: Path, typed: str | None = None) -> subprocess.
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a spec, its data and its swept store."""
     folder = tmp_path_factory.mktemp("swept")
-    d = load_dataset("mnist")
-    arrays = {
-        "train_x": d.train_x[:400],
-        "train_y": d.train_y[:400],
-        "test_x": d.test_x[:200],
-        "test_y": d.test_y[:200],
-    }
-    np.savez(folder / "small.npz", **arrays)  # type: ignore[arg-type]
+    write_small_npz(folder / "small.npz")
     (folder / "spec.toml").write_text(SPEC)
     done = fedcell("sweep", "spec.toml", "--workers", "2", cwd=folder)
     assert done.returncode == 1, done.stderr

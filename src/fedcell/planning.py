@@ -17,8 +17,7 @@ from fedcell.plots import RoundBars, percent, round_figure, short
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.convergence import largest_set, objective
-from fedcell.schedule.greedy import Greedy
-from fedcell.schedule.optimal import Optimal
+from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.policy import Plan, Policy, RoundView
 from fedcell.schedule.registry import blaming, format_policy, parse_policy
 from fedcell.world import Cell
@@ -107,7 +106,7 @@ def policies(given: Sequence[str], compare: bool, theta: float, table: DeviceTab
 
 def _parse(text: str, theta: float) -> Policy:
     policy = parse_policy(text)
-    return replace(policy, theta=theta) if isinstance(policy, Greedy | Optimal) and "theta" not in text else policy
+    return replace(policy, theta=theta) if isinstance(policy, ByObjective) and "theta" not in text else policy
 
 
 def _view(table: DeviceTable) -> RoundView:

@@ -50,11 +50,12 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
         spec: one run; an InputError if it has a grid of several.
         threads: for training; all cores by default. Changes the speed, never the result.
     """
-    if len(spec.runs()) > 1:
+    run, *others = spec.runs()
+    if others:
         raise InputError(
-            f"the spec's grid has {len(spec.runs())} runs; simulate one of spec.runs(), or use fedcell race"
+            f"the spec's grid has {1 + len(others)} runs; simulate one of spec.runs(), or use fedcell race"
         )
-    spec = spec.runs()[0]
+    spec = run
     task = load_task(spec.task, spec.devices.count, spec.seed, threads)
     world = spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)
     policy, seed = spec.make_policy(), spec.seed

@@ -172,6 +172,8 @@ class Spec(_Part):
 
     def runs(self) -> list["Spec"]:
         """Every combination of the grid's values, the last field varying fastest; this run itself without a grid."""
+        if not self.grid:
+            return [self]
         combinations = itertools.product(*self.grid.values())
         return [self.changed(dict(zip(self.grid, values, strict=True))) for values in combinations]
 

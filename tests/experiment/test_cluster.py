@@ -12,13 +12,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import fedcell as fc
 from fedcell.experiment.store import Store, encode
-from fedcell.learn.data import load_dataset
 from fedcell.spec import load_spec
+from twins.small import write_small_npz
 
 pytest.importorskip("distributed")
 
@@ -87,14 +86,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def folder(tmp_path: Path) -> Path:
     found = tmp_path / "driver"  # not the workers' folder: the data's path must reach them whole
     found.mkdir()
-    d = load_dataset("mnist")
-    arrays = {
-        "train_x": d.train_x[:400],
-        "train_y": d.train_y[:400],
-        "test_x": d.test_x[:200],
-        "test_y": d.test_y[:200],
-    }
-    np.savez(found / "small.npz", **arrays)  # type: ignore[arg-type]
+    write_small_npz(found / "small.npz")
     (found / "spec.toml").write_text(SPEC)
     return found
 

@@ -18,8 +18,8 @@ import pytest
 import fedcell as fc
 from fedcell.experiment.store import Store, encode
 from fedcell.experiment.sweep import MAX_CHUNK, MAX_TRIES, Progress, _Processes, run_chunk, run_sweep
-from fedcell.learn.data import load_dataset
 from fedcell.spec import Spec, load_spec, parse_spec
+from twins.small import write_small_npz
 
 COMMAND = [sys.executable, "-W", "error", "-m", "fedcell.cli", "sweep", "spec.toml", "--workers", "2"]
 SPEC = """
@@ -38,8 +38,7 @@ RUNS = 20
 @pytest.fixture(scope="session")
 def small_npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "small.npz"
-    d = load_dataset("mnist")
-    np.savez(path, train_x=d.train_x[:400], train_y=d.train_y[:400], test_x=d.test_x[:200], test_y=d.test_y[:200])
+    write_small_npz(path)
     return path
 
 

@@ -5,7 +5,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
@@ -276,11 +276,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     return [_finite(inner) for inner in value] if isinstance(value, list) else value
-
-
-def check_race(policies: Sequence[str], seeds: int) -> None:
-    """Refuse a race of nothing."""
-    if not policies:
-        raise InputError("the race has no policy; give at least one --policy")
-    if not 1 <= seeds <= 10_000:
-        raise InputError(f"seeds is {seeds}; give a whole number from 1 to 10,000")

@@ -71,11 +71,12 @@ def races(
     search = {r: {k: found[r, f"K={k}"] for k in ks} for r in radii_m}
     k_opt = {r: best_k(search[r], budget_s) for r in radii_m}
     fair = gather(collect, {r: spec(f"proportional_fair:k={k_opt[r]}", r) for r in radii_m}, settings.seeds)
-    return {r: _race({name: found[r, name] for name in FIXED}, search[r], fair[r], budget_s) for r in radii_m}
+    return {r: _race({name: found[r, name] for name in FIXED}, search[r], k_opt[r], fair[r], budget_s) for r in radii_m}
 
 
-def _race(fixed: dict[str, list[Run]], search: dict[int, list[Run]], fair: list[Run], budget_s: float) -> Race:
-    k_opt = best_k(search, budget_s)
+def _race(
+    fixed: dict[str, list[Run]], search: dict[int, list[Run]], k_opt: int, fair: list[Run], budget_s: float
+) -> Race:
     runs = fixed | {"Random-opt": search[k_opt], "PF": fair}
     return Race({name: runs[name] for name in ORDER}, search, k_opt, budget_s)
 

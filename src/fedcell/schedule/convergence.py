@@ -79,12 +79,7 @@ def rounds_needed(n: ArrayLike, beta: float, theta: float) -> NDArray[np.float64
     return rounds
 
 
-class _Pair(NamedTuple):
-    beta: float
-    theta: float
-
-
-class RoundsFit(_Pair):
+class RoundsFit(RoundsModel):
     """A fitted rounds model: unpacks to (beta, theta), with intervals beside.
 
     Attributes:

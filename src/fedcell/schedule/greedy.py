@@ -101,8 +101,8 @@ def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = 
 
 
 @dataclass(frozen=True)
-class Greedy(Policy):
-    """The paper's policy, Algorithm 2.
+class ByObjective(Policy):
+    """What Greedy and Optimal share: the theta of (P1)'s objective, and how many devices it allows.
 
     Attributes:
         theta: of the rounds model N = beta (theta + 1/n), dimensionless, above -1; see Table I. A negative theta holds
@@ -115,18 +115,22 @@ class Greedy(Policy):
         super().__post_init__()
         objective(1, 1.0, self.theta)  # refuses a theta that predicts no rounds
 
+    def most(self, view: RoundView) -> int:
+        """Return the most devices that max_devices and the rounds model allow."""
+        most = room(view, self.max_devices, "max_devices")
+        valid = largest_set(self.theta)
+        if view.forced.size > valid:
+            raise InputError(
+                f"must_include forces {view.forced.size} devices in, but with theta = {self.theta} the rounds model "
+                f"holds for at most {valid:.0f}; use a larger theta"
+            )
+        return int(min(most, valid))
+
+
+@dataclass(frozen=True)
+class Greedy(ByObjective):
+    """The paper's policy, Algorithm 2."""
+
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return Algorithm 2's schedule."""
-        return grow(view, set_limit(view, self.theta, self.max_devices), self.theta)
-
-
-def set_limit(view: RoundView, theta: float, max_devices: int | None) -> int:
-    """Return the most devices that max_devices and the rounds model allow."""
-    most = room(view, max_devices, "max_devices")
-    valid = largest_set(theta)
-    if view.forced.size > valid:
-        raise InputError(
-            f"must_include forces {view.forced.size} devices in, but with theta = {theta} the rounds model holds for "
-            f"at most {valid:.0f}; use a larger theta"
-        )
-    return int(min(most, valid))
+        return grow(view, self.most(view), self.theta)

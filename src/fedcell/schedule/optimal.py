@@ -18,9 +18,8 @@ import numpy as np
 from numba import njit
 
 from fedcell.schedule.bandwidth import Bools, Floats, round_time
-from fedcell.schedule.convergence import objective
-from fedcell.schedule.greedy import set_limit
-from fedcell.schedule.policy import Indices, Policy, RoundView
+from fedcell.schedule.greedy import ByObjective
+from fedcell.schedule.policy import Indices, RoundView
 
 _DOWN = 1.0 - 1e-15
 """A few units in the last place: a set must be better by more than rounding to be worth a look."""
@@ -168,20 +167,9 @@ def best_set(view: RoundView, theta: float, most: int) -> Indices:
 
 
 @dataclass(frozen=True)
-class Optimal(Policy):
-    """(P1), solved exactly.
-
-    Attributes:
-        theta: of the rounds model N = beta (theta + 1/n), dimensionless, above -1; see Table I. A negative theta holds
-            for fewer than -1/theta devices, and the set is capped there.
-    """
-
-    theta: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        objective(1, 1.0, self.theta)  # refuses a theta that predicts no rounds
+class Optimal(ByObjective):
+    """(P1), solved exactly."""
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return the best set."""
-        return best_set(view, self.theta, set_limit(view, self.theta, self.max_devices))
+        return best_set(view, self.theta, self.most(view))
