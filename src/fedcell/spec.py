@@ -151,7 +151,7 @@ class Spec(_Part):
                 )
             for field, values in self.grid.items():
                 for value in values:
-                    self.changed({field: value})
+                    self._changed({field: value}, {}, "grid")
         return self
 
     def changed(self, changes: dict[str, Any], grid: dict[str, list[Any]] | None = None) -> "Spec":
@@ -159,6 +159,9 @@ class Spec(_Part):
 
         Nested fields are named with a dot, such as ``cell.radius_m``.
         """
+        return self._changed(changes, grid or {}, "the spec")
+
+    def _changed(self, changes: dict[str, Any], grid: dict[str, list[Any]], source: str) -> "Spec":
         document = self.model_dump(exclude={"grid"})
         for path, value in changes.items():
             *parents, field = path.split(".")
@@ -168,7 +171,7 @@ class Spec(_Part):
             if not isinstance(part, dict) or field not in part or isinstance(part[field], dict):
                 raise InputError(f"there is no field {path!r}; {did_you_mean(path, _paths(self))}")
             part[field] = value
-        return parse_spec(document | {"grid": grid or {}}, "the spec")
+        return parse_spec(document | {"grid": grid}, source)
 
     def runs(self) -> list["Spec"]:
         """Every combination of the grid's values, the last field varying fastest; this run itself without a grid."""
