@@ -30,8 +30,22 @@ demo: $(VENV)/.installed
 paper: $(VENV)/.installed
 	$(BIN)/fedcell reproduce all --out out/paper
 
-test: lint fresh-cache
+test: lint fresh-cache system-packages
 	$(BIN)/python -m pytest
+
+# The browser tests want Chromium, the testbed's tests ip and tc. Root installs what is missing; else those tests are
+# skipped, and say why.
+.PHONY: system-packages
+system-packages:
+	@wanted=""; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || wanted="chromium"; \
+	command -v tc >/dev/null || wanted="$$wanted iproute2"; \
+	if [ -n "$$wanted" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install $$wanted; } >/dev/null 2>&1 \
+	      || echo "could not install $$wanted: the tests that need them will be skipped"; \
+	  else echo "not installed: $$wanted; the tests that need them will be skipped"; fi; \
+	fi
 
 # Numba looks at a compiled function's own file only: drop its cache when any source is newer.
 .PHONY: fresh-cache clean-cache

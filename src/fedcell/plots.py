@@ -140,10 +140,19 @@ STYLES = (
 def race_figure(curves: Sequence[Curve], title: str, end_s: float) -> "Figure":
     """Accuracy against simulated wall-clock time, one line a policy, with its 95 % band over seeds."""
     from matplotlib.figure import Figure
-    from matplotlib.patheffects import withStroke
 
     figure = Figure(figsize=(7.0, 4.3), layout="constrained")
     ax = figure.subplots()
+    _draw_race(ax, curves, "simulated wall-clock time, s")
+    ax.set_title(title, fontsize=10, loc="left")
+    if np.isfinite(end_s):
+        ax.set_xlim(0, end_s)
+    return figure
+
+
+def _draw_race(ax: "Axes", curves: Sequence[Curve], x_label: str) -> None:
+    from matplotlib.patheffects import withStroke
+
     for number, curve in enumerate(curves):
         colour, dash = STYLES[number % len(STYLES)]
         line = ax.step(
@@ -153,16 +162,53 @@ def race_figure(curves: Sequence[Curve], title: str, end_s: float) -> "Figure":
         if np.isfinite(curve.half).all():
             low, high = 100 * (curve.accuracy - curve.half), 100 * np.minimum(curve.accuracy + curve.half, 1.0)
             ax.fill_between(curve.clock_s, low, high, step="post", color=colour, alpha=0.1, linewidth=0)
-    ax.set_xlabel("simulated wall-clock time, s")
+    ax.set_xlabel(x_label)
     ax.set_ylabel("test accuracy, %")
-    ax.set_title(title, fontsize=10, loc="left")
-    if np.isfinite(end_s):
-        ax.set_xlim(0, end_s)
     lowest = min((100 * float(curve.accuracy.min(initial=1.0)) for curve in curves), default=0.0)
     ax.set_ylim(max(0.0, 10 * np.floor(lowest / 10)), 100)
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=9, loc="lower right")
+
+
+@dataclass(frozen=True, eq=False)
+class RoundTimes:
+    """What rounds were planned to take, and what they took.
+
+    Attributes:
+        name: of the run.
+        style: the number of its policy, which gives it the colour of its curve.
+        planned_s: (n,) by the plan.
+        measured_s: (n,) in truth.
+    """
+
+    name: str
+    style: int
+    planned_s: NDArray[np.float64]
+    measured_s: NDArray[np.float64]
+
+
+def federation_figure(curves: Sequence[Curve], runs: Sequence[RoundTimes]) -> "Figure":
+    """A federation's runs: accuracy against time where it is known, and each round's measured against planned time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 4.3) if curves else (5.4, 4.3), layout="constrained")
+    axes = figure.subplots(1, 2 if curves else 1, width_ratios=[3, 2] if curves else None, squeeze=False)[0]
+    if curves:
+        _draw_race(axes[0], curves, "time, s")
+    ax = axes[-1]
+    longest = 1.06 * max(
+        (float(max(r.planned_s.max(), r.measured_s.max())) for r in runs if len(r.planned_s)), default=1.0
+    )
+    ax.plot([0, longest], [0, longest], color="#7f7f7f", linewidth=1, label="as planned")
+    for run in runs:
+        ax.plot(
+            run.planned_s, run.measured_s, "o", color=STYLES[run.style % len(STYLES)][0], markersize=4, label=run.name
+        )
+    ax.set(xlim=(0, longest), ylim=(0, longest), xlabel="round as planned, s", ylabel="round as measured, s")
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=9, loc="upper left")
     return figure
 
 

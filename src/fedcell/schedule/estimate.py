@@ -35,6 +35,11 @@ class ComputeEstimates:
         mean_s[devices] += (compute_s - mean_s[devices]) / np.minimum(seen[devices], WINDOW)
         return replace(self, mean_s=mean_s, seen=seen)
 
+    def for_devices(self, M: int) -> "ComputeEstimates":
+        """Return the estimates with room for M devices; nothing was seen of the new ones."""
+        more = M - self.seen.size
+        return replace(self, mean_s=np.pad(self.mean_s, (0, more)), seen=np.pad(self.seen, (0, more)))
+
     def compute_s(self) -> Floats:
         """(M,) the estimates; for a device never seen the median of the others, and 0 before anything was seen.
 

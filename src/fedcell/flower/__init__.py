@@ -1,0 +1,31 @@
+"""fedcell in Flower: ``Scheduled(strategy, policy)`` at the server, ``report_device(app, ...)`` at the clients.
+
+Needs the extra ``flower``.
+"""
+
+from importlib.util import find_spec
+
+from fedcell.errors import InputError
+
+if find_spec("flwr") is None:
+    raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')
+
+from fedcell.flower.radio import CellRadio, Device, Grant, Look, Radio, SimulatedRadio, Timing
+from fedcell.flower.report import Report, report_device, timed
+from fedcell.flower.scheduled import Scheduled
+from fedcell.flower.state import ScheduledRound
+
+__all__ = [
+    "CellRadio",
+    "Device",
+    "Grant",
+    "Look",
+    "Radio",
+    "Report",
+    "Scheduled",
+    "ScheduledRound",
+    "SimulatedRadio",
+    "Timing",
+    "report_device",
+    "timed",
+]

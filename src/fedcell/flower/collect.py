@@ -1,0 +1,86 @@
+"""Messages sent and replies gathered, each with the moment at which it came."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+from flwr.superlink.grid import InMemoryGrid
+
+Replies = dict[int, tuple[Message, float]]
+"""By node, its reply and when it came, seconds since the messages were sent."""
+POLL_S = 0.2
+PULLS_S = 0.01
+"""A pull costs the SuperLink about so much: with many nodes each is asked for less often."""
+
+
+def push(grid: Grid, messages: list[Message]) -> dict[str, int]:
+    """Send the messages; by message id, the node of each that could be sent."""
+    sent = set(grid.push_messages(messages))
+    return {m.metadata.message_id: m.metadata.dst_node_id for m in messages if m.metadata.message_id in sent}
+
+
+def collect(grid: Grid, messages: list[Message], deadline_s: float, poll_s: float = POLL_S) -> Replies:
+    """Send the messages and gather replies until all are there or ``deadline_s`` have passed.
+
+    Flower's own send_and_receive looks every 3 s and does not say when a reply came.
+    """
+    began_s = time.monotonic()
+    waiting = push(grid, messages)
+    pulled = _together if isinstance(grid, InMemoryGrid) else _apart
+    replies: Replies = {}
+    for reply in pulled(grid, list(waiting), began_s + deadline_s, poll_s):
+        replies[waiting[reply.metadata.reply_to_message_id]] = reply, time.monotonic() - began_s
+    return replies
+
+
+def _together(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iterator[Message]:
+    """Replies of the simulation engine, whose pulls never block."""
+    waiting, pause_s = set(ids), 0.01
+    while waiting:
+        for reply in list(grid.pull_messages(waiting)):
+            waiting.discard(reply.metadata.reply_to_message_id)
+            yield reply
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            return
+        if waiting:
+            time.sleep(min(pause_s, left_s))
+        pause_s = min(poll_s, 1.5 * pause_s)
+
+
+def _apart(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iterator[Message]:
+    """Replies over a network, each pulled by a thread of its own.
+
+    The SuperLink offers a reply when its first bytes have come, and a pull then blocks until the last has: over a slow
+    uplink for seconds, over one that was cut for minutes. None may hold up the others or the deadline, so a thread that
+    blocks is left behind at the deadline.
+    """
+    came: queue.SimpleQueue[Message | BaseException] = queue.SimpleQueue()
+    over = threading.Event()
+
+    def pull(message_id: str) -> None:
+        try:
+            while not over.is_set():
+                replies = list(grid.pull_messages([message_id]))
+                if replies:
+                    came.put(replies[0])
+                    return
+                over.wait(max(poll_s, PULLS_S * len(ids)))
+        except BaseException as error:  # the main thread shall see it
+            came.put(error)
+
+    for message_id in ids:
+        threading.Thread(target=pull, args=(message_id,), daemon=True, name="fedcell-pull").start()
+    try:
+        for _ in ids:
+            found = came.get(timeout=max(0.0, min(until_s - time.monotonic(), threading.TIMEOUT_MAX)))
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+    except queue.Empty:
+        return
+    finally:
+        over.set()

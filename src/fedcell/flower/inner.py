@@ -1,0 +1,175 @@
+"""The strategy inside: freed of its own sampling, its messages one a node, its arrays kept, its replies checked."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
+
+from fedcell.errors import InputError
+from fedcell.flower.report import RECORD
+
+LOG = logging.getLogger("flwr")
+_MOST_LOOKS = 20
+
+
+class ChosenNodes(Grid):
+    """A Grid on which only the chosen nodes are there; all else goes to the real one."""
+
+    def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
+        self._grid, self._nodes, self._looks = grid, list(nodes), 0
+
+    def get_node_ids(self) -> list[int]:
+        """The chosen nodes. A strategy that keeps looking waits for more, and would wait for ever."""
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
+            raise InputError(
+                f"the strategy waits for more than the {len(self._nodes)} nodes that the policy chose; "
+                "lower its minimum"
+            )
+        return list(self._nodes)
+
+    def get_nodes(self) -> list[NodeInfo]:
+        """The chosen nodes, with what the SuperLink says of them."""
+        return [node for node in self._grid.get_nodes() if node.node_id in self._nodes]
+
+    def set_run(self, run: Any) -> None:
+        """Pass it on."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """The real grid's."""
+        return self._grid.run
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        """Pass it on."""
+        return self._grid.create_message(*args, **kwargs)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass it on."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass it on."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Pass it on."""
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+def _chain(strategy: Strategy) -> list[Strategy]:
+    """The strategy and those inside it, as the differential-privacy wrappers have one."""
+    found = [strategy]
+    while isinstance(inside := getattr(found[-1], "strategy", None), Strategy):
+        found.append(inside)
+    return found
+
+
+@contextmanager
+def taking_all(strategy: Strategy, count: int) -> Iterator[None]:
+    """While this lasts the strategy samples all of ``count`` nodes: the policy has chosen already."""
+    wanted = {"fraction_train": 1.0, "min_train_nodes": count, "min_available_nodes": count}
+    kept = [(s, name, getattr(s, name)) for s in _chain(strategy) for name in wanted if hasattr(s, name)]
+    try:
+        for s, name, _ in kept:
+            setattr(s, name, wanted[name])
+        yield
+    finally:
+        for s, name, value in kept:
+            setattr(s, name, value)
+
+
+def personal(message: Message, values: dict[str, float | int]) -> Message:
+    """The message with values of its node's own in its ConfigRecord; strategies share one record among all nodes."""
+    content = RecordDict(dict(message.content))
+    key = next(iter(message.content.config_records), "config")
+    content[key] = ConfigRecord({**message.content.config_records.get(key, {}), **values})
+    meta = message.metadata
+    return Message(content, meta.dst_node_id, meta.message_type, ttl=meta.ttl, group_id=meta.group_id or None)
+
+
+def take_train_s(reply: Message) -> float:
+    """Remove what the mod ``timed`` put into the reply, and return the seconds of training; NaN if there are none."""
+    if not reply.has_content() or RECORD not in reply.content:
+        return np.nan
+    record = reply.content[RECORD]
+    del reply.content[RECORD]
+    value = record.get("train_s") if isinstance(record, ConfigRecord) else None
+    return float(value) if isinstance(value, int | float) and 0 <= value < np.inf else np.nan
+
+
+def faults(replies: dict[int, Message]) -> dict[int, str]:
+    """By node, what makes its reply unfit for a mean: one such reply would spoil the model or end Flower's run."""
+    found, shapes = {}, {}
+    for node, reply in replies.items():
+        if reply.has_error():
+            found[node] = f"its app failed: {str(reply.error.reason)[:200]}"
+        elif not _finite(reply.content):
+            found[node] = "its model has values that are no finite numbers"
+        else:
+            shapes[node] = _shape(reply.content)
+    usual = Counter(shapes.values()).most_common(1)
+    found |= {node: "its reply is not made as the others are" for node, shape in shapes.items() if shape != usual[0][0]}
+    return found
+
+
+def _finite(content: RecordDict) -> bool:
+    for record in content.array_records.values():
+        for array in record.values():
+            kind = np.dtype(array.dtype)
+            if kind.kind != "f" or array.stype != "numpy.ndarray":
+                continue
+            size = int(np.prod(array.shape)) * kind.itemsize
+            # The values are the end of the .npy file in ``data``: no need to unpack it. A sum is finite if all are.
+            values = np.frombuffer(memoryview(array.data)[len(array.data) - size :], kind)
+            if not np.isfinite(values.sum(dtype=np.float64)):
+                return False
+    return True
+
+
+def _shape(content: RecordDict) -> tuple[Any, ...]:
+    arrays = tuple(
+        (key, name, tuple(array.shape) if np.dtype(array.dtype).kind == "f" else None)
+        for key, record in sorted(content.array_records.items())
+        for name, array in sorted(record.items())
+    )
+    return arrays, tuple((key, *sorted(record)) for key, record in sorted(content.metric_records.items()))
+
+
+def arrays_of(strategy: Strategy) -> dict[str, NDArray[Any]]:
+    """What the strategy remembers in arrays (FedAdam's moments, FedAvgM's momentum), to be saved."""
+    found: dict[str, NDArray[Any]] = {}
+    for depth, part in enumerate(_chain(strategy)):
+        for name, value in vars(part).items():
+            for key, array in _items(value):
+                found[f"{depth}/{name}/{key}"] = array
+    return found
+
+
+def _items(value: Any) -> list[tuple[str, NDArray[Any]]]:
+    """A dict of arrays, or a list of them, as pairs; anything else is none."""
+    pairs = [("d" + str(k), v) for k, v in value.items()] if isinstance(value, dict) else []
+    pairs = [(f"l{i}", v) for i, v in enumerate(value)] if isinstance(value, list) else pairs
+    return pairs if all(isinstance(v, np.ndarray) and v.dtype.kind in "fiu" for _, v in pairs) else []
+
+
+def restore_arrays(strategy: Strategy, arrays: dict[str, NDArray[Any]]) -> None:
+    """The inverse of arrays_of."""
+    values: dict[tuple[int, str], list[tuple[str, NDArray[Any]]]] = {}
+    for path, array in arrays.items():
+        level, name, key = path.split("/", 2)
+        values.setdefault((int(level), name), []).append((key, array))
+    chain = _chain(strategy)
+    for (depth, name), pairs in values.items():
+        if depth < len(chain) and hasattr(chain[depth], name):
+            listed = pairs[0][0].startswith("l")
+            setattr(chain[depth], name, [a for _, a in pairs] if listed else {k[1:]: a for k, a in pairs})

@@ -1,0 +1,120 @@
+"""What a node says of itself, and how it says it."""
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
+
+from fedcell.check import did_you_mean
+from fedcell.errors import InputError
+from fedcell.schedule.bandwidth import LARGEST_S, SMALLEST_S
+
+RECORD = "fedcell"
+"""The name of our ConfigRecord in a reply."""
+ACTION = "fedcell"
+QUERY = f"{MessageType.QUERY}.{ACTION}"
+MAX_NAME_CHARACTERS = 200
+_BOUNDS = {
+    "samples": (1.0, 1e15),
+    "seconds_per_sample": (0.0, 1e15),
+    "samples_per_second": (1e-15, 1e300),
+    "compute_s": (0.0, LARGEST_S),
+    "snr_db": (-1000.0, 1000.0),
+    "rate_bps": (1e-15, 1e18),
+    "upload_s": (SMALLEST_S, LARGEST_S),
+}
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a node knows of itself; all of it optional.
+
+    Attributes:
+        name: what it calls itself, the same whenever it starts again; its ``partition-id`` by default, or its node id.
+        samples: D, the training samples it holds.
+        seconds_per_sample: a, the fixed part of its training time.
+        samples_per_second: mu, the rate of the exponential part; it trains for a D + D / mu seconds on average.
+        compute_s: seconds of local training, instead of the two above.
+        snr_db: of its uplink.
+        rate_bps: bits a second of its uplink with the whole band, instead of an SNR.
+        upload_s: seconds to upload a model with the whole band, instead of both.
+    """
+
+    name: str = ""
+    samples: float | None = None
+    seconds_per_sample: float | None = None
+    samples_per_second: float | None = None
+    compute_s: float | None = None
+    snr_db: float | None = None
+    rate_bps: float | None = None
+    upload_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS or _UNPRINTABLE.search(self.name):
+            raise InputError(
+                f"name is {str(self.name)[:50]!r}; give at most {MAX_NAME_CHARACTERS} characters, all printable"
+            )
+        for field, (least, most) in _BOUNDS.items():
+            value = getattr(self, field)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and least <= value <= most):  # NaN is in no interval
+                raise InputError(f"{field} is {str(value)[:50]!r}; give a number from {least:g} to {most:g}")
+
+    def expected_compute_s(self) -> float:
+        """Seconds of training that the report leads one to expect; NaN if it says nothing of it."""
+        if self.compute_s is not None:
+            return self.compute_s
+        if self.samples is None or (self.seconds_per_sample is None and self.samples_per_second is None):
+            return math.nan
+        fixed = 0.0 if self.seconds_per_sample is None else self.seconds_per_sample * self.samples
+        drawn = 0.0 if self.samples_per_second is None else self.samples / self.samples_per_second
+        return min(fixed + drawn, LARGEST_S)
+
+
+def parse_report(record: Mapping[str, Any]) -> Report:
+    """Return the report in a node's answer; an InputError names what is wrong with it."""
+    known = {field.name for field in fields(Report)}
+    for key in record:
+        if key not in known:
+            raise InputError(f"unknown field {str(key)[:50]!r}; {did_you_mean(str(key)[:50], known)}")
+    return Report(**record)
+
+
+def report_device(app: ClientApp, report: Report | Callable[[Context], Report] | None = None, **values: Any) -> None:
+    """Make a ClientApp answer fedcell's query: a line after ``app = ClientApp(...)``.
+
+    Args:
+        app: of Flower's Message API.
+        report: a Report, or a function of the Context that makes one whenever the server asks (the SNR of the moment).
+        values: the fields of a Report instead.
+    """
+    if report is not None and values:
+        raise InputError("report_device was given a report and fields of one; give either")
+    fixed = Report(**values) if report is None else report
+
+    @app.query(ACTION)
+    def answer(message: Message, context: Context) -> Message:
+        given = fixed(context) if callable(fixed) else fixed
+        said = {field.name: getattr(given, field.name) for field in fields(given)}
+        said["name"] = given.name or str(context.node_config.get("partition-id", context.node_id))
+        record = ConfigRecord({name: value for name, value in said.items() if value is not None})
+        return Message(RecordDict({RECORD: record}), reply_to=message)
+
+
+def timed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A Flower mod that tells the server how long training took: ``ClientApp(mods=[fedcell.flower.timed])``.
+
+    Without it the server takes all of a reply's delay that the link does not explain for training.
+    """
+    began_s = time.monotonic()
+    reply = call_next(message, context)
+    if message.metadata.message_type.split(".")[0] == MessageType.TRAIN and reply.has_content():
+        reply.content[RECORD] = ConfigRecord({"train_s": time.monotonic() - began_s})
+    return reply

@@ -1,0 +1,381 @@
+"""A Flower strategy around a Flower strategy: fedcell says who trains, the strategy inside does what it always did."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedcell.check import require_number, require_whole
+from fedcell.errors import InputError
+from fedcell.flower.inner import LOG, ChosenNodes, arrays_of, personal, restore_arrays, take_train_s, taking_all
+from fedcell.flower.knowledge import Knowledge
+from fedcell.flower.nodes import Nodes, collect
+from fedcell.flower.radio import CellRadio, Device, Grant, Look, Radio
+from fedcell.flower.round import PlannedRound, PlayedRound, play
+from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
+from fedcell.rng import stream
+from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.policy import Policy
+from fedcell.schedule.registry import blaming, format_policy, parse_policy
+from fedcell.spec import Spec
+from fedcell.world import Cell
+
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+class Scheduled(Strategy):
+    """Flower's strategy ``strategy``, with the nodes of each round chosen by ``policy``.
+
+    Each round the policy sees every node's upload time c_i (from its report, through the radio) and compute time t_i
+    (reported, then observed), and answers who trains with which share g_i of the band. The chosen nodes' messages carry
+    ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i) and ``fedcell-round`` (from 0) in their config.
+    The strategy inside sees a federation of the chosen nodes only. Evaluation is its own affair.
+
+    Args:
+        strategy: any strategy of ``flwr.serverapp.strategy``.
+        policy: who trains; a Policy, or a line such as ``greedy:theta=0``.
+        radio: where upload times come from and who is told of the shares; a Cell for nodes that report an SNR or
+            a rate.
+        seed: of the policy's lots, which are keyed by (seed, round).
+        nodes: how many nodes to wait for before the first round.
+        wait_s: how long to wait for them.
+        answer_s: how long a node may take to say who it is.
+        query_every: ask all nodes again every so many rounds, for links that change; 0 asks each once.
+        slack: a node that takes more than ``slack`` times its predicted finish is left out of the mean, and remembered
+            as slow.
+        grace_s: seconds more that the wall clock is given for what Flower adds: its nodes look for work every 3 s, and
+            start a process for it. No part of a radio's own measurements.
+        budget_s: a round that is predicted to end later than this is not begun.
+        target_accuracy: training ends when ``metric`` reaches it.
+        metric: of the evaluation function's answer, or of the clients' where there is none.
+        state: a folder in which each round is saved; an earlier run in it is taken up.
+        spec: the cell and the task as a spec, if there is one: kept with the state, for charts that show the cell.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        policy: Policy | str,
+        *,
+        radio: Radio | Cell | None = None,
+        seed: int = 0,
+        nodes: int = 2,
+        wait_s: float = 300.0,
+        answer_s: float = 30.0,
+        query_every: int = 0,
+        slack: float = 2.0,
+        grace_s: float = 10.0,
+        budget_s: float = math.inf,
+        target_accuracy: float | None = None,
+        metric: str = "accuracy",
+        state: str | Path | None = None,
+        spec: Spec | None = None,
+    ) -> None:
+        if not isinstance(strategy, Strategy):
+            raise InputError(
+                f"strategy is a {type(strategy).__name__}; give one of flwr.serverapp.strategy, such as FedAvg()"
+            )
+        require_whole("seed", seed, least=0)
+        require_whole("nodes", nodes, least=1)
+        require_whole("query_every", query_every, least=0)
+        require_number("slack", slack, least=1)
+        for name, value in {"wait_s": wait_s, "answer_s": answer_s, "grace_s": grace_s}.items():
+            require_number(name, value, least=0)
+        if not budget_s > 0:
+            raise InputError(f"budget_s is {budget_s!r}; give a positive number of seconds")
+        if target_accuracy is not None and not 0 < target_accuracy <= 1:
+            raise InputError(f"target_accuracy is {target_accuracy!r}; give a fraction between 0 and 1")
+        self.strategy = strategy
+        self.policy = parse_policy(policy) if isinstance(policy, str) else policy
+        self.radio: Radio | Cell = Cell() if radio is None else radio
+        self.seed, self.nodes, self.wait_s, self.query_every = seed, nodes, wait_s, query_every
+        self.slack, self.grace_s, self.budget_s = slack, grace_s, budget_s
+        self.target_accuracy, self.metric = target_accuracy, metric
+        self.state, self.spec = None if state is None else Path(state), spec
+        self.rounds: list[ScheduledRound] = []
+        self._nodes = Nodes(answer_s)
+        self._knowledge = Knowledge.none()
+        self._warned: set[tuple[str, str]] = set()
+        self._clock_s = self._began_s = 0.0
+        self._planned: PlannedRound | None = None
+
+    def summary(self) -> None:
+        """Log what schedules, then the summary of the strategy inside."""
+        LOG.info("\t├──> fedcell schedules: %s, seed %d", format_policy(self.policy), self.seed)
+        self.strategy.summary()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> Result:
+        """Train as Flower's own ``start`` does, but for the choice of nodes, the deadlines, the budget and the target.
+
+        Args:
+            grid: Flower's.
+            initial_arrays: the model to begin with; the saved one replaces it where a run is taken up.
+            num_rounds: at most so many, those of a run taken up included.
+            timeout: the longest wait for a reply, whatever the plan says.
+            train_config: for the chosen nodes.
+            evaluate_config: for the nodes that evaluate.
+            evaluate_fn: evaluates the model at the server, as in Flower.
+
+        Returns:
+            Result: the model and all rounds' metrics; ``rounds`` has what fedcell adds.
+        """
+        LOG.info("Starting Scheduled(%s):", type(self.strategy).__name__)
+        self.summary()
+        result = self._taken_up(Result(arrays=initial_arrays))
+        self._nodes.wait_for(grid, self.nodes, self.wait_s)
+        self._began_s = time.monotonic() - self._clock_s
+        if evaluate_fn and not self.rounds:
+            _note(result, 0, {"server": evaluate_fn(0, result.arrays)})
+        while len(self.rounds) < num_rounds and not self._reached():
+            number = len(self.rounds) + 1
+            messages = list(self.configure_train(number, result.arrays, train_config or ConfigRecord(), grid))
+            planned, radio = self._the_plan, self._radio(result.arrays)
+            if self._clock_s + planned.plan.round_s > self.budget_s:
+                LOG.info("fedcell: round %d would end after the budget of %g s", number, self.budget_s)
+                break
+            radio.grant(planned.grant)
+            sent_s = time.monotonic()
+            replies = collect(grid, messages, min(timeout, self._deadline_s(planned, radio)))
+            waited_s = time.monotonic() - sent_s
+            timing = radio.measure(planned.grant) if messages else None
+            played = play(planned, replies, timing, self.slack, self.grace_s)
+            round_s = self._advance(planned, played, waited_s, radio)
+            new, train_metrics = self.aggregate_train(number, played.kept) if played.kept else (None, None)
+            result.arrays = result.arrays if new is None else new
+            self._knowledge = self._knowledge.after(planned.view, planned.plan, planned.look, played.taught)
+            found = self._evaluate(number, result.arrays, grid, evaluate_config or ConfigRecord(), timeout, evaluate_fn)
+            _note(result, number, {"train": train_metrics, **found})
+            self._keep(number, planned, played, round_s, result)
+        return result
+
+    # --- one round -------------------------------------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose the nodes, and have the strategy inside make its messages for exactly those."""
+        ask_all = self.query_every > 0 and server_round > 1 and (server_round - 1) % self.query_every == 0
+        nodes = self._nodes.meet(grid, ask_all=ask_all)
+        while not nodes:
+            LOG.warning("fedcell: no node is there; waiting up to %g s", self.wait_s)
+            self._nodes.wait_for(grid, 1, self.wait_s)
+            nodes = self._nodes.meet(grid)
+        devices = [self._nodes.devices[node] for node in nodes]
+        planned = self._planned = self._decide(server_round - 1, nodes, devices, self._radio(arrays))
+        plan, chosen = planned.plan, planned.chosen
+        if not chosen:
+            return []
+        with taking_all(self.strategy, len(chosen)):
+            made = list(self.strategy.configure_train(server_round, arrays, config, ChosenNodes(grid, chosen)))
+        by_node = {node: i for i, node in enumerate(chosen)}
+        odd = set(by_node) ^ {message.metadata.dst_node_id for message in made}
+        if odd:
+            LOG.warning("fedcell: %s left out nodes that the policy chose", type(self.strategy).__name__)
+        return [
+            personal(
+                message,
+                {
+                    "fedcell-share": float(plan.shares[i]),
+                    "fedcell-finish-s": float(planned.grant.finish_s[i]),
+                    "fedcell-round": server_round - 1,
+                },
+            )
+            for message in made
+            for i in [by_node[message.metadata.dst_node_id]]
+        ]
+
+    def _decide(self, round_index: int, nodes: list[int], devices: list[Device], radio: Radio) -> PlannedRound:
+        self._knowledge = self._knowledge.meeting([device.name for device in devices])
+        order = np.argsort(self._knowledge.indices(devices))  # by device, whatever the order of Flower's random ids
+        nodes, devices = [nodes[i] for i in order], [devices[i] for i in order]
+        look = radio.look(devices, round_index, self._clock_s)
+        self._say_unknown(devices, look)
+        view = self._knowledge.view(devices, look, round_index)
+        with blaming(format_policy(self.policy)):
+            plan = self.policy.decide(view, stream(self.seed, "policy", round_index))
+        finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)
+        return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s))
+
+    def _say_unknown(self, devices: list[Device], look: Look) -> None:
+        for what, names in self._knowledge.unknown(devices, look).items():
+            new = [name for name in names if (what, name) not in self._warned]
+            self._warned |= {(what, name) for name in new}
+            if new and len(names) == len(devices):
+                LOG.warning("fedcell: no device says anything of its %s; they are taken for alike until seen", what)
+            elif new:
+                LOG.warning(
+                    "fedcell: nothing is known of the %s of %s; it is taken as the median of the others until seen",
+                    *(what, ", ".join(new)),
+                )
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """What the strategy inside makes of the replies."""
+        replies = list(replies)
+        for reply in replies:
+            take_train_s(reply)  # a strategy may object to a record that it does not know
+        return self.strategy.aggregate_train(server_round, replies)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The strategy's own."""
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """The strategy's own."""
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+    def _evaluate(
+        self,
+        number: int,
+        arrays: ArrayRecord,
+        grid: Grid,
+        config: ConfigRecord,
+        timeout: float,
+        evaluate_fn: EvaluateFn | None,
+    ) -> dict[str, MetricRecord | None]:
+        messages = list(self.configure_evaluate(number, arrays, config, grid))
+        replies = [reply for reply, _ in collect(grid, messages, timeout).values()] if messages else []
+        evaluated = self.aggregate_evaluate(number, replies)
+        return {"evaluate": evaluated, "server": evaluate_fn(number, arrays) if evaluate_fn else None}
+
+    # --- around the rounds -----------------------------------------------------------------------------------------
+
+    @property
+    def _the_plan(self) -> PlannedRound:
+        assert self._planned is not None  # configure_train made it
+        return self._planned
+
+    def _radio(self, arrays: ArrayRecord) -> Radio:
+        """The radio; of a Cell one whose uploads are as large as the model is."""
+        if isinstance(self.radio, Cell):
+            bits = 8 * sum(len(array.data) for array in arrays.values())
+            self.radio = CellRadio(replace(self.radio, model_bits=max(1, bits)))
+        return self.radio
+
+    def _deadline_s(self, planned: PlannedRound, radio: Radio) -> float:
+        """How long to wait for replies; only where the radio's seconds are the wall clock's does the plan say."""
+        if not radio.real_time or planned.grant.finish_s.size == 0:
+            return math.inf
+        return self.slack * float(planned.grant.finish_s.max()) + self.grace_s
+
+    def _advance(self, planned: PlannedRound, played: PlayedRound, waited_s: float, radio: Radio) -> float:
+        """Move the clock to the round's end; return how long the round took."""
+        if planned.plan.devices.size == 0:
+            round_s = planned.plan.round_s
+            if radio.real_time:
+                time.sleep(min(max(round_s, 1.0), 60.0))  # somebody may come, or a link get better
+        elif played.measured and (played.delivered.all() or not radio.real_time):
+            round_s = float(np.nanmax(played.timing.finish_s))
+        else:
+            round_s = waited_s
+        self._clock_s = time.monotonic() - self._began_s if radio.real_time else self._clock_s + round_s
+        return round_s
+
+    def _reached(self) -> bool:
+        if self.target_accuracy is None or not self.rounds:
+            return False
+        value = self.rounds[-1].metric(self.metric)
+        if value >= self.target_accuracy:
+            LOG.info("fedcell: %s is %.4g, which was the target", self.metric, value)
+        return value >= self.target_accuracy
+
+    def _keep(self, number: int, planned: PlannedRound, played: PlayedRound, round_s: float, result: Result) -> None:
+        """Record the round, say how it went, and save the state."""
+        plan, ids = planned.plan, np.asarray(planned.view.ids)[planned.plan.devices]
+        done = ScheduledRound(
+            round=number,
+            clock_s=self._clock_s,
+            round_s=round_s,
+            planned_s=plan.round_s,
+            devices=ids.tolist(),
+            names=[device.name for device in planned.devices],
+            shares=plan.shares.tolist(),
+            planned_finish_s=planned.grant.finish_s.tolist(),
+            began_s=_or_none(played.timing.began_s),
+            finish_s=_or_none(played.timing.finish_s),
+            delivered=ids[played.delivered].tolist(),
+            late=ids[played.late].tolist(),
+            metrics=_metrics(result, number),
+        )
+        self.rounds.append(done)
+        missing = [name for name, came in zip(done.names, played.delivered, strict=True) if not came]
+        LOG.info(
+            "fedcell: round %d: %d of %d devices, planned %.4g s, took %.4g s, clock %.6g s%s",
+            *(number, len(ids), len(planned.nodes), plan.round_s, round_s, self._clock_s),
+            f"; left out: {', '.join(missing)}" if missing else "",
+        )
+        if self.state is not None:
+            model = {name: array.numpy() for name, array in result.arrays.items()}
+            save(self.state, self._run(), self._knowledge, model, arrays_of(self.strategy))
+
+    def _run(self) -> Run:
+        names = list(self._knowledge.names)
+        line, inner = format_policy(self.policy), type(self.strategy).__name__
+        return Run(line, self.seed, inner, self.rounds, names, None, self.spec)
+
+    def _taken_up(self, result: Result) -> Result:
+        """The result so far of the run in the state folder, if there is one; its knowledge becomes ours."""
+        if self.state is None or not (self.state / "state.json").exists():
+            return result
+        run, own = load_run(self.state), self._run()
+        for what, theirs, ours in zip(
+            ("policy", "seed", "strategy"),
+            (run.policy, run.seed, run.strategy),
+            (own.policy, own.seed, own.strategy),
+            strict=True,
+        ):
+            if theirs != ours:
+                raise InputError(
+                    f"{self.state} holds a run whose {what} is {theirs}, not {ours}; give another folder, or remove it"
+                )
+        self._knowledge, model, inner = load_arrays(self.state, run)
+        if list(model) != list(result.arrays):
+            raise InputError(f"{self.state} holds a run of another model; give another folder, or remove it")
+        restore_arrays(self.strategy, inner)
+        self.rounds, self._clock_s = run.rounds, run.rounds[-1].clock_s
+        for done in run.rounds:
+            _note(result, done.round, {source: MetricRecord(values) for source, values in done.metrics.items()})
+        result.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
+        LOG.info("fedcell: going on after round %d, %.6g s, from %s", run.rounds[-1].round, self._clock_s, self.state)
+        return result
+
+
+def _note(result: Result, number: int, metrics: Mapping[str, MetricRecord | None]) -> None:
+    for source, values in metrics.items():
+        if values is not None:
+            _by_source(result)[source][number] = values
+
+
+def _by_source(result: Result) -> dict[str, dict[int, MetricRecord]]:
+    return {
+        "train": result.train_metrics_clientapp,
+        "evaluate": result.evaluate_metrics_clientapp,
+        "server": result.evaluate_metrics_serverapp,
+    }
+
+
+def _metrics(result: Result, number: int) -> dict[str, dict[str, Any]]:
+    return {source: dict(found[number]) for source, found in _by_source(result).items() if number in found}
+
+
+def _or_none(values: Floats) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
