@@ -4,10 +4,10 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
@@ -18,6 +18,7 @@ from fedcell.flower.report import RECORD
 
 LOG = logging.getLogger("flwr")
 _MOST_LOOKS = 20
+R = TypeVar("R", ArrayRecord, ConfigRecord, MetricRecord)
 
 
 class ChosenNodes(Grid):
@@ -91,8 +92,8 @@ def taking_all(strategy: Strategy, count: int) -> Iterator[None]:
 def personal(message: Message, values: dict[str, float | int]) -> Message:
     """The message with values of its node's own in its ConfigRecord; strategies share one record among all nodes."""
     content = RecordDict(dict(message.content))
-    key = next(iter(message.content.config_records), "config")
-    content[key] = ConfigRecord({**message.content.config_records.get(key, {}), **values})
+    key, config = next(_records(message.content, ConfigRecord), ("config", ConfigRecord()))
+    content[key] = ConfigRecord({**config, **values})
     meta = message.metadata
     return Message(content, meta.dst_node_id, meta.message_type, ttl=meta.ttl, group_id=meta.group_id or None)
 
@@ -123,15 +124,15 @@ def faults(replies: dict[int, Message]) -> dict[int, str]:
 
 
 def _finite(content: RecordDict) -> bool:
-    for record in content.array_records.values():
+    for _, record in _records(content, ArrayRecord):
         for array in record.values():
             kind = np.dtype(array.dtype)
             if kind.kind != "f" or array.stype != "numpy.ndarray":
                 continue
             size = int(np.prod(array.shape)) * kind.itemsize
-            # The values are the end of the .npy file in ``data``: no need to unpack it. A sum is finite if all are.
+            # The values are the end of the .npy file in ``data``: no need to unpack it.
             values = np.frombuffer(memoryview(array.data)[len(array.data) - size :], kind)
-            if not np.isfinite(values.sum(dtype=np.float64)):
+            if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):  # NaN is both
                 return False
     return True
 
@@ -139,10 +140,15 @@ def _finite(content: RecordDict) -> bool:
 def _shape(content: RecordDict) -> tuple[Any, ...]:
     arrays = tuple(
         (key, name, tuple(array.shape) if np.dtype(array.dtype).kind == "f" else None)
-        for key, record in sorted(content.array_records.items())
+        for key, record in sorted(_records(content, ArrayRecord))
         for name, array in sorted(record.items())
     )
-    return arrays, tuple((key, *sorted(record)) for key, record in sorted(content.metric_records.items()))
+    return arrays, tuple((key, *sorted(record)) for key, record in sorted(_records(content, MetricRecord)))
+
+
+def _records(content: RecordDict, kind: type[R]) -> Iterator[tuple[str, R]]:
+    """The records of one kind; RecordDict's own properties copy them each time."""
+    return ((key, record) for key, record in content.items() if isinstance(record, kind))
 
 
 def arrays_of(strategy: Strategy) -> dict[str, NDArray[Any]]:

@@ -8,12 +8,12 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedcell.errors import InputError
+from fedcell.flower.collect import POLL_S, push
 from fedcell.flower.radio import Device
 from fedcell.flower.report import QUERY, RECORD, Report, parse_report
 
 LOG = logging.getLogger("flwr")
 """Flower's own logger, so that ``flwr run --stream`` shows our lines among its own."""
-POLL_S = 0.2
 
 
 @dataclass
@@ -112,33 +112,3 @@ class Nodes:
                     *(name, node, last[name]),
                 )
         return [node for node in nodes if last[self.devices[node].name] == node]
-
-
-def push(grid: Grid, messages: list[Message]) -> dict[str, int]:
-    """Send the messages; by message id, the node of each that could be sent."""
-    sent = set(grid.push_messages(messages))
-    return {m.metadata.message_id: m.metadata.dst_node_id for m in messages if m.metadata.message_id in sent}
-
-
-def collect(grid: Grid, messages: list[Message], deadline_s: float) -> dict[int, tuple[Message, float]]:
-    """Send the messages and gather replies until all are there or ``deadline_s`` have passed.
-
-    Flower's own send_and_receive looks every 3 s and does not say when a reply came.
-
-    Returns:
-        by node, its reply and the seconds since the messages were sent.
-    """
-    began_s = time.monotonic()
-    waiting = push(grid, messages)
-    replies: dict[int, tuple[Message, float]] = {}
-    pause_s = 0.01
-    while waiting:
-        for reply in list(grid.pull_messages(list(waiting))):
-            node = waiting.pop(reply.metadata.reply_to_message_id)
-            replies[node] = reply, time.monotonic() - began_s
-        left_s = deadline_s - (time.monotonic() - began_s)
-        if not waiting or left_s <= 0:
-            break
-        time.sleep(min(pause_s, left_s))
-        pause_s = min(POLL_S, 1.5 * pause_s)
-    return replies

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import Message
 
+from fedcell.flower.collect import Replies
 from fedcell.flower.inner import LOG, faults, take_train_s
 from fedcell.flower.radio import Device, Grant, Look, Timing
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Plan, RoundView
-
-Replies = dict[int, tuple[Message, float]]
-"""By node, its reply and when it came, seconds since the messages were sent."""
 
 
 @dataclass(frozen=True, eq=False)

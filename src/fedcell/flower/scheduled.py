@@ -14,9 +14,10 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
+from fedcell.flower.collect import POLL_S, collect
 from fedcell.flower.inner import LOG, ChosenNodes, arrays_of, personal, restore_arrays, take_train_s, taking_all
 from fedcell.flower.knowledge import Knowledge
-from fedcell.flower.nodes import Nodes, collect
+from fedcell.flower.nodes import Nodes
 from fedcell.flower.radio import CellRadio, Device, Grant, Look, Radio
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
@@ -48,6 +49,7 @@ class Scheduled(Strategy):
         wait_s: how long to wait for them.
         answer_s: how long a node may take to say who it is.
         query_every: ask all nodes again every so many rounds, for links that change; 0 asks each once.
+        poll_s: how often to look for a reply; a moment at which one came is known no better than this.
         slack: a node that takes more than ``slack`` times its predicted finish is left out of the mean, and remembered
             as slow.
         grace_s: seconds more that the wall clock is given for what Flower adds: its nodes look for work every 3 s, and
@@ -70,6 +72,7 @@ class Scheduled(Strategy):
         wait_s: float = 300.0,
         answer_s: float = 30.0,
         query_every: int = 0,
+        poll_s: float = POLL_S,
         slack: float = 2.0,
         grace_s: float = 10.0,
         budget_s: float = math.inf,
@@ -86,7 +89,7 @@ class Scheduled(Strategy):
         require_whole("nodes", nodes, least=1)
         require_whole("query_every", query_every, least=0)
         require_number("slack", slack, least=1)
-        for name, value in {"wait_s": wait_s, "answer_s": answer_s, "grace_s": grace_s}.items():
+        for name, value in {"wait_s": wait_s, "answer_s": answer_s, "grace_s": grace_s, "poll_s": poll_s}.items():
             require_number(name, value, least=0)
         if not budget_s > 0:
             raise InputError(f"budget_s is {budget_s!r}; give a positive number of seconds")
@@ -96,7 +99,7 @@ class Scheduled(Strategy):
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
         self.radio: Radio | Cell = Cell() if radio is None else radio
         self.seed, self.nodes, self.wait_s, self.query_every = seed, nodes, wait_s, query_every
-        self.slack, self.grace_s, self.budget_s = slack, grace_s, budget_s
+        self.poll_s, self.slack, self.grace_s, self.budget_s = poll_s, slack, grace_s, budget_s
         self.target_accuracy, self.metric = target_accuracy, metric
         self.state, self.spec = None if state is None else Path(state), spec
         self.rounds: list[ScheduledRound] = []
@@ -151,7 +154,7 @@ class Scheduled(Strategy):
                 break
             radio.grant(planned.grant)
             sent_s = time.monotonic()
-            replies = collect(grid, messages, min(timeout, self._deadline_s(planned, radio)))
+            replies = collect(grid, messages, min(timeout, self._deadline_s(planned, radio)), self.poll_s)
             waited_s = time.monotonic() - sent_s
             timing = radio.measure(planned.grant) if messages else None
             played = play(planned, replies, timing, self.slack, self.grace_s)
@@ -253,7 +256,7 @@ class Scheduled(Strategy):
         evaluate_fn: EvaluateFn | None,
     ) -> dict[str, MetricRecord | None]:
         messages = list(self.configure_evaluate(number, arrays, config, grid))
-        replies = [reply for reply, _ in collect(grid, messages, timeout).values()] if messages else []
+        replies = [reply for reply, _ in collect(grid, messages, timeout, self.poll_s).values()] if messages else []
         evaluated = self.aggregate_evaluate(number, replies)
         return {"evaluate": evaluated, "server": evaluate_fn(number, arrays) if evaluate_fn else None}
 
