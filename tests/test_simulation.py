@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from fedcell.schedule.estimate import WINDOW, ComputeEstimates
 from fedcell.spec import Spec, parse_spec
 from fedcell.task import load_task
 from twins.policies import SEEN
+from twins.small import write_small_npz
 
 
 def spec_of(**fields: object) -> Spec:
@@ -201,3 +204,15 @@ def test_a_policy_that_fails_is_named_with_its_place() -> None:
         fc.InputError, match=r"policy 'twins.policies:Broken' failed with ZeroDivisionError: .*policies.py, line"
     ):
         list(fc.simulate(spec_of(policy="twins.policies:Broken")))
+
+
+def test_a_data_file_that_changes_is_loaded_again(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    write_small_npz(path)
+    spec = Spec(policy="random:k=1", rounds=1).changed({"task.data": str(path), "task.hidden": [8], "devices.count": 2})
+    before, key = [record.loss for record in fc.simulate(spec)], spec.key()
+    with np.load(path) as arrays:
+        changed = dict(arrays) | {"test_x": arrays["test_x"][::-1]}
+    np.savez(path, **changed)
+    assert spec.key() != key
+    assert [record.loss for record in fc.simulate(spec)] != before

@@ -39,23 +39,25 @@ class Task:
 def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = None) -> Task:
     """Load the data, deal them to the devices by the seed, and build the engine."""
     with _LOADING:
-        data = _dataset(spec.data, spec.scaling)
-        engine = _engine(data, spec.model_copy(update={"partition": "iid", "sizes": "equal", "epochs": 1}), threads)
+        content = spec.data_sha256()  # a file that changes under a process that lives long is loaded again
+        data = _dataset(spec.data, spec.scaling, content)
+        same = spec.model_copy(update={"partition": "iid", "sizes": "equal", "epochs": 1})
+        engine = _engine(data, content, same, threads)
     parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes)
     return Task(engine, parts, np.array([len(part) for part in parts]), label_counts(data.train_y, parts, data.classes))
 
 
 @lru_cache(maxsize=2)
-def _dataset(name: str, scaling: str) -> Dataset:
+def _dataset(name: str, scaling: str, content: str) -> Dataset:  # noqa: ARG001
     return load_dataset(name, scaling)
 
 
 _engines: dict[Any, Engine] = {}
 
 
-def _engine(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
+def _engine(data: Dataset, content: str, spec: TaskSpec, threads: int | None) -> Engine:
     """Engines hold the data in their own form: keep the last few rather than build one for each of many runs."""
-    key = (id(data), spec.model_dump_json(), threads)
+    key = (content, spec.model_dump_json(), threads)
     if key not in _engines:
         while len(_engines) >= 2:
             _engines.pop(next(iter(_engines)))

@@ -31,5 +31,6 @@ def train(message: Message, context: Context) -> Message:
     number = int(str(message.content.config_records["config"]["fedcell-round"]))
     order = visits(task.parts[device], spec.task.epochs, keyed(spec.seed, "batches", number)(device))
     [model] = task.engine.train([Job(to_model(message.content.array_records["arrays"]), order)])
-    metrics = MetricRecord({"num-examples": len(task.parts[device])})
+    weight = len(task.parts[device]) if spec.task.averaging == "samples" else 1
+    metrics = MetricRecord({"num-examples": weight})
     return Message(RecordDict({"arrays": to_arrays(model), "metrics": metrics}), reply_to=message)

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, push
 from fedcell.flower.radio import Device
-from fedcell.flower.report import QUERY, RECORD, Report, parse_report
+from fedcell.flower.report import FAULT, QUERY, RECORD, Report, parse_report
 
 LOG = logging.getLogger("flwr")
 """Flower's own logger, so that ``flwr run --stream`` shows our lines among its own."""
@@ -21,14 +21,14 @@ class Nodes:
     """Which node is which device.
 
     Attributes:
-        answer_s: how long a node may take to answer before it counts as one that reports nothing.
+        answer_s: how long to wait for answers where the round cannot begin without.
         devices: by node id, the devices that are known.
     """
 
     answer_s: float
     devices: dict[int, Device] = field(default_factory=dict)
-    _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # message id -> node, when
-    _warned: set[str] = field(default_factory=set)
+    _asked: dict[str, int] = field(default_factory=dict)  # message id -> node
+    _warned: set[tuple[int, str]] = field(default_factory=set)
 
     def wait_for(self, grid: Grid, count: int, wait_s: float) -> None:
         """Return when so many nodes are there, or at least one after ``wait_s``."""
@@ -45,70 +45,71 @@ class Nodes:
             LOG.warning("fedcell: going on with %d of the %d nodes expected", there, count)
 
     def meet(self, grid: Grid, *, ask_all: bool = False) -> list[int]:
-        """Ask the nodes that are new (or all), and return those that are there and known, with one name each.
+        """Ask the nodes that are new (or all), and return those that have answered, one for each name.
 
         It waits for answers only where it would know nobody otherwise, or where news is wanted: a node that joins late
-        must not hold up the others.
+        must not hold up the others. A node that never answers would not train either.
         """
         there = list(grid.get_node_ids())
-        waiting = {node for node, _ in self._asked.values()}
+        waiting = set(self._asked.values())
         self._ask(grid, [n for n in there if n not in waiting and (ask_all or n not in self.devices)])
         self._hear(grid)
-        wait = ask_all or not any(node in self.devices for node in there)
-        while wait and self._asked:
-            time.sleep(POLL_S)
-            self._hear(grid)
+        if ask_all or not any(node in self.devices for node in there):
+            give_up_s = time.monotonic() + self.answer_s
+            while self._asked and time.monotonic() < give_up_s:
+                time.sleep(POLL_S)
+                self._hear(grid)
+        for node in set(self._asked.values()) & set(there):
+            self._warn(node, f"node {node} has not answered yet, and takes no part until it does")
         return self._one_each([node for node in there if node in self.devices])
 
     def _ask(self, grid: Grid, nodes: list[int]) -> None:
         messages = [Message(RecordDict({RECORD: ConfigRecord({"ask": "report"})}), node, QUERY) for node in nodes]
         if messages:
-            self._asked |= {message_id: (node, time.monotonic()) for message_id, node in push(grid, messages).items()}
+            self._asked |= push(grid, messages)
 
     def _hear(self, grid: Grid) -> None:
-        if not self._asked:
-            return
-        for reply in list(grid.pull_messages(list(self._asked))):
-            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            self.devices[node] = self._read(node, reply)
-        for message_id, (node, asked_s) in list(self._asked.items()):
-            if time.monotonic() - asked_s > self.answer_s:
-                del self._asked[message_id]
-                if node not in self.devices:
-                    self.devices[node] = self._unknown(str(node), f"it has not answered in {self.answer_s:g} s")
+        if self._asked:
+            for reply in list(grid.pull_messages(list(self._asked))):
+                node = self._asked.pop(reply.metadata.reply_to_message_id)
+                self.devices[node] = self._read(node, reply)
 
     def _read(self, node: int, reply: Message) -> Device:
-        known = self.devices.get(node)
+        """The device that answers. Nothing in an answer is trusted."""
+        if reply.has_error() or RECORD not in reply.content.config_records:
+            why = str(reply.error.reason)[:200] if reply.has_error() else "it answers something else"
+            known = self.devices.get(node)
+            return known or self._unknown(node, str(node), f"does its app call report_device? ({why})")
+        record = dict(reply.content.config_records[RECORD])
         try:
-            if reply.has_error() or RECORD not in reply.content.config_records:
-                raise InputError("its app does not answer (fedcell.flower.report_device)")
-            record = dict(reply.content.config_records[RECORD])
+            name = Report(name=str(record.get("name", ""))).name or str(node)
         except InputError as error:
-            return known or self._unknown(str(node), str(error))
-        name = str(record.get("name", ""))
+            return self._unknown(node, str(node), str(error))
+        if FAULT in record:
+            return self._unknown(node, name, str(record[FAULT])[:500])
         try:
-            report = parse_report(record)
+            return Device(name, parse_report(record | {"name": name}))
         except InputError as error:
-            safe = Report(name=name).name if name.isprintable() and len(name) <= 200 else ""
-            return self._unknown(safe or str(node), str(error))
-        return Device(report.name or str(node), report)
+            return self._unknown(node, name, str(error))
 
-    def _unknown(self, name: str, why: str) -> Device:
-        if name not in self._warned:
-            self._warned.add(name)
-            LOG.warning("fedcell: node %s reports nothing of use: %s", name, why)
+    def _unknown(self, node: int, name: str, why: str) -> Device:
+        self._warn(node, f"device {name} reports nothing of use: {why}")
         return Device(name, Report())
+
+    def _warn(self, node: int, what: str) -> None:
+        if (node, what) not in self._warned:
+            self._warned.add((node, what))
+            LOG.warning("fedcell: %s", what)
 
     def _one_each(self, nodes: list[int]) -> list[int]:
         """Nodes with distinct names: of two with one name the later counts, for a node that starts again is new."""
         last = {device.name: node for node, device in self.devices.items() if node in nodes}
         for node in nodes:
             name = self.devices[node].name
-            if last[name] != node and (warning := f"{name} {node}") not in self._warned:
-                self._warned.add(warning)
-                LOG.warning(
-                    "fedcell: two nodes call themselves %s; node %d is taken for gone, and %d for the same started "
-                    "again (if both are there, give each a partition-id of its own)",
-                    *(name, node, last[name]),
+            if last[name] != node:
+                self._warn(
+                    node,
+                    f"two nodes call themselves {name}; node {node} is taken for gone, and {last[name]} for the same "
+                    "started again (if both are there, give each a partition-id of its own)",
                 )
         return [node for node in nodes if last[self.devices[node].name] == node]

@@ -18,6 +18,7 @@ from fedcell.schedule.bandwidth import LARGEST_S, SMALLEST_S
 RECORD = "fedcell"
 """The name of our ConfigRecord in a reply."""
 ACTION = "fedcell"
+FAULT = "fault"
 QUERY = f"{MessageType.QUERY}.{ACTION}"
 MAX_NAME_CHARACTERS = 200
 _BOUNDS = {
@@ -101,9 +102,13 @@ def report_device(app: ClientApp, report: Report | Callable[[Context], Report] |
 
     @app.query(ACTION)
     def answer(message: Message, context: Context) -> Message:
-        given = fixed(context) if callable(fixed) else fixed
-        said = {field.name: getattr(given, field.name) for field in fields(given)}
-        said["name"] = given.name or str(context.node_config.get("partition-id", context.node_id))
+        own_name = str(context.node_config.get("partition-id", context.node_id))
+        try:
+            given = fixed(context) if callable(fixed) else fixed
+        except Exception as error:  # the server shall know whose fault it is, and of what kind
+            record = ConfigRecord({"name": own_name, FAULT: f"{type(error).__name__}: {error}"[:500]})
+            return Message(RecordDict({RECORD: record}), reply_to=message)
+        said = {field.name: getattr(given, field.name) for field in fields(given)} | {"name": given.name or own_name}
         record = ConfigRecord({name: value for name, value in said.items() if value is not None})
         return Message(RecordDict({RECORD: record}), reply_to=message)
 

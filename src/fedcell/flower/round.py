@@ -95,7 +95,7 @@ def play(planned: PlannedRound, replies: Replies, measured: Timing | None, slack
     delivered = np.array([node in whole and node not in bad for node in planned.chosen], dtype=bool)
     # Of a node whose app failed nothing is learnt; one that did not come is at least as slow as the deadline.
     slow = late | ~arrived
-    finish_s = np.where(slow, np.fmax(timing.finish_s, slack * planned.grant.finish_s), timing.finish_s)
+    finish_s = np.where(slow, np.fmax(timing.finish_s, allowed_s), timing.finish_s)
     began_s = np.where(slow, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
     failed = arrived & ~late & ~delivered
     taught = Timing(np.where(failed, np.nan, began_s), np.where(failed, np.nan, finish_s))

@@ -47,7 +47,7 @@ class Scheduled(Strategy):
         seed: of the policy's lots, which are keyed by (seed, round).
         nodes: how many nodes to wait for before the first round.
         wait_s: how long to wait for them.
-        answer_s: how long a node may take to say who it is.
+        answer_s: how long to wait in the first round for nodes to say who they are; later ones join when they have.
         query_every: ask all nodes again every so many rounds, for links that change; 0 asks each once.
         poll_s: how often to look for a reply; a moment at which one came is known no better than this.
         slack: a node that takes more than ``slack`` times its predicted finish is left out of the mean, and remembered
@@ -70,7 +70,7 @@ class Scheduled(Strategy):
         seed: int = 0,
         nodes: int = 2,
         wait_s: float = 300.0,
-        answer_s: float = 30.0,
+        answer_s: float = 60.0,
         query_every: int = 0,
         poll_s: float = POLL_S,
         slack: float = 2.0,
@@ -175,8 +175,10 @@ class Scheduled(Strategy):
         """Choose the nodes, and have the strategy inside make its messages for exactly those."""
         ask_all = self.query_every > 0 and server_round > 1 and (server_round - 1) % self.query_every == 0
         nodes = self._nodes.meet(grid, ask_all=ask_all)
+        give_up_s = time.monotonic() + self.wait_s
         while not nodes:
-            LOG.warning("fedcell: no node is there; waiting up to %g s", self.wait_s)
+            if time.monotonic() > give_up_s:
+                raise InputError(f"no node has said who it is in {self.wait_s:g} s; see their logs, then run again")
             self._nodes.wait_for(grid, 1, self.wait_s)
             nodes = self._nodes.meet(grid)
         devices = [self._nodes.devices[node] for node in nodes]
@@ -256,8 +258,10 @@ class Scheduled(Strategy):
         evaluate_fn: EvaluateFn | None,
     ) -> dict[str, MetricRecord | None]:
         messages = list(self.configure_evaluate(number, arrays, config, grid))
-        replies = [reply for reply, _ in collect(grid, messages, timeout, self.poll_s).values()] if messages else []
-        evaluated = self.aggregate_evaluate(number, replies)
+        replies = collect(grid, messages, timeout, self.poll_s) if messages else {}
+        # In the order of the devices, not of their coming: the mean's last bit shall not depend on it.
+        order = sorted(replies, key=lambda node: self._nodes.devices[node].name if node in self._nodes.devices else "")
+        evaluated = self.aggregate_evaluate(number, [replies[node][0] for node in order])
         return {"evaluate": evaluated, "server": evaluate_fn(number, arrays) if evaluate_fn else None}
 
     # --- around the rounds -----------------------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""Judging a round's replies, and what is done to the strategy inside; with Flower's own messages and strategies."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedAvgM
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedcell.errors import InputError
+from fedcell.flower import inner
+from fedcell.flower.radio import Device, Grant, Look, Timing
+from fedcell.flower.report import RECORD, Report
+from fedcell.flower.round import PlannedRound, PlayedRound, play
+from fedcell.flower.scheduled import Scheduled
+from fedcell.schedule.policy import Plan, RoundView
+
+NAN = float("nan")
+UPLOAD_S, COMPUTE_S = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
+
+
+@pytest.fixture(autouse=True)
+def _identity() -> Iterator[None]:
+    """What a ServerApp's process has: the run that its messages belong to."""
+    kept = dict(vars(TaskIdentity))
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    yield
+    for name in ("_run_id", "_node_id", "_task_id"):
+        if name in kept:
+            setattr(TaskIdentity, name, kept[name])
+
+
+def message(node: int, **records: Any) -> Message:
+    return Message(RecordDict(records), node, "train")
+
+
+def reply(node: int, values: Any = (1.0, 2.0), train_s: float | None = None, **metrics: float) -> Message:
+    arrays = ArrayRecord({"w": Array(np.array(values, dtype=np.float32))})
+    records: dict[str, Any] = {"arrays": arrays, "metrics": MetricRecord({"num-examples": 1, **metrics})}
+    if train_s is not None:
+        records[RECORD] = ConfigRecord({"train_s": train_s})
+    return Message(RecordDict(records), reply_to=message(node))
+
+
+def planned(link_known: bool = True) -> PlannedRound:
+    """Three devices, node ids 10, 11 and 12; shares of a half, a quarter, a quarter: done after 6, 13 and 18 s."""
+    devices = [Device(str(i), Report()) for i in range(3)]
+    plan = Plan(np.arange(3), np.array([0.5, 0.25, 0.25]), 18.0)
+    look = Look(UPLOAD_S if link_known else np.full(3, NAN), np.full(3, NAN))
+    view = RoundView(UPLOAD_S, COMPUTE_S, ids=np.arange(3))
+    return PlannedRound([10, 11, 12], look, view, Grant(0, devices, plan, plan.finish_s(UPLOAD_S, COMPUTE_S)))
+
+
+def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = None, **kwargs: Any) -> PlayedRound:
+    return play(planned(kwargs.pop("link_known", True)), replies, measured, kwargs.get("slack", 2.0), grace_s=1.0)
+
+
+def test_replies_in_time_are_kept_and_what_the_link_does_not_explain_was_compute() -> None:
+    done = played({10: (reply(10), 7.0), 11: (reply(11), 12.0), 12: (reply(12, train_s=9.0), 20.0)})
+    assert [m.metadata.src_node_id for m in done.kept] == [10, 11, 12]
+    assert done.delivered.all()
+    assert not done.late.any()
+    # 7 - 1/0.5, 12 - 2/0.25, and 20 - 3/0.25 = 8, but the node itself says 9.
+    assert done.taught.began_s.tolist() == [5.0, 4.0, 9.0]
+    assert RECORD not in done.kept[2].content
+
+
+def test_with_an_unknown_link_the_nodes_own_clock_splits_the_time_and_else_the_plan() -> None:
+    done = played({10: (reply(10, train_s=3.0), 7.0), 11: (reply(11), 26.0)}, link_known=False)
+    assert done.taught.began_s[:2].tolist() == [3.0, 26.0 * 5 / 13]
+
+
+def test_who_comes_after_slack_times_the_plan_is_left_out_and_remembered_as_slow() -> None:
+    done = played({10: (reply(10), 13.5), 11: (reply(11), 13.0)})  # allowed: 2 x 6 + 1 and 2 x 13 + 1
+    assert done.late.tolist() == [True, False, False]
+    assert done.delivered.tolist() == [False, True, False]
+    assert done.timing.finish_s[0] == 13.5
+    assert np.isnan(done.timing.finish_s[2])
+    # The late one is as slow as it was, the missing one as slow as the deadline.
+    assert done.taught.finish_s.tolist() == [13.5, 13.0, 37.0]
+    assert done.taught.began_s.tolist() == [11.5, 5.0, 25.0]
+
+
+def test_a_radios_own_timing_counts_without_grace() -> None:
+    timing = Timing(np.array([4.0, 5.0, 6.0]), np.array([12.1, 13.0, 18.0]))
+    done = played({n: (reply(n), 30.0) for n in (10, 11, 12)}, timing)
+    assert done.late.tolist() == [True, False, False]
+    assert done.timing is timing
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (lambda: reply(11, (1.0, NAN)), "no finite numbers"),
+        (lambda: reply(11, (1.0, np.inf)), "no finite numbers"),
+        (lambda: reply(11, (1.0, 2.0, 3.0)), "not made as the others"),
+        (lambda: reply(11, loss=1.0), "not made as the others"),
+        (lambda: Message(Error(1, "ZeroDivisionError"), reply_to=message(11)), "its app failed: ZeroDivisionError"),
+    ],
+)
+def test_a_reply_that_would_spoil_the_mean_is_left_out_and_teaches_nothing(
+    bad: Any, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("flwr").propagate = True
+    with caplog.at_level(logging.WARNING, "flwr"):
+        done = played({10: (reply(10), 6.0), 11: (bad(), 13.0), 12: (reply(12), 18.0)})
+    assert done.delivered.tolist() == [True, False, True]
+    assert not done.late.any()
+    assert np.isnan(done.taught.began_s).tolist() == [False, True, False]
+    assert f"the reply of device 1 is left out: {reason}" in caplog.text or reason in caplog.text
+
+
+def test_each_node_gets_a_record_of_its_own_and_shares_the_arrays() -> None:
+    arrays, config = ArrayRecord({"w": Array(np.ones(3))}), ConfigRecord({"server-round": 1})
+    one, two = (
+        inner.personal(message(n, arrays=arrays, config=config), {"fedcell-share": s}) for n, s in ((1, 0.3), (2, 0.7))
+    )
+    assert dict(one.content["config"]) == {"server-round": 1, "fedcell-share": 0.3}
+    assert dict(two.content["config"]) == {"server-round": 1, "fedcell-share": 0.7}
+    assert one.content["arrays"] is arrays
+    assert dict(config) == {"server-round": 1}
+    assert (one.metadata.dst_node_id, one.metadata.message_type) == (1, "train")
+
+
+def test_a_strategy_takes_all_chosen_nodes_and_gets_its_settings_back() -> None:
+    strategy = FedAdam(fraction_train=0.1, min_train_nodes=5, min_available_nodes=50)
+    wrapped = DifferentialPrivacyServerSideFixedClipping(strategy, 0.1, 1.0, 5)
+    with inner.taking_all(wrapped, 3):
+        assert (strategy.fraction_train, strategy.min_train_nodes, strategy.min_available_nodes) == (1.0, 3, 3)
+    assert (strategy.fraction_train, strategy.min_train_nodes, strategy.min_available_nodes) == (0.1, 5, 50)
+
+
+@pytest.mark.parametrize("strategy", [FedAdam, FedAvgM])
+def test_a_strategys_moments_survive_in_arrays(strategy: type[FedAvg]) -> None:
+    def trained() -> FedAvg:
+        new = strategy(server_momentum=0.9) if strategy is FedAvgM else strategy()
+        for number in (1, 2):
+            arrays = ArrayRecord({"w": Array(np.full(2, 1.0 / number, dtype=np.float32))})
+            if hasattr(new, "current_arrays"):
+                new.current_arrays = arrays if strategy is FedAvgM else {k: v.numpy() for k, v in arrays.items()}
+            new.aggregate_train(number, [reply(1, (0.5, 2.0 * number))])
+        return new
+
+    before, after = trained(), strategy(server_momentum=0.9) if strategy is FedAvgM else strategy()
+    kept = inner.arrays_of(before)
+    assert kept
+    inner.restore_arrays(after, kept)
+    assert {k: v.tolist() for k, v in inner.arrays_of(after).items()} == {k: v.tolist() for k, v in kept.items()}
+    name = "momentum_vector" if strategy is FedAvgM else "m_t"
+    assert type(getattr(after, name)) is type(getattr(before, name))
+
+
+def test_a_strategy_that_waits_for_more_nodes_than_were_chosen_is_told_so() -> None:
+    class Impatient(FedAvg):
+        def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+            while len(list(grid.get_node_ids())) < 99:
+                pass
+            return []
+
+    chosen = inner.ChosenNodes(None, [1, 2])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="waits for more than the 2 nodes that the policy chose"):
+        Impatient().configure_train(1, None, None, chosen)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"slack": 0.5}, "slack is 0.5"),
+        ({"nodes": 0}, "nodes is 0"),
+        ({"budget_s": NAN}, "budget_s is nan"),
+        ({"target_accuracy": 80}, "target_accuracy is 80; give a fraction"),
+        ({"policy": "gredy"}, "did you mean 'greedy'"),
+        ({"strategy": "FedAvg"}, "strategy is a str; give one of flwr.serverapp.strategy"),
+    ],
+)
+def test_a_bad_setting_is_refused_at_once(settings: dict[str, Any], complaint: str) -> None:
+    given: dict[str, Any] = {"strategy": FedAvg(), "policy": "greedy"} | settings
+    with pytest.raises(InputError, match=complaint):
+        Scheduled(given.pop("strategy"), given.pop("policy"), **given)
