@@ -28,7 +28,28 @@ MAY_IMPORT = {
     "racing": {"experiment", "live", "plots", "spec", "task"},
     "sweeping": {"experiment", "learn", "simulation", "spec"},
     "reproducing": {"paper", "experiment", "simulation", "spec", "schedule", "plots"},
-    "cli": {"reproducing", "planning", "racing", "sweeping", "device_table", "plots", "world", "__init__"},
+    "flower": {"simulation", "spec", "schedule", "world"},
+    "federating": {"flower", "experiment", "plots", "spec"},
+    "testbed": {"flower", "experiment", "simulation", "spec", "task", "schedule", "learn", "world", "plots"},
+    "emulating": {"testbed", "flower", "experiment", "spec", "plots"},
+    "dashboard": {
+        *("paper", "experiment", "simulation", "spec", "task", "planning", "device_table", "plots"),
+        *("schedule", "learn", "world", "__init__"),
+    },
+    "serving": {"dashboard"},
+    "cli": {
+        "serving",
+        "emulating",
+        "federating",
+        "reproducing",
+        "planning",
+        "racing",
+        "sweeping",
+        "device_table",
+        "plots",
+        "world",
+        "__init__",
+    },
 }
 OPTIONAL = ("torch", "flwr", "dask", "pyarrow", "fastapi", "scipy")
 

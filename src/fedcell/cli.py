@@ -332,6 +332,135 @@ def reproduce(
     make_figures(figures or [], seeds=seeds, out=out, store=store, workers=workers, quick=quick)
 
 
+@app.command()
+def flower(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="State folders of Scheduled(..., state=FOLDER).", show_default=False),
+    ],
+    target: Annotated[float, typer.Option(help="The accuracy whose time is asked for.")] = 0.8,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the runs into this .png, .svg or .pdf.", show_default=False)
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Put the runs into this SQLite file of results.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """Show what scheduled Flower runs did: accuracy against time, and rounds as planned and as measured.
+
+    Several folders are set side by side as a race's policies and seeds are.
+    """
+    from fedcell.federating import show_runs
+
+    show_runs(folders, target=target, plot=plot, store=store, as_json=as_json)
+
+
+@app.command("testbed")
+def emulate(
+    spec: Annotated[
+        Path | None,
+        typer.Argument(metavar="[SPEC.toml]", help="A run; without one, the paper's cell.", show_default=False),
+    ] = None,
+    devices: Annotated[int | None, typer.Option(help="How many; 4 by default.", show_default=False)] = None,
+    rounds: Annotated[int | None, typer.Option(help="At most so many; 5 by default.", show_default=False)] = None,
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            help="Every second times this; 1 is the paper's cell at full length; by default 0.2 to 1, by the devices.",
+            show_default=False,
+        ),
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Who trains; optimal by default.", show_default=False)] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Another policy on the same draws, or equal: equal shares; repeat it.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the first run; 0 by default.", show_default=False)] = None,
+    seeds: Annotated[int, typer.Option(help="Run with so many seeds, one after the other.")] = 1,
+    target_accuracy: Annotated[
+        float | None, typer.Option(help="A run ends when it is reached.", show_default=False)
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="cut:device=2,round=3, degrade:... or kill:...; repeat it.", show_default=False),
+    ] = None,
+    slack: Annotated[float, typer.Option(help="Who takes longer than this times the plan is left out.")] = 2.0,
+    store: Annotated[
+        Path | None, typer.Option(help="Put the runs into this SQLite file of results.", show_default=False)
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw predicted and measured into this .png, .svg or .pdf.", show_default=False)
+    ] = None,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep Flower's logs in this new folder.", show_default=False)
+    ] = None,
+) -> None:
+    """Emulate the cell on this machine: Flower's own nodes train over links shaped to the plan's rates (Linux, root).
+
+    Shows when each device was to have delivered, and when it had, measured on the wire.
+    """
+    from fedcell.emulating import Options, show_testbed
+
+    options = Options(
+        spec=spec,
+        devices=devices,
+        rounds=rounds,
+        scale=scale,
+        policy=policy,
+        compare=compare or [],
+        seed=seed,
+        seeds=seeds,
+        target_accuracy=target_accuracy,
+        faults=fault or [],
+        slack=slack,
+        store=store,
+        plot=plot,
+        logs=logs,
+    )
+    raise typer.Exit(show_testbed(options))
+
+
+@app.command()
+def serve(
+    store: Annotated[
+        Path, typer.Argument(metavar="[STORE]", help="SQLite file of the results; made if there is none.")
+    ] = Path("results.db"),
+    read: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A further store, read only; repeat it.")
+    ] = None,
+    paper: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="What fedcell reproduce wrote; out/paper by default, if there.", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Listen for other machines too, with --token; 127.0.0.1 by default.", show_default=False),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="That every request must carry; or set FEDCELL_TOKEN.", show_default=False),
+    ] = None,
+    port: Annotated[int, typer.Option(help="0 picks a free one.")] = 8420,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
+) -> None:
+    """Serve the dashboard on this machine: races, the cell, plans and results in a browser.
+
+    Only this machine can reach it, unless --host and --token are given. Ctrl-C ends it; a race that was under way can
+    be resumed the next time.
+    """
+    from fedcell.serving import serve as run
+
+    run(store, read or [], paper, host=host, token=token, port=port, browser=browser, workers=workers)
+
+
 def _print(renderable: Any) -> None:
     from rich.console import Console
 

@@ -14,6 +14,7 @@ from fedcell.experiment.race import (
     race_spec,
     run_race,
     summary_tables,
+    title,
     to_csv,
     to_json,
     verdicts,
@@ -50,7 +51,7 @@ def show_race(race: Spec, *, target: float, workers: int | None, plot: Path, out
     if not result.seeds:
         typer.echo("fedcell: stopped before any seed was finished by all policies; nothing to show", err=True)
         return 130
-    save(race_figure(curves(result), _title(result), race.budget_s), plot)
+    save(race_figure(curves(result), title(result), race.budget_s), plot)
     if output:
         typer.echo(to_json(result) if output == "json" else to_csv(result), nl=output == "json")
     else:
@@ -71,15 +72,6 @@ def _run_watched(race: Spec, target: float, workers: int | None) -> RaceResult:
         return run_race(race, target=target, workers=workers, watch=display.watch)
     with Live(display, console=console, refresh_per_second=8, transient=True):
         return run_race(race, target=target, workers=workers, watch=display.watch)
-
-
-def _title(result: RaceResult) -> str:
-    spec = result.spec
-    seeds = len(result.seeds)
-    return (
-        f"{spec.task.data}, {spec.task.partition}, {spec.devices.count} devices, radius {spec.cell.radius_m:g} m, "
-        f"{seeds} seed{'s' * (seeds != 1)}" + (", 95 % bands" if seeds > 1 else "")
-    )
 
 
 def _print_result(result: RaceResult, plot: Path) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fedcell.errors import InputError
-from fedcell.experiment.store import Store, StoredRun
+from fedcell.experiment.store import Store, StoredRun, differing_fields, flat
 from fedcell.experiment.sweep import Progress, SweepResult, run_sweep
 from fedcell.learn.data import PUBLISHED, load_dataset
 from fedcell.simulation import RoundRecord
@@ -141,24 +141,6 @@ def _print_end(result: SweepResult) -> None:
         typer.echo(f"  failed, {count} run{'s' * (count != 1)} such as {example[:8]}: {reason}", err=True)
 
 
-def differing_fields(runs: Sequence[StoredRun]) -> list[str]:
-    """The fields, besides policy and seed, in which the runs are not all alike; nested ones with a dot."""
-    seen: dict[str, set[str]] = {}
-    for run in runs:
-        for name, value in _flat(run).items():
-            seen.setdefault(name, set()).add(json.dumps(value))
-        for name in seen.keys() - _flat(run).keys():
-            seen[name].add("")
-    return [name for name, values in seen.items() if len(values) > 1 and name not in ("policy", "seed")]
-
-
-def _flat(run: StoredRun) -> dict[str, Any]:
-    flat = {"budget_s": None}  # an unlimited budget is left out of documents
-    for name, value in run.document.items():
-        flat |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
-
-
 def list_runs(store_path: Path, as_json: bool) -> None:
     """Print the runs of a store."""
     from rich.console import Console
@@ -178,9 +160,9 @@ def list_runs(store_path: Path, as_json: bool) -> None:
         table.add_column(heading, justify="right")
     digits = _short_digits([run.key for run in runs])
     for run in runs:
-        flat = _flat(run)
+        fields = flat(run.document)
         told = (f"{100 * run.best_accuracy:.2f}", f"{100 * run.last_accuracy:.2f}") if run.rounds else ("-", "-")
-        cells = [run.key[:digits], run.policy, str(run.seed), *(_cell(flat.get(name)) for name in extra), run.status]
+        cells = [run.key[:digits], run.policy, str(run.seed), *(_cell(fields.get(name)) for name in extra), run.status]
         table.add_row(*cells, str(run.rounds), *told)
     console = Console() if sys.stdout.isatty() else Console(width=160 + 20 * len(extra))
     console.print(table, markup=False)
@@ -224,7 +206,7 @@ def show_run(store_path: Path, prefix: str, as_json: bool) -> None:
     typer.echo(f"run {run.key}\n{run.status}, {when}, {run.duration_s:.1f} s of computing")
     if run.reason:
         typer.echo(f"reason: {run.reason}")
-    for name, value in _flat(run).items():
+    for name, value in flat(run.document).items():
         if value is not None:
             typer.echo(f"  {name} = {json.dumps(value)}")
     if records:
@@ -321,8 +303,8 @@ def _write_runs_csv(path: Path, runs: Sequence[StoredRun], extra: Sequence[str])
 
 
 def _run_cells(run: StoredRun, extra: Sequence[str]) -> list[Any]:
-    flat = _flat(run)
-    values = [flat.get(name) for name in extra]
+    fields = flat(run.document)
+    values = [fields.get(name) for name in extra]
     return [run.key, run.policy, run.seed, *(json.dumps(v) if isinstance(v, list) else v for v in values)]
 
 

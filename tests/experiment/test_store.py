@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.experiment.store import APPLICATION_ID, STORE_VERSION, Store, decode, encode
+from fedcell.experiment.store import (
+    APPLICATION_ID,
+    STORE_VERSION,
+    Measured,
+    Store,
+    StoredRace,
+    decode,
+    differing_fields,
+    document,
+    encode,
+)
+from fedcell.experiment.store_file import VERSION_2
 from fedcell.schedule.policy import Plan
 from fedcell.simulation import RoundRecord
 from fedcell.spec import RESULTS_VERSION, Spec, parse_spec
@@ -341,8 +352,167 @@ def test_a_store_is_found_by_its_header(tmp_path: Path) -> None:
     """Constants of the file format, which never change within a version."""
     Store(tmp_path / "results.db").close()
     header = (tmp_path / "results.db").read_bytes()[:100]
-    assert header[60:64] == bytes([0, 0, 0, 1])
+    assert header[60:64] == bytes([0, 0, 0, 2])
     assert header[68:72] == b"fCl1" == APPLICATION_ID.to_bytes(4, "big")
+
+
+# As the first version of fedcell wrote it, letter by letter.
+SCHEMA_1 = """
+PRAGMA application_id = 1715694641;
+PRAGMA user_version = 1;
+CREATE TABLE specs (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (
+  key TEXT PRIMARY KEY REFERENCES specs ON DELETE CASCADE,
+  status TEXT NOT NULL CHECK (status IN ('done', 'failed')),
+  reason TEXT NOT NULL,
+  finished_unix_s REAL NOT NULL,
+  duration_s REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE rounds (
+  key TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
+  round INTEGER NOT NULL,
+  clock_s, round_s, planned_s, accuracy, loss,
+  devices BLOB NOT NULL, shares BLOB NOT NULL, delivered BLOB NOT NULL,
+  PRIMARY KEY (key, round)
+) WITHOUT ROWID;
+"""
+
+
+def store_of_version_1(path: Path) -> None:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.executescript(f"BEGIN; {SCHEMA_1} COMMIT; PRAGMA journal_mode = WAL;")
+    for seed in range(3):
+        spec = Spec(seed=seed)
+        db.execute("INSERT INTO specs VALUES (?, ?)", (spec.key(), json.dumps(document(spec))))
+        db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", (spec.key(), "done", "", 1e9, 2.0))
+        rows = ((spec.key(), *row) for row in encode(make_records(5, seed)))
+        db.executemany("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    db.close()
+
+
+def make_measured(records: list[RoundRecord]) -> list[Measured]:
+    found = []
+    for r in records:
+        n = r.plan.devices.size
+        times = np.random.default_rng(r.round).exponential(size=(3, n))
+        times[2, 0] = math.nan
+        found.append(Measured(r.plan.devices, *times))
+    return found
+
+
+class TestOlderVersion:
+    def test_it_is_read_as_it_is(self, tmp_path: Path) -> None:
+        path = tmp_path / "results.db"
+        store_of_version_1(path)
+        before = files(tmp_path)
+        with Store(path, "read") as store:
+            assert bits(store.get(Spec(seed=1))) == bits(make_records(5, 1))
+            assert [run.source for run in store.runs()] == ["simulation"] * 3
+            assert store.measured(Spec(seed=1)) == []
+            assert store.races() == []
+        assert files(tmp_path) == before
+
+    def test_it_is_brought_up_to_date_when_it_is_written(self, tmp_path: Path) -> None:
+        path = tmp_path / "results.db"
+        store_of_version_1(path)
+        with Store(path, "read") as reader:
+            assert len(reader.runs()) == 3
+            with Store(path) as store:
+                key = store.put_measured(
+                    Spec(), make_records(2), make_measured(make_records(2)), source="flower", duration_s=1.0
+                )
+                assert bits(store.get(Spec(seed=2))) == bits(make_records(5, 2))
+                store.put_race(StoredRace("a", {"x": 1}, "queued", 5.0))
+            # One that was open already sees the new version too.
+            assert {run.key: run.source for run in reader.runs()}[key] == "flower"
+            assert len(reader.measured(key)) == 2
+            assert [race.id for race in reader.races()] == ["a"]
+        assert path.read_bytes()[60:64] == bytes([0, 0, 0, 2])
+        with Store(path) as store:
+            assert len(store.runs()) == 4
+
+    def test_a_half_done_change_is_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "results.db"
+        store_of_version_1(path)
+        monkeypatch.setattr("fedcell.experiment.store_file.VERSION_2", VERSION_2 + "CREATE TABLE races (x);")
+        with pytest.raises(fc.InputError, match="table races already exists"):
+            Store(path)
+        monkeypatch.undo()
+        with Store(path, "read") as store:
+            assert len(store.runs()) == 3
+            assert store.races() == []
+        with Store(path) as store:
+            assert store.races() == []
+        assert path.read_bytes()[60:64] == bytes([0, 0, 0, 2])
+
+    def test_two_at_once_change_it_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "results.db"
+        store_of_version_1(path)
+        code = f"from fedcell.experiment.store import Store; Store({str(path)!r}).close()"
+        both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+        assert [process.wait() for process in both] == [0, 0]
+        with Store(path) as store:
+            assert len(store.runs()) == 3
+
+
+class TestMeasured:
+    def test_what_was_measured_comes_back(self, tmp_path: Path) -> None:
+        spec, records = Spec(policy="all", rounds=9), make_records(4)
+        measured = make_measured(records)
+        with Store(tmp_path / "results.db") as store:
+            keys = [
+                store.put_measured(spec, records, measured, source=source, duration_s=7.0)
+                for source in ("flower", "testbed", "testbed")
+            ]
+            assert len({*keys, spec.key()}) == 4  # a real run is like no other
+            assert not store.has(spec)
+            store.put(spec, records)
+            assert store.measured(spec) == []
+            sources = {run.key: (run.source, run.duration_s, run.spec) for run in store.runs()}
+            assert sources[keys[1]] == ("testbed", 7.0, spec)
+            assert sources[spec.key()][0] == "simulation"
+            for key in keys:
+                assert bits(store.get(key)) == bits(records)
+                for one, two in zip(store.measured(key), measured, strict=True):
+                    for name in ("devices", "predicted_s", "began_s", "measured_s"):
+                        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+            assert store.delete([keys[0]]) == 1
+            assert store.measured(keys[0]) == []
+        with sqlite3.connect(tmp_path / "results.db") as db:
+            assert db.execute("SELECT count(*) FROM measured").fetchone() == (8,)
+        db.close()
+
+    def test_what_cannot_be(self, tmp_path: Path) -> None:
+        records = make_records(2)
+        with Store(tmp_path / "results.db") as store:
+            with pytest.raises(fc.InputError, match="2 rounds but 1 measurements"):
+                store.put_measured(Spec(), records, make_measured(records)[:1], source="flower")
+            with pytest.raises(fc.InputError, match="source is 'dream'"):
+                store.put_measured(Spec(), records, make_measured(records), source="dream")  # type: ignore[arg-type]
+            assert store.runs() == []
+        with pytest.raises(fc.InputError, match="began_s has 2 entries for 1 devices"):
+            Measured(np.arange(1), np.ones(1), np.ones(2), np.ones(1))
+
+
+def test_races_are_written_down(tmp_path: Path) -> None:
+    with Store(tmp_path / "results.db") as store:
+        store.put_race(StoredRace("a", {"spec": {"rounds": 3}}, "queued", 1.0))
+        store.put_race(StoredRace("b", {}, "queued", 2.0))
+        store.put_race(StoredRace("a", {"spec": {"rounds": 3}}, "done", 1.0))
+        assert [(race.id, race.state) for race in store.races()] == [("b", "queued"), ("a", "done")]
+        assert store.races()[1].document == {"spec": {"rounds": 3}}
+        store.delete_race("b")
+        assert [race.id for race in store.races()] == ["a"]
+
+
+def test_fields_that_differ(tmp_path: Path) -> None:
+    specs = [Spec(seed=0), Spec(policy="all", seed=1), parse_spec({"cell": {"radius_m": 3.0}, "rounds": 2}, "x")]
+    with Store(tmp_path / "results.db") as store:
+        for spec in specs[:2]:
+            store.put(spec, [])
+        assert differing_fields(store.runs()) == []
+        store.put(specs[2], [])
+        assert set(differing_fields(store.runs())) == {"budget_s", "rounds", "cell.radius_m"}
 
 
 def test_a_large_run_is_cheap(tmp_path: Path) -> None:

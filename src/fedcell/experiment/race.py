@@ -161,6 +161,15 @@ def curves(result: RaceResult) -> list[Curve]:
     return [Curve(policy, curve.clock_s, curve.accuracy, curve.half) for policy, curve in found.items()]
 
 
+def title(result: RaceResult) -> str:
+    """What the race was of, for its picture."""
+    spec, seeds = result.spec, len(result.seeds)
+    return (
+        f"{spec.task.data}, {spec.task.partition}, {spec.devices.count} devices, radius {spec.cell.radius_m:g} m, "
+        f"{seeds} seed{'s' * (seeds != 1)}" + (", 95 % bands" if seeds > 1 else "")
+    )
+
+
 def summary_tables(result: RaceResult) -> list["Table"]:
     """The race's tables: accuracy in the budget and time to the target; devices and seconds a round."""
     seeds, budget = len(result.seeds), result.spec.budget_s

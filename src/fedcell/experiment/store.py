@@ -1,58 +1,60 @@
-"""Runs in one SQLite file: specs, runs and rounds, each round's plan included.
+"""Runs in one SQLite file: specs, runs and rounds, each round's plan included, and the dashboard's races.
 
 A run is in the file whole or not at all: it is written in one transaction. Any number of processes may read while one
 writes (SQLite's write-ahead log). A commit survives the end of the process by any means; after a power cut the last few
-runs may be missing, never a part of one. A file that is no store of ours is refused and left as it is.
+runs may be missing, never a part of one. A store of an older version is read as it is, and brought up to date when it
+is opened for writing; store_file.py has the file's side of it.
 """
 
+import hashlib
 import json
 import math
-import os
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
-from urllib.parse import quote
 
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.schedule.policy import Plan
+from fedcell.experiment.store_file import (
+    APPLICATION_ID,
+    STORE_VERSION,
+    check_file,
+    check_place,
+    clear_errors,
+    connect,
+    create,
+    version_of,
+)
+from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.policy import Indices, Plan
 from fedcell.simulation import RoundRecord
 from fedcell.spec import Spec, parse_spec
 
-APPLICATION_ID = 0x66436C31  # "fCl1", in the header of the file
-STORE_VERSION = 1
-MAX_CHECKED_BYTES = 2**30  # SQLite checks about 1 GB/s; a larger store is checked as it is read
+__all__ = [
+    "APPLICATION_ID",
+    "BUSY_TIMEOUT_S",
+    "STORE_VERSION",
+    "Measured",
+    "Store",
+    "StoredRace",
+    "StoredRun",
+    "decode",
+    "differing_fields",
+    "document",
+    "encode",
+    "flat",
+]
+
 BUSY_TIMEOUT_S = 10.0
 
-# Numbers of a round stand in columns without a type, because a REAL column would turn -0.0 into 0.0. NaN becomes NULL.
-SCHEMA = f"""
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {STORE_VERSION};
-CREATE TABLE specs (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE runs (
-  key TEXT PRIMARY KEY REFERENCES specs ON DELETE CASCADE,
-  status TEXT NOT NULL CHECK (status IN ('done', 'failed')),
-  reason TEXT NOT NULL,
-  finished_unix_s REAL NOT NULL,
-  duration_s REAL NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE rounds (
-  key TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
-  round INTEGER NOT NULL,
-  clock_s, round_s, planned_s, accuracy, loss,
-  devices BLOB NOT NULL, shares BLOB NOT NULL, delivered BLOB NOT NULL,
-  PRIMARY KEY (key, round)
-) WITHOUT ROWID;
-"""
 _RUNS = """
-SELECT key, document, status, reason, finished_unix_s, duration_s,
+SELECT key, document, status, reason, finished_unix_s, duration_s, {source},
   (SELECT count(*) FROM rounds WHERE rounds.key = runs.key),
   (SELECT max(accuracy) FROM rounds WHERE rounds.key = runs.key),
   (SELECT accuracy FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1)
@@ -60,6 +62,7 @@ FROM runs JOIN specs USING (key) WHERE key GLOB ? ORDER BY key
 """
 
 Status = Literal["done", "failed"]
+Source = Literal["simulation", "flower", "testbed"]
 Row = tuple[int, float, float, float, float, float, bytes, bytes, bytes]
 """A round as the file holds it: the columns of ``rounds`` after the key."""
 
@@ -78,6 +81,7 @@ class StoredRun:
         rounds: how many it has.
         best_accuracy: 0 if it has no round.
         last_accuracy: 0 if it has no round.
+        source: ``simulation``; ``flower`` or ``testbed`` where real devices trained.
     """
 
     key: str
@@ -89,6 +93,7 @@ class StoredRun:
     rounds: int
     best_accuracy: float
     last_accuracy: float
+    source: Source = "simulation"
 
     @property
     def policy(self) -> str:
@@ -106,6 +111,38 @@ class StoredRun:
         return parse_spec(self.document, f"run {self.key[:8]}")
 
 
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What real devices did in one round; seconds since the round began.
+
+    Attributes:
+        devices: (n,) the scheduled devices.
+        predicted_s: (n,) when the plan said that each would have delivered.
+        began_s: (n,) when its upload began.
+        measured_s: (n,) when its upload ended, NaN if it never arrived.
+    """
+
+    devices: Indices
+    predicted_s: Floats
+    began_s: Floats
+    measured_s: Floats
+
+    def __post_init__(self) -> None:
+        for name in ("predicted_s", "began_s", "measured_s"):
+            if len(getattr(self, name)) != len(self.devices):
+                raise InputError(f"{name} has {len(getattr(self, name))} entries for {len(self.devices)} devices")
+
+
+@dataclass(frozen=True)
+class StoredRace:
+    """A race of the dashboard: what is asked for, and how far it was when that was last written down."""
+
+    id: str
+    document: dict[str, Any]
+    state: str
+    created_unix_s: float
+
+
 class Store:
     """The runs of one file. Use it in a ``with`` statement.
 
@@ -121,12 +158,12 @@ class Store:
         self.path = Path(path)
         if mode not in ("read", "write"):
             raise InputError(f"mode is {mode!r}; give 'read' or 'write'")
-        _check_place(self.path, mode)
-        with _clear_errors(self.path):
+        check_place(self.path, mode)
+        with clear_errors(self.path):
             if not self.path.exists():
-                _create(self.path)
-            _check_file(self.path)
-            self._db = _connect(self.path, mode, busy_timeout_s)
+                create(self.path)
+            check_file(self.path)
+            self._db = connect(self.path, mode, busy_timeout_s)
 
     def __enter__(self) -> "Store":
         return self
@@ -151,6 +188,44 @@ class Store:
         """
         self._write(key or spec.key(), spec, "done", "", rows, duration_s)
 
+    def put_measured(
+        self,
+        spec: Spec,
+        records: Sequence[RoundRecord],
+        measured: Sequence[Measured],
+        *,
+        source: Source,
+        duration_s: float = 0.0,
+    ) -> str:
+        """Store a finished run of real devices, with what was measured in each round; return its key.
+
+        No two such runs are alike, so each has a key of its own: it never answers for the simulation of the spec.
+        """
+        if source not in ("flower", "testbed"):
+            raise InputError(f"source is {source!r}; give 'flower' or 'testbed'")
+        if len(records) != len(measured):
+            raise InputError(f"there are {len(records)} rounds but {len(measured)} measurements; give one for each")
+        unique = f"{spec.key()} {source} {time.time_ns()} {secrets.token_hex(16)}"
+        key = hashlib.sha256(unique.encode()).hexdigest()
+        rows = [
+            (record.round, _blob(m.devices, "<u4"), *map(_blob, (m.predicted_s, m.began_s, m.measured_s)))
+            for record, m in zip(records, measured, strict=True)
+        ]
+        self._write(key, spec, "done", "", encode(records), duration_s, source, rows)
+        return key
+
+    def measured(self, run: Spec | str) -> list[Measured]:
+        """What was measured in each round of a run, a spec or its key; empty for a simulation."""
+        with clear_errors(self.path), self._transaction("BEGIN"):
+            if version_of(self._db) < 2:
+                return []
+            query = "SELECT devices, predicted_s, began_s, measured_s FROM measured WHERE key = ? ORDER BY round"
+            rows = self._db.execute(query, (_key(run),)).fetchall()
+        try:
+            return [Measured(_indices(row[0]), *(np.frombuffer(blob, "<f8") for blob in row[1:])) for row in rows]
+        except (TypeError, ValueError):
+            raise InputError(f"{self.path}: the measurements of run {_key(run)[:8]} are damaged; delete it") from None
+
     def fail(self, spec: Spec, reason: str, duration_s: float = 0.0, key: str | None = None) -> None:
         """Record that the run failed, and why; a finished run of the same key stays."""
         key = key or spec.key()
@@ -159,14 +234,14 @@ class Store:
 
     def has(self, run: Spec | str) -> bool:
         """Whether the run, a spec or its key, is finished."""
-        with _clear_errors(self.path):
+        with clear_errors(self.path):
             query = "SELECT 1 FROM runs WHERE key = ? AND status = 'done'"
             return self._db.execute(query, (_key(run),)).fetchone() is not None
 
     def get(self, run: Spec | str) -> list[RoundRecord]:
         """The rounds of a finished run, a spec or its key, bit for bit as they were stored."""
         key = _key(run)
-        with _clear_errors(self.path), self._transaction("BEGIN"):
+        with clear_errors(self.path), self._transaction("BEGIN"):
             if not self.has(key):
                 raise InputError(
                     f"{self.path} has no finished run {key[:8]}; run it first, or see fedcell results list"
@@ -184,8 +259,9 @@ class Store:
             raise InputError(
                 f"{key!r} is no key of a run; give its first few hexadecimal digits (fedcell results list)"
             )
-        with _clear_errors(self.path):
-            found = self._db.execute(_RUNS, (f"{key}*",)).fetchall()
+        with clear_errors(self.path), self._transaction("BEGIN"):
+            query = _RUNS.format(source="source" if version_of(self._db) >= 2 else "'simulation'")
+            found = self._db.execute(query, (f"{key}*",)).fetchall()
         runs = [_stored_run(self.path, row) for row in found]
         return [run for run in runs if policy in (None, run.policy) and status in (None, run.status)]
 
@@ -201,18 +277,52 @@ class Store:
 
     def delete(self, keys: Iterable[str]) -> int:
         """Delete these runs, all or none; return how many there were."""
-        with _clear_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
+        with clear_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
             return sum(self._db.execute("DELETE FROM specs WHERE key = ?", (key,)).rowcount for key in keys)
 
-    def _write(self, key: str, spec: Spec, status: Status, reason: str, rows: Sequence[Row], duration_s: float) -> None:
+    def put_race(self, race: StoredRace) -> None:
+        """Write a race down, in place of what was known of it."""
+        values = (race.id, json.dumps(race.document, allow_nan=False), race.state, race.created_unix_s)
+        with clear_errors(self.path):
+            self._db.execute("INSERT OR REPLACE INTO races VALUES (?, ?, ?, ?)", values)
+
+    def races(self) -> list[StoredRace]:
+        """All races, the newest first."""
+        with clear_errors(self.path), self._transaction("BEGIN"):
+            if version_of(self._db) < 2:
+                return []
+            found = self._db.execute("SELECT * FROM races ORDER BY created_unix_s DESC, id").fetchall()
+        try:
+            return [StoredRace(id, dict(json.loads(text)), state, created) for id, text, state, created in found]
+        except (TypeError, ValueError):
+            raise InputError(f"{self.path}: a race in it is damaged; restore the file from a copy") from None
+
+    def delete_race(self, id: str) -> None:
+        """Forget a race; its runs stay."""
+        with clear_errors(self.path):
+            self._db.execute("DELETE FROM races WHERE id = ?", (id,))
+
+    def _write(
+        self,
+        key: str,
+        spec: Spec,
+        status: Status,
+        reason: str,
+        rows: Sequence[Row],
+        duration_s: float,
+        source: Source = "simulation",
+        measured: Sequence[tuple[object, ...]] = (),
+    ) -> None:
         text = json.dumps(document(spec), allow_nan=False)
-        with _clear_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
+        with clear_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
             self._db.execute("DELETE FROM specs WHERE key = ?", (key,))
             self._db.execute("INSERT INTO specs VALUES (?, ?)", (key, text))
-            self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", (key, status, reason, time.time(), duration_s))
+            run = (key, status, reason, time.time(), duration_s, source)
+            self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", run)
             self._db.executemany(
                 "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", ((key, *row) for row in rows)
             )
+            self._db.executemany("INSERT INTO measured VALUES (?, ?, ?, ?, ?, ?)", ((key, *row) for row in measured))
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
@@ -232,6 +342,29 @@ def document(spec: Spec) -> dict[str, Any]:
     if fields["budget_s"] == math.inf:
         del fields["budget_s"]
     return fields
+
+
+def flat(document: dict[str, Any]) -> dict[str, Any]:
+    """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
+    found: dict[str, Any] = {"budget_s": None}
+    for name, value in document.items():
+        found |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
+    return found
+
+
+def differing_fields(runs: Sequence[StoredRun]) -> list[str]:
+    """The fields, besides policy and seed, in which the runs are not all alike; nested ones with a dot."""
+    seen: dict[str, Any] = {}
+    differing: dict[str, None] = {}
+    for number, run in enumerate(runs):
+        fields = flat(run.document)
+        for name in fields.keys() | seen.keys():
+            value = fields.get(name)
+            if name not in seen and number == 0:
+                seen[name] = value
+            elif seen.setdefault(name) != value:
+                differing[name] = None
+    return [name for name in seen if name in differing and name not in ("policy", "seed")]
 
 
 def encode(records: Iterable[RoundRecord]) -> list[Row]:
@@ -272,6 +405,10 @@ def _indices(blob: bytes) -> Any:
     return np.frombuffer(blob, "<u4").astype(np.int64)
 
 
+def _blob(values: Indices | Floats, kind: str = "<f8") -> bytes:
+    return np.asarray(values).astype(kind).tobytes()
+
+
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
@@ -281,146 +418,13 @@ def _key(run: Spec | str) -> str:
 
 
 def _stored_run(path: Path, row: tuple[Any, ...]) -> StoredRun:
-    key, text, status, reason, finished_unix_s, duration_s, rounds, best, last = row
+    key, text, status, reason, finished_unix_s, duration_s, source, rounds, best, last = row
     try:
         fields = dict(json.loads(text))
-        run = StoredRun(key, fields, status, reason, finished_unix_s, duration_s, rounds, best or 0.0, last or 0.0)
+        run = StoredRun(
+            key, fields, status, reason, finished_unix_s, duration_s, rounds, best or 0.0, last or 0.0, source
+        )
         _ = run.policy, run.seed
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path}: the spec of run {key[:8]} is damaged; restore the file from a copy") from None
     return run
-
-
-def _check_place(path: Path, mode: str) -> None:
-    """Refuse what cannot be opened as asked, before SQLite leaves anything there."""
-    try:
-        folder = os.path.dirname(os.path.abspath(path))
-        if os.path.isdir(path):
-            raise InputError(f"{path} is a folder; give the file of a store, such as results.db")
-        if not os.path.isdir(folder):
-            raise InputError(f"cannot open {path}: {folder} is no folder; create it first")
-        if mode == "write" and not _writable(folder):
-            raise InputError(f"cannot write {path}: the folder {folder} is read-only; give another place")
-        with open(path, "rb" if mode == "read" else "r+b"):
-            return
-    except FileNotFoundError:
-        if mode == "read" or os.path.islink(path):
-            raise InputError(f"there is no store {path}; fedcell sweep makes one") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot open {str(path)[:200]}: {reason}; give another place") from None
-
-
-def _writable(path: str | Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _create(path: Path) -> None:
-    """Make an empty store elsewhere and then give it its name: nobody ever sees half a store there."""
-    scratch = path.with_name(f".fedcell-{secrets.token_hex(8)}")
-    try:
-        with closing(sqlite3.connect(scratch, isolation_level=None)) as db:
-            db.executescript(f"BEGIN; {SCHEMA} COMMIT; PRAGMA journal_mode = WAL;")
-        try:
-            os.link(scratch, path)
-        except FileExistsError:
-            pass  # another process was quicker, which is as good
-        except OSError:  # a file system without links
-            os.rename(scratch, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; give another place") from None
-    finally:
-        for leftover in (scratch, Path(f"{scratch}-wal"), Path(f"{scratch}-shm"), Path(f"{scratch}-journal")):
-            leftover.unlink(missing_ok=True)
-
-
-def _check_file(path: Path) -> None:
-    """Refuse a file that is no sound store of this version. Read only: not even SQLite's side files appear."""
-    with path.open("rb") as file:
-        header = file.read(100)
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise InputError(f"{path} is no fedcell store; give another file, it was left as it is")
-    version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
-    if application != APPLICATION_ID or version < 1:
-        raise InputError(f"{path} is an SQLite database but no fedcell store; give another file, it was left as it is")
-    if version > STORE_VERSION:
-        raise InputError(
-            f"{path} is a store of version {version}, and this fedcell knows version {STORE_VERSION}; "
-            "update fedcell, the file was left as it is"
-        )
-    before = path.stat()
-    if _has_log(path) or not (fault := _fault(path, before.st_size)):
-        return
-    after = path.stat()
-    # Looking without a lock, so what another process has just written may look like damage: then SQLite shall say.
-    if not _has_log(path) and (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
-        raise InputError(f"{path} is a damaged fedcell store ({fault}); restore it from a copy, it was left as it is")
-
-
-def _fault(path: Path, size_bytes: int) -> str:
-    """What is wrong with the file's structure, if anything."""
-    try:
-        with closing(sqlite3.connect(_uri(path, "immutable=1"), uri=True)) as db:
-            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            if not {"specs", "runs", "rounds"} <= tables:
-                return "it lacks a table"
-            if size_bytes > MAX_CHECKED_BYTES:
-                return ""
-            found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-            return "" if found == "ok" else " ".join(found.split())
-    except sqlite3.DatabaseError as error:
-        return str(error)
-
-
-def _has_log(path: Path) -> bool:
-    """Whether a write-ahead log holds something: the file is in use, or its last writer was killed."""
-    try:
-        return os.path.getsize(f"{path}-wal") > 0
-    except OSError:
-        return False
-
-
-def _uri(path: Path, options: str) -> str:
-    return f"file:{quote(os.path.abspath(path))}?{options}"
-
-
-def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
-    options = "mode=rw"
-    if not (_writable(path) and _writable(path.absolute().parent)):
-        # Reading needs SQLite's side files, which cannot be made here; without a log the file alone is all there is.
-        options = "mode=ro" if _has_log(path) else "immutable=1"
-    db = sqlite3.connect(_uri(path, options), uri=True, timeout=busy_timeout_s, isolation_level=None)
-    try:
-        db.execute("PRAGMA foreign_keys = ON")
-        if mode == "read":  # not mode=ro, which would leave the side files behind
-            db.execute("PRAGMA query_only = ON")
-            db.execute("SELECT count(*) FROM sqlite_master")
-        else:
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("BEGIN IMMEDIATE")  # a lock or a read-only place shows now, not after the first run
-            db.execute("ROLLBACK")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-@contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as one sentence."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        advice = {
-            sqlite3.SQLITE_BUSY: "is locked by another process; wait for it or end it, and try again",
-            sqlite3.SQLITE_LOCKED: "is locked by another process; wait for it or end it, and try again",
-            sqlite3.SQLITE_READONLY: "cannot be written: it or its folder is read-only; give another place",
-            sqlite3.SQLITE_CANTOPEN: "cannot be opened, nor its -wal and -shm files; check the folder's permissions",
-            sqlite3.SQLITE_FULL: "cannot be written: the disc is full; make room and start again",
-            sqlite3.SQLITE_CORRUPT: "is a damaged fedcell store; restore it from a copy",
-            sqlite3.SQLITE_NOTADB: "is no fedcell store; give another file",
-        }.get(code, f"cannot be used ({error})")
-        raise InputError(f"{path} {advice}") from error

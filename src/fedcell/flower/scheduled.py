@@ -103,7 +103,9 @@ class Scheduled(Strategy):
         self.target_accuracy, self.metric = target_accuracy, metric
         self.state, self.spec = None if state is None else Path(state), spec
         self.rounds: list[ScheduledRound] = []
-        self._nodes = Nodes(answer_s)
+        # In simulated time nothing is lost by waiting, and a round without a slow node would be another round.
+        real_time = isinstance(self.radio, Cell) or self.radio.real_time
+        self._nodes = Nodes(answer_s if real_time else max(answer_s, wait_s))
         self._knowledge = Knowledge.none()
         self._warned: set[tuple[str, str]] = set()
         self._clock_s = self._began_s = 0.0

@@ -83,6 +83,18 @@ def _shortest(
 
 
 @njit(cache=True, nogil=True)
+def _shortest_rounds(c: Floats, t: Floats, q: int, sizes: Indices) -> Floats:  # pragma: no cover - compiled
+    """Return T_n for each n; each T is a good guess for the next."""
+    at = np.empty(c.size, np.int64)
+    found = np.empty(sizes.size)
+    guess_s = c.min() + t.min()
+    for i in range(sizes.size):
+        found[i] = _shortest(c, t, q, sizes[i], guess_s, at)
+        guess_s = found[i]
+    return found
+
+
+@njit(cache=True, nogil=True)
 def _bounds(c: Floats, t: Floats, q: int, low: int, high: int, theta: float) -> Floats:  # pragma: no cover - compiled
     """Return for n = low..high a lower bound on (theta + 1/n) T_n, from T_n >= min t + the sum of the chosen c."""
     total, lost = t.min(), 0.0
@@ -154,16 +166,27 @@ def _best_set(
 
 def best_set(view: RoundView, theta: float, most: int) -> Indices:
     """Return the devices, at most ``most`` and the forced ones among them, that minimise (theta + 1/n) t*(S)."""
-    forced = view.forced
-    order: Indices | None = None
-    c, t = view.upload_s, view.compute_s
-    if forced.size:
-        free: Bools = np.ones(len(view), dtype=np.bool_)
-        free[forced] = False
-        order = np.concatenate((forced, np.flatnonzero(free)))
-        c, t = c[order], t[order]
-    found, _ = _best_set(c, t, forced.size, most, theta)
+    c, t, order = _forced_first(view)
+    found, _ = _best_set(c, t, view.forced.size, most, theta)
     return found if order is None else order[found]
+
+
+def shortest_rounds(view: RoundView, sizes: Indices) -> Floats:
+    """Return T_n, the shortest round with n devices and the forced ones among them, for each n of ascending sizes."""
+    c, t, _ = _forced_first(view)
+    rounds: Floats = _shortest_rounds(c, t, view.forced.size, sizes)
+    return rounds
+
+
+def _forced_first(view: RoundView) -> tuple[Floats, Floats, Indices | None]:
+    """The times with those of the forced devices before the others', and the order; None if it is the view's own."""
+    forced = view.forced
+    if not forced.size:
+        return view.upload_s, view.compute_s, None
+    free: Bools = np.ones(len(view), dtype=np.bool_)
+    free[forced] = False
+    order = np.concatenate((forced, np.flatnonzero(free)))
+    return view.upload_s[order], view.compute_s[order], order
 
 
 @dataclass(frozen=True)

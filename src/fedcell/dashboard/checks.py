@@ -1,0 +1,103 @@
+"""What may come over the network: named policies and published data only, within the limits."""
+
+import math
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fedcell.check import did_you_mean
+from fedcell.dashboard import limits
+from fedcell.errors import InputError
+from fedcell.experiment.race import PAPER_POLICIES, race_spec
+from fedcell.learn.data import PUBLISHED
+from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
+from fedcell.spec import Spec, parse_spec
+
+
+def known_policy(line: str) -> str:
+    """The line, if it names a policy of the registry; one's own classes are for the command line."""
+    name, *rest = [part.strip() for part in line.split(":")]
+    if len(line) > limits.POLICY_CHARACTERS:
+        raise InputError(f"a policy has {len(line)} characters; {limits.POLICY_CHARACTERS} at most")
+    if "." in name or (rest and rest[0] and "=" not in rest[0]):
+        raise InputError(
+            f"policy {line!r}: the dashboard takes named policies only; race one's own with fedcell race --policy"
+        )
+    if name.replace("-", "_").lower() not in POLICIES:
+        raise InputError(f"unknown policy {name!r}; {did_you_mean(name, POLICIES)}")
+    parse_policy(line)
+    return line
+
+
+def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int) -> Spec:
+    """The race asked for, checked before anything of it is looked up, imported or computed."""
+    for name in ("grid", "policy", "seed"):
+        if name in document:
+            raise InputError(f"spec has {name}; give policies and seeds beside it")
+    lines = policies or list(PAPER_POLICIES)
+    if len(lines) * seeds > limits.RACE_RUNS:
+        raise InputError(f"the race has {len(lines) * seeds:,} runs; {limits.RACE_RUNS} at most")
+    lines = [format_policy(parse_policy(known_policy(line))) for line in lines]
+    _check_task(document.get("task"))
+    _check_count(document.get("devices"))
+    base = parse_spec(document, "spec")
+    _check_size(base)
+    return race_spec(base.changed({}, {"policy": lines, "seed": list(range(seeds))}))
+
+
+def _check_task(task: Any) -> None:
+    if not isinstance(task, dict):
+        return  # the spec's own checks will say what is wrong
+    for field, known in (("data", tuple(PUBLISHED)), ("model", ("mlp", "cnn")), ("device", ("cpu", "cuda"))):
+        if task.get(field, known[0]) not in known:
+            raise InputError(
+                f"task.{field} is {str(task[field])[:60]!r}; over the network only {' or '.join(known)}, "
+                "others with fedcell race"
+            )
+
+
+def _check_count(devices: Any) -> None:
+    """Before a spec of a million devices is built only to be refused."""
+    count = devices.get("count", 1) if isinstance(devices, dict) else 1
+    if isinstance(count, int | float) and count > limits.RACE_DEVICES:
+        raise InputError(f"devices.count is {str(count)[:20]}; {limits.RACE_DEVICES:,} at most")
+
+
+def _check_size(spec: Spec) -> None:
+    bounds = (
+        ("devices.count", spec.devices.count, limits.RACE_DEVICES),
+        ("rounds", spec.rounds or 0, limits.RACE_ROUNDS),
+        ("budget_s", spec.budget_s if math.isfinite(spec.budget_s) else 0.0, limits.RACE_BUDGET_S),
+        ("task.epochs", spec.task.epochs, limits.RACE_EPOCHS),
+        ("the sum of task.hidden", sum(spec.task.hidden), limits.RACE_HIDDEN),
+    )
+    for name, value, most in bounds:
+        if value > most:
+            raise InputError(f"{name} is {str(value)[:20]}; {most:,} at most (fedcell race has no such limit)")
+
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+def parse_body(kind: type[Asked], body: bytes) -> Asked:
+    """The JSON body of a request as a model, or what is wrong with it in one sentence."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise InputError(one_sentence(error)) from None
+
+
+def body_documented(kind: type[BaseModel]) -> dict[str, Any]:
+    """For routes that read their body themselves: what OpenAPI shall say of it."""
+    content = {"application/json": {"schema": kind.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def one_sentence(error: ValidationError) -> str:
+    """The first fault of a request, said as the command line would."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])
+    words = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "json_invalid":
+        return f"the body is no valid JSON ({fault['ctx']['error']}); correct it"
+    return f"{place}: {words[:1].lower()}{words[1:]}"[:300] if place else words[:300]

@@ -1,0 +1,117 @@
+"""What all routes share: the results files, the races, the threads that do the work, and the streams."""
+
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from fedcell.dashboard import limits
+from fedcell.dashboard.cells import Place, Places
+from fedcell.dashboard.jobs import Races
+from fedcell.dashboard.stores import Crew, StoreThread
+from fedcell.dashboard.streams import Hub
+from fedcell.experiment.store import Measured, Store, StoredRun, decode, document
+from fedcell.simulation import RoundRecord
+
+RUNS_KEPT = 4
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says.
+
+    Attributes:
+        store: the results file that races are written to.
+        read: further ones, which are only read.
+        paper: the folder of `fedcell reproduce`, or None.
+        workers: processes of a race; None for one a core.
+        hosts: values of Host that are ours; None for any, with a token.
+        token: that every request must carry, or None.
+    """
+
+    store: Path
+    read: tuple[Path, ...] = ()
+    paper: Path | None = None
+    workers: int | None = None
+    hosts: frozenset[str] | None = None
+    token: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRun:
+    """A run, its rounds, and what was measured in them."""
+
+    key: str
+    document: dict[str, Any]
+    records: list[RoundRecord]
+    measured: list[Measured]
+    stored: StoredRun | None
+    store: str | None
+
+
+class Desk:
+    """Opened by the server when it starts, closed when it ends."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.hub = Hub()
+        self.writer = StoreThread(settings.store, "write")
+        self.stores = [StoreThread(path, "read") for path in (settings.store, *settings.read)]
+        self.stores[0].writable = True
+        workers = settings.workers or len(os.sched_getaffinity(0))
+        self.races = Races(self.writer, workers, self.hub.changed)
+        self.plans = Crew(limits.PLANS_AT_ONCE, limits.PLANS_WAITING, "fedcell-plan")
+        self.views = Crew(1, limits.READS_WAITING, "fedcell-view")
+        self.places = Places()
+        self._found: OrderedDict[tuple[str, float], FoundRun] = OrderedDict()
+
+    def close(self) -> None:
+        """End workers and threads, close the files."""
+        self.hub.close()
+        self.races.close()
+        for crew in (self.plans, self.views):
+            crew.close()
+        for store in (*self.stores, self.writer):
+            store.close()
+
+    def readable(self, name: str | None) -> list[StoreThread]:
+        """The results files asked for: one by name, or all."""
+        found = [store for store in self.stores if name in (None, "", store.name)]
+        if not found:
+            raise HTTPException(404, f"there is no results file {str(name)[:100]!r} here; see /api/info")
+        return found
+
+    async def run(self, key: str, store: str | None = None) -> FoundRun:
+        """The run of this key: of the race that computes, or of a results file."""
+        live = self.races.live(key)
+        if live is not None and not store:
+            with self.races.lock:
+                rows = list(live.plans)
+            return FoundRun(key, document(live.spec), decode(rows), [], None, None)
+        for thread in self.readable(store):
+            runs = await thread.ask(partial(Store.runs, key=key))
+            if len(runs) > 1:
+                raise HTTPException(404, f"{key[:64]!r} begins {len(runs)} runs' keys; give more digits")
+            if runs:
+                return await self._whole(thread, runs[0])
+        raise HTTPException(404, f"there is no run {key[:64]!r}; see /api/runs")
+
+    async def _whole(self, thread: StoreThread, run: StoredRun) -> FoundRun:
+        mark = (f"{thread.name} {run.key}", run.finished_unix_s)
+        if mark not in self._found:
+            records = await thread.ask(partial(Store.get, run=run.key)) if run.status == "done" else []
+            measured = await thread.ask(partial(Store.measured, run=run.key)) if run.source != "simulation" else []
+            self._found[mark] = FoundRun(run.key, run.document, records, measured, run, thread.name)
+        found = self._found[mark]
+        self._found.move_to_end(mark)
+        while len(self._found) > RUNS_KEPT:
+            self._found.popitem(last=False)
+        return found
+
+    def place(self, run: FoundRun) -> Place:
+        """Where a run takes place; takes a moment, so in a thread."""
+        return self.places.get(run.key, run.document)

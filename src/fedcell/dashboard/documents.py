@@ -1,0 +1,381 @@
+"""What the API takes and answers, as models: they check requests and make the OpenAPI document.
+
+Large answers are written without them, for speed; the fuzz test holds those answers to the models.
+"""
+
+from typing import Annotated, Any, Literal
+
+import pydantic_core
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedcell.dashboard import limits
+
+Number = float | None
+"""JSON has neither NaN nor infinity: both are null."""
+Row = list[Number]
+State = Literal["queued", "running", "paused", "stopping", "stopped", "done", "failed", "interrupted"]
+Line = Annotated[str, Field(max_length=limits.POLICY_CHARACTERS)]
+
+
+class Answer(BaseModel):
+    """Something the server says."""
+
+
+class Ask(BaseModel):
+    """Something the client asks for."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Fault(Answer):
+    """Why a request was refused, in one sentence."""
+
+    detail: str
+
+
+class Setting(Answer):
+    """A setting of a policy."""
+
+    name: str
+    default: str | float | bool | None
+    required: bool
+    kind: Literal["number", "whole", "truth", "text"]
+
+
+class PolicyInfo(Answer):
+    """A policy of the registry."""
+
+    name: str
+    settings: list[Setting]
+
+
+class Style(Answer):
+    """How a policy's line is drawn; dash as in matplotlib."""
+
+    colour: str
+    dash: str
+
+
+class StoreInfo(Answer):
+    """A results file."""
+
+    name: str
+    writable: bool
+
+
+class Info(Answer):
+    """What this server is and allows."""
+
+    version: str
+    stores: list[StoreInfo]
+    paper: bool
+    limits: dict[str, int]
+    policies: list[str]
+    all_policies: list[PolicyInfo]
+    colours: dict[str, Style]
+    styles: list[tuple[str, str]]
+    defaults: dict[str, Any]
+    choices: dict[str, list[str]]
+
+
+class PlanCell(Ask):
+    """The radio of a plan; radius_m matters only where devices are drawn."""
+
+    radius_m: float = 1000.0
+    bandwidth_hz: float = 3e6
+    model_bits: int = 50_890 * 32
+    noise_dbm_per_mhz: float = Field(default=-114.0, ge=-1000.0, le=1000.0)
+    path_loss_1km_db: float = 128.1
+    path_loss_exponent: float = 3.76
+
+
+class Draw(Ask):
+    """Devices placed at random in the cell."""
+
+    count: int = Field(default=20, ge=1, le=limits.PLAN_DEVICES)
+    seed: int = Field(default=0, ge=0, le=limits.RACE_SEED)
+
+
+class PlanAsk(Ask):
+    """Plan one round: exactly one of devices_csv, devices and draw says for whom."""
+
+    devices_csv: str | None = None
+    devices: list[dict[str, Any]] | None = None
+    draw: Draw | None = None
+    cell: PlanCell = PlanCell()
+    theta: float = 0.0
+    seed: int = Field(default=0, ge=0, le=limits.RACE_SEED)
+    policies: list[Line] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
+    format: Literal["json", "csv", "json-file"] = "json"
+    """``csv`` and ``json-file``: the very text of `fedcell plan --csv` and `--json`."""
+
+
+class PlannedDevice(Answer):
+    """A scheduled device, as `fedcell plan --json` gives it."""
+
+    device: str
+    index: int
+    share: float
+    bandwidth_hz: float
+    upload_s: float
+    compute_s: float
+    finish_s: float
+
+
+class PlanDocument(Answer):
+    """A plan, as `fedcell plan --json` gives it, with the number of its devices and its colour."""
+
+    fedcell: str
+    policy: str
+    round_s: float
+    theta: float
+    objective_s: Number
+    bandwidth_hz: float
+    devices: list[PlannedDevice]
+    n: int
+    colour: str
+    dash: str
+
+
+class TableDocument(Answer):
+    """The devices as they were given; of a draw, as the CSV that would give the same plan."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    count: int
+    notes: list[str]
+
+
+class CurveDocument(Answer):
+    """The objective of the best set of each size."""
+
+    n: list[int]
+    objective_s: list[float]
+    greedy_n: int
+    greedy_objective_s: Number
+    optimal_n: int
+    optimal_objective_s: Number
+    theta: float
+
+
+class Compared(Answer):
+    """A line of the comparison."""
+
+    policy: str
+    devices: int
+    round_s: float
+    per_device_s: Number
+    relative: Number
+    colour: str
+
+
+class PlanAnswer(Answer):
+    """All plans, and what they are compared by."""
+
+    table: TableDocument
+    plans: list[PlanDocument]
+    notes: list[str]
+    curve: CurveDocument
+    comparison: list[Compared]
+    cut: str | None
+
+
+class RaceAsk(Ask):
+    """A race: fields of a spec that differ from the defaults, policies and the number of seeds."""
+
+    spec: dict[str, Any] = {}
+    policies: list[Line] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
+    seeds: int = Field(default=5, ge=1, le=limits.RACE_RUNS)
+    target: float = Field(default=0.8, gt=0.0, le=1.0)
+
+
+class StyledPolicy(Style):
+    """A policy of a race."""
+
+    line: str
+
+
+class RaceRun(Answer):
+    """How far one run of a race is."""
+
+    key: str
+    policy: str
+    seed: int
+    state: Literal["waiting", "running", "done"]
+    rounds: int | None
+    clock_s: Number
+    accuracy: Number
+
+
+class RaceDocument(Answer):
+    """A race."""
+
+    id: str
+    state: State
+    reason: str
+    created_unix_s: float
+    spec: dict[str, Any]
+    policies: list[StyledPolicy]
+    seeds: list[int]
+    target: float
+    runs: list[RaceRun]
+    position: int | None
+
+
+class RaceList(Answer):
+    """All races, the newest first."""
+
+    races: list[RaceDocument]
+
+
+class MeanDocument(Answer):
+    """A mean over seeds; mean - half to mean + half is its 95 % interval."""
+
+    mean: Number
+    half: Number
+
+
+class TimeDocument(Answer):
+    """When the target was reached: the median over seeds, null for never."""
+
+    median_s: Number
+    reached: int
+    n: int
+
+
+class PolicyCurve(Style):
+    """Accuracy against time, averaged over the seeds that have got there."""
+
+    line: str
+    clock_s: list[float]
+    mean: list[float]
+    low: list[Number] | None
+    high: list[Number] | None
+    seeds_done: int
+
+
+class TableRow(Style):
+    """What a race's tables say of one policy, over so many seeds that have begun."""
+
+    policy: str
+    seeds: int
+    best: MeanDocument
+    last: MeanDocument
+    curve_best: Number
+    curve_last: Number
+    time_to_target: TimeDocument
+    devices: MeanDocument
+    round_s: MeanDocument
+    rounds: MeanDocument
+
+
+class Curves(Answer):
+    """Curves, table, and what the paired differences show."""
+
+    policies: list[PolicyCurve]
+    table: list[TableRow]
+    verdicts: list[str]
+    target: float
+    end_s: Number
+
+
+class RunDocument(Answer):
+    """A run of a store, or of the race that computes."""
+
+    key: str
+    store: str | None
+    policy: str
+    seed: int
+    status: Literal["done", "failed", "running"]
+    reason: str
+    source: Literal["simulation", "flower", "testbed"]
+    rounds: int
+    best_accuracy: Number
+    last_accuracy: Number
+    finished_unix_s: Number
+    duration_s: Number
+    colour: str
+    dash: str
+    differs: dict[str, Any]
+
+
+class RunList(Answer):
+    """Runs of the results files."""
+
+    runs: list[RunDocument]
+    total: int
+
+
+class RunAnswer(Answer):
+    """One run; a row is round, clock_s, round_s, scheduled, delivered, accuracy, loss."""
+
+    run: RunDocument
+    spec: dict[str, Any]
+    rows: list[Row]
+
+
+class RoundDevice(Answer):
+    """A device in one round: from share on null unless it is scheduled, the last three null unless measured."""
+
+    index: int
+    x_m: float
+    y_m: float
+    distance_m: float
+    snr_db: Number
+    spectral_efficiency: float
+    upload_s: float
+    compute_s: float
+    scheduled: bool
+    delivered: bool
+    share: Number
+    bandwidth_hz: Number
+    upload_with_share_s: Number
+    finish_s: Number
+    predicted_finish_s: Number
+    upload_began_s: Number
+    measured_finish_s: Number
+
+
+class RoundAnswer(Answer):
+    """One round of one run."""
+
+    round: int
+    rounds: int
+    clock_s: float
+    round_s: float
+    accuracy: Number
+    radius_m: float
+    sharing: Literal["planned", "optimal", "equal"]
+    round_s_planned: float
+    round_s_optimal: float
+    round_s_equal: float
+    devices: list[RoundDevice]
+    cut: str | None
+
+
+class FieldAnswer(Answer):
+    """Mean SNR over the cell, row by row of y; null outside the cell."""
+
+    x_m: list[float]
+    y_m: list[float]
+    snr_db: list[list[Number]]
+
+
+class PaperFigure(Answer):
+    """A figure or table of the paper, reproduced."""
+
+    name: str
+    title: str
+    files: list[str]
+
+
+class PaperAnswer(Answer):
+    """The reproduction that `fedcell reproduce` left."""
+
+    figures: list[PaperFigure]
+    page: str | None
+
+
+def to_json(document: Any) -> str:
+    """As JSON; what is not finite becomes null. Pydantic's writer is six times as quick as the standard library's."""
+    return pydantic_core.to_json(document, inf_nan_mode="null").decode()

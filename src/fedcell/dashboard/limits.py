@@ -1,0 +1,31 @@
+"""What one request, one race and all clients together may ask of the machine. /api/info tells them."""
+
+UPLOAD_BYTES = 8 * 2**20
+PLAN_DEVICES = 100_000
+PLAN_DETAIL = 200
+PLAN_ROWS = 50
+"""Of a table larger than PLAN_DETAIL, each plan lists so many devices; the CSV lists all."""
+PLANS_AT_ONCE = 2
+PLANS_WAITING = 16
+READS_WAITING = 64
+POLICY_LINES = 12
+POLICY_CHARACTERS = 200
+RACE_RUNS = 600
+RACE_DEVICES = 2000
+RACE_ROUNDS = 5000
+RACE_ALL_ROUNDS = 200_000
+RACE_BUDGET_S = 1_000_000
+RACE_HIDDEN = 512
+RACE_EPOCHS = 20
+RACE_SEED = 2**31 - 1
+RUN_BYTES = 64 * 2**20
+"""Of the plans of a run that is not yet stored."""
+QUEUE = 20
+RACES_KEPT = 50
+STREAMS = 100
+CONNECTIONS = 400
+KEYS = 64
+EXPORT_SHARES = 2_000_000
+ROUND_DEVICES = 2000
+FIELD_SIZE = 200
+LISTED_RUNS = 1000

@@ -1,0 +1,194 @@
+// One run of the Cell page: its map, its bars, the numbers of the device pointed at, and all of them as a table.
+
+import { get, query } from "./client.js";
+import { RoundBars } from "./bars.js";
+import { swatch } from "./chart.js";
+import { h } from "./dom.js";
+import { percent, plural, seconds, significant } from "./format.js";
+import { CellMap, DEVICE_COLUMNS, facts } from "./map.js";
+import { makeTable } from "./table.js";
+
+const MOST_KEPT = 200; // rounds kept, so that going back is instant and memory bounded
+
+export class CellRow {
+  constructor(name, hover) {
+    this.run = null;
+    this.records = [];
+    this.cache = new Map();
+    this.title = h("h2", {});
+    this.summary = h("p", { class: "round-summary" });
+    this.facts = h("dl", { class: "facts" });
+    const map = h("div", { class: "map-host" });
+    const bars = h("div", { class: "bars-host" });
+    this.table = h("div", {
+      class: "scroll round-table",
+      hidden: true,
+      tabindex: "0",
+      "aria-label": "The round as a table",
+    });
+    this.button = h(
+      "button",
+      { type: "button", class: "small", "aria-expanded": "false", onclick: () => this.toggleTable() },
+      "Table",
+    );
+    this.element = h(
+      "section",
+      { class: "card cell-row", "aria-label": `Run ${name}`, "data-row": name, hidden: true },
+      h("div", { class: "cell-row-head" }, this.title, this.summary, this.button),
+      map,
+      bars,
+      this.facts,
+      this.table,
+    );
+    this.map = new CellMap(map, { hover });
+    this.bars = new RoundBars(bars, {
+      label: "The round's timeline, one bar a scheduled device; the table below says the same in numbers",
+      hover,
+    });
+  }
+
+  async open(run) {
+    if (!run) {
+      this.run = null;
+      this.records = [];
+      this.element.hidden = true;
+      return;
+    }
+    this.element.hidden = false;
+    if (this.run?.key === run.key && this.run.store === run.store) return;
+    this.run = run;
+    this.round = null;
+    this.cache.clear();
+    this.records = [];
+    this.title.replaceChildren(
+      swatch(run.colour, run.dash),
+      h("span", {}, run.policy),
+      h("small", { class: "muted" }, `seed ${run.seed}`),
+    );
+    this.summary.textContent = "loading …";
+    this.field = null;
+    this.loadField(run);
+    await this.reload();
+  }
+
+  /** The shade behind the devices; the map does not wait for it. */
+  async loadField(run) {
+    try {
+      const field = await get(this.path("/field", { size: 96 }));
+      if (this.run === run) this.field = field;
+      if (this.run === run && this.round) this.map.setField(field, this.round.radius_m);
+    } catch {
+      // a map without contours is still a map
+    }
+  }
+
+  path(rest, values = {}) {
+    const store = this.run.status === "running" ? "" : this.run.store;
+    return query(`api/runs/${this.run.key}${rest}`, { ...values, store });
+  }
+
+  async reload() {
+    const run = this.run;
+    const { rows, run: fresh } = await get(this.path(""));
+    if (this.run !== run) return;
+    this.records = rows;
+    if (fresh.store) Object.assign(run, { store: fresh.store, status: fresh.status }); // it has ended meanwhile
+    if (fresh?.dash && !run.dash) Object.assign(run, { colour: fresh.colour, dash: fresh.dash });
+  }
+
+  /** The round's document; answers null where another was asked for meanwhile. */
+  async seek(round, sharing) {
+    const key = `${round} ${sharing}`;
+    this.wanted = key;
+    const document = await this.fetch(round, sharing);
+    if (this.wanted !== key) return null;
+    this.round = document;
+    this.sharing = sharing;
+    if (round < this.records.length) this.fetch(round + 1, sharing).catch(() => {}); // the next is probably wanted too
+    return document;
+  }
+
+  fetch(round, sharing) {
+    const key = `${round} ${sharing}`;
+    if (!this.cache.has(key)) {
+      const asked = get(this.path(`/rounds/${round}`, { sharing }));
+      this.cache.set(key, asked);
+      asked.catch(() => this.cache.delete(key));
+      if (this.cache.size > MOST_KEPT) this.cache.delete(this.cache.keys().next().value);
+    }
+    return this.cache.get(key);
+  }
+
+  draw(xMax, clock) {
+    const { round, run } = this;
+    if (!round) return;
+    if (this.ground !== run) {
+      this.map.setField(this.field, round.radius_m);
+      this.title.lastChild.textContent = `seed ${run.seed} · radius ${significant(round.radius_m)} m`;
+    }
+    this.ground = run;
+    this.map.update(round.devices, run.colour);
+    const bars = round.devices
+      .filter((device) => device.scheduled)
+      .map((device) => ({
+        id: device.index,
+        name: `${device.index}`,
+        compute_s: device.compute_s,
+        finish_s: device.finish_s,
+        share: device.share,
+        delivered: device.delivered,
+        measured_s: device.measured_finish_s ?? undefined,
+      }));
+    const began = round.clock_s - (this.records[round.round - 1]?.[2] ?? round.round_s);
+    const now = clock === null ? undefined : Math.max(0, Math.min(round.round_s, clock - began));
+    this.bars.update({ bars, round_s: round.round_s, xMax, colour: run.colour, now_s: now });
+    this.drawSummary(bars.length);
+    this.highlight(this.at ?? null);
+    this.fillTable();
+  }
+
+  drawSummary(count) {
+    const { round } = this;
+    const item = (name, text) => h("span", { "data-fact": name }, text);
+    const other = this.sharing === "equal" ? round.round_s_optimal : round.round_s_equal;
+    const versus = Number.isFinite(other)
+      ? `${this.sharing === "equal" ? "optimal" : "equal"} shares: ${seconds(other)}`
+      : "";
+    this.summary.replaceChildren(
+      item("round", `round ${round.round}`),
+      item("devices", plural(count, "device")),
+      h("strong", { "data-fact": "round_s" }, seconds(round.round_s, 4)),
+      h("span", { class: "muted", "data-fact": "versus" }, versus),
+      item("clock", `at ${seconds(round.clock_s, 4)}`),
+      item("accuracy", percent(round.accuracy)),
+      round.cut ? h("span", { class: "muted" }, round.cut) : "",
+    );
+  }
+
+  highlight(index) {
+    this.at = index;
+    this.map.highlight(index);
+    this.bars.highlight(index);
+    const device = this.round?.devices.find((other) => other.index === index);
+    const rows = device ? [["device", String(index)], ...facts(device)] : [["device", "point at one"]];
+    this.facts.replaceChildren(
+      ...rows.map(([name, value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, value))),
+    );
+  }
+
+  toggleTable() {
+    this.table.hidden = !this.table.hidden;
+    this.button.setAttribute("aria-expanded", String(!this.table.hidden));
+    this.fillTable();
+  }
+
+  fillTable() {
+    if (this.table.hidden || !this.round) return;
+    const columns = DEVICE_COLUMNS.map(([head, cell]) => ({ head, cell }));
+    this.table.replaceChildren(
+      makeTable(`${this.run.policy}, round ${this.round.round}`, columns, this.round.devices, (device) => ({
+        "data-device": device.index,
+      })),
+    );
+  }
+}

@@ -1,0 +1,153 @@
+// Accuracy against time with its tables beside it: the race and the comparison of stored runs look the same.
+
+import { LineChart, swatch } from "./chart.js";
+import { h, redraw } from "./dom.js";
+import { fixed, percent, significant } from "./format.js";
+import { makeTable } from "./table.js";
+
+const MINUS = "–";
+
+/** When the target was reached, as the command line says it: 171 s, never (1/5). */
+function reached(time) {
+  if (!time || !time.n) return MINUS;
+  const when = Number.isFinite(time.median_s) ? `${fixed(time.median_s, 0)} s` : "never";
+  return time.reached === time.n ? when : `${when} (${time.reached}/${time.n})`;
+}
+
+/** A mean with half its 95 % interval, such as 87.41 ± 0.62. */
+function mean(document, scale = 1, digits = 2) {
+  const { mean: value, half } = document ?? {};
+  if (!Number.isFinite(value)) return MINUS;
+  return [
+    fixed(scale * value, digits),
+    Number.isFinite(half) ? h("span", { class: "half" }, ` ± ${fixed(scale * half, digits)}`) : null,
+  ];
+}
+
+function accuracyColumns(target, name) {
+  return [
+    { head: "policy", left: true, cell: name },
+    {
+      head: "best, %",
+      title: "highest accuracy of a run, mean over seeds ± 95 % interval",
+      cell: (row) => mean(row.best, 100),
+    },
+    {
+      head: "last, %",
+      title: "accuracy of a run's last model, mean over seeds ± 95 % interval",
+      cell: (row) => mean(row.last, 100),
+    },
+    {
+      head: `to ${significant(100 * target, 3)} %`,
+      title: "time until this accuracy, median over seeds; (1/5): so many seeds reached it",
+      cell: (row) => reached(row.time_to_target),
+    },
+  ];
+}
+
+function roundColumns(name) {
+  return [
+    { head: "policy", left: true, cell: name },
+    { head: "devices", title: "scheduled devices a round", cell: (row) => mean(row.devices) },
+    { head: "s a round", title: "seconds a round", cell: (row) => mean(row.round_s) },
+    { head: "rounds", title: "rounds of a run", cell: (row) => mean(row.rounds, 1, 1) },
+  ];
+}
+
+/** Chart, legend and tables of a /curves document in a host element. */
+export class CurvesView {
+  constructor(host, label) {
+    this.legend = h("div", { class: "legend" });
+    this.bands = h("input", {
+      type: "checkbox",
+      checked: true,
+      onchange: () => host.classList.toggle("no-bands", !this.bands.checked),
+    });
+    const plot = h("div", { class: "plot" });
+    this.tables = h("div", { class: "tables" });
+    this.verdicts = h("ul", { class: "verdicts" });
+    host.classList.add("curves");
+    host.append(
+      h("div", { class: "curves-chart" }, this.legend, plot),
+      h("div", { class: "curves-side" }, this.tables),
+      this.verdicts,
+    );
+    this.chart = new LineChart(plot, {
+      label,
+      xLabel: "simulated wall-clock time, s",
+      yLabel: "test accuracy, %",
+      yFormat: (value) => significant(100 * value, 4),
+      tipFormat: (value) => percent(value),
+      tipTitle: (value) => `${fixed(value, 0)} s`,
+    });
+  }
+
+  /** styles: [{line, colour, dash}] in order, known before the first round; curves: the document or null. */
+  update(styles, curves, { target = 0.8, endS = null, empty = "" } = {}) {
+    const byLine = new Map((curves?.policies ?? []).map((policy) => [policy.line, policy]));
+    const series = styles.map((style) => {
+      const policy = byLine.get(style.line);
+      return {
+        name: style.line,
+        colour: style.colour,
+        dash: style.dash,
+        step: true,
+        x: policy?.clock_s ?? [],
+        y: policy?.mean ?? [],
+        low: policy?.low,
+        high: policy?.high,
+      };
+    });
+    const values = series.flatMap((line) => line.y.filter(Number.isFinite));
+    const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
+    const xMax = Number.isFinite(endS) ? endS : undefined;
+    this.chart.update({ series, xMin: 0, xMax, yMin: Math.floor(10 * Math.min(lowest, 0.9)) / 10, yMax: 1, empty });
+    this.fillTables(styles, curves?.table ?? [], target);
+    this.fillVerdicts(curves?.verdicts ?? []);
+  }
+
+  fillTables(styles, rows, target) {
+    const byPolicy = new Map(rows.map((row) => [row.policy, row]));
+    const all = styles.map((style) => ({ ...byPolicy.get(style.line), policy: style.line, style }));
+    const name = (row) =>
+      h(
+        "span",
+        { class: "policy" },
+        swatch(row.style.colour, row.style.dash),
+        h("span", { class: "policy-line", title: row.policy }, row.policy),
+      );
+    const seeds = Math.max(0, ...rows.map((row) => row.seeds ?? 0));
+    const of = seeds ? ` · ${seeds} seed${seeds === 1 ? "" : "s"}${seeds > 1 ? ", ± 95 %" : ""}` : "";
+    const props = (row) => ({
+      "data-policy": row.policy,
+      onpointerenter: () => this.chart.focus(row.policy),
+      onpointerleave: () => this.chart.focus(null),
+    });
+    this.tables.replaceChildren(
+      makeTable(`Accuracy${of}`, accuracyColumns(target, name), all, props),
+      makeTable(`Rounds${of}`, roundColumns(name), all, props),
+    );
+    const legend = (style) =>
+      h(
+        "span",
+        {
+          class: "key",
+          onpointerenter: () => this.chart.focus(style.line),
+          onpointerleave: () => this.chart.focus(null),
+        },
+        swatch(style.colour, style.dash),
+        style.line,
+      );
+    redraw(
+      this.legend,
+      styles.map((style) => [style.line, style.colour]),
+      () => [...styles.map(legend), h("label", {}, this.bands, "95 % band of the mean")],
+    );
+  }
+
+  fillVerdicts(sentences) {
+    this.verdicts.replaceChildren(
+      ...sentences.map((sentence) => h("li", {}, typeof sentence === "string" ? sentence : sentence.text)),
+    );
+  }
+}

@@ -1,0 +1,46 @@
+// Numbers as text, in one way everywhere.
+
+const DASH = "–";
+const known = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** So many significant digits, without an exponent where a reader would rather have none. */
+export function significant(value, digits = 4) {
+  if (!known(value)) return DASH;
+  const magnitude = Math.abs(value);
+  if (magnitude !== 0 && (magnitude < 1e-4 || magnitude >= 1e7)) return value.toExponential(digits - 1);
+  return String(Number(value.toPrecision(digits)));
+}
+
+export const fixed = (value, digits = 2) => (known(value) ? value.toFixed(digits) : DASH);
+export const seconds = (value, digits = 4) => (known(value) ? `${significant(value, digits)} s` : DASH);
+export const percent = (value, digits = 2) => (known(value) ? `${(100 * value).toFixed(digits)} %` : DASH);
+export const integer = (value) => (known(value) ? Math.round(value).toLocaleString("en") : DASH);
+
+/** A share of the band; a tiny one keeps two digits rather than none. */
+export function share(value) {
+  if (!known(value)) return DASH;
+  return 100 * value >= 0.1 ? `${(100 * value).toFixed(1)} %` : `${significant(100 * value, 2)} %`;
+}
+
+export function hertz(value) {
+  if (!known(value)) return DASH;
+  if (value >= 1e6) return `${significant(value / 1e6, 4)} MHz`;
+  return value >= 1e3 ? `${significant(value / 1e3, 4)} kHz` : `${significant(value, 4)} Hz`;
+}
+
+/** When something was, as one would say it. */
+export function when(unixSeconds) {
+  if (!known(unixSeconds)) return DASH;
+  const date = new Date(1000 * unixSeconds);
+  const two = (number) => String(number).padStart(2, "0");
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}`;
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
+}
+
+/** A file without its folder. */
+export const fileName = (path) =>
+  String(path ?? "")
+    .split(/[\\/]/)
+    .pop();
+
+export const plural = (count, noun) => `${integer(count)} ${noun}${count === 1 ? "" : "s"}`;

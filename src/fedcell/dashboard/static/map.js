@@ -1,0 +1,228 @@
+// The cell from above: the base station, the SNR as shade and contours, and the devices.
+
+import { ink } from "./chart.js";
+import { s } from "./dom.js";
+import { contour, levels, readable, shade } from "./field.js";
+import { hertz, percent, seconds, share, significant } from "./format.js";
+
+const EDGE = 0.465; // of the map's width, from the base station to the cell's edge
+
+/** What is said of a device: label and value, in the order one asks. */
+export function facts(device) {
+  const always = [
+    ["distance", `${significant(device.distance_m, 4)} m`],
+    ["SNR", `${significant(device.snr_db, 3)} dB`],
+    ["trains", seconds(device.compute_s)],
+    ["uploads, whole band", seconds(device.upload_s)],
+  ];
+  if (!device.scheduled) return [["in this round", "not scheduled"], ...always];
+  return [
+    ["in this round", device.delivered === false ? "scheduled, lost" : "scheduled"],
+    ...always,
+    ["share of the band", share(device.share)],
+    ["that is", hertz(device.bandwidth_hz)],
+    ["uploads, its share", seconds(device.upload_with_share_s)],
+    ["finishes at", seconds(device.finish_s)],
+    ...(Number.isFinite(device.measured_finish_s) ? [["measured finish", seconds(device.measured_finish_s)]] : []),
+  ];
+}
+
+/** The map in a host element; `hover(index or null)` is called as devices are pointed at or reached by arrow keys. */
+export class CellMap {
+  constructor(host, { hover }) {
+    this.hover = hover;
+    this.clip = `clip-${Math.random().toString(36).slice(2)}`;
+    this.host = host;
+    this.circle = s("circle", {});
+    this.ground = s("g", {});
+    this.devices = s("g", {});
+    this.marks = new Map();
+    this.svg = s(
+      "svg",
+      {
+        class: "map",
+        tabindex: "0",
+        role: "group",
+        "aria-label": "Map of the cell; arrow keys go from device to device",
+        onkeydown: (event) => this.key(event),
+        onblur: () => this.hover(null),
+      },
+      s("defs", {}, s("clipPath", { id: this.clip }, this.circle)),
+      this.ground,
+      this.devices,
+    );
+    host.append(this.svg);
+    new ResizeObserver(() => this.resize()).observe(host);
+  }
+
+  /** Drawn in pixels, so that type and small devices keep their size on a small map. */
+  resize() {
+    const size = this.host.clientWidth;
+    if (size < 40 || size === this.size) return;
+    this.size = size;
+    this.middle = size / 2;
+    this.reach = EDGE * size;
+    this.svg.setAttribute("viewBox", `0 0 ${size} ${size}`);
+    for (const [name, value] of [
+      ["cx", this.middle],
+      ["cy", this.middle],
+      ["r", this.reach],
+    ])
+      this.circle.setAttribute(name, value);
+    if (this.radius) this.setField(this.field, this.radius);
+    if (this.shown) this.update(...this.shown);
+  }
+
+  /** The field does not change from round to round. */
+  setField(field, radius) {
+    [this.field, this.radius] = [field, radius];
+    if (!this.size) return;
+    const round = { cx: this.middle, cy: this.middle, r: this.reach };
+    const parts = [s("circle", { class: "cell-ground", ...round })];
+    if (field) parts.push(...this.fieldParts(field));
+    parts.push(s("circle", { class: "cell-edge", ...round }));
+    const high = Math.min(17, this.size / 20);
+    const mast = `M${this.middle} ${this.middle - high / 2}l${high * 0.42} ${high}h${-high * 0.84}z`;
+    parts.push(s("g", { class: "mast" }, s("path", { d: mast }), s("title", {}, "base station")));
+    this.ground.replaceChildren(...parts);
+  }
+
+  fieldParts(field) {
+    const { x_m: xs, y_m: ys, snr_db: rows } = field;
+    const dx = (xs[xs.length - 1] - xs[0]) / (xs.length - 1);
+    const dy = (ys[ys.length - 1] - ys[0]) / (ys.length - 1);
+    const place = ([i, j]) => [this.x(xs[0] + i * dx), this.y(ys[0] + j * dy)];
+    const [left, bottom] = place([-0.5, -0.5]);
+    const [right, top] = place([xs.length - 0.5, ys.length - 0.5]);
+    const inside = { "clip-path": `url(#${this.clip})` };
+    const image = s("image", {
+      href: shade(field),
+      x: left,
+      y: top,
+      width: right - left,
+      height: bottom - top,
+      preserveAspectRatio: "none",
+    });
+    const smooth = readable(rows);
+    const lines = [];
+    const labels = [];
+    const spots = [];
+    for (const level of levels(smooth)) {
+      const segments = contour(smooth, level).map((pair) => pair.map(place));
+      lines.push(
+        s("path", {
+          class: "contour",
+          d: segments
+            .map(([p, q]) => `M${p[0].toFixed(1)} ${p[1].toFixed(1)}L${q[0].toFixed(1)} ${q[1].toFixed(1)}`)
+            .join(""),
+        }),
+      );
+      const spot = this.spot(segments);
+      if (spot && spots.every(([x, y]) => Math.hypot(x - spot[0], y - spot[1]) > 20)) {
+        spots.push(spot);
+        labels.push(
+          s(
+            "text",
+            { class: "contour-label", x: spot[0], y: spot[1], "text-anchor": "middle", dy: "0.35em" },
+            `${String(level).replace("-", "−")} dB`,
+          ),
+        );
+      }
+    }
+    return [s("g", inside, image, lines), ...labels];
+  }
+
+  /** Where a contour crosses the ray to the upper right, if inside the cell and not at the mast. */
+  spot(segments) {
+    let best = null;
+    for (const [[x, y]] of segments) {
+      const radius = Math.hypot(x - this.middle, y - this.middle);
+      const off = Math.abs(Math.atan2(this.middle - y, x - this.middle) - Math.PI / 3);
+      if (radius > 26 && radius < this.reach - 8 && off < 0.25 && (!best || off < best.off))
+        best = { off, place: [x, y] };
+    }
+    return best?.place;
+  }
+
+  x(metres) {
+    return this.middle + (metres / this.radius) * this.reach;
+  }
+
+  y(metres) {
+    return this.middle - (metres / this.radius) * this.reach;
+  }
+
+  update(devices, colour) {
+    this.shown = [devices, colour];
+    if (!this.size) return;
+    this.marks.clear();
+    // Small ones last, so that a large share never hides one.
+    const order = [...devices].sort(
+      (a, b) => (a.scheduled ? 1 : 0) - (b.scheduled ? 1 : 0) || (b.share ?? 0) - (a.share ?? 0),
+    );
+    this.order = [...devices].sort((a, b) => a.index - b.index).map((device) => device.index);
+    this.devices.replaceChildren(...order.map((device) => this.mark(device, colour)));
+  }
+
+  mark(device, colour) {
+    const [x, y] = [this.x(device.x_m), this.y(device.y_m)];
+    const radius = device.scheduled ? Math.max(4.5, 0.085 * this.size * Math.sqrt(device.share ?? 0)) : 3.5;
+    const kind = !device.scheduled ? "idle" : device.delivered === false ? "scheduled lost" : "scheduled";
+    const said = `device ${device.index}, ${facts(device)
+      .map(([name, value]) => `${name} ${value}`)
+      .join(", ")}`;
+    const group = s(
+      "g",
+      {
+        class: `device ${kind}`,
+        id: `${this.clip}-${device.index}`,
+        "data-device": device.index,
+        role: "img",
+        "aria-label": said,
+        onpointerenter: () => this.hover(device.index),
+        onpointerleave: () => this.hover(null),
+      },
+      s("circle", { class: "halo", cx: x, cy: y, r: radius + 5 }),
+      s("circle", {
+        class: "body",
+        cx: x,
+        cy: y,
+        r: radius,
+        style: device.scheduled ? { fill: ink(colour), stroke: ink(colour) } : {},
+      }),
+      device.scheduled && s("circle", { class: "pin", cx: x, cy: y, r: 1.6 }),
+    );
+    this.marks.set(device.index, group);
+    return group;
+  }
+
+  highlight(index) {
+    for (const [device, group] of this.marks) group.classList.toggle("lit", device === index);
+    if (this.marks.has(index)) this.svg.setAttribute("aria-activedescendant", `${this.clip}-${index}`);
+    else this.svg.removeAttribute("aria-activedescendant");
+    this.at = index;
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step || !this.order?.length) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const now = this.order.indexOf(this.at);
+    const next =
+      now < 0 ? (step > 0 ? 0 : this.order.length - 1) : (now + step + this.order.length) % this.order.length;
+    this.hover(this.order[next]);
+  }
+}
+
+/** A table of the devices of a round: what map and bars show, as text. */
+export const DEVICE_COLUMNS = [
+  ["device", (d) => String(d.index)],
+  ["scheduled", (d) => (d.scheduled ? "yes" : "")],
+  ["distance, m", (d) => significant(d.distance_m, 5)],
+  ["SNR, dB", (d) => significant(d.snr_db, 4)],
+  ["share", (d) => (d.scheduled ? percent(d.share) : "")],
+  ["trains, s", (d) => significant(d.compute_s, 5)],
+  ["uploads, s", (d) => (d.scheduled ? significant(d.upload_with_share_s, 5) : "")],
+  ["finish, s", (d) => (d.scheduled ? significant(d.finish_s, 5) : "")],
+];

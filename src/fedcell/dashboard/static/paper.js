@@ -1,0 +1,79 @@
+// The paper's figures as `fedcell reproduce` made them, with its claims judged.
+
+import { h } from "./dom.js";
+import { makeTable } from "./table.js";
+
+const path = (file) => `api/paper/${file.split("/").map(encodeURIComponent).join("/")}`;
+
+function claimTable(claims) {
+  const columns = Object.keys(claims[0]).map((name) => ({
+    head: name.replaceAll("_", " "),
+    left: true,
+    cell: (row) => String(row[name] ?? ""),
+  }));
+  return h("div", { class: "scroll" }, makeTable("Claims", columns, claims));
+}
+
+function figure({ name, title, claims, files }) {
+  const picture = files.find((file) => file.endsWith(".svg")) ?? files.find((file) => file.endsWith(".png"));
+  return h(
+    "figure",
+    { "data-figure": name },
+    picture
+      ? h(
+          "a",
+          { href: path(picture), target: "_blank", rel: "noopener" },
+          h("img", { src: path(picture), alt: title ?? name, loading: "lazy" }),
+        )
+      : null,
+    h(
+      "figcaption",
+      {},
+      h("b", {}, title ?? name),
+      h(
+        "span",
+        { class: "downloads" },
+        files.map((file) =>
+          h(
+            "a",
+            { class: "button", href: path(file), download: file.split("/").pop() },
+            file.split(".").pop().toUpperCase(),
+          ),
+        ),
+      ),
+    ),
+    claims?.length ? claimTable(claims) : null,
+  );
+}
+
+/** The gallery's parts; of null: how to make it. */
+export function paperGallery(document) {
+  const head = h("h2", {}, "The paper, made anew");
+  if (!document?.figures?.length) {
+    return [
+      head,
+      h(
+        "p",
+        { class: "muted" },
+        h("code", {}, "fedcell reproduce --out out/paper"),
+        " makes every figure and table of the paper; ",
+        h("code", {}, "fedcell serve --paper out/paper"),
+        " shows them here.",
+      ),
+    ];
+  }
+  const report = document.page
+    ? h(
+        "p",
+        {},
+        h("a", { href: path(document.page), target: "_blank", rel: "noopener" }, "The whole report"),
+        ": every printed number beside ours, and which claims are borne out.",
+      )
+    : null;
+  return [
+    head,
+    report,
+    h("div", { class: "gallery" }, document.figures.map(figure)),
+    document.claims?.length ? claimTable(document.claims) : null,
+  ].filter(Boolean);
+}

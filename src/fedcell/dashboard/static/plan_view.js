@@ -1,0 +1,206 @@
+// What a plan looks like: the comparison, the objective, every policy's timeline and the scheduled devices.
+
+import { RoundBars, barsLegend } from "./bars.js";
+import { LineChart, swatch } from "./chart.js";
+import { announce, h, segmented, setOptions } from "./dom.js";
+import { fixed, hertz, plural, seconds, share, significant } from "./format.js";
+import { makeTable } from "./table.js";
+
+const SCALES = [
+  ["same", "same scale"],
+  ["own", "each its own"],
+];
+
+/** The cards of an answer of /api/plan; `exports` are its buttons. */
+export class PlanView {
+  constructor(exports) {
+    this.panels = new Map();
+    this.scale = "same";
+    this.comparison = h("div", { class: "scroll" });
+    this.notes = h("ul", { class: "notes" });
+    this.grid = h("div", { class: "multiples" });
+    this.listed = h("div", { class: "scroll listed", tabindex: "0", "aria-label": "Scheduled devices of the policy" });
+    this.pick = h("select", { "aria-label": "Policy whose devices are listed", onchange: () => this.fillDevices() });
+    const plot = h("div", { class: "plot" });
+    this.elements = [this.compareCard(exports, plot), this.timelinesCard(), this.devicesCard()];
+    this.chart = new LineChart(plot, {
+      label:
+        "Objective of the best set of each size; greedy's stop and the optimum are marked, the table says their numbers",
+      xLabel: "devices in the round, n",
+      yLabel: "(theta + 1/n) × round, s",
+      snap: true,
+      tipTitle: (n) => plural(n, "device"),
+      tipFormat: (v) => seconds(v),
+    });
+  }
+
+  compareCard(exports, plot) {
+    const objective = h(
+      "div",
+      { class: "objective" },
+      h("h3", {}, "Time to train against the number of devices"),
+      plot,
+    );
+    return h(
+      "section",
+      { class: "card compare", "aria-label": "All policies" },
+      h("div", { class: "card-head" }, h("h2", {}, "Every policy’s round"), exports),
+      h("div", { class: "compare-body" }, this.comparison, objective),
+      this.notes,
+    );
+  }
+
+  timelinesCard() {
+    const byScale = segmented("Scale of the timelines", SCALES, this.scale, (value) => {
+      this.scale = value;
+      if (this.answer) this.drawPanels(this.answer.plans);
+    });
+    const legend = h("div", { class: "actions" }, barsLegend(), byScale.element);
+    return h(
+      "section",
+      { class: "card", "aria-label": "Timelines" },
+      h("div", { class: "card-head" }, h("h2", {}, "Timelines"), legend),
+      this.grid,
+    );
+  }
+
+  devicesCard() {
+    return h(
+      "section",
+      { class: "card", "aria-label": "Scheduled devices" },
+      h("div", { class: "card-head" }, h("h2", {}, "Scheduled devices"), this.pick),
+      this.listed,
+    );
+  }
+
+  draw(answer) {
+    this.answer = answer;
+    this.drawComparison(answer);
+    const notes = [...(answer.table?.notes ?? []), ...(answer.notes ?? []), answer.cut].filter(Boolean);
+    this.notes.replaceChildren(...[...new Set(notes)].map((note) => h("li", {}, note)));
+    this.drawObjective(answer.curve);
+    this.drawPanels(answer.plans);
+    setOptions(
+      this.pick,
+      answer.plans.map((plan) => [plan.policy, plan.policy]),
+    );
+    this.fillDevices();
+    clearTimeout(this.saying);
+    const [best] = answer.comparison;
+    this.saying = setTimeout(() => announce(`planned: ${best.policy}, ${seconds(best.round_s)}`), 800); // once it rests
+  }
+
+  drawComparison(answer) {
+    const style = new Map(answer.plans.map((plan) => [plan.policy, plan]));
+    const named = (row) =>
+      h(
+        "span",
+        { class: "policy" },
+        swatch(style.get(row.policy)?.colour, style.get(row.policy)?.dash),
+        h("span", { class: "policy-line" }, row.policy),
+      );
+    this.comparison.replaceChildren(
+      makeTable(
+        "Time to train: (theta + 1/n) × round, relative to the least",
+        [
+          { head: "policy", left: true, cell: named },
+          { head: "devices", cell: (row) => String(row.devices) },
+          { head: "round, s", cell: (row) => significant(row.round_s, 5) },
+          { head: "s per device", cell: (row) => significant(row.per_device_s, 5) },
+          {
+            head: "time to train",
+            cell: (row) => (Number.isFinite(row.relative) ? `${fixed(row.relative, 3)} ×` : "–"),
+          },
+        ],
+        answer.comparison,
+        (row) => ({ "data-policy": row.policy }),
+      ),
+    );
+  }
+
+  drawObjective(curve) {
+    if (!curve) return;
+    const {
+      n,
+      objective_s: objective,
+      greedy_n: greedy,
+      optimal_n: optimal,
+      greedy_objective_s: greedyAt,
+      optimal_objective_s: optimalAt,
+    } = curve;
+    const of = (name) => this.answer.plans.find((plan) => plan.policy.split(":")[0] === name)?.colour;
+    // A far worse end would flatten what one wants to see: the axis ends at four times the least.
+    const least = Math.min(...objective.filter(Number.isFinite));
+    const marks =
+      greedy === optimal
+        ? [{ x: greedy, y: greedyAt, label: `greedy and optimum, n = ${greedy}`, colour: of("optimal") }]
+        : [
+            { x: greedy, y: greedyAt, label: `greedy stops, n = ${greedy}`, colour: of("greedy") },
+            { x: optimal, y: optimalAt, label: `optimum, n = ${optimal}`, colour: of("optimal") },
+          ];
+    const inside = objective.map((value) => (value <= 4 * least ? value : null));
+    this.chart.update({
+      series: [{ name: "best set of n", colour: "#000000", dash: "-", x: n, y: inside, points: n.length <= 60 }],
+      marks,
+      xMin: 1,
+      yMin: 0,
+      yMax: Math.min(4 * least, 1.25 * Math.max(...inside.filter(Number.isFinite))) || 1,
+      empty: "No set of devices.",
+    });
+  }
+
+  drawPanels(plans) {
+    const longest = 1.02 * Math.max(0, ...plans.map((plan) => plan.round_s));
+    const wanted = plans.map((plan) => plan.policy).join("\n");
+    if (this.grid.dataset.shown !== wanted) {
+      this.grid.dataset.shown = wanted;
+      this.panels.clear();
+      this.grid.replaceChildren(...plans.map((plan) => this.panel(plan)));
+    }
+    for (const plan of plans) {
+      const { title, bars } = this.panels.get(plan.policy);
+      title.textContent = `${plural(plan.n, "device")} in ${seconds(plan.round_s)}`;
+      bars.update({
+        bars: plan.devices.map((device) => ({ id: device.index, name: device.device, ...device })),
+        round_s: plan.round_s,
+        total: plan.n,
+        xMax: this.scale === "same" ? longest : 1.02 * plan.round_s,
+        colour: plan.colour,
+      });
+    }
+  }
+
+  panel(plan) {
+    const host = h("div", { class: "bars-host" });
+    const title = h("span", { class: "muted" });
+    const element = h(
+      "figure",
+      { "data-policy": plan.policy },
+      h("figcaption", {}, swatch(plan.colour, plan.dash), h("b", {}, plan.policy), title),
+      host,
+    );
+    this.panels.set(plan.policy, {
+      title,
+      bars: new RoundBars(host, { label: `Timeline of ${plan.policy}`, small: true }),
+    });
+    return element;
+  }
+
+  fillDevices() {
+    const plan = this.answer?.plans.find(({ policy }) => policy === this.pick.value);
+    if (!plan) return;
+    const columns = [
+      { head: "device", left: true, cell: (row) => row.device },
+      { head: "share", cell: (row) => share(row.share) },
+      { head: "band", cell: (row) => hertz(row.bandwidth_hz) },
+      { head: "trains, s", cell: (row) => significant(row.compute_s, 5) },
+      { head: "uploads, s", cell: (row) => significant(row.upload_s, 5) },
+      { head: "finish, s", cell: (row) => significant(row.finish_s, 5) },
+    ];
+    this.listed.replaceChildren(
+      makeTable(`${plan.policy}: ${seconds(plan.round_s, 5)}`, columns, plan.devices.slice(0, 500), (row) => ({
+        "data-device": row.device,
+      })),
+    );
+  }
+}

@@ -1,0 +1,252 @@
+// Race: start one, watch it, and the queue of them all.
+
+import { get, latest, listen, post, remove } from "./client.js";
+import { CurvesView } from "./curves.js";
+import { announce, h, redraw, throttle } from "./dom.js";
+import { raceForm } from "./race_form.js";
+import { ACTIONS, ENDED, headOf, headOfNone, progress, queueItem } from "./race_parts.js";
+
+class RacePage {
+  constructor(root, shared) {
+    this.shared = shared;
+    this.race = null;
+    this.races = [];
+    this.curves = null;
+    this.formHost = h("div", { class: "race-form" }, h("div", { class: "card form skeleton", "aria-hidden": "true" }));
+    this.head = h("div", { class: "race-head" });
+    this.bar = h(
+      "div",
+      { class: "progress", role: "progressbar", "aria-label": "Race", "aria-valuemin": 0, "aria-valuemax": 100 },
+      h("i", {}),
+    );
+    this.error = h("p", { class: "error", role: "alert" });
+    const body = h("div", {});
+    this.queue = h("ul", { class: "queue", "aria-label": "Races" });
+    const card = h(
+      "section",
+      { class: "card race-card", "aria-label": "The race" },
+      this.head,
+      this.bar,
+      this.error,
+      body,
+    );
+    root.append(
+      this.formHost,
+      h(
+        "div",
+        { class: "race-main" },
+        card,
+        h("section", { class: "card", "aria-label": "All races" }, h("h2", {}, "Races"), this.queue),
+      ),
+    );
+    root.classList.add("with-side");
+    this.view = new CurvesView(
+      body,
+      "Accuracy against simulated time, one line a policy; the tables beside it say the same in numbers",
+    );
+    this.askCurves = latest((id, signal) => get(`api/races/${id}/curves`, signal));
+    this.refresh = throttle(400, () => this.loadCurves());
+    this.drawRace();
+    shared.info.then(
+      (info) => this.begin(info),
+      (error) => (this.error.textContent = error.message),
+    );
+  }
+
+  async begin(info) {
+    this.info = info;
+    this.formHost.replaceChildren(raceForm(info, (document) => this.start(document)));
+    listen("api/events", { race: (race) => this.noteRace(race), gone: ({ id }) => this.forgotten(id) }, (up) =>
+      this.connected(up),
+    );
+    await this.loadRaces();
+  }
+
+  connected(up) {
+    this.shared.setConnection(up ? null : "The server does not answer; trying again …");
+    if (up && this.wasDown) this.loadRaces().then(() => this.race && this.watch(this.race.id));
+    this.wasDown = !up;
+  }
+
+  async loadRaces() {
+    try {
+      this.races = (await get("api/races")).races;
+    } catch (error) {
+      this.error.textContent = error.message;
+      return;
+    }
+    this.loaded = true; // what the streams said before may have been of any race
+    this.drawQueue();
+    const wanted = this.wanted ?? this.race?.id;
+    const found =
+      this.races.find((race) => race.id === wanted) ??
+      this.races.find((race) => !ENDED.includes(race.state)) ??
+      this.races[0];
+    if (found) this.watch(found.id);
+    else this.drawRace();
+  }
+
+  show({ id }) {
+    this.wanted = id;
+    if (id && id !== this.race?.id && this.races.some((race) => race.id === id)) this.watch(id);
+  }
+
+  key(event) {
+    if (event.key !== " " || !this.race) return false;
+    const action = ["pause", "continue"].find((name) => ACTIONS[name].states.includes(this.race.state));
+    if (action) this.act(this.race, action);
+    return Boolean(action);
+  }
+
+  async start(document) {
+    const answer = await post("api/races", document);
+    const race = answer.race ?? answer;
+    this.noteRace(race);
+    this.watch(race.id);
+  }
+
+  async act(race, action) {
+    this.error.textContent = "";
+    this.leaving = action === "forget" ? race.id : null; // no use asking for its curves any more
+    try {
+      if (action === "forget") await remove(`api/races/${race.id}`);
+      else await post(`api/races/${race.id}/${action}`);
+      if (action === "forget") this.forgotten(race.id);
+      if (action === "resume") this.watch(race.id);
+    } catch (error) {
+      this.error.textContent = error.message;
+    }
+  }
+
+  /** Look at one race: its events keep it up to date. */
+  watch(id) {
+    this.unwatch?.();
+    this.wanted = id;
+    this.race = this.races.find((race) => race.id === id) ?? null;
+    this.curves = null;
+    this.shared.keepPlace("race", id);
+    this.drawRace();
+    this.drawQueue();
+    this.loadCurves();
+    this.unwatch = listen(`api/races/${id}/events`, {
+      race: (race) => this.noteRace(race),
+      rounds: (batch) => this.noteRounds(id, batch),
+      end: () => {
+        this.unwatch?.(); // the server closes the stream: do not come back for more
+        this.unwatch = null;
+        this.refresh();
+      },
+    });
+  }
+
+  noteRace(race) {
+    const before = this.races.find((other) => other.id === race.id);
+    this.races = before ? this.races.map((other) => (other.id === race.id ? race : other)) : [race, ...this.races];
+    if (race.id === this.race?.id) {
+      if (before && before.state !== race.state) {
+        announce(`race ${race.state}`);
+        if (ENDED.includes(before.state) && !ENDED.includes(race.state) && !this.unwatch) this.watch(race.id);
+      }
+      this.race = race;
+      this.drawRace();
+      this.refresh();
+    } else if (!this.race && this.loaded) this.watch(race.id);
+    this.drawQueue();
+  }
+
+  noteRounds(id, { run, rows }) {
+    if (id !== this.race?.id || !rows.length) return;
+    const [round, clock, , , accuracy] = rows[rows.length - 1];
+    const entry = this.race.runs.find((other) => other.key === run);
+    if (entry) Object.assign(entry, { rounds: round, clock_s: clock, accuracy });
+    this.drawRace();
+    this.refresh();
+  }
+
+  forgotten(id) {
+    this.races = this.races.filter((race) => race.id !== id);
+    if (this.race?.id === id) {
+      this.unwatch?.();
+      this.unwatch = null;
+      this.race = this.curves = this.wanted = null;
+      this.shared.keepPlace("race", null);
+      if (this.races.length) this.watch(this.races[0].id);
+      else this.drawRace();
+    }
+    this.drawQueue();
+  }
+
+  async loadCurves() {
+    const id = this.race?.id;
+    if (!id || id === this.leaving) return;
+    try {
+      const curves = await this.askCurves(id);
+      if (!curves || this.race?.id !== id) return;
+      this.curves = curves;
+      this.drawCurves();
+    } catch (error) {
+      if (error.status === 404)
+        this.forgotten(id); // in another browser, a moment ago
+      else if (error.status === 503)
+        setTimeout(this.refresh, 1000); // busy: the curves may wait
+      else if (!this.wasDown) this.error.textContent = error.message;
+    }
+  }
+
+  drawCurves() {
+    const styles = this.race
+      ? this.race.policies
+      : (this.info?.policies ?? []).map((line) => ({ line, ...this.info.colours?.[line] }));
+    const empty = this.race
+      ? this.race.state === "queued"
+        ? "Waits for its turn."
+        : "The first rounds are being trained …"
+      : "No race yet: choose the cell, the task and the policies, and press Start race.";
+    this.view.update(styles, this.curves, {
+      target: this.race?.target ?? 0.8,
+      endS: this.race?.spec.budget_s ?? null,
+      empty,
+    });
+  }
+
+  drawRace() {
+    this.drawCurves();
+    this.drawProgress();
+    const finished = this.race?.runs.some((run) => run.state === "done");
+    const begun = this.race?.runs.find((run) => run.state === "done" || run.rounds > 0)?.key;
+    const shown = this.race && [
+      this.race.id,
+      this.race.state,
+      this.race.reason,
+      this.race.position,
+      finished,
+      Boolean(begun),
+    ];
+    const act = (race, action) => this.act(race, action);
+    redraw(this.head, shown, () => (this.race ? headOf(this.race, { finished, begun }, act) : headOfNone()));
+  }
+
+  drawProgress() {
+    const done = this.race ? (this.race.state === "done" ? 1 : progress(this.race)) : 0;
+    this.bar.setAttribute("aria-valuenow", Math.round(100 * done));
+    this.bar.firstChild.style.setProperty("width", `${100 * done}%`);
+  }
+
+  drawQueue() {
+    const shown = this.races.map((race) => [race.id, race.state, race.position, race.id === this.race?.id]);
+    const does = { act: (race, action) => this.act(race, action), open: (id) => this.watch(id) };
+    redraw(this.queue, shown, () =>
+      this.races.length
+        ? this.races.map((race) => queueItem(race, race.id === this.race?.id, does))
+        : [
+            h(
+              "li",
+              { class: "empty" },
+              "Races queue here: one computes at a time. Finished runs are kept in the results file.",
+            ),
+          ],
+    );
+  }
+}
+
+export const mount = (root, shared) => new RacePage(root, shared);

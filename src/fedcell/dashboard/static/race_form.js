@@ -1,0 +1,179 @@
+// The form of a race: the cell, the task, the policies, the seeds.
+
+import { swatch } from "./chart.js";
+import { field, h, icon, setOptions } from "./dom.js";
+
+const numberInput = (name, value, extra = {}) =>
+  h("input", { type: "number", name, value, required: true, step: "any", ...extra });
+const textInput = (name, value, list) =>
+  h("input", { type: "text", name, value, required: true, list, autocomplete: "off", spellcheck: "false" });
+
+function suggestions(id, values) {
+  return h(
+    "datalist",
+    { id },
+    (values ?? []).map((value) => h("option", { value })),
+  );
+}
+
+function group(title, ...children) {
+  return h("fieldset", {}, h("legend", {}, title), children);
+}
+
+/** The policies of the race as chips, with an editor for one more. */
+class Policies {
+  constructor(info) {
+    this.info = info;
+    this.lines = [...info.policies];
+    this.chips = h("ul", { class: "chips", "aria-label": "Policies of the race" });
+    this.select = h("select", { "aria-label": "Policy to add", onchange: () => this.fillSettings() });
+    setOptions(
+      this.select,
+      info.all_policies.map((policy) => [policy.name, policy.name]),
+    );
+    this.settings = h("span", { class: "settings" });
+    const add = h("button", { type: "button", onclick: () => this.add() }, icon("plus"), "Add");
+    this.element = group("Policies", this.chips, h("div", { class: "add-policy" }, this.select, add, this.settings));
+    this.fillSettings();
+    this.fillChips();
+  }
+
+  /** Colours go by the place in the race, as in its figure. */
+  style(line, number) {
+    const known = this.info.colours?.[line];
+    const [colour, dash] = this.info.styles?.[number % this.info.styles.length] ?? [];
+    return { colour: known?.colour ?? known ?? colour, dash: known?.dash ?? dash ?? "-" };
+  }
+
+  fillChips() {
+    this.chips.replaceChildren(
+      ...this.lines.map((line, i) => {
+        const { colour, dash } = this.style(line, i);
+        const off = () => {
+          this.lines = this.lines.filter((other) => other !== line);
+          this.fillChips();
+        };
+        return h(
+          "li",
+          { class: "chip" },
+          swatch(colour, dash),
+          h("span", {}, line),
+          h("button", { type: "button", "aria-label": `Remove ${line}`, onclick: off }, icon("close")),
+        );
+      }),
+    );
+  }
+
+  fillSettings() {
+    const policy = this.info.all_policies.find(({ name }) => name === this.select.value);
+    const usual = { k: 8, seconds: 8 };
+    const input = (setting) => {
+      const value = setting.default ?? usual[setting.name] ?? "";
+      const fixed = setting.kind === "truth" ? ["false", "true"] : this.info.choices[setting.name];
+      const props = { name: setting.name, "data-default": String(setting.default ?? "") };
+      const control = fixed
+        ? h(
+            "select",
+            props,
+            fixed.map((choice) => h("option", { selected: choice === String(value) }, choice)),
+          )
+        : h("input", { ...props, type: "text", value: String(value) });
+      return h("label", { class: "setting" }, h("span", {}, setting.name.replace("_", " ")), control);
+    };
+    this.settings.replaceChildren(...(policy?.settings ?? []).map(input));
+  }
+
+  add() {
+    const inputs = [...this.settings.querySelectorAll("input, select")];
+    const given = inputs.filter((input) => input.value.trim() !== "" && input.value.trim() !== input.dataset.default);
+    const text = given.map((input) => `${input.name}=${input.value.trim()}`).join(",");
+    const line = text ? `${this.select.value}:${text}` : this.select.value;
+    if (!this.lines.includes(line)) this.lines.push(line);
+    this.fillChips();
+  }
+}
+
+/** The whole form; `start(document)` is called with what POST /api/races takes, and may throw the server's sentence. */
+export function raceForm(info, start) {
+  const { cell, devices, task, budget_s: budget, knowledge } = info.defaults;
+  const choices = info.choices;
+  const select = (name, values, value) => {
+    const element = h("select", { name });
+    setOptions(
+      element,
+      values.map((choice) => [choice, choice]),
+      value,
+    );
+    return element;
+  };
+  const policies = new Policies(info);
+  const error = h("p", { class: "error", role: "alert" });
+  const button = h("button", { type: "submit", class: "primary wide" }, icon("play"), "Start race");
+  const form = h(
+    "form",
+    { class: "card form", "aria-label": "New race", novalidate: true },
+    h("h2", {}, "New race"),
+    group(
+      "Cell",
+      field("radius, m", numberInput("radius_m", cell.radius_m, { min: 1, step: 50 })),
+      field("bandwidth, MHz", numberInput("bandwidth_mhz", cell.bandwidth_hz / 1e6, { step: 0.5 })),
+      field("devices", numberInput("count", devices.count, { min: 1, step: 1 })),
+      field("shadowing, dB", numberInput("shadowing_db", cell.shadowing_db, { min: 0, step: 1 })),
+      field("fading", select("fading", choices.fading, cell.fading)),
+      field("mobility", textInput("mobility", devices.mobility, "mobilities")),
+    ),
+    group(
+      "Task",
+      field("data", choices.data?.length ? select("data", choices.data, task.data) : textInput("data", task.data)),
+      field("partition", textInput("partition", task.partition, "partitions")),
+      field("budget, s", numberInput("budget_s", budget ?? 450, { min: 1, step: 10 })),
+      field("knowledge", select("knowledge", choices.knowledge, knowledge)),
+      field("seeds", numberInput("seeds", 5, { min: 1, step: 1 })),
+      field("target, %", numberInput("target", 80, { min: 1, max: 100 })),
+    ),
+    policies.element,
+    suggestions("mobilities", choices.mobility),
+    suggestions("partitions", choices.partition),
+    error,
+    button,
+  );
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    error.textContent = "";
+    button.disabled = true;
+    try {
+      await start(raceDocument(form, policies.lines));
+    } catch (problem) {
+      error.textContent = problem.message;
+    } finally {
+      button.disabled = false;
+    }
+  });
+  return form;
+}
+
+/** Numbers as written: an empty or odd one goes to the server as text, which says what is wrong with it. */
+function raceDocument(form, policies) {
+  const value = (name) => form.elements.namedItem(name).value.trim();
+  const number = (name, scale = 1) =>
+    value(name) !== "" && Number.isFinite(Number(value(name)))
+      ? Number((Number(value(name)) * scale).toPrecision(12))
+      : value(name);
+  return {
+    spec: {
+      budget_s: number("budget_s"),
+      knowledge: value("knowledge"),
+      cell: {
+        radius_m: number("radius_m"),
+        bandwidth_hz: number("bandwidth_mhz", 1e6),
+        shadowing_db: number("shadowing_db"),
+        fading: value("fading"),
+      },
+      devices: { count: number("count"), mobility: value("mobility") },
+      task: { data: value("data"), partition: value("partition") },
+    },
+    policies,
+    seeds: number("seeds"),
+    target: number("target", 0.01),
+  };
+}

@@ -1,0 +1,143 @@
+// The parts of the Race page that are made of one race: its head with its buttons, its line in the queue.
+
+import { h, icon } from "./dom.js";
+import { plural, seconds, when } from "./format.js";
+
+export const ENDED = ["stopped", "done", "failed", "interrupted"];
+export const ACTIONS = {
+  pause: { states: ["running"], text: "Pause", icon: "pause" },
+  continue: { states: ["paused"], text: "Continue", icon: "play" },
+  stop: { states: ["running", "paused", "queued"], text: "Stop", icon: "stop" },
+  resume: { states: ["interrupted", "stopped", "failed"], text: "Resume", icon: "play" },
+};
+
+/** What a race is of, in one line. */
+function describe(race) {
+  const { cell, devices, task, budget_s: budget, rounds } = race.spec;
+  const odd = [
+    devices.mobility !== "redrawn" && devices.mobility,
+    cell.fading !== "none" && cell.fading,
+    cell.shadowing_db > 0 && `shadowing ${cell.shadowing_db} dB`,
+    race.spec.knowledge !== "perfect" && `knowledge ${race.spec.knowledge}`,
+  ];
+  const limit = Number.isFinite(budget) ? seconds(budget) : plural(rounds, "round");
+  return [
+    plural(devices.count, "device"),
+    `${cell.radius_m} m`,
+    `${cell.bandwidth_hz / 1e6} MHz`,
+    ...odd,
+    `${task.data} ${task.partition}`,
+    limit,
+    plural(race.seeds.length, "seed"),
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+/** Done so far, 0 to 1: time where there is a budget, rounds otherwise. */
+export function progress(race) {
+  const { budget_s: budget, rounds } = race.spec;
+  if (!race.runs.length) return 0;
+  const of = (run) =>
+    run.state === "done"
+      ? 1
+      : Math.min(1, Number.isFinite(budget) ? (run.clock_s ?? 0) / budget : (run.rounds ?? 0) / rounds);
+  return race.runs.reduce((sum, run) => sum + of(run), 0) / race.runs.length;
+}
+
+/** The state, as a word in a frame. */
+function pill(race) {
+  const waiting = race.state === "queued" && race.position ? ` · ${race.position}` : "";
+  return h("span", { class: `pill ${race.state}`, "data-state": race.state }, race.state + waiting);
+}
+
+/** Before there is any race. */
+export function headOfNone() {
+  return [
+    h("h1", {}, "Who is accurate soonest?"),
+    h(
+      "p",
+      { class: "muted race-spec" },
+      "Every policy meets the same devices, channels, data and batches; what differs is who trains, and with how much of the band.",
+    ),
+  ];
+}
+
+/** Title, state, what can be done and downloaded; `act(race, action)` does it. */
+export function headOf(race, { finished, begun }, act) {
+  const buttons = Object.entries(ACTIONS)
+    .filter(([, action]) => action.states.includes(race.state))
+    .map(([name, action]) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "data-action": name,
+          class: name === "resume" ? "primary" : "",
+          onclick: () => act(race, name),
+        },
+        icon(action.icon),
+        action.text,
+      ),
+    );
+  const link = (file) =>
+    h(
+      "a",
+      { class: "button", href: `api/races/${race.id}/${file}`, download: `race-${file}` },
+      file.split(".")[1].toUpperCase(),
+    );
+  const links =
+    finished &&
+    h(
+      "span",
+      { class: "downloads", role: "group", "aria-label": "Download" },
+      icon("down"),
+      ["figure.svg", "figure.png", "data.csv", "data.json"].map(link),
+    );
+  return [
+    h("div", { class: "race-title" }, h("h1", {}, "Accuracy against time"), pill(race)),
+    h(
+      "div",
+      { class: "actions" },
+      buttons,
+      begun && h("a", { class: "button", href: `#cell?run=${begun}` }, "Look into rounds"),
+      links,
+    ),
+    h(
+      "p",
+      { class: "muted race-spec" },
+      describe(race),
+      race.reason ? h("strong", { class: "reason" }, ` ${race.reason}`) : null,
+    ),
+  ];
+}
+
+/** A line of the list of races. */
+export function queueItem(race, here, { act, open }) {
+  const button = (name, text) =>
+    h(
+      "button",
+      { type: "button", class: "small", "data-action": `${name}-${race.id}`, onclick: () => act(race, name) },
+      text,
+    );
+  return h(
+    "li",
+    { class: here ? "here" : "", "data-race": race.id },
+    h(
+      "button",
+      {
+        type: "button",
+        class: "queue-open",
+        "data-action": `open-${race.id}`,
+        "aria-current": here ? "true" : null,
+        onclick: () => open(race.id),
+      },
+      pill(race),
+      h("span", { class: "queue-what" }, race.policies.map((policy) => policy.line).join(", ")),
+      h("small", {}, `${describe(race)} · ${when(race.created_unix_s)}`),
+    ),
+    race.state === "queued" ? button("stop", "Cancel") : null,
+    ["interrupted", "stopped"].includes(race.state) ? button("resume", "Resume") : null,
+    ENDED.includes(race.state) ? button("forget", "Forget") : null,
+  );
+}

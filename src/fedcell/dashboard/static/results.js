@@ -1,0 +1,339 @@
+// Results: the stored runs, a comparison of those chosen, and the paper's figures made anew.
+
+import { get, latest, query } from "./client.js";
+import { swatch } from "./chart.js";
+import { CurvesView } from "./curves.js";
+import { field, h, icon, setOptions, throttle } from "./dom.js";
+import { fileName, integer, percent, plural, when } from "./format.js";
+import { MeasuredView } from "./measured.js";
+import { paperGallery } from "./paper.js";
+
+const PAGE = 500;
+const MOST_COMPARED = 60;
+
+const differs = (run) =>
+  Object.entries(run.differs ?? {})
+    .filter(([name]) => !["policy", "seed"].includes(name))
+    .map(([name, value]) => `${name.split(".").pop()} ${value}`)
+    .join(", ");
+
+const COLUMNS = [
+  { head: "policy", left: true, key: (run) => run.policy },
+  { head: "seed", key: (run) => run.seed },
+  { head: "differs in", left: true, key: differs },
+  {
+    head: "rounds",
+    key: (run) => run.rounds ?? -1,
+    text: (run) => (run.status === "failed" ? "failed" : integer(run.rounds)),
+    title: (run) => run.reason,
+  },
+  { head: "best", key: (run) => run.best_accuracy ?? -1, text: (run) => percent(run.best_accuracy) },
+  { head: "last", key: (run) => run.last_accuracy ?? -1, text: (run) => percent(run.last_accuracy) },
+  { head: "source", left: true, key: (run) => run.source },
+  { head: "file", left: true, key: (run) => run.store, text: (run) => fileName(run.store), title: (run) => run.store },
+  { head: "finished", left: true, key: (run) => run.finished_unix_s ?? 0, text: (run) => when(run.finished_unix_s) },
+];
+
+class ResultsPage {
+  constructor(root, shared) {
+    this.shared = shared;
+    this.runs = [];
+    this.total = 0;
+    this.chosen = new Map();
+    this.policies = new Set();
+    this.sort = { column: 8, down: true };
+    this.build(root);
+    this.compareLater = throttle(150, () => this.compare());
+    this.ask = latest((keys, signal) => get(query("api/results/compare", { keys }), signal));
+    shared.info.then(
+      (info) => this.begin(info),
+      (error) => (this.error.textContent = error.message),
+    );
+  }
+
+  build(root) {
+    const reload = () => this.load();
+    this.filters = {
+      policy: h("select", { "aria-label": "Filter by policy", onchange: reload }),
+      store: h("select", { "aria-label": "Filter by file", onchange: reload }),
+      source: h("select", { "aria-label": "Filter by source", onchange: reload }),
+    };
+    setOptions(this.filters.source, [
+      ["", "all"],
+      ["simulation", "simulation"],
+      ["flower", "flower"],
+      ["testbed", "testbed"],
+    ]);
+    this.error = h("p", { class: "error", role: "alert" });
+    this.count = h("p", { class: "muted", role: "status" });
+    this.head = h("tr", {});
+    this.bodyRows = h("tbody", {});
+    this.table = h(
+      "div",
+      { class: "scroll runs-scroll", tabindex: "0", "aria-label": "Stored runs" },
+      h(
+        "table",
+        { class: "runs" },
+        h("caption", { class: "unseen" }, "Stored runs"),
+        h("thead", {}, this.head),
+        this.bodyRows,
+      ),
+    );
+    this.more = h(
+      "button",
+      { type: "button", class: "small", hidden: true, onclick: () => this.load(true) },
+      "Show more",
+    );
+    this.empty = h("div", { class: "empty", hidden: true });
+    this.clear = h("button", { type: "button", class: "small", onclick: () => this.choose([], false) }, "Choose none");
+    this.compared = h("section", { class: "card", "aria-label": "Comparison", hidden: true });
+    const body = h("div", {});
+    this.files = h("span", { class: "downloads", role: "group", "aria-label": "Download" });
+    this.grouped = h("p", { class: "muted" });
+    this.compared.append(h("div", { class: "card-head" }, h("h2", {}, "Chosen runs"), this.files), this.grouped, body);
+    this.view = new CurvesView(
+      body,
+      "Accuracy against time of the chosen runs; the tables beside it say the same in numbers",
+    );
+    this.measured = new MeasuredView();
+    this.paper = h("section", { class: "card", "aria-label": "The paper", hidden: true });
+    root.append(
+      h(
+        "section",
+        { class: "card", "aria-label": "Runs" },
+        h(
+          "div",
+          { class: "card-head" },
+          h("h2", {}, "Stored runs"),
+          h(
+            "div",
+            { class: "filters" },
+            field("policy", this.filters.policy),
+            field("file", this.filters.store),
+            field("source", this.filters.source),
+          ),
+        ),
+        this.error,
+        this.empty,
+        this.table,
+        h("div", { class: "actions" }, this.count, this.more, this.clear),
+      ),
+      this.compared,
+      this.measured.element,
+      this.paper,
+    );
+    this.drawHead();
+  }
+
+  async begin(info) {
+    this.info = info;
+    setOptions(this.filters.store, [["", "all"], ...info.stores.map(({ name }) => [name, fileName(name)])]);
+    if (info.paper) this.loadPaper();
+    else this.fillPaper(null);
+  }
+
+  show({ params }) {
+    if (params.has("keys")) this.given = params.get("keys").split(",");
+    this.load();
+  }
+
+  async load(more = false) {
+    const filters = Object.fromEntries(Object.entries(this.filters).map(([name, input]) => [name, input.value.trim()]));
+    const mine = (this.loading = (this.loading ?? 0) + 1);
+    try {
+      const offset = more ? this.runs.length : 0;
+      const { runs, total } = await get(query("api/runs", { ...filters, limit: PAGE, offset }));
+      if (mine !== this.loading) return;
+      this.error.textContent = "";
+      this.runs = more ? [...this.runs, ...runs] : runs;
+      this.notePolicies();
+      this.total = total;
+    } catch (error) {
+      this.error.textContent = error.message;
+      return;
+    }
+    if (this.given) {
+      for (const run of this.runs) if (this.given.includes(run.key)) this.chosen.set(run.key, run);
+      this.given = null;
+      this.compareLater();
+    }
+    this.draw(Object.values(filters).some(Boolean));
+  }
+
+  /** The policies seen so far can be filtered by. */
+  notePolicies() {
+    for (const { policy } of this.runs) this.policies.add(policy);
+    setOptions(this.filters.policy, [["", "all"], ...[...this.policies].sort().map((line) => [line, line])]);
+  }
+
+  drawHead() {
+    const all = h("input", {
+      type: "checkbox",
+      "aria-label": "Choose all shown",
+      onchange: () => this.choose(this.runs, all.checked),
+    });
+    this.all = all;
+    const heading = (column, i) => {
+      const sorted = this.sort.column === i ? (this.sort.down ? "descending" : "ascending") : null;
+      return h(
+        "th",
+        { scope: "col", class: column.left ? "" : "num", "aria-sort": sorted },
+        h(
+          "button",
+          { type: "button", class: "sort", onclick: () => this.sortBy(i) },
+          column.head,
+          h("span", { "aria-hidden": "true" }, sorted ? (this.sort.down ? " ↓" : " ↑") : ""),
+        ),
+      );
+    };
+    this.head.replaceChildren(
+      h("th", {}, all),
+      ...COLUMNS.map(heading),
+      h("th", {}, h("span", { class: "unseen" }, "open")),
+    );
+  }
+
+  sortBy(column) {
+    this.sort = { column, down: this.sort.column === column ? !this.sort.down : false };
+    this.drawHead();
+    this.head.querySelectorAll(".sort")[column].focus();
+    this.draw();
+  }
+
+  draw(filtered = false) {
+    const { key } = COLUMNS[this.sort.column];
+    const order = (a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : a.seed - b.seed) * (this.sort.down ? -1 : 1);
+    this.bodyRows.replaceChildren(...[...this.runs].sort(order).map((run) => this.row(run)));
+    const none = this.runs.length === 0;
+    this.table.hidden = none;
+    this.empty.hidden = !none;
+    if (none) this.fillEmpty(filtered);
+    this.more.hidden = this.runs.length >= this.total;
+    this.drawChosen();
+  }
+
+  fillEmpty(filtered) {
+    if (filtered)
+      return this.empty.replaceChildren(h("p", {}, "No run has that policy, file and source. Clear a filter above."));
+    return this.empty.replaceChildren(
+      h("h3", {}, "No runs are stored yet"),
+      h(
+        "p",
+        {},
+        "A ",
+        h("a", { href: "#race" }, "race"),
+        " stores its runs here as they finish. So does a sweep in a terminal: ",
+        h("code", {}, "fedcell sweep examples/sweep.toml --store results.db"),
+        ". To look at other files as well: ",
+        h("code", {}, "fedcell serve results.db --read other.db"),
+        ".",
+      ),
+    );
+  }
+
+  row(run) {
+    const box = h("input", {
+      type: "checkbox",
+      checked: this.chosen.has(run.key),
+      "aria-label": `Choose ${run.policy}, seed ${run.seed}`,
+      onchange: () => this.choose([run], box.checked, true),
+    });
+    const cell = (column) => {
+      const text = column.text ? column.text(run) : String(column.key(run));
+      return h(
+        "td",
+        { class: column.left ? "" : "num", title: column.title?.(run) ? column.title(run) : column.left ? text : null },
+        column === COLUMNS[0]
+          ? h("span", { class: "policy" }, swatch(run.colour, run.dash), h("span", { class: "policy-line" }, text))
+          : text,
+      );
+    };
+    return h(
+      "tr",
+      { "data-key": run.key },
+      h("td", {}, box),
+      COLUMNS.map(cell),
+      h(
+        "td",
+        {},
+        run.rounds > 0
+          ? h("a", { href: `#cell?${new URLSearchParams({ run: run.key, store: run.store })}` }, "Cell")
+          : null,
+      ),
+    );
+  }
+
+  /** Choose runs or not; an empty list unchosen is all of them. */
+  choose(runs, on, single = false) {
+    if (!single && !on) this.chosen.clear();
+    for (const run of runs) {
+      if (on) this.chosen.set(run.key, run);
+      else this.chosen.delete(run.key);
+    }
+    if (!single)
+      for (const row of this.bodyRows.children) row.querySelector("input").checked = this.chosen.has(row.dataset.key);
+    this.drawChosen();
+    this.compareLater();
+  }
+
+  drawChosen() {
+    const shown = `${plural(this.runs.length, "run")}${this.total > this.runs.length ? ` of ${integer(this.total)}` : ""}`;
+    this.count.textContent = `${shown}, ${this.chosen.size} chosen`;
+    this.clear.hidden = this.chosen.size === 0;
+    this.all.checked = this.runs.length > 0 && this.runs.every((run) => this.chosen.has(run.key));
+  }
+
+  /** The paper's policies in its order, then the others: the first is what the others are held against. */
+  ordered() {
+    const lines = this.info?.policies ?? [];
+    const place = ({ policy }) => (lines.includes(policy) ? lines.indexOf(policy) : lines.length);
+    return [...this.chosen.values()].sort(
+      (a, b) => place(a) - place(b) || (a.policy < b.policy ? -1 : a.policy > b.policy ? 1 : a.seed - b.seed),
+    );
+  }
+
+  async compare() {
+    const runs = this.ordered();
+    const keys = runs.map((run) => run.key).join(",");
+    this.shared.keepPlace("results", null, { keys: runs.length <= MOST_COMPARED ? keys : "" });
+    this.compared.hidden = runs.length === 0;
+    this.measured.update(runs.filter((run) => run.source !== "simulation"));
+    if (!runs.length) return;
+    if (runs.length > MOST_COMPARED) {
+      this.grouped.textContent = `${runs.length} runs are chosen; at most ${MOST_COMPARED} are compared. Choose fewer.`;
+      return;
+    }
+    try {
+      const answer = await this.ask(keys);
+      if (!answer) return;
+      this.grouped.textContent = "Runs that differ in the seed alone are one line: their mean, with its 95 % interval.";
+      this.view.update(answer.policies, answer, { target: answer.target ?? 0.8, endS: answer.end_s ?? null });
+      const link = (file) =>
+        h(
+          "a",
+          { class: "button", href: query(`api/results/${file}`, { keys }), download: `results-${file}` },
+          file.split(".")[1].toUpperCase(),
+        );
+      this.files.replaceChildren(icon("down"), ...["figure.svg", "figure.png", "data.csv", "data.json"].map(link));
+    } catch (error) {
+      this.grouped.textContent = error.message;
+      this.view.update([], null);
+    }
+  }
+
+  async loadPaper() {
+    try {
+      this.fillPaper(await get("api/paper"));
+    } catch (error) {
+      this.paper.hidden = false;
+      this.paper.replaceChildren(h("h2", {}, "The paper, made anew"), h("p", { class: "error" }, error.message));
+    }
+  }
+
+  fillPaper(document) {
+    this.paper.hidden = false;
+    this.paper.replaceChildren(...paperGallery(document));
+  }
+}
+
+export const mount = (root, shared) => new ResultsPage(root, shared);

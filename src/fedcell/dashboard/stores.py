@@ -1,0 +1,90 @@
+"""Results files behind threads of their own: SQLite wants one thread a connection, and the page must not wait."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from fedcell.dashboard.limits import READS_WAITING
+from fedcell.experiment.store import Store, StoredRun
+
+T = TypeVar("T")
+
+
+class BusyError(Exception):
+    """Too much is waiting already; the client shall come again."""
+
+
+class Crew:
+    """Threads with a bounded queue: what does not fit is refused, not piled up."""
+
+    def __init__(self, threads: int, waiting: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._room = threading.BoundedSemaphore(threads + waiting)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do the work in a thread and await it; BusyError if too much waits."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    def submit(self, work: Callable[[], T], *, urgent: bool = False) -> "Future[T]":
+        """Begin the work; urgent work, the server's own, always finds room."""
+        if urgent:
+            return self._pool.submit(work)
+        if not self._room.acquire(blocking=False):
+            raise BusyError
+        future = self._pool.submit(work)
+        future.add_done_callback(lambda _: self._room.release())
+        return future
+
+    def close(self) -> None:
+        """Let what is running end; drop the rest."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class StoreThread:
+    """One results file, used in one thread.
+
+    Attributes:
+        name: the file as it was named on the command line.
+        writable: whether races are written to it.
+    """
+
+    def __init__(self, path: Path, mode: Literal["read", "write"]) -> None:
+        self.name, self.writable = str(path), mode == "write"
+        self._crew = Crew(1, READS_WAITING, "fedcell-store")
+        self._store = self._crew.submit(lambda: Store(path, mode)).result()
+        self._listed: tuple[object, list[StoredRun]] = (None, [])
+
+    async def ask(self, work: Callable[[Store], T]) -> T:
+        """Do something with the store."""
+        return await self._crew.run(lambda: work(self._store))
+
+    def do(self, work: Callable[[Store], T]) -> T:
+        """The same for a thread, which waits."""
+        return self._crew.submit(lambda: work(self._store), urgent=True).result()
+
+    async def runs(self) -> list[StoredRun]:
+        """All its runs; read again only if the file has changed."""
+        return await self.ask(self._runs)
+
+    def _runs(self, store: Store) -> list[StoredRun]:
+        mark = [_stat(store.path), _stat(Path(f"{store.path}-wal"))]
+        if self._listed[0] != mark:
+            self._listed = (mark, store.runs())
+        return self._listed[1]
+
+    def close(self) -> None:
+        """Close the file."""
+        self.do(Store.close)
+        self._crew.close()
+
+
+def _stat(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

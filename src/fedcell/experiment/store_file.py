@@ -1,0 +1,202 @@
+"""The file of a store: how it is made, known, checked, opened and brought up to date.
+
+A file that is no store of ours is refused and left as it is.
+"""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from fedcell.errors import InputError
+
+APPLICATION_ID = 0x66436C31  # "fCl1", in the header of the file
+STORE_VERSION = 2
+MAX_CHECKED_BYTES = 2**30  # SQLite checks about 1 GB/s; a larger store is checked as it is read
+
+# Numbers of a round stand in columns without a type, because a REAL column would turn -0.0 into 0.0. NaN becomes NULL.
+VERSION_1 = """
+CREATE TABLE specs (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (
+  key TEXT PRIMARY KEY REFERENCES specs ON DELETE CASCADE,
+  status TEXT NOT NULL CHECK (status IN ('done', 'failed')),
+  reason TEXT NOT NULL,
+  finished_unix_s REAL NOT NULL,
+  duration_s REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE rounds (
+  key TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
+  round INTEGER NOT NULL,
+  clock_s, round_s, planned_s, accuracy, loss,
+  devices BLOB NOT NULL, shares BLOB NOT NULL, delivered BLOB NOT NULL,
+  PRIMARY KEY (key, round)
+) WITHOUT ROWID;
+"""
+# What version 2 added: runs of real devices with the times measured there, and the dashboard's races.
+VERSION_2 = """
+ALTER TABLE runs ADD COLUMN source TEXT NOT NULL DEFAULT 'simulation';
+CREATE TABLE measured (
+  key TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
+  round INTEGER NOT NULL,
+  devices BLOB NOT NULL, predicted_s BLOB NOT NULL, began_s BLOB NOT NULL, measured_s BLOB NOT NULL,
+  PRIMARY KEY (key, round)
+) WITHOUT ROWID;
+CREATE TABLE races (
+  id TEXT PRIMARY KEY, document TEXT NOT NULL, state TEXT NOT NULL, created_unix_s REAL NOT NULL
+) WITHOUT ROWID;
+"""
+TABLES = {1: {"specs", "runs", "rounds"}, 2: {"specs", "runs", "rounds", "measured", "races"}}
+
+
+def check_place(path: Path, mode: str) -> None:
+    """Refuse what cannot be opened as asked, before SQLite leaves anything there."""
+    try:
+        folder = os.path.dirname(os.path.abspath(path))
+        if os.path.isdir(path):
+            raise InputError(f"{path} is a folder; give the file of a store, such as results.db")
+        if not os.path.isdir(folder):
+            raise InputError(f"cannot open {path}: {folder} is no folder; create it first")
+        if mode == "write" and not _writable(folder):
+            raise InputError(f"cannot write {path}: the folder {folder} is read-only; give another place")
+        with open(path, "rb" if mode == "read" else "r+b"):
+            return
+    except FileNotFoundError:
+        if mode == "read" or os.path.islink(path):
+            raise InputError(f"there is no store {path}; fedcell sweep makes one") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot open {str(path)[:200]}: {reason}; give another place") from None
+
+
+def _writable(path: str | Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def create(path: Path) -> None:
+    """Make an empty store elsewhere and then give it its name: nobody ever sees half a store there."""
+    scratch = path.with_name(f".fedcell-{secrets.token_hex(8)}")
+    try:
+        with closing(sqlite3.connect(scratch, isolation_level=None)) as db:
+            marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {STORE_VERSION};"
+            db.executescript(f"BEGIN; {marks} {VERSION_1} {VERSION_2} COMMIT; PRAGMA journal_mode = WAL;")
+        try:
+            os.link(scratch, path)
+        except FileExistsError:
+            pass  # another process was quicker, which is as good
+        except OSError:  # a file system without links
+            os.rename(scratch, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; give another place") from None
+    finally:
+        for leftover in (scratch, Path(f"{scratch}-wal"), Path(f"{scratch}-shm"), Path(f"{scratch}-journal")):
+            leftover.unlink(missing_ok=True)
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that is no sound store of this version. Read only: not even SQLite's side files appear."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise InputError(f"{path} is no fedcell store; give another file, it was left as it is")
+    version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
+    if application != APPLICATION_ID or version < 1:
+        raise InputError(f"{path} is an SQLite database but no fedcell store; give another file, it was left as it is")
+    if version > STORE_VERSION:
+        raise InputError(
+            f"{path} is a store of version {version}, and this fedcell knows version {STORE_VERSION}; "
+            "update fedcell, the file was left as it is"
+        )
+    before = path.stat()
+    if _has_log(path) or not (fault := _fault(path, version, before.st_size)):
+        return
+    after = path.stat()
+    # Looking without a lock, so what another process has just written may look like damage: then SQLite shall say.
+    if not _has_log(path) and (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
+        raise InputError(f"{path} is a damaged fedcell store ({fault}); restore it from a copy, it was left as it is")
+
+
+def _fault(path: Path, version: int, size_bytes: int) -> str:
+    """What is wrong with the file's structure, if anything."""
+    try:
+        with closing(sqlite3.connect(_uri(path, "immutable=1"), uri=True)) as db:
+            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+            if not TABLES[version] <= tables:
+                return "it lacks a table"
+            if size_bytes > MAX_CHECKED_BYTES:
+                return ""
+            found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+            return "" if found == "ok" else " ".join(found.split())
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+
+def _has_log(path: Path) -> bool:
+    """Whether a write-ahead log holds something: the file is in use, or its last writer was killed."""
+    try:
+        return os.path.getsize(f"{path}-wal") > 0
+    except OSError:
+        return False
+
+
+def _uri(path: Path, options: str) -> str:
+    return f"file:{quote(os.path.abspath(path))}?{options}"
+
+
+def connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
+    """Open a checked file; for writing, bring it up to date."""
+    options = "mode=rw"
+    if not (_writable(path) and _writable(path.absolute().parent)):
+        # Reading needs SQLite's side files, which cannot be made here; without a log the file alone is all there is.
+        options = "mode=ro" if _has_log(path) else "immutable=1"
+    db = sqlite3.connect(_uri(path, options), uri=True, timeout=busy_timeout_s, isolation_level=None)
+    try:
+        db.execute("PRAGMA foreign_keys = ON")
+        if mode == "read":  # not mode=ro, which would leave the side files behind
+            db.execute("PRAGMA query_only = ON")
+            db.execute("SELECT count(*) FROM sqlite_master")
+        else:
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("BEGIN IMMEDIATE")  # a lock or a read-only place shows now, not after the first run
+            _bring_up_to_date(db)
+            db.execute("COMMIT")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    """The version of an open store; another process may have raised it since it was opened."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _bring_up_to_date(db: sqlite3.Connection) -> None:
+    """Within the caller's transaction: all of the new version, or the old one as it was."""
+    if version_of(db) == 1:
+        for statement in filter(None, map(str.strip, VERSION_2.split(";"))):
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {STORE_VERSION}")
+
+
+@contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as one sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        advice = {
+            sqlite3.SQLITE_BUSY: "is locked by another process; wait for it or end it, and try again",
+            sqlite3.SQLITE_LOCKED: "is locked by another process; wait for it or end it, and try again",
+            sqlite3.SQLITE_READONLY: "cannot be written: it or its folder is read-only; give another place",
+            sqlite3.SQLITE_CANTOPEN: "cannot be opened, nor its -wal and -shm files; check the folder's permissions",
+            sqlite3.SQLITE_FULL: "cannot be written: the disc is full; make room and start again",
+            sqlite3.SQLITE_CORRUPT: "is a damaged fedcell store; restore it from a copy",
+            sqlite3.SQLITE_NOTADB: "is no fedcell store; give another file",
+        }.get(code, f"cannot be used ({error})")
+        raise InputError(f"{path} {advice}") from error

@@ -1,0 +1,209 @@
+"""/api/plan: the same plans as `fedcell plan`, the true curve, and every fault in one sentence."""
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import fedcell as fc
+from dashboard.served import Served, serve
+from fedcell.dashboard import plans
+from fedcell.dashboard.documents import PlanAnswer, PlanAsk
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
+CSV = EXAMPLE.read_text()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("plan") / "results.db") as served:
+        yield served
+
+
+def cli(*options: str) -> str:
+    command = [sys.executable, "-m", "fedcell.cli", "plan", str(EXAMPLE), *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def refused(served: Served, document: Any, status: int = 422) -> str:
+    answer = served.http.post("/api/plan", json=document)
+    assert answer.status_code == status, answer.text
+    detail = answer.json()["detail"]
+    assert list(answer.json()) == ["detail"]
+    assert "\n" not in detail
+    return str(detail)
+
+
+def test_it_is_what_fedcell_plan_prints(served: Served) -> None:
+    ask = {"devices_csv": CSV, "theta": 0.1, "cell": {"bandwidth_hz": 2e6}}
+    options = ("--compare", "--theta", "0.1", "--bandwidth-hz", "2e6")
+    answer = served.post("/api/plan", ask)
+    PlanAnswer.model_validate(answer)
+    expected = json.loads(cli(*options, "--json"))["plans"]
+    extra = {"n", "colour", "dash"}
+    assert [{k: v for k, v in plan.items() if k not in extra} for plan in answer["plans"]] == expected
+    assert [plan["n"] for plan in answer["plans"]] == [len(plan["devices"]) for plan in expected]
+    for form, option in (("csv", "--csv"), ("json-file", "--json")):
+        assert served.http.post("/api/plan", json=ask | {"format": form}).text == cli(*options, option)
+    best = min(plan["objective_s"] for plan in expected if plan["objective_s"])
+    for line, plan in zip(answer["comparison"], expected, strict=True):
+        n = len(plan["devices"])
+        relative = None if plan["objective_s"] is None else pytest.approx(plan["objective_s"] / best)
+        assert (line["policy"], line["devices"], line["relative"]) == (plan["policy"], n, relative)
+        assert line["per_device_s"] == (pytest.approx(plan["round_s"] / n) if n else None)
+    assert answer["table"]["columns"] == CSV.splitlines()[0].split(",")
+    assert [",".join(row) for row in answer["table"]["rows"]] == CSV.splitlines()[1:]
+    assert answer["cut"] is None
+
+
+def test_one_policy_is_written_as_one(served: Served) -> None:
+    ask = {"devices_csv": CSV, "policies": ["deadline:seconds=8"], "format": "csv"}
+    assert served.http.post("/api/plan", json=ask).text == cli("--policy", "deadline:seconds=8", "--csv")
+    sent = served.http.post("/api/plan?format=csv", content=CSV.encode(), headers={"content-type": "text/csv"})
+    assert sent.text == cli("--compare", "--csv")
+
+
+def test_a_list_of_devices_is_a_table_too(served: Served) -> None:
+    header, *lines = [line.split(",") for line in CSV.splitlines()]
+    devices = [dict(zip(header, line, strict=True)) for line in lines]
+    numbers = [{k: v if k == "device" else float(v) for k, v in one.items()} for one in devices]
+    by_text = served.post("/api/plan", {"devices_csv": CSV})
+    assert served.post("/api/plan", {"devices": devices})["plans"] == by_text["plans"]
+    assert served.post("/api/plan", {"devices": numbers})["plans"] == by_text["plans"]
+
+
+def test_a_draw_is_the_csv_that_it_shows(served: Served) -> None:
+    cell = {"radius_m": 700.0}
+    drawn = served.post("/api/plan", {"draw": {"count": 30, "seed": 3}, "cell": cell})
+    table = drawn["table"]
+    text = "\n".join([",".join(table["columns"]), *(",".join(row) for row in table["rows"])])
+    assert served.post("/api/plan", {"devices_csv": text, "cell": cell})["plans"] == drawn["plans"]
+    conditions = fc.World(fc.Cell(radius_m=700.0), fc.Devices(30)).conditions(3)
+    assert [float(row[0]) for row in table["rows"]] == conditions.distance_m.tolist()
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.3, -0.2])
+@pytest.mark.parametrize("forced", [False, True])
+def test_the_curve_is_the_best_of_all_sets(theta: float, forced: bool) -> None:
+    rng = np.random.default_rng(5)
+    M = 9
+    c, t = rng.exponential(1.0, M), rng.exponential(2.0, M)
+    rows = [
+        {"upload_s": float(a), "compute_s": float(b), "must_include": forced and i in (2, 7)}
+        for i, (a, b) in enumerate(zip(c, t, strict=True))
+    ]
+    curve = plans.make(PlanAsk.model_validate({"devices": rows, "theta": theta})).document()["curve"]
+    must = {2, 7} if forced else set()
+    most = 4 if theta < 0 else M
+    assert curve["n"] == list(range(max(1, len(must)), most + 1))
+    for n, value in zip(curve["n"], curve["objective_s"], strict=True):
+        sets = [list(s) for s in itertools.combinations(range(M), n) if must <= set(s)]
+        best = min(float(fc.allocate(c[s], t[s]).round_s) for s in sets)
+        assert value == pytest.approx((theta + 1 / n) * best, rel=1e-12)
+    assert min(curve["objective_s"]) == pytest.approx(curve["optimal_objective_s"], rel=1e-12)
+    assert curve["objective_s"][curve["n"].index(curve["optimal_n"])] == pytest.approx(curve["optimal_objective_s"])
+    assert curve["greedy_objective_s"] >= curve["optimal_objective_s"] * (1 - 1e-12)
+
+
+def test_a_large_table_is_cut_and_says_so(served: Served) -> None:
+    answer = served.post("/api/plan", {"draw": {"count": 1000}})
+    PlanAnswer.model_validate(answer)
+    assert "of 1,000 devices only the first 50" in answer["cut"]
+    assert {len(plan["devices"]) for plan in answer["plans"]} <= set(range(51))
+    everyone = next(plan for plan in answer["plans"] if plan["policy"] == "all")
+    assert (everyone["n"], len(everyone["devices"]), len(answer["table"]["rows"])) == (1000, 50, 50)
+    curve = answer["curve"]
+    assert {1, 1000, curve["optimal_n"], curve["greedy_n"]} <= set(curve["n"])
+    assert len(curve["n"]) < 100
+    assert min(curve["objective_s"]) == pytest.approx(curve["optimal_objective_s"], rel=1e-12)
+    whole = served.http.post("/api/plan", json={"draw": {"count": 1000}, "policies": ["all"], "format": "csv"})
+    assert len(whole.text.splitlines()) == 1001
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({}, "give exactly one of devices_csv, devices and draw"),
+        ({"devices_csv": CSV, "draw": {}}, "give exactly one of"),
+        ({"devices_csv": ""}, "the CSV is empty"),
+        ({"devices_csv": "\x00\x01\x02"}, "is not UTF-8 text"),
+        ({"devices_csv": "a;b;c\n1;2;3"}, "has no upload column"),
+        ({"devices_csv": 'upload_s,compute_s\n"1,2'}, "is no valid CSV"),
+        ({"devices_csv": "upload_s,compute_s\nNaN,1"}, "line 2: upload_s is 'NaN'; give a number"),
+        ({"devices_csv": "[1]"}, "devices_csv is JSON"),
+        ({"devices": []}, "devices is empty"),
+        ({"devices": [{"upload_s": None, "compute_s": 1}]}, "upload_s is missing"),
+        ({"devices": [1]}, "devices.0: input should be an object"),
+        ({"draw": {"count": 1_000_000}}, "draw.count: input should be less than or equal to 100000"),
+        ({"draw": {"count": 0}}, "draw.count"),
+        ({"draw": {}, "theta": -1}, "theta is -1.0"),
+        ({"draw": {}, "cell": {"bandwidth_hz": 0}}, "bandwidth_hz"),
+        ({"draw": {}, "cell": {"noise_dbm_per_mhz": 5000}}, "noise_dbm_per_mhz"),
+        ({"draw": {}, "cell": {"radius_m": 0.1}}, "min_distance_m is 1, more than radius_m"),
+        ({"draw": {}, "policies": ["gredy"]}, "did you mean 'greedy'"),
+        ({"draw": {}, "policies": ["os:system"]}, "named policies only"),
+        ({"draw": {}, "policies": ["fedcell.cli:main"]}, "named policies only"),
+        ({"draw": {}, "policies": ["all"] * 13}, "policies: list should have at most 12 items"),
+        ({"draw": {}, "policies": ["x" * 300]}, "at most 200 characters"),
+        ({"draw": {}, "policies": []}, "at least 1 item"),
+        ({"draw": {}, "colour": "red"}, "colour: extra inputs are not permitted"),
+        ([], "should be an object"),
+        (None, "valid JSON"),
+    ],
+)
+def test_bad_requests_are_one_sentence(served: Served, document: Any, words: str) -> None:
+    assert words in refused(served, document)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "no valid JSON"),
+        (b"{", "no valid JSON"),
+        (b'{"draw": {"count": NaN}}', "count"),
+        (b'{"theta": NaN, "draw": {}}', "theta: input should be a finite number"),
+        (b'{"theta": 1e999, "draw": {}}', "theta"),
+        (b"[" * 100_000, "no valid JSON"),
+        (b"\xff\xfe", "no valid JSON"),
+        (b'{"devices": [{"upload_s": NaN, "compute_s": 1}]}', "upload_s is nan; give a number"),
+    ],
+)
+def test_bad_json_is_one_sentence(served: Served, body: bytes, words: str) -> None:
+    answer = served.http.post("/api/plan", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, words in answer.json()["detail"]) == (422, True), answer.text
+
+
+def test_a_million_devices_are_refused(served: Served) -> None:
+    text = "upload_s,compute_s\n" + "1,1\n" * 1_000_000
+    assert "there are more than 100,000 devices" in refused(served, {"devices_csv": text})
+    devices = [{"upload_s": 1, "compute_s": 1}] * 100_001
+    assert "there are more than 100,000 devices" in refused(served, {"devices": devices})
+
+
+def test_a_hundred_thousand_devices_are_planned(served: Served) -> None:
+    answer = served.post("/api/plan", {"draw": {"count": 100_000}, "policies": ["optimal"]})
+    assert answer["plans"][0]["n"] == answer["curve"]["optimal_n"] > 100
+
+
+def test_a_body_too_large_is_refused_before_it_is_read(served: Served) -> None:
+    head = {"content-type": "application/json"}
+    answer = served.http.post("/api/plan", content=b" " * (8 * 2**20 + 1), headers=head)
+    assert (answer.status_code, "larger than 8 MiB" in answer.json()["detail"]) == (413, True)
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b" " * 2**20
+
+    try:
+        counted = httpx.post(f"{served.url}api/plan", content=chunks(), headers=head, timeout=60)
+        assert counted.status_code == 413
+    except httpx.TransportError:
+        pass  # the server closed the connection while we were still sending
+    assert served.http.get("/api/info").status_code == 200

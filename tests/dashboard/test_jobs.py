@@ -1,0 +1,329 @@
+"""Races through the API: their results, pause, stop, queue, resume, and what happens when something is killed."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from dashboard.served import TINY, Served, read_events, serve
+from fedcell.dashboard.curves import growing_curve
+from fedcell.dashboard.documents import Curves, RaceDocument
+from fedcell.experiment.race import race_spec, run_race, to_csv, to_json
+from fedcell.experiment.stats import mean_curve
+from fedcell.experiment.store import Store
+from fedcell.schedule.policy import Plan
+from fedcell.simulation import RoundRecord
+from fedcell.spec import Spec, parse_spec
+
+LONG: dict[str, Any] = {"rounds": 4000, "devices": {"count": 20}, "task": {"hidden": [4]}}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("jobs") / "results.db", "--workers", "2") as served:
+        yield served
+
+
+def expected(document: dict[str, Any], policies: list[str], seeds: int) -> Spec:
+    return race_spec(parse_spec(document, "x").changed({}, {"policy": policies, "seed": list(range(seeds))}))
+
+
+def begin(served: Served, document: dict[str, Any], seeds: int = 1, policies: list[str] | None = None) -> str:
+    race = served.post("/api/races", {"spec": document, "policies": policies or ["all"], "seeds": seeds})
+    RaceDocument.model_validate(race)
+    return str(race["id"])
+
+
+def end(served: Served, *ids: str) -> None:
+    for id in ids:
+        if served.get(f"/api/races/{id}")["state"] in ("queued", "running", "paused"):
+            served.post(f"/api/races/{id}/stop")
+    for id in ids:
+        served.wait(id, "stopped", "done", "failed")
+        served.http.delete(f"/api/races/{id}")
+
+
+def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
+    policies, spec = ["greedy", "random:k=2"], TINY
+    race = served.post("/api/races", {"spec": spec, "policies": policies, "seeds": 2, "target": 0.3})
+    assert [one["line"] for one in race["policies"]] == policies
+    assert (race["seeds"], race["target"], len(race["runs"])) == ([0, 1], 0.3, 4)
+    events: dict[str, list[tuple[str, Any]]] = {}
+    url = f"{served.url}api/races/{race['id']}/events"
+    readers = [
+        threading.Thread(target=lambda name=name: events.update({name: read_events(url)})) for name in ("a", "b")
+    ]
+    for reader in readers:
+        reader.start()
+    done = served.wait(race["id"], "done", "failed")
+    assert done["state"] == "done", done
+    for reader in readers:
+        reader.join()
+    events["late"] = read_events(url)
+
+    contest = expected(spec, policies, 2)
+    result = run_race(contest, target=0.3)
+    wanted = {
+        (policy, seed, r.round): [r.round, r.clock_s, r.round_s, r.plan.devices.size, r.accuracy, r.loss]
+        for policy in policies
+        for seed, run in zip(result.seeds, result.runs[policy], strict=True)
+        for r in run
+    }
+    for name, found in events.items():
+        rounds = [told for kind, told in found if kind == "rounds"]
+        rows = {(told["policy"], told["seed"], row[0]): row for told in rounds for row in told["rows"]}
+        assert rows == wanted, name
+        assert sum(len(told["rows"]) for told in rounds) == len(wanted)  # each once
+        assert (found[0][0], found[-1]) == ("race", ("end", {"state": "done"}))
+    assert served.http.get(f"/api/races/{race['id']}/data.csv").text == to_csv(result)
+    told = served.get(f"/api/races/{race['id']}/data.json")
+    assert told == json.loads(to_json(result))
+    curves = served.get(f"/api/races/{race['id']}/curves")
+    Curves.model_validate(curves)
+    for policy, line, row in zip(policies, curves["policies"], curves["table"], strict=True):
+        summary = result.summaries()[policy]
+        assert line["clock_s"] == summary.curve.clock_s.tolist()
+        assert line["mean"] == summary.curve.accuracy.tolist()
+        assert line["seeds_done"] == row["seeds"] == 2
+        assert row["best"] == {"mean": summary.best.mean, "half": summary.best.half}
+        assert row["time_to_target"]["reached"] == summary.to_target.reached
+    assert len(curves["verdicts"]) == 1
+    for ending, start in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+        assert served.http.get(f"/api/races/{race['id']}/figure.{ending}").content.startswith(start)
+    again = served.post("/api/races", {"spec": spec, "policies": policies, "seeds": 2})
+    assert served.wait(again["id"], "done")["runs"] == done["runs"]  # from the store, and told as before
+    with Store(Path(served.get("/api/info")["stores"][0]["name"]), "read") as store:
+        assert len(store.runs()) == 4
+    end(served, race["id"], again["id"])
+
+
+def test_pause_continue_stop_and_resume(served: Served) -> None:
+    id = begin(served, LONG)
+    assert served.http.post(f"/api/races/{id}/continue").status_code == 409
+    path = f"/api/races/{id}"
+    served.until(path, lambda race: (race["runs"][0]["rounds"] or 0) > 3)
+    assert served.post(f"{path}/pause")["state"] == "paused"
+
+    def rounds() -> int:
+        return int(served.get(path)["runs"][0]["rounds"])
+
+    seen = [rounds()]
+    while len(seen) < 3 or seen[-1] != seen[-3]:  # until the workers have stood still for a while
+        time.sleep(0.4)
+        seen.append(rounds())
+    assert served.http.post(f"{path}/pause").status_code == 409
+    assert served.http.delete(path).status_code == 409
+    key = served.get(path)["runs"][0]["key"]
+    live = served.get(f"/api/runs/{key}")
+    assert (live["run"]["status"], len(live["rows"])) == ("running", seen[-1])
+    assert served.get(f"/api/runs/{key}/rounds/{seen[-1]}")["round"] == seen[-1]
+    assert served.post(f"{path}/continue")["state"] == "running"
+    served.until(path, lambda race: race["runs"][0]["rounds"] > seen[-1])
+    assert served.post(f"{path}/stop")["state"] == "stopping"
+    stopped = served.wait(id, "stopped")
+    assert stopped["runs"][0]["state"] == "waiting"
+    before = stopped["runs"][0]["rounds"]
+    assert served.post(f"{path}/resume")["state"] in ("queued", "running")
+    served.until(path, lambda race: race["runs"][0]["rounds"] > before)
+    rows = [row for kind, told in _some_events(served, id, before + 1) if kind == "rounds" for row in told["rows"]]
+    assert [row[0] for row in rows] == list(range(1, len(rows) + 1))  # begun anew, and no round twice
+    end(served, id)
+
+
+def _some_events(served: Served, id: str, rounds: int) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=60) as stream:
+        name, seen = "", 0
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                found.append((name, json.loads(line.removeprefix("data: "))))
+                seen += len(found[-1][1]["rows"]) if name == "rounds" else 0
+                if seen >= rounds:
+                    return found
+    return found
+
+
+def test_races_wait_for_each_other_and_can_be_cancelled(served: Served) -> None:
+    first = begin(served, LONG)
+    served.wait(first, "running")
+    others = [begin(served, TINY | {"rounds": 1 + i}) for i in range(3)]
+    assert [served.get(f"/api/races/{id}")["position"] for id in (first, *others)] == [None, 1, 2, 3]
+    assert [race["id"] for race in served.get("/api/races")["races"]] == [*reversed(others), first]
+    assert served.post(f"/api/races/{others[1]}/stop")["state"] == "stopped"
+    assert served.http.delete(f"/api/races/{others[0]}").status_code == 204
+    assert served.http.get(f"/api/races/{others[0]}").status_code == 404
+    assert served.get(f"/api/races/{others[2]}")["position"] == 1
+    served.post(f"/api/races/{first}/stop")
+    served.wait(others[2], "done")
+    served.wait(first, "stopped")
+    assert served.get(f"/api/races/{others[1]}")["state"] == "stopped"
+    end(served, first, others[1], others[2])
+
+
+def test_the_queue_has_an_end(served: Served) -> None:
+    first = begin(served, LONG)
+    served.wait(first, "running")
+    waiting = [begin(served, TINY) for _ in range(20)]
+    answer = served.http.post("/api/races", json={"spec": TINY})
+    assert (answer.status_code, "20 races wait already" in answer.json()["detail"]) == (409, True)
+    for id in waiting:
+        assert served.http.delete(f"/api/races/{id}").status_code == 204
+    end(served, first)
+
+
+def test_a_killed_worker_is_replaced_once(served: Served) -> None:
+    id = begin(served, LONG | {"rounds": 3999})
+    path = f"/api/races/{id}"
+    for attempt in (1, 2):
+        served.until(path, lambda race: race["runs"][0]["state"] == "running" or race["state"] == "failed")
+        seen = served.until(path, lambda race: (race["runs"][0]["rounds"] or 0) > 2)["runs"][0]["rounds"]
+        for pid in _until_some(served.workers):
+            os.kill(pid, signal.SIGKILL)
+        if attempt == 1:  # it goes on: more rounds than before come
+            served.until(path, lambda race, seen=seen: race["runs"][0]["rounds"] > seen + 1)
+    failed = served.wait(id, "failed")
+    assert "its worker process died 2 times" in failed["reason"]
+    other = begin(served, TINY)
+    assert served.wait(other, "done", "failed")["state"] == "done"  # the next race has new workers
+    end(served, id, other)
+
+
+def _until_some(find: Any) -> list[int]:
+    while not (found := find()):
+        time.sleep(0.05)
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"spec": {"task": {"data": "/etc/passwd"}}}, "task.data is '/etc/passwd'; over the network only mnist"),
+        ({"spec": {"task": {"model": "os:system"}}}, "task.model is 'os:system'"),
+        ({"spec": {"task": {"device": "cuda:7"}}}, "task.device is 'cuda:7'"),
+        ({"spec": {"policy": "all"}}, "spec has policy"),
+        ({"spec": {"grid": {}}}, "spec has grid"),
+        ({"spec": {"devices": {"count": 2001}}}, "devices.count is 2001; 2,000 at most"),
+        ({"spec": {"devices": {"count": 10**400}}}, "devices.count"),
+        ({"spec": {"rounds": 5001}}, "rounds is 5001; 5,000 at most"),
+        ({"spec": {"budget_s": 1e7}}, "budget_s is 10000000.0; 1,000,000 at most"),
+        ({"spec": {"task": {"hidden": [600]}}}, "the sum of task.hidden is 600"),
+        ({"spec": {"task": {"epochs": 21}}}, "task.epochs is 21"),
+        ({"spec": {"radius_m": 3}}, "unknown field 'radius_m'"),
+        ({"spec": {"cell": {"radius": 3}}}, "did you mean 'radius_m'"),
+        ({"spec": {"cell": 3}}, "cell"),
+        ({"spec": 3}, "spec: input should be an object"),
+        ({"seeds": 0}, "seeds: input should be greater than or equal to 1"),
+        ({"seeds": 101}, "the race has 606 runs; 600 at most"),
+        ({"target": 2}, "target: input should be less than or equal to 1"),
+        ({"policies": ["all", "all"]}, "the policy 'all' twice"),
+        ({"policies": ["json:dumps"]}, "named policies only"),
+        ({"policies": ["random"]}, "policy 'random' needs k"),
+    ],
+)
+def test_races_that_are_refused(served: Served, document: dict[str, Any], words: str) -> None:
+    answer = served.http.post("/api/races", json=document)
+    assert (answer.status_code, words in answer.json()["detail"]) == (422, True), answer.text
+
+
+def test_a_run_that_fails_says_why(served: Served) -> None:
+    id = begin(served, TINY | {"task": {"engine": "mlp", "model": "cnn"}})
+    assert "all, seed 0: task.model is 'cnn', which the mlp engine cannot train" in served.wait(id, "failed")["reason"]
+    end(served, id)
+
+
+def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
+    id = begin(served, LONG | {"rounds": 2000})
+    served.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)
+    before = served.rss_mb()
+    request = f"GET /api/races/{id}/events HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode()
+    deaf = socket.create_connection(("127.0.0.1", served.port))
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sockets = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(99)]
+    for one in [deaf, *sockets]:
+        one.sendall(request)
+    for one in sockets:
+        assert b"200 OK" in one.recv(4096)
+    answer = served.http.get(f"/api/races/{id}/events")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    seen = served.get(f"/api/races/{id}")["runs"][0]["rounds"]
+    served.until(f"/api/races/{id}", lambda race: race["runs"][0]["rounds"] > seen + 20)  # all goes on
+    assert served.rss_mb() - before < 100
+    for one in [deaf, *sockets]:
+        one.close()
+    end = time.monotonic() + 60
+    while served.http.head("/api/info") and len(read_some(served, id)) == 0:
+        assert time.monotonic() < end  # the places become free
+    served.post(f"/api/races/{id}/stop")
+    served.wait(id, "stopped")
+
+
+def read_some(served: Served, id: str) -> bytes:
+    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=30) as stream:
+        return next(stream.iter_bytes()) if stream.status_code == 200 else b""
+
+
+def test_a_killed_server_offers_to_resume(tmp_path: Path) -> None:
+    store = tmp_path / "results.db"
+    quick, slow = TINY, TINY | {"rounds": 4000, "devices": {"count": 20}}
+    with serve(store, "--workers", "1") as first:
+        done = begin(first, quick)
+        first.wait(done, "done")
+        id = begin(first, slow)
+        waits = begin(first, quick | {"rounds": 3})
+        first.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)
+        workers = first.workers()
+        assert workers
+        first.kill()
+    for pid in workers:  # they end with it
+        limit = time.monotonic() + 30
+        while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+    with serve(store, "--workers", "1") as second:
+        states = {race["id"]: race for race in second.get("/api/races")["races"]}
+        assert {key: race["state"] for key, race in states.items()} == {
+            done: "done",
+            id: "interrupted",
+            waits: "interrupted",
+        }
+        assert "resume it" in states[id]["reason"]
+        assert second.post(f"/api/races/{waits}/resume")["state"] in ("queued", "running", "done")
+        assert second.wait(waits, "done")["reason"] == ""
+        rows = read_events(f"{second.url}api/races/{done}/events")
+        assert [row[0] for kind, told in rows if kind == "rounds" for row in told["rows"]] == [1, 2]
+        second.post(f"/api/races/{id}/resume")
+        second.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)
+    with serve(store) as third:  # ended with Ctrl-C in the middle of it
+        states = {race["id"]: race["state"] for race in third.get("/api/races")["races"]}
+        assert states == {done: "done", id: "interrupted", waits: "done"}
+
+
+def records(*points: tuple[float, float]) -> list[RoundRecord]:
+    plan = Plan(np.arange(2), np.full(2, 0.5), 1.0)
+    return [RoundRecord(i + 1, t, 1.0, plan, plan.devices, a, 0.0) for i, (t, a) in enumerate(points)]
+
+
+def test_a_seed_counts_only_where_it_has_got() -> None:
+    ahead, behind = records((1, 0.1), (2, 0.3), (3, 0.5)), records((1.5, 0.2), (2.5, 0.4))
+    both = mean_curve([ahead, behind])
+    whole = growing_curve([(ahead, True), (behind, True)])
+    assert whole.accuracy.tolist() == both.accuracy.tolist()
+    growing = growing_curve([(ahead, False), (behind, False)])
+    assert growing.clock_s.tolist() == [1.5, 2.0, 2.5, 3.0]
+    np.testing.assert_allclose(growing.accuracy, [0.15, 0.25, 0.35, 0.5])
+    assert np.isfinite(growing.half).tolist() == [True, True, True, False]
+    np.testing.assert_allclose(growing.half[:3], both.half[:3])
+    ended = growing_curve([(ahead, False), (behind, True)])
+    np.testing.assert_allclose(ended.accuracy, [0.15, 0.25, 0.35, 0.45])
+    assert growing_curve([([], False)]).clock_s.size == 0

@@ -1,0 +1,83 @@
+"""Flower's simulation engine: the example trains as the simulator says it would, and a strategy's memory is kept."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcell as fc
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+pytest.importorskip("ray", reason="Flower's simulation engine is not installed")
+
+from flower.deployment import Deployment
+from flower.runs import APPS, EXAMPLE, assert_as_simulated, rounds_of, run_config
+
+RUN_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with Deployment(tmp_path_factory.mktemp("simulation"), simulation=True) as deployment:
+        deployment.start_superlink()
+        yield deployment
+
+
+def run_example(engine: Deployment, name: str, values: dict[str, Any]) -> str:
+    engine.submit(name, EXAMPLE, run_config(values), "--federation-config", "num-supernodes=20")
+    return engine.finish(name, RUN_S)
+
+
+def test_the_example_trains_as_the_simulator_does_until_the_budget_is_spent(engine: Deployment) -> None:
+    values = {"policy": "greedy", "budget_s": 35.0}
+    log = run_example(engine, "greedy", {**values, "state": str(engine.folder / "greedy")})
+    expected = list(fc.simulate(fc.Spec().changed(values)))
+    assert len(expected) == 3
+    assert_as_simulated(engine.folder / "greedy", expected)
+    assert "round 4 would end after the budget of 35 s" in log
+
+
+def test_lots_and_observations_are_reproduced_when_a_run_is_taken_up_until_the_target(engine: Deployment) -> None:
+    """Node ids are drawn anew for each run: the lots and what was observed must hang on the devices."""
+    values = {"policy": "random:k=8", "knowledge": "observed", "seed": 1, "rounds": 2}
+    state = {"state": str(engine.folder / "lots")}
+    run_example(engine, "lots", values | state)
+    first = (engine.folder / "lots" / "rounds.jsonl").read_bytes()
+    assert len(first.splitlines()) == 2
+
+    values |= {"rounds": 9, "target_accuracy": 0.5}
+    log = run_example(engine, "lots-again", values | state)
+    expected = list(fc.simulate(fc.Spec().changed(values)))
+    assert len(expected) == 4
+    assert_as_simulated(engine.folder / "lots", expected)
+    assert (engine.folder / "lots" / "rounds.jsonl").read_bytes().startswith(first)
+    assert "going on after round 2" in log
+    assert "which was the target" in log
+
+
+def test_a_run_taken_up_has_the_inner_strategys_memory_bit_for_bit(engine: Deployment) -> None:
+    """FedAdam has moments; without them the third round would step elsewhere. Evaluation asks all nodes, as ever."""
+    values = {
+        "folder": str(engine.folder),
+        "starts": "whole:4 parts:2 parts:4",
+        "strategy": "FedAdam",
+        "policy": "random:k=3",
+        "radio": "simulated",
+        "nodes": 6,
+        "evaluate": True,
+    }
+    engine.submit("adam", APPS / "scripted", run_config(values), "--federation-config", "num-supernodes=6")
+    log = engine.finish("adam", RUN_S)
+    assert "going on after round 2" in log
+    whole, parts = engine.folder / "whole", engine.folder / "parts"
+    with np.load(whole / "model-4.npz") as one, np.load(parts / "model-4.npz") as other:
+        assert any("m_t" in name for name in one.files)
+        assert set(one.files) == set(other.files)
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name])
+        assert one["model/0"].all()
+    assert rounds_of(whole) == rounds_of(parts)
+    for r in rounds_of(whole):
+        assert len(r["devices"]) == 3
+        assert r["metrics"]["evaluate"]["device"] == pytest.approx(np.mean(range(6)))

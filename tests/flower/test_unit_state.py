@@ -1,0 +1,177 @@
+"""A run in a folder: saved whole or not at all, read with suspicion, shown by `fedcell flower`."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from fedcell.errors import InputError
+from fedcell.experiment.store import Store
+from fedcell.flower.knowledge import Knowledge
+from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
+from fedcell.spec import Spec
+
+MODEL: dict[str, Any] = {"a/b": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.zeros(3)}
+
+
+def a_round(number: int, accuracy: float | None = None, **changes: Any) -> ScheduledRound:
+    given: dict[str, Any] = {
+        "round": number,
+        "clock_s": 11.0 * number,
+        "round_s": 11.0,
+        "planned_s": 10.0,
+        "devices": [0, 2],
+        "names": ["0", "2"],
+        "shares": [0.4, 0.6],
+        "planned_finish_s": [10.0, 10.0],
+        "began_s": [4.0, None],
+        "finish_s": [11.0, None],
+        "delivered": [0],
+        "late": [],
+        "metrics": {} if accuracy is None else {"server": {"accuracy": accuracy, "loss": 1.0}},
+    }
+    return ScheduledRound(**given | changes)
+
+
+def a_run(rounds: int, policy: str = "greedy", seed: int = 0, **kwargs: Any) -> Run:
+    spec = Spec(policy=policy, seed=seed) if kwargs.get("spec", True) else None
+    done = [a_round(i + 1, kwargs.get("accuracy", 0.1 * (i + 1))) for i in range(rounds)]
+    return Run(policy, seed, "FedAvg", done, [], None, spec)
+
+
+def saved(folder: Path, run: Run) -> Path:
+    knowledge = Knowledge.none().meeting(["0", "1", "2"])
+    for number in range(1, len(run.rounds) + 1):
+        part = Run(run.policy, run.seed, run.strategy, run.rounds[:number], [], None, run.spec)
+        save(folder, part, knowledge, MODEL, {"0/m_t/dw": np.ones(2)})
+    return folder
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    run = load_run(saved(tmp_path, a_run(3)))
+    assert run.rounds == a_run(3).rounds
+    assert (run.policy, run.seed, run.strategy, run.names) == ("greedy", 0, "FedAvg", ["0", "1", "2"])
+    assert run.spec == Spec()
+    knowledge, model, inner = load_arrays(tmp_path, run)
+    assert knowledge.names == ("0", "1", "2")
+    assert list(model) == list(MODEL)
+    assert all(np.array_equal(model[name], MODEL[name]) for name in MODEL)
+    assert inner["0/m_t/dw"].tolist() == [1.0, 1.0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-3.npz", "rounds.jsonl", "state.json"]
+
+
+def test_a_server_killed_while_it_saves_leaves_the_last_whole_round(tmp_path: Path) -> None:
+    saved(tmp_path, a_run(2))
+    before = (tmp_path / "state.json").read_bytes()
+    # Killed after the model and the line of round 3, before state.json says that they count.
+    saved(tmp_path, a_run(3))
+    (tmp_path / "state.json").write_bytes(before)
+    (tmp_path / "model-2.npz").write_bytes((tmp_path / "model-3.npz").read_bytes())
+    with (tmp_path / "rounds.jsonl").open("ab") as file:
+        file.write(b'{"round": 4, "clo')
+    run = load_run(tmp_path)
+    assert [done.round for done in run.rounds] == [1, 2]
+    other = a_round(3, 0.9)
+    save(tmp_path, Run("greedy", 0, "FedAvg", [*run.rounds, other], [], None, None), Knowledge.none(), MODEL, {})
+    assert load_run(tmp_path).rounds[-1] == other
+    assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_round_says_who_was_missing_and_becomes_the_simulators_record() -> None:
+    done = a_round(1, 0.5)
+    assert done.missing == [2]
+    record = done.record()
+    assert record.plan.devices.tolist() == [0, 2]
+    assert record.plan.round_s == 10.0
+    assert (record.round_s, record.accuracy, record.delivered.tolist()) == (11.0, 0.5, [0])
+    assert math.isnan(a_round(1).record().accuracy)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("state.json", b"{", "is no JSON"),
+        ("state.json", b"[1]", "is no state of fedcell's"),
+        ("state.json", b'{"fedcell_state": 99}', "is of version 99"),
+        ("state.json", b'{"fedcell_state": 1}', "no whole state folder"),
+        ("rounds.jsonl", b"", "it has 0 rounds of 2"),
+        ("rounds.jsonl", b'{"round": 1}\n{"round": 2}\n', "no whole state folder"),
+    ],
+)
+def test_a_folder_of_garbage_is_refused_in_one_sentence(
+    tmp_path: Path, name: str, content: bytes, complaint: str
+) -> None:
+    saved(tmp_path, a_run(2))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=complaint):
+        load_run(tmp_path)
+
+
+def test_a_model_elsewhere_or_a_pickle_is_not_read(tmp_path: Path) -> None:
+    saved(tmp_path, a_run(1))
+    document = json.loads((tmp_path / "state.json").read_text())
+    (tmp_path / "state.json").write_text(json.dumps(document | {"model": "../model-1.npz"}))
+    with pytest.raises(InputError, match="lies elsewhere"):
+        load_run(tmp_path)
+    (tmp_path / "state.json").write_text(json.dumps(document))
+    np.savez(tmp_path / "model-1.npz", **{"model/0": np.array([{}], dtype=object)}, allow_pickle=True)
+    with pytest.raises(InputError, match="cannot be resumed"):
+        load_arrays(tmp_path, load_run(tmp_path))
+
+
+def fedcell(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedcell.cli", *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+
+
+def test_fedcell_flower_shows_runs_as_a_race_and_their_planned_and_measured_times(tmp_path: Path) -> None:
+    one = saved(tmp_path / "one", a_run(4))
+    two = saved(tmp_path / "two", a_run(4, "random:k=8", accuracy=0.35))
+    done = fedcell("flower", one, two, "--target", "0.3", "--plot", tmp_path / "f.png", "--store", tmp_path / "r.db")
+    assert done.returncode == 0, done.stderr
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert "greedy 40.00 40.00 40.00 40.00 33 s" in lines
+    assert "random:k=8 35.00 35.00 35.00 35.00 11 s" in lines
+    assert "greedy 0 4 10 11 10.00 % 10.00 % 0 4" in lines
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+    with Store(tmp_path / "r.db", "read") as store:
+        found = {run.policy: run for run in store.runs()}
+        assert {run.source for run in found.values()} == {"flower"}
+        measured = store.measured(found["greedy"].key)
+        assert measured[0].predicted_s.tolist() == [10.0, 10.0]
+        assert np.isnan(measured[0].measured_s).tolist() == [False, True]
+    document = json.loads(fedcell("flower", one, "--json").stdout)
+    assert document["runs"][0]["measured_s"] == [11.0] * 4
+
+
+def test_runs_without_accuracy_still_show_their_times(tmp_path: Path) -> None:
+    done = fedcell("flower", saved(tmp_path, a_run(2, accuracy=None)), "--plot", tmp_path / "f.svg")
+    assert done.returncode == 0, done.stderr
+    assert "The rounds have no accuracy" in done.stdout
+    assert "Rounds as planned and as measured" in done.stdout
+
+
+def test_mistakes_get_one_sentence_and_leave_nothing(tmp_path: Path) -> None:
+    one, two = saved(tmp_path / "one", a_run(1)), saved(tmp_path / "two", a_run(1))
+    bare = saved(tmp_path / "bare", a_run(1, spec=False))
+    other = saved(tmp_path / "other", a_run(1, "all", seed=5))
+    for arguments, complaint in (
+        ([tmp_path / "none"], "cannot read"),
+        ([one, two], "two of the folders hold greedy with seed 0"),
+        ([one, other], "no seed in common"),
+        ([one, "--target", "80"], "--target is 80"),
+        ([one, "--plot", tmp_path / "x.txt"], "no picture's ending"),
+        ([bare, "--store", tmp_path / "r.db"], "give Scheduled the run's spec"),
+    ):
+        done = fedcell("flower", *arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert complaint in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "r.db").exists()
