@@ -124,7 +124,8 @@ class Curve:
     half: NDArray[np.float64]
 
 
-# Okabe and Ito's colours, safe for colour-blind readers, and a dash for each so that grey print tells them apart too.
+# Okabe and Ito's colours and one of Tol's, safe for colour-blind readers, and a dash for each so that grey print tells
+# them apart too.
 STYLES = (
     ("#d55e00", "-"),
     ("#0072b2", "-"),
@@ -134,6 +135,7 @@ STYLES = (
     ("#56b4e9", "-."),
     ("#000000", ":"),
     ("#7f7f7f", ":"),
+    ("#882255", "--"),
 )
 
 

@@ -14,7 +14,7 @@ _PLACES = {
     "random": 5,
     "all": 6,
     "all:sharing=equal": 7,
-    "round_robin": 7,
+    "round_robin": 8,
     "deadline": 2,
 }
 _SECOND_DASH = {"-": ":", "--": "-.", "-.": "--", ":": "-"}
@@ -36,7 +36,7 @@ def places(lines: Iterable[str]) -> dict[str, int]:
 
 
 def styles(lines: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Colour and dash of each policy line; from the ninth on colours come again, with another dash."""
+    """Colour and dash of each policy line; after the last colours come again, with another dash."""
     found = {}
     for line, place in places(lines).items():
         colour, dash = STYLES[place % len(STYLES)]

@@ -14,23 +14,21 @@ async function ask(path, options) {
   let response;
   try {
     response = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
+  } catch {
     throw new Error("the server does not answer; is fedcell serve still running?");
   }
   if (!response.ok) throw Object.assign(new Error(await refusal(response)), { status: response.status });
   return response;
 }
 
-const posted = (body, signal) => ({
+const posted = (body) => ({
   method: "POST",
   headers: { "Content-Type": "application/json" },
   body: JSON.stringify(body),
-  signal,
 });
 
-export const get = async (path, signal) => (await ask(path, { signal })).json();
-export const post = async (path, body = {}, signal) => (await ask(path, posted(body, signal))).json();
+export const get = async (path) => (await ask(path)).json();
+export const post = async (path, body = {}) => (await ask(path, posted(body))).json();
 export const postText = async (path, body) => (await ask(path, posted(body))).text();
 export const remove = (path) => ask(path, { method: "DELETE", headers: { "Content-Type": "application/json" } });
 
@@ -43,17 +41,36 @@ export function query(path, values) {
 /** Asks whose answers may come out of order: only the newest one's counts, older ones answer null. */
 export function latest(work) {
   let newest = 0;
-  let controller = new AbortController();
   return async (...args) => {
     const mine = ++newest;
-    controller.abort();
-    controller = new AbortController();
     try {
-      const answer = await work(...args, controller.signal);
+      const answer = await work(...args);
       return mine === newest ? answer : null;
     } catch (error) {
-      if (mine !== newest || error.name === "AbortError") return null;
+      if (mine !== newest) return null;
       throw error;
+    }
+  };
+}
+
+/** So many at once; what is asked for meanwhile is done once, afterwards: a slow server is never overrun. */
+export function atMost(count, work) {
+  let running = 0;
+  let again = false;
+  return async function go() {
+    if (running >= count) {
+      again = true;
+      return;
+    }
+    running += 1;
+    try {
+      await work();
+    } finally {
+      running -= 1;
+      if (again) {
+        again = false;
+        go();
+      }
     }
   };
 }

@@ -1,6 +1,6 @@
 // Plan: one round for devices of one's own, under every policy at once.
 
-import { latest, post, postText } from "./client.js";
+import { atMost, latest, post, postText } from "./client.js";
 import { DeviceEditor } from "./devices.js";
 import { download, h, icon, throttle } from "./dom.js";
 import { PlanView } from "./plan_view.js";
@@ -35,8 +35,11 @@ class PlanPage {
   constructor(root, shared) {
     this.root = root;
     this.shared = shared;
-    this.ask = latest((body, signal) => post("api/plan", body, signal));
-    this.recompute = throttle(80, () => this.compute());
+    this.ask = latest((body) => post("api/plan", body));
+    this.recompute = throttle(
+      80,
+      atMost(2, () => this.compute()),
+    );
     shared.info.then(
       (info) => this.build(info),
       (error) => root.append(h("p", { class: "error" }, error.message)),

@@ -1,6 +1,6 @@
 // Race: start one, watch it, and the queue of them all.
 
-import { get, latest, listen, post, remove } from "./client.js";
+import { atMost, get, listen, post, remove } from "./client.js";
 import { CurvesView } from "./curves.js";
 import { announce, h, redraw, throttle } from "./dom.js";
 import { raceForm } from "./race_form.js";
@@ -44,7 +44,7 @@ class RacePage {
       body,
       "Accuracy against simulated time, one line a policy; the tables beside it say the same in numbers",
     );
-    this.askCurves = latest((id, signal) => get(`api/races/${id}/curves`, signal));
+    this.loadCurves = atMost(1, () => this.askCurves());
     this.refresh = throttle(400, () => this.loadCurves());
     this.drawRace();
     shared.info.then(
@@ -176,12 +176,12 @@ class RacePage {
     this.drawQueue();
   }
 
-  async loadCurves() {
+  async askCurves() {
     const id = this.race?.id;
     if (!id || id === this.leaving) return;
     try {
-      const curves = await this.askCurves(id);
-      if (!curves || this.race?.id !== id) return;
+      const curves = await get(`api/races/${id}/curves`);
+      if (this.race?.id !== id) return;
       this.curves = curves;
       this.drawCurves();
     } catch (error) {

@@ -44,7 +44,7 @@ class ResultsPage {
     this.sort = { column: 8, down: true };
     this.build(root);
     this.compareLater = throttle(150, () => this.compare());
-    this.ask = latest((keys, signal) => get(query("api/results/compare", { keys }), signal));
+    this.ask = latest((keys) => get(query("api/results/compare", { keys })));
     shared.info.then(
       (info) => this.begin(info),
       (error) => (this.error.textContent = error.message),
