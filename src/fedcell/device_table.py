@@ -35,6 +35,7 @@ MAX_ROWS = 5_000_000
 MAX_COLUMNS = 100
 MAX_LINE_CHARACTERS = 100_000
 MAX_NAME_CHARACTERS = 1000
+_CHUNK_ROWS = 10_000
 
 UPLOAD = ("upload_s", "snr_db", "distance_m")
 COMPUTE = ("compute_s", "samples")
@@ -97,6 +98,43 @@ class _Rows:
         raise InputError(f"{self.source} {place}: {complaint}")
 
 
+@dataclass(frozen=True, eq=False)
+class DeviceColumns:
+    """What a document says of its devices, checked; a cell makes upload times of it.
+
+    Attributes:
+        rows: the document.
+        number: (M,) each, the numbers of its columns.
+        names: M names.
+        must_include: (M,) booleans, or None.
+    """
+
+    rows: _Rows
+    number: dict[str, Floats]
+    names: tuple[str, ...]
+    must_include: Bools | None
+
+    def table(self, cell: Cell) -> DeviceTable:
+        """The devices in this cell."""
+        rows, number, notes = self.rows, self.number, []
+        unknown = [name for name in rows.header if name and name not in COLUMNS]
+        if unknown:
+            notes.append(f"ignored the columns {_listed(unknown)} of {rows.source}; known are {', '.join(COLUMNS)}")
+        with np.errstate(all="ignore"):  # what leaves the floats is refused below, with its row
+            upload_s = _upload_s(number, len(rows), cell, notes)
+            compute_s = _compute_s(number, len(rows), notes)
+        for name, values, origins in (("upload_s", upload_s, UPLOAD), ("compute_s", compute_s, COMPUTE)):
+            bad = _outside(values, name)
+            if bad.size:
+                origin = next(column for column in origins if column in number)
+                rows.refuse(
+                    int(bad[0]),
+                    f"{origin} is {_shown(rows.columns[origin][bad[0]])}, which gives {name} = {values[bad[0]]:g}, "
+                    f"beyond {SMALLEST_S:g} to {LARGEST_S:g} s; change it or leave the device out",
+                )
+        return DeviceTable(self.names, upload_s, compute_s, self.must_include, tuple(notes))
+
+
 def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
     """Read devices from a CSV or JSON file, or from standard input if the source is ``-``.
 
@@ -120,6 +158,11 @@ def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
 
 def parse_devices(content: bytes, source: str, cell: Cell | None = None) -> DeviceTable:
     """Read devices from the bytes of a CSV or JSON document; ``source`` names it in messages."""
+    return parse_columns(content, source).table(cell or Cell())
+
+
+def parse_columns(content: bytes, source: str) -> "DeviceColumns":
+    """Read what a document says of devices, whatever the cell."""
     if len(content) > MAX_BYTES:
         raise InputError(f"{source} is larger than {MAX_BYTES >> 20} MiB; split it or drop columns")
     text = ""
@@ -137,12 +180,15 @@ def parse_devices(content: bytes, source: str, cell: Cell | None = None) -> Devi
     rows = _from_json(text, source) if first[0] in "[{" else _from_csv(content, source)
     if not len(rows):
         raise InputError(f"{source} has no devices; give at least one")
-    return _table(rows, cell or Cell())
+    number = {name: _numbers(rows, name) for name in _BOUNDS if name in rows.columns}
+    return DeviceColumns(rows, number, _names(rows), _flags(rows))
 
 
 def _from_csv(content: bytes, source: str) -> _Rows:
     # A stream over the bytes: a StringIO would take four bytes a character.
-    reader = csv.reader(_lines(io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""), source), strict=True)
+    stream = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline="")
+    short = len(content) <= MAX_LINE_CHARACTERS  # then so is every line
+    reader = csv.reader(stream if short else _lines(stream, source), strict=True)
     filled = (row for row in reader if "".join(row).strip())
     try:
         header = [name.strip() for name in next(filled, [])]
@@ -152,21 +198,32 @@ def _from_csv(content: bytes, source: str) -> _Rows:
         _check_header(header, source)
         columns: dict[str, list[Any]] = {name: [] for name in header if name in COLUMNS}
         known = [(i, columns[name]) for i, name in enumerate(header) if name in COLUMNS]
-        lines: list[int] = []
-        for row in filled:
-            if len(row) != len(header):
+        width, lines = len(header), list[int]()
+        while chunk := _chunk(filled, reader, lines):  # columns that nobody knows are not kept
+            if any(len(row) != width for row in chunk):
+                bad = next(j for j, row in enumerate(chunk) if len(row) != width)
                 raise InputError(
-                    f"{source} line {reader.line_num} has {len(row)} cells but the header has {len(header)}; "
-                    "give one cell a column, and decimals with a point"
+                    f"{source} line {lines[len(lines) - len(chunk) + bad]} has {len(chunk[bad])} cells but the header "
+                    f"has {width}; give one cell a column, and decimals with a point"
                 )
             for i, cells in known:
-                cells.append(row[i])
-            lines.append(reader.line_num)
+                cells += [row[i] for row in chunk]
             if len(lines) > MAX_ROWS:
                 raise InputError(f"{source} has more than {MAX_ROWS:,} devices; split it")
     except csv.Error as error:
         raise InputError(f"{source} line {reader.line_num} is no valid CSV ({error}); correct its quotes") from None
     return _Rows(source, header, columns, lines)
+
+
+def _chunk(filled: Iterator[list[str]], reader: Any, lines: list[int]) -> list[list[str]]:
+    """The next rows; the line that each ended on is added to ``lines``."""
+    chunk = []
+    for row in filled:
+        chunk.append(row)
+        lines.append(reader.line_num)
+        if len(chunk) == _CHUNK_ROWS:
+            break
+    return chunk
 
 
 def _lines(stream: io.TextIOWrapper, source: str) -> Iterator[str]:
@@ -268,30 +325,9 @@ def _shown(cell: object) -> str:
     return repr(cell) if len(str(cell)) <= 60 else f"{str(cell)[:57]!r}..."
 
 
-def _table(rows: _Rows, cell: Cell) -> DeviceTable:
-    notes = []
-    unknown = [name for name in rows.header if name and name not in COLUMNS]
-    if unknown:
-        notes.append(f"ignored the columns {_listed(unknown)} of {rows.source}; known are {', '.join(COLUMNS)}")
-    number = {name: _numbers(rows, name) for name in _BOUNDS if name in rows.columns}
-    with np.errstate(all="ignore"):  # what leaves the floats is refused below, with its row
-        upload_s = _upload_s(number, len(rows), cell, notes)
-        compute_s = _compute_s(number, len(rows), notes)
-    for name, values, origins in (("upload_s", upload_s, UPLOAD), ("compute_s", compute_s, COMPUTE)):
-        bad = _outside(values, name)
-        if bad.size:
-            origin = next(column for column in origins if column in number)
-            rows.refuse(
-                int(bad[0]),
-                f"{origin} is {_shown(rows.columns[origin][bad[0]])}, which gives {name} = {values[bad[0]]:g}, beyond "
-                f"{SMALLEST_S:g} to {LARGEST_S:g} s; change it or leave the device out",
-            )
-    return DeviceTable(_names(rows), upload_s, compute_s, _flags(rows), tuple(notes))
-
-
 def _numbers(rows: _Rows, name: str) -> Floats:
     cells = rows.columns[name]
-    values = np.fromiter(map(_number, cells), np.float64, len(cells))
+    values = _all_floats(cells)
     bad = _outside(values, name)
     if bad.size:
         row = int(bad[0])
@@ -303,6 +339,16 @@ def _numbers(rows: _Rows, name: str) -> Floats:
         low, high = _BOUNDS[name]
         rows.refuse(row, f"{complaint}; give a number between {low:g} and {high:g}")
     return values
+
+
+def _all_floats(cells: list[Any]) -> Floats:
+    """What _number makes of each cell. The first way is ten times quicker, and good for cells that are all numbers."""
+    try:
+        if "_" not in "".join(cells):
+            return np.fromiter(map(float, cells), np.float64, len(cells))
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return np.fromiter(map(_number, cells), np.float64, len(cells))
 
 
 def _number(cell: Any) -> float:
@@ -323,8 +369,13 @@ def _outside(values: Floats, name: str) -> Any:
 
 
 def _names(rows: _Rows) -> tuple[str, ...]:
+    cells = rows.columns.get("device", [None] * len(rows))
+    if rows.lines is not None and "device" in rows.columns and not _UNPRINTABLE.search("".join(cells)):
+        stripped = [cell.strip() for cell in cells]
+        if max(map(len, stripped)) <= MAX_NAME_CHARACTERS:
+            return tuple([name or str(i) for i, name in enumerate(stripped)])
     names = []
-    for i, cell in enumerate(rows.columns.get("device", [None] * len(rows))):
+    for i, cell in enumerate(cells):
         name = "" if cell is None else str(cell).strip() if isinstance(cell, str | int | float) else None
         if name is None or _UNPRINTABLE.search(name) or len(name) > MAX_NAME_CHARACTERS:
             rows.refuse(

@@ -4,8 +4,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class PlannedRound:
     theta: float
     objective_s: float | None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The policy as one would write it."""
         return format_policy(self.policy)
@@ -87,10 +88,14 @@ def policies(given: Sequence[str], compare: bool, theta: float, table: DeviceTab
     """
     if given:
         return [_parse(text, theta) for text in given]
+    return compared(theta, table)[0] if compare else [parse_policy(f"optimal:theta={theta}")]
+
+
+def compared(theta: float, table: DeviceTable) -> tuple[list[Policy], dict[Policy, Plan]]:
+    """All policies, with k as many devices as the optimum has, and the plan from which that is known."""
     optimal = parse_policy(f"optimal:theta={theta}")
-    if not compare:
-        return [optimal]
-    k = len(optimal.decide(_view(table), stream(0, "policy")).devices)
+    best = optimal.decide(_view(table), stream(0, "policy"))  # it draws no lots
+    k = len(best.devices)
     lines = (
         f"greedy:theta={theta}",
         "deadline:seconds=8",
@@ -101,7 +106,7 @@ def policies(given: Sequence[str], compare: bool, theta: float, table: DeviceTab
         "all",
         "all:sharing=equal",
     )
-    return [optimal, *(parse_policy(line) for line in lines)]
+    return [optimal, *(parse_policy(line) for line in lines)], {optimal: best}
 
 
 def _parse(text: str, theta: float) -> Policy:
@@ -114,14 +119,21 @@ def _view(table: DeviceTable) -> RoundView:
     return RoundView(table.upload_s, table.compute_s, must_include=table.must_include, ids=np.arange(len(table.names)))
 
 
-def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int) -> list[PlannedRound]:
-    """Plan one round with each policy; each draws its lots from the same seed."""
+def make_plans(
+    table: DeviceTable,
+    chosen: Sequence[Policy],
+    cell: Cell,
+    theta: float,
+    seed: int,
+    known: Mapping[Policy, Plan] | None = None,
+) -> list[PlannedRound]:
+    """Plan one round with each policy, but for plans already known; each draws its lots from the same seed."""
     objective(1, 1.0, theta)  # refuses a theta that predicts no rounds for any set
     view = _view(table)
     plans = []
     for policy in chosen:
         with blaming(format_policy(policy)):
-            plan = policy.decide(view, stream(seed, "policy"))
+            plan = (known or {}).get(policy) or policy.decide(view, stream(seed, "policy"))
         if not math.isfinite(plan.round_s):  # only a policy of one's own says so, and JSON cannot
             raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")
         n = len(plan.devices)

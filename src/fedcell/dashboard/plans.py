@@ -5,6 +5,7 @@ import io
 import json
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.checks import known_policy, one_sentence, parse_body
 from fedcell.dashboard.colours import styles
 from fedcell.dashboard.documents import PlanAsk, to_json
-from fedcell.device_table import DeviceTable, parse_devices
+from fedcell.device_table import DeviceColumns, DeviceTable, parse_columns, parse_devices
 from fedcell.errors import InputError
 from fedcell.planning import PlannedRound
 from fedcell.rng import stream
@@ -26,6 +27,7 @@ from fedcell.schedule.optimal import Optimal, shortest_rounds
 from fedcell.schedule.policy import Indices, RoundView
 from fedcell.world import Cell, Devices, World
 
+OFTEN_CHARACTERS = 2**18
 ALL_SIZES = 200
 SOME_SIZES = 60
 
@@ -102,8 +104,9 @@ def make(ask: PlanAsk) -> Made:
     lines = [known_policy(line) for line in ask.policies or []]
     objective(1, 1.0, ask.theta)
     table, shown = _devices(ask, cell)
-    chosen = planning.policies(lines, not lines, ask.theta, table)
-    plans = planning.make_plans(table, chosen, cell, ask.theta, ask.seed)
+    named = planning.policies(lines, False, ask.theta, table) if lines else None
+    chosen, known = planning.compared(ask.theta, table) if named is None else (named, {})
+    plans = planning.make_plans(table, chosen, cell, ask.theta, ask.seed, known)
     return Made(ask, table, shown, plans, len(chosen) > 1, ask.theta)
 
 
@@ -113,16 +116,25 @@ def _devices(ask: PlanAsk, cell: Cell) -> tuple[DeviceTable, tuple[list[str], li
         _check_count(ask.devices_csv.count("\n") - 1)  # before a million lines are taken apart
         if ask.devices_csv.lstrip("\ufeff \r\n\t").startswith(("[", "{")):
             raise InputError("devices_csv is JSON; give CSV there, or a list in devices")
-        table = parse_devices(ask.devices_csv.encode("utf-8", "replace"), "the CSV", cell)
-        _check_count(len(table.names))
-        return table, _shown_csv(ask.devices_csv)
+        read = _read_often if len(ask.devices_csv) <= OFTEN_CHARACTERS else _read
+        columns, shown = read(ask.devices_csv)
+        _check_count(len(columns.names))
+        return columns.table(cell), shown
     rows = ask.devices or [] if ask.draw is None else _draw(ask.draw.count, ask.draw.seed, cell)
     if not rows:
         raise InputError("devices is empty; give at least one device")
     _check_count(len(rows))
     table = parse_devices(json.dumps(rows).encode(), "devices" if ask.draw is None else "the draw", cell)
-    columns = list(dict.fromkeys(name for row in rows[: limits.PLAN_DETAIL] for name in row))
-    return table, (columns, [[_text(row.get(name)) for name in columns] for row in rows[: limits.PLAN_DETAIL]])
+    names = list(dict.fromkeys(name for row in rows[: limits.PLAN_DETAIL] for name in row))
+    return table, (names, [[_text(row.get(name)) for name in names] for row in rows[: limits.PLAN_DETAIL]])
+
+
+def _read(text: str) -> tuple[DeviceColumns, tuple[list[str], list[list[str]]]]:
+    return parse_columns(text.encode("utf-8", "replace"), "the CSV"), _shown_csv(text)
+
+
+# Whoever drags a slider sends the same table again and again; taking it apart is half of a plan's time.
+_read_often = lru_cache(maxsize=8)(_read)
 
 
 def _shown_csv(text: str) -> tuple[list[str], list[list[str]]]:

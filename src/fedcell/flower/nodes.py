@@ -51,10 +51,11 @@ class Nodes:
         must not hold up the others. A node that never answers would not train either.
         """
         there = list(grid.get_node_ids())
+        known = any(node in self.devices for node in there)
         waiting = set(self._asked.values())
         self._ask(grid, [n for n in there if n not in waiting and (ask_all or n not in self.devices)])
         self._hear(grid)
-        if ask_all or not any(node in self.devices for node in there):
+        if ask_all or not known:
             give_up_s = time.monotonic() + self.answer_s
             while self._asked and time.monotonic() < give_up_s:
                 time.sleep(POLL_S)

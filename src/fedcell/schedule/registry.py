@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from typing import Any, get_type_hints
 
 from fedcell.check import did_you_mean
@@ -86,9 +87,12 @@ def _settings(kind: type[Policy]) -> list[Field[Any]]:
     return [f for f in fields(kind) if f.init]
 
 
+_hints = cache(get_type_hints)  # they never change, and take as long as the rest of a policy's making
+
+
 def _build(kind: type[Policy], name: str, text: str) -> Policy:
     known = {f.name: f for f in _settings(kind)}
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     given: dict[str, Any] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (part.strip() for part in item.partition("="))

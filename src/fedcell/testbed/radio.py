@@ -1,0 +1,143 @@
+"""The radio of the emulated cell: the simulator's world says what the links are, tc makes them so, the wire tells."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fedcell.flower import Device, Grant, Look, Timing
+from fedcell.schedule.bandwidth import Floats
+from fedcell.spec import Spec
+from fedcell.testbed.fault import TENTH, Fault
+from fedcell.testbed.network import CONTROL_BITS_PER_S, Links
+from fedcell.testbed.wire import Tap, upload
+from fedcell.world import Conditions, World
+
+ROUND_FILE = "round.json"
+
+
+@dataclass
+class TestbedRadio:
+    """Shapes every scheduled device's uplink to share x B x spectral efficiency, the others' to the control rate.
+
+    A device's name is its number, from 0.
+
+    Attributes:
+        spec: the run; its ``cell.model_bits`` counts all that an upload puts on the wire.
+        world: of the spec.
+        links: the network.
+        tap: at the base station.
+        model_bytes: of the model alone.
+        folder: where the round's beginning is written for the devices.
+        faults: to be put.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    spec: Spec
+    world: World
+    links: Links
+    tap: Tap
+    model_bytes: int
+    folder: Path
+    faults: Sequence[Fault] = ()
+    _now: Conditions | None = field(default=None, init=False)
+    _began_s: float = field(default=0.0, init=False)
+    _mend: set[int] = field(default_factory=set, init=False)
+
+    @property
+    def real_time(self) -> bool:
+        """Its seconds are the wall clock's."""
+        return True
+
+    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:
+        """The round's draws for these devices; of compute times what the spec lets the server know."""
+        there = _numbers(devices)
+        now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
+        known = {
+            "perfect": now.compute_s,
+            "expected": now.expected_compute_s,
+            "observed": np.full(now.compute_s.size, np.nan),
+        }[self.spec.knowledge]
+        return Look(now.upload_s[there], known[there])
+
+    def grant(self, grant: Grant) -> None:
+        """Set all rates, tell the devices when the round began, and arm its faults."""
+        now = self._conditions
+        scheduled = _numbers([grant.devices[i] for i in grant.plan.devices])
+        granted = grant.plan.shares * self.spec.cell.bandwidth_hz * now.spectral_efficiency[scheduled]
+        rates = dict.fromkeys(range(self.links.count), CONTROL_BITS_PER_S)
+        rates |= dict(zip(scheduled.tolist(), granted.tolist(), strict=True))
+        self.links.mend(self._mend)
+        self._mend.clear()
+        self.links.set_rates(rates)
+        self._began_s = time.time()
+        write_round(self.folder, RoundStart(grant.round_index, self._began_s, now.compute_s.tolist()))
+        finish_s = dict(zip(scheduled.tolist(), grant.finish_s.tolist(), strict=True))
+        for fault in self.faults:
+            if fault.round == grant.round_index + 1 and fault.device in finish_s:
+                middle_s = (now.compute_s[fault.device] + finish_s[fault.device]) / 2
+                timer = threading.Timer(middle_s, self._put, (fault, rates[fault.device], self._began_s))
+                timer.daemon = True
+                timer.start()
+
+    def measure(self, grant: Grant) -> Timing:
+        """When each device's upload began and ended, on the wire."""
+        packets = self.tap.packets(self._began_s)
+        numbers = _numbers([grant.devices[i] for i in grant.plan.devices])
+        found = [upload(packets, int(device), self.model_bytes) for device in numbers]
+        began: Floats = np.array([np.nan if u is None else u.began_s - self._began_s for u in found])
+        ended: Floats = np.array([np.nan if u is None else u.ended_s - self._began_s for u in found])
+        return Timing(began, ended)
+
+    @property
+    def _conditions(self) -> Conditions:
+        assert self._now is not None  # look comes first
+        return self._now
+
+    def _put(self, fault: Fault, rate: float, began_s: float) -> None:
+        if began_s != self._began_s:  # the round is over already
+            return
+        if fault.kind == "cut":
+            self._mend.add(fault.device)
+            self.links.cut(fault.device)
+        elif fault.kind == "degrade":
+            self.links.set_rates({fault.device: TENTH * rate})
+        else:
+            self.links.kill(fault.device)
+
+
+def _numbers(devices: Sequence[Device]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([int(device.name) for device in devices], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class RoundStart:
+    """What the devices are told of a round beside Flower's message.
+
+    Attributes:
+        round_index: from 0.
+        began_s: when it began, by the wall clock, which all namespaces share.
+        compute_s: how long each device computes.
+    """
+
+    round_index: int
+    began_s: float
+    compute_s: list[float]
+
+
+def write_round(folder: Path, start: RoundStart) -> None:
+    """Write it for the devices, whole or not at all."""
+    scratch = folder / f"{ROUND_FILE}.new"
+    scratch.write_text(json.dumps([start.round_index, start.began_s, start.compute_s]))
+    os.replace(scratch, folder / ROUND_FILE)
+
+
+def read_round(folder: Path) -> RoundStart:
+    """Read what write_round wrote."""
+    return RoundStart(*json.loads((folder / ROUND_FILE).read_text()))

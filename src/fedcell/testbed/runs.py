@@ -1,0 +1,110 @@
+"""Which runs the emulated cell makes: a spec or the paper's cell, with what the command line changes, scaled."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedcell.errors import InputError
+from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.spec import Spec, load_spec
+from fedcell.task import Task, load_task
+from fedcell.testbed.wire import upload_bytes
+from fedcell.world import RandomWaypoint, World
+
+PAPER_SAMPLES = 3000
+"""A device's samples in the paper; the default cell keeps them however few devices there are."""
+MOST_ROUNDS = 1000
+
+
+def build_runs(
+    path: Path | None = None,
+    *,
+    devices: int | None = None,
+    rounds: int | None = None,
+    policy: str | None = None,
+    compare: Sequence[str] = (),
+    seed: int | None = None,
+    seeds: int = 1,
+    target_accuracy: float | None = None,
+) -> list[Spec]:
+    """Every policy with every seed.
+
+    Args:
+        path: of a spec; None for the paper's cell.
+        devices: how many, instead of the spec's.
+        rounds: at most so many, instead of the spec's.
+        policy: instead of the spec's.
+        compare: further policies; ``equal`` is the first one with equal shares.
+        seed: the first, instead of the spec's.
+        seeds: how many.
+        target_accuracy: instead of the spec's; without ``rounds`` the runs then go on until it is reached.
+    """
+    if not 1 <= seeds <= 100:
+        raise InputError(f"--seeds is {seeds}; give a whole number from 1 to 100")
+    base = load_spec(path) if path else _paper_cell(4 if devices is None else devices)
+    if base.grid:
+        raise InputError(f"{path} has a grid; give a spec of one run, and further policies by --compare")
+    if target_accuracy is not None and rounds is None and path is None:
+        rounds = MOST_ROUNDS
+    named: dict[str, Any] = {"devices.count": devices, "rounds": rounds, "policy": policy, "seed": seed}
+    named |= {"target_accuracy": target_accuracy}
+    base = base.changed({field: value for field, value in named.items() if value is not None})
+    policies = [base.policy, *(_compared(text, base.policy) for text in compare)]
+    lots = range(base.seed, base.seed + seeds)
+    return [base.changed({"policy": one, "seed": lot}) for lot in lots for one in policies]
+
+
+def _paper_cell(devices: int) -> Spec:
+    """The paper's cell of 1 km and its devices of 3,000 samples, for five rounds."""
+    sizes: Any = [PAPER_SAMPLES] * devices if 1 <= devices <= 20 else "equal"
+    base = Spec(policy="optimal", rounds=5)
+    return base.changed({"devices.count": devices, "cell.radius_m": 1000.0, "task.sizes": sizes})
+
+
+def _compared(text: str, first: str) -> str:
+    return format_policy(replace(parse_policy(first), sharing="equal")) if text == "equal" else text
+
+
+def default_scale(devices: int) -> float:
+    """The least at which two cores keep up: Flower's processes take about a second of them a device and round."""
+    return min(1.0, max(0.2, 0.05 * devices))
+
+
+def on_the_wire(spec: Spec, scale: float) -> Spec:
+    """The spec of the emulated run: every second times ``scale``, uploads with their protocols' overhead.
+
+    Compute times shrink and the band widens alike, so that plans stay the same.
+    """
+    if not 0.02 <= scale <= 10:
+        raise InputError(f"scale is {scale:g}; give a number from 0.02 to 10")
+    if spec.devices.failure:
+        raise InputError("devices.failure is not emulated; leave it out, and put faults with --fault")
+    if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
+        raise InputError("walking devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
+    if spec.cell.model_bits is not None:
+        raise InputError("cell.model_bits is set, but here the model's own size counts; leave it out")
+
+    def times(value: float | list[float], factor: float) -> float | list[float]:
+        return [factor * v for v in value] if isinstance(value, list) else factor * value
+
+    return spec.changed(
+        {
+            "budget_s": spec.budget_s * scale,
+            "cell.bandwidth_hz": spec.cell.bandwidth_hz / scale,
+            "cell.model_bits": 8 * upload_bytes(4 * task_of(spec).engine.parameters),
+            "devices.seconds_per_sample": times(spec.devices.seconds_per_sample, scale),
+            "devices.samples_per_second": times(spec.devices.samples_per_second, 1 / scale),
+        }
+    )
+
+
+def task_of(spec: Spec) -> Task:
+    """The task of a run; one thread, for the devices share this machine."""
+    return load_task(spec.task, spec.devices.count, spec.seed, threads=1)
+
+
+def world_of(spec: Spec) -> World:
+    """The world of a run: the simulator's."""
+    task = task_of(spec)
+    return spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)

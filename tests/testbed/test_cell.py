@@ -1,0 +1,127 @@
+"""The emulated cell: predicted against measured, and faults. Each test starts Flower's own processes once."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcell.errors import InputError
+from fedcell.experiment.store import Measured, Store
+from fedcell.simulation import RoundRecord, simulate
+from fedcell.spec import Spec
+from fedcell.testbed.runs import build_runs, on_the_wire
+from testbed.needs import namespaces, needs_network
+
+Runs = dict[str, tuple[Spec, list[RoundRecord], list[Measured]]]
+
+
+def testbed(folder: Path, *arguments: str) -> tuple[str, Runs]:
+    """Run the command; what it printed, and by policy what it stored."""
+    command = [sys.executable, "-m", "fedcell.cli", "testbed", "--store", "results.db", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
+        printed, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert namespaces(f"fedcell-{process.pid}-") == []
+    with Store(folder / "results.db", "read") as store:
+        return printed, {run.policy: (run.spec, store.get(run.key), store.measured(run.key)) for run in store.runs()}
+
+
+testbed.__test__ = False  # type: ignore[attr-defined]
+
+
+@needs_network
+def test_rounds_take_what_the_plan_says_and_equal_shares_take_longer(tmp_path: Path) -> None:
+    printed, runs = testbed(tmp_path, "--rounds", "4", "--compare", "equal", "--plot", "cell.png", "--logs", "logs")
+    assert "running on https://" in (tmp_path / "logs" / "superlink.log").read_text()
+    total_s = {}
+    for policy, (spec, records, measured) in runs.items():
+        assert len(records) == len(measured) == 4
+        # Nobody was missing, so that the devices trained what the simulator trains, from the same plans.
+        simulated = list(simulate(spec, threads=1))
+        for real, ideal, m in zip(records, simulated, measured, strict=True):
+            assert np.array_equal(real.delivered, ideal.delivered)
+            assert np.allclose(real.plan.shares, ideal.plan.shares)
+            assert real.accuracy == pytest.approx(ideal.accuracy, abs=0.002)
+            assert m.predicted_s.max() == pytest.approx(ideal.round_s)
+        errors = [abs(r.round_s / m.predicted_s.max() - 1) for r, m in zip(records, measured, strict=True)]
+        assert np.median(errors) < 0.05
+        assert max(errors) < 0.15
+        assert f"{policy}, seed 0, scale 0.2" in printed
+        total_s[policy] = sum(record.round_s for record in records)
+    assert total_s["optimal"] < 0.9 * total_s["optimal:sharing=equal"]
+    assert (tmp_path / "cell.png").stat().st_size > 10_000
+
+
+@needs_network
+def test_a_round_with_a_fault_ends_and_says_who_was_missing(tmp_path: Path) -> None:
+    faults = ["cut:device=1,round=1", "degrade:device=2,round=3", "kill:device=3,round=5"]
+    options = [option for fault in faults for option in ("--fault", fault)]
+    printed, runs = testbed(tmp_path, "--policy", "all", "--rounds", "6", "--slack", "1.5", *options)
+    _, records, measured = runs["all"]
+    delivered = [set(record.delivered.tolist()) for record in records]
+    assert delivered[0] == {0, 2, 3}
+    assert np.isnan(measured[0].measured_s[1])
+    assert 2 not in delivered[2]
+    assert 3 not in delivered[4]
+    assert 3 not in delivered[5]
+    assert all({0} <= names for names in delivered)
+    assert records[-1].accuracy > records[0].accuracy
+    assert "missing" in printed
+
+
+@needs_network
+def test_a_kill_with_several_runs_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedcell.cli", "testbed", "--compare", "equal", "--fault", "kill:device=1,round=1"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "a killed device does not come back" in done.stderr
+
+
+def test_runs_are_every_policy_with_every_seed() -> None:
+    runs = build_runs(policy="greedy", compare=["equal", "random:k=2"], seeds=2, seed=3, devices=6)
+    assert [(run.policy, run.seed) for run in runs] == [
+        ("greedy", 3),
+        ("greedy:sharing=equal", 3),
+        ("random:k=2", 3),
+        ("greedy", 4),
+        ("greedy:sharing=equal", 4),
+        ("random:k=2", 4),
+    ]
+    assert runs[0].task.sizes == [3000] * 6
+
+
+def test_scaling_keeps_the_plans() -> None:
+    spec = build_runs(rounds=3)[0]
+    slow, fast = (list(simulate(on_the_wire(spec, scale), threads=1)) for scale in (1.0, 0.1))
+    for one, other in zip(slow, fast, strict=True):
+        assert np.array_equal(one.plan.devices, other.plan.devices)
+        assert np.allclose(one.plan.shares, other.plan.shares)
+        assert other.round_s == pytest.approx(0.1 * one.round_s)
+
+
+def test_a_target_replaces_the_rounds_and_a_grid_is_refused(tmp_path: Path) -> None:
+    [run] = build_runs(target_accuracy=0.8)
+    assert (run.rounds, run.target_accuracy) == (1000, 0.8)
+    assert build_runs(target_accuracy=0.8, rounds=7)[0].rounds == 7
+    (tmp_path / "grid.toml").write_text("rounds = 3\n[grid]\nseed = [1, 2]\n")
+    with pytest.raises(InputError, match="has a grid"):
+        build_runs(tmp_path / "grid.toml")
+    with pytest.raises(InputError, match="--seeds is 0"):
+        build_runs(seeds=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "scale", "said"),
+    [
+        ({}, 0.001, "scale is 0.001"),
+        ({"devices.failure": 0.1}, 1.0, "failure is not emulated"),
+        ({"devices.mobility": "waypoint"}, 0.5, "only with a scale of 1"),
+        ({"cell.model_bits": 1000}, 1.0, "model's own size"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused(changes: dict[str, Any], scale: float, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        on_the_wire(build_runs()[0].changed(changes), scale)
