@@ -75,7 +75,7 @@ def _as_race(runs: list[Run], target: float) -> RaceResult | None:
     seeds = sorted(set.intersection(*(set(found) for found in by_policy.values())))
     if not seeds:
         raise InputError("the policies have no seed in common, and a race pairs runs by seed; give folders that do")
-    spec = Spec(rounds=max(len(run.rounds) for run in runs))
+    spec = runs[0].spec or Spec(rounds=max(len(run.rounds) for run in runs))
     records = {
         policy: [[done.record() for done in found[seed].rounds] for seed in seeds]
         for policy, found in by_policy.items()
