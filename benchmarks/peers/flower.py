@@ -30,7 +30,7 @@ def main(path: str, poll_s: float | None) -> None:
     @server_app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def serve(grid: Grid, _: Context) -> None:
         if poll_s is not None:
-            grid.pull_interval = poll_s
+            vars(grid)["pull_interval"] = poll_s  # the simulation's own grid has it
 
         def evaluate_fn(_: int, arrays: Any) -> MetricRecord:
             set_weights(model, arrays.to_numpy_ndarrays())

@@ -1,6 +1,7 @@
 """The Flower client: a module of its own, so that Ray's actors import it once instead of unpickling it every time."""
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 from benchmarks.peers.common import load
@@ -22,12 +23,13 @@ def client_state(path: str) -> tuple[nn.Sequential, Tensor, Tensor, Tensor]:
 
 @app.train()  # type: ignore[untyped-decorator, unused-ignore]
 def train_client(message: Message, context: Context) -> Message:
-    config = message.content["config"]
+    received: Any = message.content
+    config = received["config"]
     model, x, y, orders = client_state(str(config["path"]))
     client = int(context.node_config["partition-id"])
-    set_weights(model, message.content["arrays"].to_numpy_ndarrays())
+    set_weights(model, received["arrays"].to_numpy_ndarrays())
     train(model, x[client], y[client], orders[int(config["server-round"]) - 1, client])
-    content = {
+    content: dict[str, Any] = {
         "arrays": ArrayRecord(get_weights(model)),
         "metrics": MetricRecord({"num-examples": x.shape[1]}),
     }
