@@ -304,9 +304,14 @@ class Races:
             raise InputError("the plans of a run passed 64 MiB; take fewer devices, or fewer rounds")
 
     def _lost(self, race: Race, worker: Worker, run: Run, waiting: deque[Run]) -> None:
-        """A worker died: its run is tried once more."""
-        self._workers.remove(worker)
-        worker.close()
+        """A worker died: its run is tried once more, by a new worker.
+
+        What killed it may have killed others that had nothing to do; it takes a moment until that shows, and the run
+        must not be given to one of them.
+        """
+        for gone in [one for one in self._workers if one is worker or one.key is None]:
+            self._workers.remove(gone)
+            gone.close()
         run.tries += 1
         if run.tries >= TRIES:
             raise InputError(
