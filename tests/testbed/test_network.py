@@ -85,7 +85,8 @@ def test_an_uplink_has_the_rate_that_was_set(tmp_path: Path) -> None:
             packets = transfer(links, tap, tmp_path, size)
             assert {packet.device for packet in packets} == {0}
             assert max(packet.bytes for packet in packets) + HEADER_BYTES == net.FRAME_BYTES
-            assert 0.95 * bits_per_s < rate(packets) < 1.02 * bits_per_s
+            # A busy machine may send more slowly, and the link never lets more pass.
+            assert 0.7 * bits_per_s < rate(packets) < 1.02 * bits_per_s
 
 
 @needs_network
