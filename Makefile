@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint bench bench-schedule bench-training clean
+.PHONY: demo test lint bench bench-schedule bench-training bench-dashboard bench-flower clean
 .DEFAULT_GOAL := demo
 
 # Installs into .venv what the package needs, once.
@@ -87,6 +87,13 @@ bench-schedule: $(VENV)/.installed-bench
 
 bench-training: $(VENV)/.installed $(BENCH)/.installed
 	$(BIN)/python benchmarks/training.py $(if $(QUICK),--quick)
+
+# How quickly the dashboard answers, and what Scheduled adds to a round of Flower; both want an idle machine.
+bench-dashboard: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/dashboard.py $(if $(QUICK),--quick)
+
+bench-flower: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/flower.py
 
 clean:
 	rm -rf $(VENV) $(BENCH) out .mypy_cache .ruff_cache .pytest_cache .hypothesis
