@@ -201,10 +201,11 @@ def test_a_killed_server_offers_to_resume(browser: Browser, tmp_path: Path) -> N
         "ERR_CONNECTION_RESET",
         "ERR_EMPTY_RESPONSE",
     ]
-    document = {"spec": {"budget_s": 100.0}, "policies": ["greedy", "random:k=8"], "seeds": 2}
+    document = {"spec": {"budget_s": 2000.0}, "policies": ["greedy", "random:k=8"], "seeds": 3}
     race = server.race(**document)["id"]
     visitor.page.goto(f"{server.url}#race/{race}")
     visitor.page.locator(".race-card path.line[d^=M]").first.wait_for()
+    assert server.ask(f"api/races/{race}")["state"] == "running"  # or there would be nothing to resume
     server.kill()
     expect(visitor.page.locator("#connection")).to_contain_text("does not answer")
     again = Server(tmp_path / "results.db")

@@ -126,9 +126,14 @@ def test_two_cells_of_one_process_do_not_meet() -> None:
 def test_leaving_the_block_ends_what_runs_inside(tmp_path: Path) -> None:
     made = []
 
+    def stay() -> None:
+        (tmp_path / "inside").touch()
+        time.sleep(600)
+
     def leave_by_an_error() -> None:
         with net.network(1) as links:
-            made.append((links, start(lambda: time.sleep(600), tmp_path / "log", links.device(0))))
+            made.append((links, start(stay, tmp_path / "log", links.device(0))))
+            assert until((tmp_path / "inside").exists)  # or it might enter while the namespace is removed
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
