@@ -14,7 +14,7 @@ from fedcell.schedule.policy import Indices, Plan, RoundView
 from fedcell.schedule.registry import blaming
 from fedcell.spec import Spec
 from fedcell.task import Task, load_task
-from fedcell.world import Conditions
+from fedcell.world import Conditions, World
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
         )
     spec = run
     task = load_task(spec.task, spec.devices.count, spec.seed, threads)
-    world = spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)
+    world = world_of(spec, task)
     policy, seed = spec.make_policy(), spec.seed
     model = task.engine.initial(stream(seed, "model"))
     history = History.none(spec.devices.count)
@@ -82,6 +82,11 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
         yield RoundRecord(r + 1, clock_s, round_s, plan, delivered, float(result.accuracy[0]), float(result.loss[0]))
         if spec.target_accuracy is not None and result.accuracy[0] >= spec.target_accuracy:
             return
+
+
+def world_of(spec: Spec, task: Task) -> World:
+    """The world of a run: its devices go through their samples once an epoch, and upload the engine's weights."""
+    return spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedcell.flower import CellRadio, Scheduled, SimulatedRadio
 from fedcell.rng import stream
+from fedcell.simulation import world_of
 from flower_mnist.task import spec_of, task_of, to_arrays, to_model
 
 app = ServerApp()
@@ -20,7 +21,7 @@ def main(grid: Grid, context: Context) -> None:
     """Train until the budget is spent."""
     spec = spec_of(context.run_config)
     task = task_of(spec)
-    world = spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)
+    world = world_of(spec, task)
     simulated = context.run_config["radio"] == "simulated"
     state = str(context.run_config["state"]) or str(Path.home() / "fedcell-runs" / str(context.run_id))
     strategy = Scheduled(

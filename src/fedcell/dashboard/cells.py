@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.experiment.store import Measured
 from fedcell.schedule.bandwidth import Floats, allocate
 from fedcell.schedule.policy import Indices
-from fedcell.simulation import RoundRecord
+from fedcell.simulation import RoundRecord, world_of
 from fedcell.spec import Spec, parse_spec
 from fedcell.task import load_task
 from fedcell.world import Conditions, World, link_snr, path_loss_db, shadowing_db
@@ -56,8 +57,7 @@ def _place(document: dict[str, Any]) -> Place:
     # The world does not depend on the policy: a stored policy of one's own is not imported to look at its rounds.
     spec = parse_spec(document | {"policy": "all"}, "the run")
     task = load_task(spec.task, spec.devices.count, spec.seed, 1)
-    world = spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)
-    return Place(spec, world)
+    return Place(spec, world_of(spec, task))
 
 
 def round_document(
@@ -117,7 +117,7 @@ def _device_rows(
     arrived = set(delivered.tolist())
     real = _measured(measured)
     with np.errstate(divide="ignore"):
-        snr_db = 10.0 * np.log10(conditions.snr)
+        snr_db = units.ratio_to_db(conditions.snr)
     rows = []
     for i in sorted(shown.tolist()):
         share = share_of.get(i)
@@ -165,7 +165,7 @@ def field_document(place: Place, size: int) -> dict[str, Any]:
         loss_db = loss_db + shadowing_db(cell, points, place.spec.seed)
     snr = link_snr(cell, float(place.world.devices.power_w_per_hz.mean()), loss_db)
     with np.errstate(divide="ignore"):
-        snr_db = np.where(distance_m <= cell.radius_m, 10.0 * np.log10(snr), np.nan)
+        snr_db = np.where(distance_m <= cell.radius_m, units.ratio_to_db(snr), np.nan)
     return {"x_m": axis.tolist(), "y_m": axis.tolist(), "snr_db": np.round(snr_db, 2).reshape(size, size).tolist()}
 
 

@@ -37,6 +37,10 @@ def race_result(desk: Desk, race: Race) -> RaceResult:
     return RaceResult(race.spec, race.policies, whole, runs, len(whole) == len(race.seeds), race.target)
 
 
+MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": "application/json"}
+"""Media types by the ending of what is downloaded."""
+
+
 def race_picture(desk: Desk, race: Race, ending: str) -> bytes:
     """As `fedcell race` draws it."""
     result = race_result(desk, race)

@@ -13,7 +13,7 @@ from fedcell.dashboard.colours import styles
 from fedcell.dashboard.curves import race_curves
 from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.documents import Curves, Fault, RaceAsk, RaceDocument, RaceList, to_json
-from fedcell.dashboard.exports import race_data, race_picture
+from fedcell.dashboard.exports import MEDIA, race_data, race_picture
 from fedcell.dashboard.races import ENDED, Light, Race
 from fedcell.dashboard.streams import EventStream, event
 from fedcell.experiment.store import Store, document
@@ -110,16 +110,14 @@ def router(desk: Desk) -> APIRouter:
         """The picture that `fedcell race` draws, of the seeds that every policy has finished."""
         race = find(id)
         picture = await desk.views.run(lambda: race_picture(desk, race, ending))
-        kind = "image/svg+xml" if ending == "svg" else "image/png"
-        return Response(picture, media_type=kind, headers=_named(f"race-{race.id}.{ending}"))
+        return Response(picture, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
 
     @routes.get("/races/{id}/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))
     async def data(ending: Literal["csv", "json"], id: str = Id) -> Response:
         """What `fedcell race --csv` or `--json` prints, of the seeds that every policy has finished."""
         race = find(id)
         text = await desk.views.run(lambda: race_data(desk, race, ending))
-        kind = "text/csv" if ending == "csv" else "application/json"
-        return Response(text, media_type=kind, headers=_named(f"race-{race.id}.{ending}"))
+        return Response(text, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
 
     return routes
 

@@ -11,7 +11,7 @@ from fedcell.dashboard.cells import Sharing, field_document, round_document, sta
 from fedcell.dashboard.colours import styles
 from fedcell.dashboard.desk import Desk, FoundRun
 from fedcell.dashboard.documents import Curves, Fault, FieldAnswer, RoundAnswer, RunAnswer, RunList, to_json
-from fedcell.dashboard.exports import compared, compared_data, compared_picture, grouped
+from fedcell.dashboard.exports import MEDIA, compared, compared_data, compared_picture, grouped
 from fedcell.errors import InputError
 from fedcell.experiment.store import StoredRun, differing_fields, flat
 
@@ -99,17 +99,15 @@ def router(desk: Desk) -> APIRouter:
     async def figure(ending: Literal["svg", "png"], keys: str = Keys) -> Response:
         """Their mean curves as a picture."""
         groups = await chosen(keys)
-        kind = "image/svg+xml" if ending == "svg" else "image/png"
         content = await desk.views.run(lambda: compared_picture(groups, ending))
-        return Response(content, media_type=kind, headers=_named(ending))
+        return Response(content, media_type=MEDIA[ending], headers=_named(ending))
 
     @routes.get("/results/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))
     async def data(ending: Literal["csv", "json"], keys: str = Keys) -> Response:
         """All their rounds."""
         groups = await chosen(keys)
-        kind = "text/csv" if ending == "csv" else "application/json"
         content = await desk.views.run(lambda: compared_data(groups, ending))
-        return Response(content, media_type=kind, headers=_named(ending))
+        return Response(content, media_type=MEDIA[ending], headers=_named(ending))
 
     return routes
 

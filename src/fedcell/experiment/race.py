@@ -12,6 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from fedcell import __version__
+from fedcell.check import without_nan
 from fedcell.errors import InputError
 from fedcell.experiment import stats
 from fedcell.plots import Curve
@@ -218,7 +219,7 @@ def to_json(result: RaceResult) -> str:
         },
         "runs": list(_rows(result)),
     }
-    return json.dumps(_finite(document), allow_nan=False)
+    return json.dumps(without_nan(document), allow_nan=False)
 
 
 def to_csv(result: RaceResult) -> str:
@@ -276,12 +277,3 @@ def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
 
 def _mean_document(mean: stats.Mean) -> dict[str, Any]:
     return {"mean": mean.mean, "half_width_95": mean.half, "seeds": mean.n}
-
-
-def _finite(value: Any) -> Any:
-    """JSON has neither NaN nor infinity: both become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, list) else value

@@ -19,7 +19,7 @@ from fedcell.errors import InputError
 from fedcell.flower.report import Report
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Plan
-from fedcell.world import Cell, World, spectral_efficiency, whole_band_upload_s
+from fedcell.world import Cell, Conditions, World, spectral_efficiency, whole_band_upload_s
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,18 @@ class CellRadio:
         return None
 
 
+Knowledge = Literal["perfect", "expected", "observed"]
+
+
+def known_compute_s(conditions: Conditions, knowledge: Knowledge) -> Floats:
+    """(M,) what a server may know of a round's compute times before it; NaN where only earlier rounds tell."""
+    return {
+        "perfect": conditions.compute_s,
+        "expected": conditions.expected_compute_s,
+        "observed": np.full(conditions.compute_s.size, np.nan),
+    }[knowledge]
+
+
 @dataclass
 class SimulatedRadio:
     """The simulator's world around nodes that really train: links, compute times and clock are drawn, not measured.
@@ -150,7 +162,7 @@ class SimulatedRadio:
 
     world: World
     seed: int
-    knowledge: Literal["perfect", "expected", "observed"] = "perfect"
+    knowledge: Knowledge = "perfect"
     _now: tuple[Floats, Floats] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -163,12 +175,7 @@ class SimulatedRadio:
         there = [self._number(device) for device in devices]
         conditions = self.world.conditions(self.seed, round_index, clock_s)
         self._now = conditions.upload_s[there], conditions.compute_s[there]
-        known = {
-            "perfect": conditions.compute_s,
-            "expected": conditions.expected_compute_s,
-            "observed": np.full(conditions.compute_s.size, np.nan),
-        }[self.knowledge]
-        return Look(conditions.upload_s[there], known[there])
+        return Look(conditions.upload_s[there], known_compute_s(conditions, self.knowledge)[there])
 
     def _number(self, device: Device) -> int:
         count = len(self.world.devices)

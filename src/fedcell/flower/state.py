@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcell.check import without_nan
 from fedcell.errors import InputError
 from fedcell.flower.knowledge import Knowledge
 from fedcell.schedule.policy import Plan
@@ -122,7 +123,7 @@ def save(
     arrays |= {f"model/{i}": array for i, array in enumerate(model.values())}
     with (folder / f"{name}.tmp").open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-        _to_disc(file.fileno())
+        os.fsync(file.fileno())
     os.replace(folder / f"{name}.tmp", folder / name)
     _append_round(folder / "rounds.jsonl", run.rounds)
     document = {
@@ -139,7 +140,7 @@ def save(
     with (folder / "state.json.tmp").open("w") as file:
         json.dump(document, file, indent=1, allow_nan=False)
         file.flush()
-        _to_disc(file.fileno())
+        os.fsync(file.fileno())
     os.replace(folder / "state.json.tmp", folder / "state.json")
     for old in folder.glob("model-*.npz*"):
         if old.name != name:
@@ -151,10 +152,10 @@ def _append_round(path: Path, rounds: list[ScheduledRound]) -> None:
     keep = b"".join(path.read_bytes().splitlines(keepends=True)[: len(rounds) - 1]) if path.exists() else b""
     with path.open("r+b" if path.exists() else "wb") as file:
         file.seek(len(keep))
-        file.write(json.dumps(_without_nan(asdict(rounds[-1])), allow_nan=False).encode() + b"\n")
+        file.write(json.dumps(without_nan(asdict(rounds[-1])), allow_nan=False).encode() + b"\n")
         file.truncate()
         file.flush()
-        _to_disc(file.fileno())
+        os.fsync(file.fileno())
 
 
 def load_run(folder: Path) -> Run:
@@ -203,10 +204,6 @@ def _unprefixed(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArr
     return {name.removeprefix(f"{prefix}/"): a for name, a in arrays.items() if name.startswith(f"{prefix}/")}
 
 
-def _to_disc(number: int) -> None:
-    os.fsync(number)
-
-
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
@@ -228,11 +225,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InputError(f"{path} is no state of fedcell's; give the folder that Scheduled(state=...) wrote")
     return document
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _without_nan(inner) for key, inner in value.items()}
-    return [_without_nan(inner) for inner in value] if isinstance(value, list) else value

@@ -21,13 +21,13 @@ from flwr.serverapp.strategy import FedAvg
 from fedcell.flower import Scheduled, report_device
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
-from fedcell.simulation import visits
+from fedcell.simulation import visits, world_of
 from fedcell.spec import Spec
 from fedcell.testbed.fault import Fault
 from fedcell.testbed.federation import SERVER_PORT
 from fedcell.testbed.network import Links
 from fedcell.testbed.radio import TestbedRadio, read_round
-from fedcell.testbed.runs import task_of, world_of
+from fedcell.testbed.runs import task_of
 from fedcell.testbed.wire import Tap
 
 HANDOVER_S = 0.015
@@ -133,7 +133,7 @@ def _serve(grid: Grid, setting: Setting, spec: Spec, folder: Path) -> None:
     P = task.engine.parameters
     setting.links.mend(range(setting.links.count))  # what a fault of an earlier run has cut
     tap = Tap(setting.links.count, SERVER_PORT)
-    radio = TestbedRadio(spec, world_of(spec), setting.links, tap, 4 * P, folder, setting.faults)
+    radio = TestbedRadio(spec, world_of(spec, task), setting.links, tap, 4 * P, folder, setting.faults)
 
     def evaluate(_: int, arrays: ArrayRecord) -> MetricRecord:
         result = task.engine.evaluate(arrays["model"].numpy()[np.newaxis])

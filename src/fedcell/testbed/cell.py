@@ -17,13 +17,13 @@ from fedcell.experiment.store import Measured
 from fedcell.flower import ScheduledRound
 from fedcell.flower.state import load_run
 from fedcell.schedule.bandwidth import Floats
-from fedcell.simulation import RoundRecord
+from fedcell.simulation import RoundRecord, world_of
 from fedcell.spec import Spec
 from fedcell.testbed.app import Setting, prepare
 from fedcell.testbed.fault import Fault
 from fedcell.testbed.federation import Federation
 from fedcell.testbed.network import network
-from fedcell.testbed.runs import on_the_wire, world_of
+from fedcell.testbed.runs import on_the_wire, task_of
 from fedcell.world import Conditions
 
 SLACK = 2.0
@@ -95,7 +95,7 @@ class CellRun:
 
     def _conditions(self) -> list[Conditions]:
         """What the rounds met."""
-        world, began_s = world_of(self.spec), [0.0, *(one.clock_s for one in self.rounds)]
+        world, began_s = world_of(self.spec, task_of(self.spec)), [0.0, *(one.clock_s for one in self.rounds)]
         return [world.conditions(self.spec.seed, r, began_s[r]) for r in range(len(self.rounds))]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcell.flower import Device, Grant, Look, Timing
+from fedcell.flower.radio import known_compute_s
 from fedcell.schedule.bandwidth import Floats
 from fedcell.spec import Spec
 from fedcell.testbed.fault import TENTH, Fault
@@ -59,12 +60,7 @@ class TestbedRadio:
         """The round's draws for these devices; of compute times what the spec lets the server know."""
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
-        known = {
-            "perfect": now.compute_s,
-            "expected": now.expected_compute_s,
-            "observed": np.full(now.compute_s.size, np.nan),
-        }[self.spec.knowledge]
-        return Look(now.upload_s[there], known[there])
+        return Look(now.upload_s[there], known_compute_s(now, self.spec.knowledge)[there])
 
     def grant(self, grant: Grant) -> None:
         """Set all rates, tell the devices when the round began, and arm its faults."""

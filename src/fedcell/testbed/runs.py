@@ -10,7 +10,7 @@ from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.spec import Spec, load_spec
 from fedcell.task import Task, load_task
 from fedcell.testbed.wire import upload_bytes
-from fedcell.world import RandomWaypoint, World
+from fedcell.world import RandomWaypoint
 
 PAPER_SAMPLES = 3000
 """A device's samples in the paper; the default cell keeps them however few devices there are."""
@@ -102,9 +102,3 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
 def task_of(spec: Spec) -> Task:
     """The task of a run; one thread, for the devices share this machine."""
     return load_task(spec.task, spec.devices.count, spec.seed, threads=1)
-
-
-def world_of(spec: Spec) -> World:
-    """The world of a run: the simulator's."""
-    task = task_of(spec)
-    return spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)
