@@ -187,6 +187,39 @@ def test_a_killed_writer_leaves_whole_runs(tmp_path: Path) -> None:
         assert sorted(run.seed for run in runs) == list(range(len(runs)))
 
 
+def test_looking_at_an_open_store_does_not_drop_its_locks(tmp_path: Path) -> None:
+    """Closing any descriptor of a file drops all of a process's POSIX locks on it, SQLite's among them.
+
+    Another process then believes itself alone and deletes the live write-ahead log, with what comes after.
+    """
+    path = tmp_path / "results.db"
+    code = f"""
+import sys
+from fedcell.experiment.store import Store
+from fedcell.spec import Spec
+with Store({str(path)!r}) as store:
+    store.put(Spec(rounds=1, seed=1), [])
+    Store({str(path)!r}, "read").close()
+    Store({str(path)!r}).close()
+    print("open", flush=True)
+    sys.stdin.readline()
+    store.put(Spec(rounds=1, seed=2), [])
+    print("stored", flush=True)
+    sys.stdin.readline()
+"""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as writer:  # type: ignore[call-overload]
+        assert writer.stdout.readline() == "open\n"
+        with Store(path, "read") as store:
+            assert len(store.runs()) == 1
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+        assert writer.stdout.readline() == "stored\n"
+        writer.kill()
+    with Store(path, "read") as store:
+        assert sorted(run.seed for run in store.runs()) == [1, 2]
+
+
 def test_others_read_while_one_writes(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as writer:

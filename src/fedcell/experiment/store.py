@@ -24,11 +24,9 @@ from fedcell.errors import InputError
 from fedcell.experiment.store_file import (
     APPLICATION_ID,
     STORE_VERSION,
-    check_file,
     check_place,
     clear_errors,
-    connect,
-    create,
+    open_file,
     version_of,
 )
 from fedcell.schedule.bandwidth import Floats
@@ -160,10 +158,8 @@ class Store:
             raise InputError(f"mode is {mode!r}; give 'read' or 'write'")
         check_place(self.path, mode)
         with clear_errors(self.path):
-            if not self.path.exists():
-                create(self.path)
-            check_file(self.path)
-            self._db = connect(self.path, mode, busy_timeout_s)
+            self._file = open_file(self.path, mode, busy_timeout_s)
+        self._db = self._file.db
 
     def __enter__(self) -> "Store":
         return self
@@ -175,7 +171,7 @@ class Store:
 
     def close(self) -> None:
         """Close the file; nothing is pending."""
-        self._db.close()
+        self._file.close()
 
     def put(self, spec: Spec, records: Iterable[RoundRecord], duration_s: float = 0.0) -> None:
         """Store a finished run, in place of what the store had of it."""

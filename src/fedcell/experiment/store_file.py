@@ -1,13 +1,21 @@
 """The file of a store: how it is made, known, checked, opened and brought up to date.
 
 A file that is no store of ours is refused and left as it is.
+
+SQLite guards a file by POSIX locks, and closing *any* descriptor of a file drops all locks that the process has on it
+(sqlite.org/howtocorrupt.html, section 2.2): another process then believes itself alone and deletes the live write-ahead
+log. So all connections are opened and closed here, and a file is only looked at beside SQLite while this process has no
+connection to it.
 """
 
 import os
 import secrets
 import sqlite3
+import stat
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -61,8 +69,10 @@ def check_place(path: Path, mode: str) -> None:
             raise InputError(f"cannot open {path}: {folder} is no folder; create it first")
         if mode == "write" and not _writable(folder):
             raise InputError(f"cannot write {path}: the folder {folder} is read-only; give another place")
-        with open(path, "rb" if mode == "read" else "r+b"):
-            return
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise InputError(f"{path} is not a regular file; give the file of a store, such as results.db")
+        if not _allowed(path, os.R_OK if mode == "read" else os.R_OK | os.W_OK):
+            raise InputError(f"cannot open {path}: Permission denied; give another place")
     except FileNotFoundError:
         if mode == "read" or os.path.islink(path):
             raise InputError(f"there is no store {path}; fedcell sweep makes one") from None
@@ -74,7 +84,11 @@ def check_place(path: Path, mode: str) -> None:
 
 
 def _writable(path: str | Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+    return _allowed(path, os.W_OK)
+
+
+def _allowed(path: str | Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def create(path: Path) -> None:
@@ -147,7 +161,43 @@ def _uri(path: Path, options: str) -> str:
     return f"file:{quote(os.path.abspath(path))}?{options}"
 
 
-def connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
+_owning = threading.RLock()  # nobody looks at a file while somebody else opens it
+_connections: dict[tuple[int, int], int] = {}  # by (device, inode): how many this process has open
+
+
+@dataclass(frozen=True, eq=False)
+class OpenFile:
+    """A connection to a store's file, and which file that is."""
+
+    db: sqlite3.Connection
+    identity: tuple[int, int]
+
+    def close(self) -> None:
+        """Close the connection."""
+        with _owning:
+            self.db.close()
+            left = _connections.get(self.identity, 0) - 1
+            if left > 0:
+                _connections[self.identity] = left
+            else:
+                _connections.pop(self.identity, None)
+
+
+def open_file(path: Path, mode: str, busy_timeout_s: float) -> OpenFile:
+    """Check the file, unless this process has it open already, and connect to it."""
+    with _owning:
+        if not path.exists():
+            create(path)
+        found = path.stat()
+        identity = (found.st_dev, found.st_ino)
+        if identity not in _connections:
+            check_file(path)
+        db = _connect(path, mode, busy_timeout_s)
+        _connections[identity] = _connections.get(identity, 0) + 1
+    return OpenFile(db, identity)
+
+
+def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
     """Open a checked file; for writing, bring it up to date."""
     options = "mode=rw"
     if not (_writable(path) and _writable(path.absolute().parent)):
