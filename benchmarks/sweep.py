@@ -13,12 +13,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedcell.experiment.store import Store, encode
-from fedcell.experiment.sweep import run_sweep
 from fedcell.learn.data import load_dataset
+from fedcell.runs.store import Store, encode
+from fedcell.runs.sweep import run_sweep
 from fedcell.schedule.policy import Plan
-from fedcell.simulation import RoundRecord
-from fedcell.spec import Spec, parse_spec
+from fedcell.sim.loop import RoundRecord
+from fedcell.sim.spec import Spec, parse_spec
 
 CONSOLE = Console(width=110)
 

@@ -30,12 +30,12 @@ from rich.console import Console
 from rich.table import Table
 
 import fedcell as fc
-from fedcell import simulation
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Engine, Evaluation, Job, Vector
 from fedcell.learn.mlp import MlpEngine
-from fedcell.spec import Spec
-from fedcell.task import load_task
+from fedcell.sim import loop as simulation
+from fedcell.sim.spec import Spec
+from fedcell.sim.task import load_task
 
 ROOT = Path(__file__).parents[1]
 PEERS_PYTHON = ROOT / ".bench-venv" / "bin" / "python"

@@ -10,7 +10,7 @@ Run: python examples/cnn_torch.py [rounds]
 import sys
 
 import fedcell as fc
-from fedcell.spec import TaskSpec
+from fedcell.sim.spec import TaskSpec
 
 rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
 task = TaskSpec(

@@ -8,8 +8,8 @@ Run: python examples/moving_cell.py
 """
 
 import fedcell as fc
-from fedcell.experiment.race import run_race
-from fedcell.spec import CellSpec, DevicesSpec
+from fedcell.runs.race import run_race
+from fedcell.sim.spec import CellSpec, DevicesSpec
 
 speeds = [6e-3 if device % 3 == 0 else 2e-3 for device in range(20)]
 cell = CellSpec(radius_m=1000.0, shadowing_db=6.0, fading="rician")

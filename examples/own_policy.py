@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import fedcell as fc
-from fedcell.experiment.race import run_race, verdicts
+from fedcell.runs.race import run_race, verdicts
 
 
 @dataclass(frozen=True)

@@ -12,41 +12,30 @@ import fedcell
 SOURCE = Path(fedcell.__file__).parent
 BASE = {"errors", "check", "rng", "units", "intervals"}
 # What each part may import, besides itself and the base.
-MAY_IMPORT = {
+MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
     "schedule": {"world"},
     "learn": {"world"},
-    "spec": {"schedule", "learn", "world"},
-    "task": {"spec", "learn"},
-    "simulation": {"spec", "task", "schedule", "learn", "world"},
+    "sim": {"schedule", "learn", "world"},
     "plots": set(),
-    "experiment": {"simulation", "spec", "task", "schedule", "learn", "world", "plots", "__init__"},
-    "paper": {"experiment", "simulation", "spec", "task", "schedule", "learn", "world", "plots", "__init__"},
-    "device_table": {"schedule", "world"},
-    "planning": {"device_table", "plots", "schedule", "world", "__init__"},
-    "live": {"simulation", "spec"},
-    "racing": {"experiment", "live", "plots", "spec", "task"},
-    "sweeping": {"experiment", "learn", "simulation", "spec"},
-    "reproducing": {"paper", "experiment", "simulation", "spec", "schedule", "plots"},
-    "flower": {"simulation", "spec", "schedule", "world"},
-    "federating": {"flower", "experiment", "plots", "spec"},
-    "testbed": {"flower", "experiment", "simulation", "spec", "task", "schedule", "learn", "world", "plots"},
-    "emulating": {"testbed", "flower", "experiment", "spec", "plots"},
-    "dashboard": {
-        *("paper", "experiment", "simulation", "spec", "task", "planning", "device_table", "plots"),
-        *("schedule", "learn", "world", "__init__"),
-    },
-    "serving": {"dashboard"},
+    "plan": {"plots", "schedule", "world", "__init__"},
+    "runs": {"sim", "schedule", "learn", "world", "plots", "__init__"},
+    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "__init__"},
+    # Shells: nothing imports them but the command line.
+    "flower": {"sim", "schedule", "world"},
+    "testbed": {"flower", "runs", "sim", "schedule", "learn", "world", "plots"},
+    "dashboard": {"paper", "runs", "sim", "plan", "plots", "schedule", "learn", "world", "__init__"},
     "cli": {
-        "serving",
-        "emulating",
-        "federating",
-        "reproducing",
-        "planning",
-        "racing",
-        "sweeping",
-        "device_table",
+        "dashboard",
+        "testbed",
+        "flower",
+        "paper",
+        "runs",
+        "sim",
+        "plan",
         "plots",
+        "schedule",
+        "learn",
         "world",
         "__init__",
     },
@@ -113,7 +102,7 @@ def test_importing_fedcell_imports_nothing_heavy() -> None:
 def test_the_whole_api_imports_no_optional_dependency() -> None:
     # Numba looks for SciPy by itself, so that one cannot be asked for here.
     code = (
-        "import sys, fedcell, fedcell.experiment.race, fedcell.racing, fedcell.planning\n"
+        "import sys, fedcell, fedcell.runs.race, fedcell.cli.racing, fedcell.plan.plans\n"
         "[getattr(fedcell, n) for n in fedcell.__all__]\n"
         "print(*sorted({m.split('.')[0] for m in sys.modules}))"
     )
@@ -122,5 +111,5 @@ def test_the_whole_api_imports_no_optional_dependency() -> None:
 
 
 def test_simulate_stays_the_function_whatever_is_imported_first() -> None:
-    code = "import fedcell.experiment.race, fedcell; assert callable(fedcell.simulate)"
+    code = "import fedcell.runs.race, fedcell; assert callable(fedcell.simulate)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 import fedcell as fc
-from fedcell import planning, plots
-from fedcell.device_table import parse_devices
+from fedcell import plots
+from fedcell.plan import plans as planning
+from fedcell.plan.device_table import parse_devices
 from fedcell.plots import RoundBars, check_picture_path, round_figure, save
 
 UPLOAD_S = np.array([0.5, 2.0, 1.0])

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fedcell.schedule.optimal import Optimal
     from fedcell.schedule.policy import Plan, Policy, RoundView
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
-    from fedcell.simulation import RoundRecord, simulate
-    from fedcell.spec import Spec, load_spec
+    from fedcell.sim.loop import RoundRecord, simulate
+    from fedcell.sim.spec import Spec, load_spec
     from fedcell.world import (
         Cell,
         Conditions,
@@ -41,8 +41,8 @@ _WHERE = {
     "fedcell.schedule.optimal": "Optimal",
     "fedcell.schedule.policy": "Plan Policy RoundView",
     "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
-    "fedcell.simulation": "RoundRecord simulate",
-    "fedcell.spec": "Spec load_spec",
+    "fedcell.sim.loop": "RoundRecord simulate",
+    "fedcell.sim.spec": "Spec load_spec",
     "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}

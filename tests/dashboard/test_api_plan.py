@@ -14,8 +14,8 @@ import pytest
 
 import fedcell as fc
 from dashboard.served import Served, serve
-from fedcell.dashboard import plans
-from fedcell.dashboard.documents import PlanAnswer, PlanAsk
+from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
+from fedcell.dashboard.views import plans
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
 CSV = EXAMPLE.read_text()

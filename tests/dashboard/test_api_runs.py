@@ -13,16 +13,16 @@ import pytest
 
 import fedcell as fc
 from dashboard.served import Served, serve
-from fedcell.dashboard.colours import places, styles
-from fedcell.dashboard.documents import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
-from fedcell.experiment.race import PAPER_POLICIES
-from fedcell.experiment.stats import summarise
-from fedcell.experiment.store import Measured, Store
+from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
+from fedcell.dashboard.views.colours import places, styles
 from fedcell.plots import STYLES
+from fedcell.runs.race import PAPER_POLICIES
+from fedcell.runs.stats import summarise
+from fedcell.runs.store import Measured, Store
 from fedcell.schedule.policy import Plan
-from fedcell.simulation import RoundRecord, simulate
-from fedcell.spec import Spec, parse_spec
-from fedcell.task import load_task
+from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.task import load_task
 
 TINY: dict[str, Any] = {
     "rounds": 3,

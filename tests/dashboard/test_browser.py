@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcell.experiment.store import Measured, Store
-from fedcell.simulation import simulate
-from fedcell.spec import Spec
+from fedcell.runs.store import Measured, Store
+from fedcell.sim.loop import simulate
+from fedcell.sim.spec import Spec
 
 pytest.importorskip("playwright.sync_api", reason="the dashboard's browser tests need playwright (extra test)")
 pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip install fedcell[dashboard])")

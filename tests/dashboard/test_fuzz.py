@@ -17,9 +17,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from dashboard.served import TINY, Served, serve
-from fedcell.experiment.store import Store
-from fedcell.simulation import simulate
-from fedcell.spec import parse_spec
+from fedcell.runs.store import Store
+from fedcell.sim.loop import simulate
+from fedcell.sim.spec import parse_spec
 
 EXAMPLES = 20
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from dashboard.served import TINY, Served, read_events, serve
-from fedcell.dashboard.curves import growing_curve
-from fedcell.dashboard.documents import Curves, RaceDocument
-from fedcell.experiment.race import race_spec, run_race, to_csv, to_json
-from fedcell.experiment.stats import mean_curve
-from fedcell.experiment.store import Store
+from fedcell.dashboard.schemas import Curves, RaceDocument
+from fedcell.dashboard.views.curves import growing_curve
+from fedcell.runs.race import race_spec, run_race, to_csv, to_json
+from fedcell.runs.stats import mean_curve
+from fedcell.runs.store import Store
 from fedcell.schedule.policy import Plan
-from fedcell.simulation import RoundRecord
-from fedcell.spec import Spec, parse_spec
+from fedcell.sim.loop import RoundRecord
+from fedcell.sim.spec import Spec, parse_spec
 
 LONG: dict[str, Any] = {"rounds": 4000, "devices": {"count": 20}, "task": {"hidden": [4]}}
 

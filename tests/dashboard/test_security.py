@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from dashboard.served import Served, serve
+from fedcell.cli.serving import serve as run_server
 from fedcell.errors import InputError
-from fedcell.serving import serve as run_server
 
 TOKEN = "correct-horse-battery"
 

@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedcell.errors import InputError
-from fedcell.experiment.store import Store
 from fedcell.flower.knowledge import Knowledge
 from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
-from fedcell.spec import Spec
+from fedcell.runs.store import Store
+from fedcell.sim.spec import Spec
 
 MODEL: dict[str, Any] = {"a/b": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.zeros(3)}
 

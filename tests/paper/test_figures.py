@@ -12,8 +12,8 @@ from fedcell.paper.output import Output
 from fedcell.paper.report import page
 from fedcell.paper.settings import Settings, gather, within
 from fedcell.plots import save
-from fedcell.simulation import RoundRecord, simulate
-from fedcell.spec import Spec
+from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.spec import Spec
 
 # notes.md's table of the paper's printed figures, by hand: what the report must show.
 PRINTED = {

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fedcell.experiment.stats import Mean, Run, mean_of
 from fedcell.paper import curves
 from fedcell.paper.claims import devices_claim, race_claims, radius_claims
 from fedcell.paper.crossing import lead_s, time_to_target
@@ -15,9 +14,10 @@ from fedcell.paper.output import close, jackknife, judge, overall, points
 from fedcell.paper.races import BASELINES, ORDER, PROPOSED, Race, best_k
 from fedcell.paper.settings import within
 from fedcell.paper.table1 import highest_target
+from fedcell.runs.stats import Mean, Run, mean_of
 from fedcell.schedule.bounds import RoundTimeBounds
 from fedcell.schedule.policy import Plan
-from fedcell.simulation import RoundRecord
+from fedcell.sim.loop import RoundRecord
 
 
 def run(accuracy: Sequence[float], round_s: float = 10.0, devices: int = 2) -> Run:

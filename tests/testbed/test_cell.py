@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedcell.errors import InputError
-from fedcell.experiment.store import Measured, Store
-from fedcell.simulation import RoundRecord, simulate
-from fedcell.spec import Spec
+from fedcell.runs.store import Measured, Store
+from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.spec import Spec
 from fedcell.testbed.runs import build_runs, on_the_wire
 from testbed.needs import namespaces, needs_network
 

@@ -6,7 +6,7 @@ from flwr.clientapp import ClientApp
 from fedcell.flower import Report, report_device, timed
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed
-from fedcell.simulation import visits
+from fedcell.sim.loop import visits
 from flower_mnist.task import spec_of, task_of, to_arrays, to_model
 
 app = ClientApp(mods=[timed])

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedcell.flower import CellRadio, Scheduled, SimulatedRadio
 from fedcell.rng import stream
-from fedcell.simulation import world_of
+from fedcell.sim.loop import world_of
 from flower_mnist.task import spec_of, task_of, to_arrays, to_model
 
 app = ServerApp()

@@ -6,8 +6,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, UserConfig
 
 from fedcell.learn.engine import Vector
-from fedcell.spec import Spec
-from fedcell.task import Task, load_task
+from fedcell.sim.spec import Spec
+from fedcell.sim.task import Task, load_task
 
 
 def spec_of(config: UserConfig) -> Spec:

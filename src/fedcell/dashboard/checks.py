@@ -8,10 +8,10 @@ from pydantic import BaseModel, ValidationError
 from fedcell.check import did_you_mean
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
-from fedcell.experiment.race import PAPER_POLICIES, race_spec
 from fedcell.learn.data import PUBLISHED
+from fedcell.runs.race import PAPER_POLICIES, race_spec
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
-from fedcell.spec import Spec, parse_spec
+from fedcell.sim.spec import Spec, parse_spec
 
 
 def known_policy(line: str) -> str:

@@ -10,12 +10,12 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from fedcell.dashboard import limits
-from fedcell.dashboard.cells import Place, Places
-from fedcell.dashboard.jobs import Races
+from fedcell.dashboard.races.events import Hub
+from fedcell.dashboard.races.queue import Races
 from fedcell.dashboard.stores import Crew, StoreThread
-from fedcell.dashboard.streams import Hub
-from fedcell.experiment.store import Measured, Store, StoredRun, decode, document
-from fedcell.simulation import RoundRecord
+from fedcell.dashboard.views.cells import Place, Places
+from fedcell.runs.store import Measured, Store, StoredRun, decode, document
+from fedcell.sim.loop import RoundRecord
 
 RUNS_KEPT = 4
 

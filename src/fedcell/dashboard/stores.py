@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from fedcell.dashboard.limits import READS_WAITING
-from fedcell.experiment.store import Store, StoredRun
+from fedcell.runs.store import Store, StoredRun
 
 T = TypeVar("T")
 

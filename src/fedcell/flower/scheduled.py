@@ -25,7 +25,7 @@ from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import blaming, format_policy, parse_policy
-from fedcell.spec import Spec
+from fedcell.sim.spec import Spec
 from fedcell.world import Cell
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]

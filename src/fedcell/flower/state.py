@@ -21,8 +21,8 @@ from fedcell.check import without_nan
 from fedcell.errors import InputError
 from fedcell.flower.knowledge import Knowledge
 from fedcell.schedule.policy import Plan
-from fedcell.simulation import RoundRecord
-from fedcell.spec import Spec, parse_spec
+from fedcell.sim.loop import RoundRecord
+from fedcell.sim.spec import Spec, parse_spec
 
 STATE_VERSION = 1
 MAX_STATE_BYTES = 64 * 2**20

@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 
-from fedcell.experiment import stats
-from fedcell.experiment.stats import Mean, Run
 from fedcell.paper import curves, fig2
 from fedcell.paper.crossing import time_to_target
 from fedcell.paper.output import Grid, Output
 from fedcell.paper.settings import PAPER_THETA, Collect, Scaling, Settings, gather, shown
-from fedcell.spec import Spec
+from fedcell.runs import stats
+from fedcell.runs.stats import Mean, Run
+from fedcell.sim.spec import Spec
 
 CANDIDATES: tuple[tuple[bool, Scaling], ...] = (
     (False, "standard"),

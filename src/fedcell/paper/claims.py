@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedcell.experiment import stats
-from fedcell.experiment.stats import Mean
 from fedcell.paper import curves
 from fedcell.paper.crossing import TARGET, lead_s, time_to_target
 from fedcell.paper.output import Claim, Verdict, close, jackknife, judge, overall, points
 from fedcell.paper.races import BASELINES, PROPOSED, Race
 from fedcell.paper.settings import DEVICES
+from fedcell.runs import stats
+from fedcell.runs.stats import Mean
 
 ALIKE = 0.01
 """Policies whose accuracies differ by less, with the whole interval, are alike."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.experiment.stats import Run
 from fedcell.rng import stream
+from fedcell.runs.stats import Run
 
 Floats = NDArray[np.float64]
 TARGET = 0.8

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.experiment import stats
-from fedcell.experiment.stats import Mean, Run
 from fedcell.paper.output import jackknife
+from fedcell.runs import stats
+from fedcell.runs.stats import Mean, Run
 
 Floats = NDArray[np.float64]
 CURVE, TRIALS, LAST = "averaged curve's best", "each trial's best", "last"

@@ -9,10 +9,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.experiment import stats
 from fedcell.paper.output import Claim, Output, Verdict
 from fedcell.paper.settings import DEVICES, Collect, Settings
 from fedcell.plots import Line, lines_figure
+from fedcell.runs import stats
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
 from fedcell.world import Cell, World, mean_upload_s

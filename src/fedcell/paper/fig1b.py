@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from fedcell.experiment.stats import Run
 from fedcell.paper import curves
 from fedcell.paper.output import Claim, Output, Verdict, judge, overall, points
 from fedcell.paper.settings import Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
+from fedcell.runs.stats import Run
 
 RADIUS_M = 1000.0
 STYLES = {"L=8": ("#0072b2", "-", "o"), "iid": ("#d55e00", "--", "s")}

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedcell.experiment.stats import Mean, Run
 from fedcell.paper import curves
 from fedcell.paper.output import Claim, Grid, Output, Printed, jackknife, judge, overall, points
 from fedcell.paper.settings import Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
+from fedcell.runs.stats import Mean, Run
 
 PARTITIONS = ("L=1", "L=5", "iid")
 PRINTED = {("L=1", 4): "68.2", ("L=1", 8): "77.6", ("L=1", 12): "82.7", ("L=5", 4): "90.4", ("iid", 4): "97.4"}

@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.experiment import stats
-from fedcell.experiment.stats import Mean
 from fedcell.paper import curves
 from fedcell.paper.claims import devices_claim, race_claims
 from fedcell.paper.crossing import TARGET, time_to_target
@@ -12,6 +10,8 @@ from fedcell.paper.output import Grid, Output, Printed
 from fedcell.paper.races import BASELINES, PROPOSED, STYLES, Race, races
 from fedcell.paper.settings import DEVICES, Collect, Settings
 from fedcell.plots import Bars, Line, lines_figure, two_bars_figure
+from fedcell.runs import stats
+from fedcell.runs.stats import Mean
 
 
 def the_race(settings: Settings, collect: Collect) -> Race:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from fedcell.experiment.stats import Mean
 from fedcell.intervals import student_t_quantile
+from fedcell.runs.stats import Mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,10 +6,10 @@ I's theta for L = 2 (-0.0367) and the exact solution of (P1) with both stand bes
 
 from dataclasses import dataclass
 
-from fedcell.experiment.stats import Run
 from fedcell.paper import curves
 from fedcell.paper.settings import DEVICES, PAPER_THETA, Collect, Settings, gather
-from fedcell.spec import Spec
+from fedcell.runs.stats import Run
+from fedcell.sim.spec import Spec
 
 PROPOSED = "Proposed"
 BASELINES = ("Random-opt", "CL-low", "CL-high", "PF")

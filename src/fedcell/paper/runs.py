@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedcell.errors import InputError
-from fedcell.experiment.store import Store
-from fedcell.experiment.sweep import Progress, run_sweep
-from fedcell.simulation import RoundRecord
-from fedcell.spec import Spec
+from fedcell.runs.store import Store
+from fedcell.runs.sweep import Progress, run_sweep
+from fedcell.sim.loop import RoundRecord
+from fedcell.sim.spec import Spec
 
 Watch = Callable[[Progress], None]
 

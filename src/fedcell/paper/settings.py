@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from fedcell.experiment.stats import Run
-from fedcell.simulation import RoundRecord
-from fedcell.spec import CellSpec, Spec, TaskSpec
+from fedcell.runs.stats import Run
+from fedcell.sim.loop import RoundRecord
+from fedcell.sim.spec import CellSpec, Spec, TaskSpec
 
 Collect = Callable[[Sequence[Spec]], dict[str, list[RoundRecord]]]
 """Runs, or reads from a store, every spec; gives the records by Spec.key()."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.experiment.fit import Fit, Floats, Reading, accuracies, fit, rounds_needed_in
-from fedcell.experiment.stats import Mean
 from fedcell.paper.output import Claim, Grid, Output, Printed, Verdict, overall
 from fedcell.paper.settings import PARTITIONS, Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
+from fedcell.runs.fit import Fit, Floats, Reading, accuracies, fit, rounds_needed_in
+from fedcell.runs.stats import Mean
 from fedcell.schedule.convergence import TABLE_I
 
 if TYPE_CHECKING:

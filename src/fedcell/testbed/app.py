@@ -21,8 +21,8 @@ from flwr.serverapp.strategy import FedAvg
 from fedcell.flower import Scheduled, report_device
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
-from fedcell.simulation import visits, world_of
-from fedcell.spec import Spec
+from fedcell.sim.loop import visits, world_of
+from fedcell.sim.spec import Spec
 from fedcell.testbed.fault import Fault
 from fedcell.testbed.federation import SERVER_PORT
 from fedcell.testbed.network import Links

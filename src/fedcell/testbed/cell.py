@@ -13,12 +13,12 @@ import numpy as np
 
 from fedcell.check import require_number
 from fedcell.errors import InputError
-from fedcell.experiment.store import Measured
 from fedcell.flower import ScheduledRound
 from fedcell.flower.state import load_run
+from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import Floats
-from fedcell.simulation import RoundRecord, world_of
-from fedcell.spec import Spec
+from fedcell.sim.loop import RoundRecord, world_of
+from fedcell.sim.spec import Spec
 from fedcell.testbed.app import Setting, prepare
 from fedcell.testbed.fault import Fault
 from fedcell.testbed.federation import Federation

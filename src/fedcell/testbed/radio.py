@@ -13,7 +13,7 @@ import numpy as np
 from fedcell.flower import Device, Grant, Look, Timing
 from fedcell.flower.radio import known_compute_s
 from fedcell.schedule.bandwidth import Floats
-from fedcell.spec import Spec
+from fedcell.sim.spec import Spec
 from fedcell.testbed.fault import TENTH, Fault
 from fedcell.testbed.network import CONTROL_BITS_PER_S, Links
 from fedcell.testbed.wire import Tap, upload

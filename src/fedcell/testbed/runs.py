@@ -7,8 +7,8 @@ from typing import Any
 
 from fedcell.errors import InputError
 from fedcell.schedule.registry import format_policy, parse_policy
-from fedcell.spec import Spec, load_spec
-from fedcell.task import Task, load_task
+from fedcell.sim.spec import Spec, load_spec
+from fedcell.sim.task import Task, load_task
 from fedcell.testbed.wire import upload_bytes
 from fedcell.world import RandomWaypoint
 

@@ -1,0 +1,5 @@
+"""``python -m fedcell.cli``."""
+
+from fedcell.cli import main
+
+main()

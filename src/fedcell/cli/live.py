@@ -1,0 +1,78 @@
+"""What a terminal shows while a race runs."""
+
+import time
+from collections import defaultdict
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from fedcell.sim.loop import RoundRecord
+from fedcell.sim.spec import Spec
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class RaceDisplay:
+    """A table of the race so far: for each policy its seeds done, clock, accuracy and the time left.
+
+    Rich calls it for every frame (``__rich__``); the race's threads feed it through ``watch``.
+    """
+
+    def __init__(self, race: Spec) -> None:
+        self._race = race
+        self._lock = Lock()
+        self._last: dict[tuple[str, int], RoundRecord] = {}
+        self._done: set[tuple[str, int]] = set()
+        self._began = time.monotonic()
+
+    def watch(self, run: Spec, record: RoundRecord | None) -> None:
+        """Take note of a round, or with None of a run's end."""
+        with self._lock:
+            if record is None:
+                self._done.add((run.policy, run.seed))
+            else:
+                self._last[run.policy, run.seed] = record
+
+    def _share_done(self, key: tuple[str, int]) -> float:
+        if key in self._done:
+            return 1.0
+        record = self._last.get(key)
+        if record is None:
+            return 0.0
+        of_rounds = record.round / self._race.rounds if self._race.rounds else 0.0
+        return min(1.0, max(of_rounds, record.clock_s / self._race.budget_s))
+
+    def __rich__(self) -> "Table":
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for heading in ("policy", "", "seeds", "clock s", "accuracy", "time left"):
+            table.add_column(heading, justify="left" if heading in ("policy", "") else "right")
+        with self._lock:
+            seeds, shares = self._race.grid["seed"], defaultdict(float)
+            for policy in self._race.grid["policy"]:
+                shares[policy] = sum(self._share_done((policy, seed)) for seed in seeds)
+            whole = sum(shares.values())
+            for policy, share in shares.items():
+                records = [self._last[policy, seed] for seed in seeds if (policy, seed) in self._last]
+                done = sum((policy, seed) in self._done for seed in seeds)
+                table.add_row(
+                    policy,
+                    ProgressBar(total=len(seeds), completed=share, width=24),
+                    f"{done}/{len(seeds)}",
+                    f"{records[-1].clock_s:.0f}" if records else "-",
+                    f"{100 * sum(r.accuracy for r in records) / len(records):.1f} %" if records else "-",
+                    self._time_left(len(seeds) - share, whole),
+                )
+        return table
+
+    def _time_left(self, missing: float, whole: float) -> str:
+        """At the pace of the race so far, all policies sharing the cores."""
+        if missing <= 0:
+            return "done"
+        if whole <= 0:
+            return "-"
+        total = len(self._race.grid["policy"]) * len(self._race.grid["seed"])
+        left_s = (time.monotonic() - self._began) * (total - whole) / whole
+        return f"{left_s:.0f} s" if left_s < 120 else f"{left_s / 60:.0f} min"

@@ -1,0 +1,139 @@
+"""`fedcell serve`: options become a running server. A shell, like cli.py."""
+
+import ipaddress
+import os
+import socket
+import sys
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fedcell.errors import InputError
+
+LEAST_TOKEN = 16
+
+
+def serve(
+    store: Path,
+    read: list[Path],
+    paper: Path | None,
+    *,
+    host: str | None,
+    token: str | None,
+    port: int,
+    browser: bool,
+    workers: int | None,
+) -> None:
+    """Listen, print the address, open the page, and serve until Ctrl-C."""
+    try:
+        import uvicorn
+
+        from fedcell.dashboard.app import build
+        from fedcell.dashboard.desk import Settings
+    except ImportError as error:
+        if error.name is not None and error.name.startswith("fedcell"):
+            raise
+        raise InputError(
+            'fedcell serve needs FastAPI and uvicorn, which are not installed; pip install "fedcell[dashboard]"'
+        ) from None
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers is {workers}; give a whole number of at least 1")
+    address, token = _address(host, token or os.environ.get("FEDCELL_TOKEN") or None)
+    paper = _paper_folder(paper)
+    listening = _listen(address, port)
+    with listening:
+        port = listening.getsockname()[1]
+        settings = Settings(store, tuple(read), paper, workers, None if token else _hosts(address, port), token)
+        _, app, desk = build(settings)
+        config = uvicorn.Config(app, **_uvicorn_options())
+        server = _server(uvicorn, config, desk)
+        name = f"[{address}]" if ":" in address else address
+        url = f"http://{name}:{port}/"
+        print(f"fedcell dashboard at {url}  (Ctrl-C ends it)", flush=True)
+        if browser and _has_display():
+            webbrowser.open(f"{url}?token={token}" if token else url)
+        sys.setswitchinterval(1e-3)  # plans are computed in threads: the one that answers must get its turn
+        with suppress(KeyboardInterrupt):  # how one ends it
+            server.run(sockets=[listening])
+
+
+def _uvicorn_options() -> dict[str, Any]:
+    from fedcell.dashboard.limits import CONNECTIONS
+
+    return {
+        "log_level": "error",
+        "access_log": False,
+        "server_header": False,
+        "limit_concurrency": CONNECTIONS,
+        "timeout_keep_alive": 30,
+        "timeout_graceful_shutdown": 3,
+        "lifespan": "on",
+        "ws": "none",
+    }
+
+
+def _server(uvicorn: Any, config: Any, desk: Any) -> Any:
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            desk.hub.close()  # event streams would keep the server waiting
+            super().handle_exit(sig, frame)
+
+    return Server(config)
+
+
+def _address(host: str | None, token: str | None) -> tuple[str, str | None]:
+    """Where to listen; beyond this machine only with a token."""
+    address = host or "127.0.0.1"
+    try:
+        local = address == "localhost" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        local = False
+    if not local and token is None:
+        raise InputError(
+            f"--host {address} lets other machines in; give --token (or FEDCELL_TOKEN) with at least {LEAST_TOKEN} "
+            "characters, which every request must then carry"
+        )
+    if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
+        raise InputError(f"the token has {len(token)} characters; give at least {LEAST_TOKEN} plain ones")
+    return address, token
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise InputError(f"--port is {port}; give a number from 0 to 65535 (0 picks a free one)")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InputError(
+            f"--host {address} cannot be used: {error.strerror}; give an address of this machine"
+        ) from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(512)
+    except OSError as error:
+        listening.close()
+        raise InputError(f"cannot listen on {address} port {port}: {error.strerror}; give another --port") from None
+    return listening
+
+
+def _hosts(address: str, port: int) -> frozenset[str]:
+    names = ("127.0.0.1", "localhost", "[::1]", f"[{address}]" if ":" in address else address.lower())
+    return frozenset([f"{name}:{port}" for name in names] + (list(names) if port == 80 else []))
+
+
+def _paper_folder(folder: Path | None) -> Path | None:
+    usual = Path("out/paper")
+    if folder is None:
+        return usual if (usual / "index.html").is_file() else None
+    if not os.path.isdir(folder):
+        raise InputError(f"--paper {folder} is no folder; give the one that fedcell reproduce wrote")
+    if not (folder / "index.html").is_file():
+        raise InputError(f"--paper {folder} has no index.html; give the folder that fedcell reproduce wrote")
+    return folder
+
+
+def _has_display() -> bool:
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,138 @@
+"""/api/info and /api/paper."""
+
+import re
+from dataclasses import MISSING, fields
+from html import unescape
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+
+from fedcell import __version__
+from fedcell.dashboard import limits
+from fedcell.dashboard.desk import Desk
+from fedcell.dashboard.schemas import Fault, Info, PaperAnswer
+from fedcell.dashboard.views.colours import styles
+from fedcell.learn.data import PUBLISHED
+from fedcell.paper.figures import FIGURES
+from fedcell.plots import STYLES
+from fedcell.runs.race import PAPER_POLICIES
+from fedcell.runs.store import document
+from fedcell.schedule.registry import POLICIES
+from fedcell.sim.spec import Spec
+from fedcell.world.cell import Fading
+
+LIMITS: dict[str, int] = {
+    "upload_bytes": limits.UPLOAD_BYTES,
+    "devices": limits.PLAN_DEVICES,
+    "plan_devices_detail": limits.PLAN_DETAIL,
+    "plan_rows": limits.PLAN_ROWS,
+    "policies": limits.POLICY_LINES,
+    "race_runs": limits.RACE_RUNS,
+    "race_devices": limits.RACE_DEVICES,
+    "race_rounds": limits.RACE_ROUNDS,
+    "race_all_rounds": limits.RACE_ALL_ROUNDS,
+    "race_budget_s": limits.RACE_BUDGET_S,
+    "race_hidden": limits.RACE_HIDDEN,
+    "race_epochs": limits.RACE_EPOCHS,
+    "races": limits.RACES_KEPT,
+    "queue": limits.QUEUE,
+    "streams": limits.STREAMS,
+    "keys": limits.KEYS,
+    "round_devices": limits.ROUND_DEVICES,
+    "field_size": limits.FIELD_SIZE,
+    "listed_runs": limits.LISTED_RUNS,
+}
+CHOICES = {
+    "fading": list(get_args(Fading)),
+    "mobility": ["redrawn", "static", "waypoint"],
+    "partition": ["iid", "labels:1", "labels:2", "labels:5", "labels:2,free", "dirichlet:0.5"],
+    "data": list(PUBLISHED),
+    "knowledge": ["perfect", "expected", "observed"],
+    "sharing": ["optimal", "equal"],
+}
+KINDS = {"bool": "truth", "int": "whole", "float": "number"}
+ENDINGS = (".svg", ".png", ".csv")
+
+
+def router(desk: Desk) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["info"])
+
+    @routes.get("/info")
+    async def info() -> Info:
+        """Versions, results files, limits, policies and what can be chosen."""
+        paper = PAPER_POLICIES
+        return Info.model_validate(
+            {
+                "version": __version__,
+                "stores": [{"name": store.name, "writable": store.writable} for store in desk.stores],
+                "paper": desk.settings.paper is not None,
+                "limits": LIMITS,
+                "policies": list(paper),
+                "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
+                "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
+                "styles": list(STYLES),
+                "defaults": document(Spec()),
+                "choices": CHOICES,
+            }
+        )
+
+    @routes.get("/paper")
+    async def paper() -> PaperAnswer:
+        """The figures that `fedcell reproduce` left in the folder given by --paper."""
+        names = _paper_files(desk.settings.paper)
+        titles = await desk.views.run(lambda: _titles(desk.settings.paper))
+        figures = [
+            {"name": name, "title": titles.get(name, name), "files": mine}
+            for name in FIGURES
+            if (mine := [file for file in names if file.rpartition(".")[0] == name])
+        ]
+        page = "index.html" if "index.html" in names else None
+        return PaperAnswer.model_validate({"figures": figures, "page": page})
+
+    @routes.get("/paper/{file}", response_class=Response, responses=_files_documented())
+    async def paper_file(file: str) -> Response:
+        """One of those files; nothing else of the folder."""
+        folder = desk.settings.paper
+        if folder is None or file not in _paper_files(folder):
+            raise HTTPException(404, f"there is no file {file[:100]!r} in the reproduction; see /api/paper")
+        # The page's style stands in it. It has no scripts, and may not run any.
+        csp = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+        return FileResponse(folder / file, headers={"content-security-policy": csp})
+
+    return routes
+
+
+def _files_documented() -> dict[int | str, dict[str, Any]]:
+    kinds = ("text/html", "image/svg+xml", "image/png", "text/csv")
+    return {200: {"content": {kind: {} for kind in kinds}}, 404: {"model": Fault}, 422: {"model": Fault}}
+
+
+def _paper_files(folder: Path | None) -> list[str]:
+    known = ["index.html", *(f"{name}{ending}" for name in FIGURES for ending in ENDINGS)]
+    return [file for file in known if folder is not None and (folder / file).is_file()]
+
+
+def _titles(folder: Path | None) -> dict[str, str]:
+    """The figures' titles, as the page of the reproduction has them."""
+    try:
+        page = (folder / "index.html").read_text("utf-8") if folder is not None else ""
+    except (OSError, ValueError):
+        return {}
+    return {name: unescape(title) for name, title in re.findall(r"<h2 id=(\w+)>([^<]*)</h2>", page)}
+
+
+def _settings(kind: type[Any]) -> list[dict[str, Any]]:
+    hints = get_type_hints(kind)
+    found = []
+    for field in fields(kind):
+        kinds = [name for word, name in KINDS.items() if word in str(hints[field.name])]
+        required = field.default is MISSING
+        default = None if required else field.default
+        found.append(
+            {"name": field.name, "default": default, "required": required, "kind": kinds[0] if kinds else "text"}
+        )
+    return found

@@ -1,0 +1,32 @@
+"""/api/plan."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from fedcell.dashboard.checks import body_documented
+from fedcell.dashboard.desk import Desk
+from fedcell.dashboard.schemas import Fault, PlanAnswer, PlanAsk
+from fedcell.dashboard.views import plans
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"model": PlanAnswer, "content": {"text/csv": {"schema": {"type": "string"}}}},
+    **{status: {"model": Fault} for status in (413, 415, 422)},
+}
+
+
+def router(desk: Desk) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["plan"])
+
+    @routes.post("/plan", response_class=Response, responses=RESPONSES, openapi_extra=body_documented(PlanAsk))
+    async def plan(request: Request) -> Response:
+        """Plan one round with several policies; text/csv bodies are device tables."""
+        body = await request.body()  # read in a thread: parsing megabytes would keep all others waiting
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        query = dict(request.query_params)
+        text, media_type = await desk.plans.run(lambda: plans.answer(body, kind, query))
+        return Response(text, media_type=media_type)
+
+    return routes

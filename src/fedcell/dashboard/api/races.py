@@ -1,0 +1,219 @@
+"""/api/races and its events: start, watch, pause, stop, resume."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+from fastapi import APIRouter, Path, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from fedcell.dashboard.checks import body_documented, known_race, parse_body
+from fedcell.dashboard.desk import Desk
+from fedcell.dashboard.races.events import EventStream, event
+from fedcell.dashboard.races.race import ENDED, Light, Race
+from fedcell.dashboard.schemas import Curves, Fault, RaceAsk, RaceDocument, RaceList, to_json
+from fedcell.dashboard.views.colours import styles
+from fedcell.dashboard.views.curves import race_curves
+from fedcell.dashboard.views.exports import MEDIA, race_data, race_picture
+from fedcell.runs.store import Store, document
+
+ROWS_AN_EVENT = 500
+EVENTS_A_LOOK = 200
+Id = Path(pattern="^[0-9a-f]{1,32}$")
+FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": Fault} for status in (404, 409, 413, 415, 422)}
+STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+
+def router(desk: Desk) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["races"], responses=FAULTS)
+    races = desk.races
+
+    def find(id: str) -> Race:
+        race = races.get(id)
+        if race is None:
+            raise HTTPException(404, f"there is no race {id!r}; see /api/races")
+        return race
+
+    def told(race: Race) -> dict[str, Any]:
+        return race_document(desk, race)
+
+    async def loaded(race: Race) -> Race:
+        await desk.views.run(lambda: races.load(race))
+        return race
+
+    @routes.post("/races", status_code=201, openapi_extra=body_documented(RaceAsk))
+    async def create(request: Request) -> RaceDocument:
+        """Queue a race; it begins when those before it have ended."""
+        ask = parse_body(RaceAsk, await request.body())
+        spec = await desk.views.run(lambda: known_race(ask.spec, ask.policies, ask.seeds))
+        race = await desk.views.run(lambda: races.create(spec, ask.target))
+        await desk.writer.ask(lambda store: store.put_race(race.stored()))
+        return RaceDocument.model_validate(told(race))
+
+    @routes.get("/races")
+    async def listed() -> RaceList:
+        """All races, the newest first."""
+        return RaceList.model_validate({"races": [told(race) for race in races.all()]})
+
+    @routes.get("/races/{id}")
+    async def one(id: str = Id) -> RaceDocument:
+        """One race."""
+        return RaceDocument.model_validate(told(find(id)))
+
+    @routes.delete("/races/{id}", status_code=204, response_class=Response)
+    async def forget(id: str = Id) -> Response:
+        """Forget a race that waits or has ended; its stored runs stay."""
+        race = find(id)
+        races.forget(race)
+        await desk.writer.ask(partial(Store.delete_race, id=race.id))
+        return Response(status_code=204)
+
+    moves: dict[str, Callable[[Race], None]] = {
+        "pause": races.pause,
+        "continue": races.go_on,
+        "stop": races.stop,
+        "resume": races.resume,
+    }
+
+    @routes.post("/races/{id}/{action}")
+    async def act(action: Literal["pause", "continue", "stop", "resume"], id: str = Id) -> RaceDocument:
+        """Pause, continue, stop; resume a race that was stopped or interrupted, or failed."""
+        race = find(id)
+        moves[action](race)
+        if action == "resume" or race.state == "stopped":
+            await desk.writer.ask(lambda store: store.put_race(race.stored()))
+        return RaceDocument.model_validate(told(race))
+
+    @routes.get("/races/{id}/curves", response_class=Response, responses={200: {"model": Curves}})
+    async def curves(id: str = Id) -> Response:
+        """Mean curves with their bands, the tables and the verdicts, of what there is so far."""
+        race = await loaded(find(id))
+        runs = rows_of(desk, race)
+        text = await desk.views.run(lambda: to_json(race_curves(race, runs)))
+        return Response(text, media_type="application/json")
+
+    @routes.get("/races/{id}/events", response_class=Response, responses=STREAM)
+    async def events(id: str = Id) -> Response:
+        """Server-sent events: `race` at every change of state, `rounds` as they come, `end`."""
+        race = await loaded(find(id))
+        return EventStream(desk.hub, desk.hub.events(_race_watcher(desk, race)))
+
+    @routes.get("/events", response_class=Response, responses=STREAM)
+    async def all_events() -> Response:
+        """Server-sent events: `race` whenever any race changes its state, `gone` when one is deleted."""
+        return EventStream(desk.hub, desk.hub.events(_queue_watcher(desk)))
+
+    @routes.get("/races/{id}/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
+    async def figure(ending: Literal["svg", "png"], id: str = Id) -> Response:
+        """The picture that `fedcell race` draws, of the seeds that every policy has finished."""
+        race = find(id)
+        picture = await desk.views.run(lambda: race_picture(desk, race, ending))
+        return Response(picture, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
+
+    @routes.get("/races/{id}/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))
+    async def data(ending: Literal["csv", "json"], id: str = Id) -> Response:
+        """What `fedcell race --csv` or `--json` prints, of the seeds that every policy has finished."""
+        race = find(id)
+        text = await desk.views.run(lambda: race_data(desk, race, ending))
+        return Response(text, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
+
+    return routes
+
+
+def _kinds(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {kind: {} for kind in kinds}}}
+
+
+def _named(file: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{file}"'}
+
+
+def race_document(desk: Desk, race: Race) -> dict[str, Any]:
+    """A race as RaceDocument has it."""
+    with desk.races.lock:
+        looks = styles(race.policies)
+        runs = [
+            {
+                "key": run.key,
+                "policy": run.spec.policy,
+                "seed": run.spec.seed,
+                "state": run.state,
+                "rounds": run.last[0] if run.last else (None if run.rows is None else 0),
+                "clock_s": run.last[1] if run.last else None,
+                "accuracy": run.last[5] if run.last else None,
+            }
+            for run in race.runs.values()
+        ]
+        return {
+            "id": race.id,
+            "state": race.state,
+            "reason": race.reason,
+            "created_unix_s": race.created_unix_s,
+            "spec": document(race.spec),
+            "policies": [{"line": line, "colour": c, "dash": d} for line, (c, d) in looks.items()],
+            "seeds": race.seeds,
+            "target": race.target,
+            "runs": runs,
+            "position": desk.races.position(race),
+        }
+
+
+def rows_of(desk: Desk, race: Race) -> dict[tuple[str, int], tuple[list[Light], bool]]:
+    """Each run's rounds so far, and whether it has ended."""
+    with desk.races.lock:
+        runs = race.runs.values()
+        return {(run.spec.policy, run.spec.seed): (list(run.rows or []), run.state == "done") for run in runs}
+
+
+def _race_event(desk: Desk, race: Race) -> str:
+    """Made once for all streams: a race of 600 runs is a long document."""
+    mark = (race.version, desk.races.position(race))
+    if race.told[0] != mark:
+        race.told = (mark, event("race", race_document(desk, race)))
+    return race.told[1]
+
+
+def _race_watcher(desk: Desk, race: Race) -> Callable[[], tuple[list[str], bool]]:
+    """A function that tells what is new in a race since it was last called."""
+    seen_version, seen_rows = 0, dict.fromkeys(race.runs, 0)
+
+    def look() -> tuple[list[str], bool]:
+        nonlocal seen_version
+        found: list[str] = []
+        with desk.races.lock:
+            if race.version != seen_version:
+                seen_version = race.version
+                found.append(_race_event(desk, race))
+            for run in race.runs.values():
+                rows = run.rows or []
+                while len(rows) > seen_rows[run.key] and len(found) < EVENTS_A_LOOK:
+                    part = rows[seen_rows[run.key] : seen_rows[run.key] + ROWS_AN_EVENT]
+                    seen_rows[run.key] += len(part)
+                    told = {"run": run.key, "policy": run.spec.policy, "seed": run.spec.seed}
+                    found.append(event("rounds", told | {"rows": [[*row[:4], *row[5:]] for row in part]}))
+            ended = race.state in ENDED and len(found) < EVENTS_A_LOOK
+        return [*found, event("end", {"state": race.state})] if ended else found, ended
+
+    return look
+
+
+def _queue_watcher(desk: Desk) -> Callable[[], tuple[list[str], bool]]:
+    """A function that tells which races have changed since it was last called."""
+    seen: dict[str, tuple[int, int | None]] = {}
+
+    def look() -> tuple[list[str], bool]:
+        races = {race.id: race for race in reversed(desk.races.all())}
+        gone = [id for id in seen if id not in races]
+        found = [event("gone", {"id": id}) for id in gone]
+        for id in gone:
+            del seen[id]
+        for race in races.values():
+            mark = (race.version, desk.races.position(race))
+            if seen.get(race.id) != mark:
+                seen[race.id] = mark
+                found.append(_race_event(desk, race))
+        return found, False
+
+    return look

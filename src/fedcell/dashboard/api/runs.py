@@ -1,0 +1,176 @@
+"""/api/runs and /api/results: what the results files hold, round by round and side by side."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Path, Query
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from fedcell.dashboard import limits
+from fedcell.dashboard.desk import Desk, FoundRun
+from fedcell.dashboard.schemas import Curves, Fault, FieldAnswer, RoundAnswer, RunAnswer, RunList, to_json
+from fedcell.dashboard.views.cells import Sharing, field_document, round_document, start_of
+from fedcell.dashboard.views.colours import styles
+from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, compared_picture, grouped
+from fedcell.errors import InputError
+from fedcell.runs.store import StoredRun, differing_fields, flat
+
+Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
+StoreName = Query(None, description="One results file; all of them by default.")
+Keys = Query(max_length=65 * limits.KEYS, description=f"Keys of runs, separated by commas; {limits.KEYS} at most.")
+FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": Fault} for status in (404, 422)}
+
+
+def router(desk: Desk) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["runs"], responses=FAULTS)
+
+    @routes.get("/runs", response_class=Response, responses={200: {"model": RunList}})
+    async def runs(
+        store: str | None = StoreName,
+        policy: str | None = Query(None, max_length=1000),
+        source: Literal["simulation", "flower", "testbed"] | None = None,
+        limit: int = Query(100, ge=1, le=limits.LISTED_RUNS),
+        offset: int = Query(0, ge=0, le=10**9),
+    ) -> Response:
+        """The runs of the results files, the newest first."""
+        found = [(run, thread.name) for thread in desk.readable(store) for run in await thread.runs()]
+        text = await desk.views.run(lambda: _listed(found, policy, source, limit, offset))
+        return Response(text, media_type="application/json")
+
+    @routes.get("/runs/{key}", response_class=Response, responses={200: {"model": RunAnswer}})
+    async def run(key: str = Key, store: str | None = StoreName) -> Response:
+        """One run and its rounds; runs of the race that computes too."""
+        found = await desk.run(key, store)
+        rows = [
+            [r.round, r.clock_s, r.round_s, int(r.plan.devices.size), int(r.delivered.size), r.accuracy, r.loss]
+            for r in found.records
+        ]
+        told = {"run": run_document(found), "spec": found.document, "rows": rows}
+        return Response(to_json(told), media_type="application/json")
+
+    @routes.get("/runs/{key}/rounds/{number}", response_class=Response, responses={200: {"model": RoundAnswer}})
+    async def one_round(
+        number: int = Path(ge=1, le=10**9),
+        key: str = Key,
+        sharing: Sharing = "planned",
+        store: str | None = StoreName,
+    ) -> Response:
+        """One round: every device, its channel and times, and its share of the band (or what it would be)."""
+        found = await desk.run(key, store)
+        if number > len(found.records):
+            raise HTTPException(404, f"the run has {len(found.records)} rounds, no round {number}")
+        record, before_s = found.records[number - 1], start_of(found.records, number)
+        measured = found.measured[number - 1] if found.measured else None
+
+        def draw() -> str:
+            place = desk.place(found)
+            return to_json(round_document(place, before_s, record, len(found.records), sharing, measured))
+
+        return Response(await desk.views.run(draw), media_type="application/json")
+
+    @routes.get("/runs/{key}/field", response_class=Response, responses={200: {"model": FieldAnswer}})
+    async def field(
+        key: str = Key, size: int = Query(96, ge=2, le=limits.FIELD_SIZE), store: str | None = StoreName
+    ) -> Response:
+        """Mean SNR over the run's cell."""
+        found = await desk.run(key, store)
+        text = await desk.views.run(lambda: to_json(field_document(desk.place(found), size)))
+        return Response(text, media_type="application/json")
+
+    async def chosen(keys: str) -> dict[str, list[FoundRun]]:
+        names = list(dict.fromkeys(key.strip() for key in keys.split(",") if key.strip()))
+        if not 1 <= len(names) <= limits.KEYS:
+            raise InputError(f"keys has {len(names)} runs; give 1 to {limits.KEYS}, separated by commas")
+        for name in names:
+            if not 8 <= len(name) <= 64:
+                raise InputError(f"{name[:64]!r} is no key of a run; give its hexadecimal digits, eight at least")
+        found = [await desk.run(name) for name in names]
+        stored = [run.stored for run in found if run.stored is not None]
+        return grouped(found, differing_fields(stored))
+
+    @routes.get("/results/compare", response_class=Response, responses={200: {"model": Curves}})
+    async def compare(keys: str = Keys, target: float = Query(0.8, gt=0.0, le=1.0)) -> Response:
+        """Curves, tables and verdicts of stored runs, grouped by policy and whatever else differs but the seed."""
+        groups = await chosen(keys)
+        return Response(await desk.views.run(lambda: compared(groups, target)), media_type="application/json")
+
+    @routes.get("/results/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
+    async def figure(ending: Literal["svg", "png"], keys: str = Keys) -> Response:
+        """Their mean curves as a picture."""
+        groups = await chosen(keys)
+        content = await desk.views.run(lambda: compared_picture(groups, ending))
+        return Response(content, media_type=MEDIA[ending], headers=_named(ending))
+
+    @routes.get("/results/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))
+    async def data(ending: Literal["csv", "json"], keys: str = Keys) -> Response:
+        """All their rounds."""
+        groups = await chosen(keys)
+        content = await desk.views.run(lambda: compared_data(groups, ending))
+        return Response(content, media_type=MEDIA[ending], headers=_named(ending))
+
+    return routes
+
+
+def _kinds(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {kind: {} for kind in kinds}}}
+
+
+def _named(ending: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="fedcell-results.{ending}"'}
+
+
+def _listed(found: list[tuple[StoredRun, str]], policy: str | None, source: str | None, limit: int, offset: int) -> str:
+    kept = [(run, name) for run, name in found if policy in (None, run.policy) and source in (None, run.source)]
+    kept.sort(key=lambda pair: (-pair[0].finished_unix_s, pair[0].key))
+    differing = differing_fields([run for run, _ in kept])
+    page = kept[offset : offset + limit]
+    rows = [_stored_document(run, name, {f: flat(run.document).get(f) for f in differing}) for run, name in page]
+    return to_json({"runs": rows, "total": len(kept)})
+
+
+def _stored_document(run: StoredRun, store: str, differs: dict[str, Any]) -> dict[str, Any]:
+    colour, dash = styles([run.policy])[run.policy]
+    return {
+        "key": run.key,
+        "store": store,
+        "policy": run.policy,
+        "seed": run.seed,
+        "status": run.status,
+        "reason": run.reason,
+        "source": run.source,
+        "rounds": run.rounds,
+        "best_accuracy": run.best_accuracy if run.rounds else None,
+        "last_accuracy": run.last_accuracy if run.rounds else None,
+        "finished_unix_s": run.finished_unix_s,
+        "duration_s": run.duration_s,
+        "colour": colour,
+        "dash": dash,
+        "differs": differs,
+    }
+
+
+def run_document(found: FoundRun) -> dict[str, Any]:
+    """A run as RunDocument has it."""
+    if found.stored is not None:
+        return _stored_document(found.stored, found.store or "", {})
+    policy = str(found.document["policy"])
+    colour, dash = styles([policy])[policy]
+    accuracies = [record.accuracy for record in found.records]
+    return {
+        "key": found.key,
+        "store": None,
+        "policy": policy,
+        "seed": found.document["seed"],
+        "status": "running",
+        "reason": "",
+        "source": "simulation",
+        "rounds": len(accuracies),
+        "best_accuracy": max(accuracies, default=None),
+        "last_accuracy": accuracies[-1] if accuracies else None,
+        "finished_unix_s": None,
+        "duration_s": None,
+        "colour": colour,
+        "dash": dash,
+        "differs": {},
+    }

@@ -1,0 +1,115 @@
+"""The web server: the page, the API under it, and how every fault becomes one sentence."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+
+from fedcell import __version__
+from fedcell.dashboard.api import info, plan, races, runs
+from fedcell.dashboard.desk import Desk, Settings
+from fedcell.dashboard.races.queue import ConflictError
+from fedcell.dashboard.schemas import Fault, to_json
+from fedcell.dashboard.security import App, Guard
+from fedcell.dashboard.stores import BusyError
+from fedcell.dashboard.views import plans
+from fedcell.errors import InputError
+
+STATIC = Path(__file__).parent / "static"
+
+
+class Pages(StaticFiles):
+    """Files of the page: asked for by version they never change, otherwise the browser asks each time."""
+
+    async def get_response(self, path: str, scope: Any) -> Response:
+        """The file, with how long it keeps."""
+        response = await super().get_response(path, scope)
+        versioned = f"v={__version__}" in scope["query_string"].decode("latin-1")
+        response.headers["cache-control"] = "max-age=31536000, immutable" if versioned else "no-cache"
+        return response
+
+
+def build(settings: Settings) -> tuple[FastAPI, App, Desk]:
+    """The API, the same behind its guard, and the desk; an InputError if a results file cannot be used."""
+    desk = Desk(settings)
+    app = FastAPI(
+        title="fedcell",
+        version=__version__,
+        description="Plans, races and results of `fedcell serve`. Every fault is a 4xx or 503 with one sentence.",
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        responses={status: {"model": Fault} for status in (401, 403, 421, 503)},
+        lifespan=_lifespan(desk),
+    )
+    for module in (info, plan, races, runs):
+        app.include_router(module.router(desk), prefix="/api")
+    app.add_api_route("/", _index, include_in_schema=False)
+    if STATIC.is_dir():
+        app.mount("/static", Pages(directory=STATIC), name="static")
+    _say_faults(app)
+    return app, Guard(app, settings.hosts, settings.token), desk
+
+
+def _lifespan(desk: Desk) -> Any:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        desk.hub.start()
+        warm = asyncio.get_running_loop().create_task(desk.plans.run(plans.warm_up))
+        yield
+        await asyncio.gather(warm, return_exceptions=True)
+        await asyncio.to_thread(desk.close)
+
+    return lifespan
+
+
+async def _index() -> Response:
+    if not (STATIC / "index.html").is_file():
+        raise HTTPException(404, "the page is not installed; the API is under /api/")
+    return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
+
+
+def _say_faults(app: FastAPI) -> None:
+    @app.exception_handler(InputError)
+    async def refused(_: Request, error: InputError) -> Response:
+        return fault(422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return fault(422, _sentence(error))
+
+    @app.exception_handler(ConflictError)
+    async def conflict(_: Request, error: ConflictError) -> Response:
+        return fault(409, str(error))
+
+    @app.exception_handler(BusyError)
+    async def busy(_: Request, _error: BusyError) -> Response:
+        return fault(503, "the server has more to do than it can; try again in a second", {"retry-after": "1"})
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        return fault(error.status_code, str(error.detail), error.headers)
+
+    @app.exception_handler(Exception)
+    async def ours(_: Request, error: Exception) -> Response:
+        return fault(500, f"a fault in fedcell ({type(error).__name__}); its log has the rest")
+
+
+def fault(status: int, words: str, headers: Any = None) -> Response:
+    """A refusal."""
+    text = " ".join(words.split())[:1000]
+    return Response(to_json({"detail": text}), status, headers, media_type="application/json")
+
+
+def _sentence(error: RequestValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"][1:])
+    words = str(first["msg"])
+    return f"{place}: {words[:1].lower()}{words[1:]}"[:300] if place else words[:300]

@@ -1,0 +1,1 @@
+"""The races of a server: their queue, how far each is, and the events that tell."""

@@ -1,0 +1,174 @@
+"""One round of a run as a map: conditions are drawn again, for they are a function of seed, round and clock."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+
+from fedcell import units
+from fedcell.dashboard import limits
+from fedcell.errors import InputError
+from fedcell.runs.store import Measured
+from fedcell.schedule.bandwidth import Floats, allocate
+from fedcell.schedule.policy import Indices
+from fedcell.sim.loop import RoundRecord, world_of
+from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.task import load_task
+from fedcell.world import Conditions, World, link_snr, path_loss_db, shadowing_db
+
+Sharing = Literal["planned", "optimal", "equal"]
+WORLDS_KEPT = 8
+MEASURED = ("predicted_finish_s", "upload_began_s", "measured_finish_s")
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a run takes place."""
+
+    spec: Spec
+    world: World
+
+
+class Places:
+    """The worlds of the runs last looked at: dealing the data to the devices takes a moment."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: OrderedDict[str, Place] = OrderedDict()
+
+    def get(self, key: str, document: dict[str, Any]) -> Place:
+        """The world of a run, by its key and its spec's document."""
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        place = _place(document)
+        with self._lock:
+            self._known[key] = place
+            while len(self._known) > WORLDS_KEPT:
+                self._known.popitem(last=False)
+        return place
+
+
+def _place(document: dict[str, Any]) -> Place:
+    # The world does not depend on the policy: a stored policy of one's own is not imported to look at its rounds.
+    spec = parse_spec(document | {"policy": "all"}, "the run")
+    task = load_task(spec.task, spec.devices.count, spec.seed, 1)
+    return Place(spec, world_of(spec, task))
+
+
+def round_document(
+    place: Place,
+    before_s: float,
+    record: RoundRecord,
+    rounds: int,
+    sharing: Sharing,
+    measured: Measured | None,
+) -> dict[str, Any]:
+    """The answer of /api/runs/{key}/rounds/{r}."""
+    conditions = place.world.conditions(place.spec.seed, record.round - 1, before_s)
+    devices = record.plan.devices
+    if devices.size and devices.max() >= len(conditions.upload_s):
+        raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
+    shares, ends = _shared(conditions, devices, record.plan.shares)
+    band_hz = place.world.cell.bandwidth_hz
+    return {
+        "round": record.round,
+        "rounds": rounds,
+        "clock_s": record.clock_s,
+        "round_s": ends[sharing] if devices.size else record.round_s,
+        "accuracy": record.accuracy,
+        "radius_m": place.world.cell.radius_m,
+        "sharing": sharing,
+        **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
+        **_device_rows(conditions, devices, shares[sharing], record.delivered, band_hz, measured),
+    }
+
+
+def _shared(
+    conditions: Conditions, devices: Indices, planned: Floats
+) -> tuple[dict[Sharing, Floats], dict[Sharing, float]]:
+    """The shares of the scheduled devices in three ways, and when the round ends with each."""
+    c, t = conditions.upload_s[devices], conditions.compute_s[devices]
+    shares: dict[Sharing, Floats] = {"planned": planned}
+    if devices.size == 0:
+        names: tuple[Sharing, ...] = ("planned", "optimal", "equal")
+        return dict.fromkeys(names, planned), dict.fromkeys(names, 0.0)
+    shares["optimal"] = allocate(c, t).shares
+    shares["equal"] = allocate(c, t, sharing="equal").shares
+    return shares, {name: float((t + c / share).max()) for name, share in shares.items()}
+
+
+def _device_rows(
+    conditions: Conditions,
+    devices: Indices,
+    shares: Floats,
+    delivered: Indices,
+    band_hz: float,
+    measured: Measured | None,
+) -> dict[str, Any]:
+    count = len(conditions.upload_s)
+    rest = np.setdiff1d(np.arange(count), devices)
+    shown = np.concatenate((devices, rest))[: limits.ROUND_DEVICES]
+    share_of = dict(zip(devices.tolist(), shares.tolist(), strict=True))
+    arrived = set(delivered.tolist())
+    real = _measured(measured)
+    with np.errstate(divide="ignore"):
+        snr_db = units.ratio_to_db(conditions.snr)
+    rows = []
+    for i in sorted(shown.tolist()):
+        share = share_of.get(i)
+        upload_s, compute_s = float(conditions.upload_s[i]), float(conditions.compute_s[i])
+        taken_s = None if share is None else upload_s / share
+        rows.append(
+            {
+                "index": i,
+                "x_m": float(conditions.positions_m[i, 0]),
+                "y_m": float(conditions.positions_m[i, 1]),
+                "distance_m": float(conditions.distance_m[i]),
+                "snr_db": float(snr_db[i]),
+                "spectral_efficiency": float(conditions.spectral_efficiency[i]),
+                "upload_s": upload_s,
+                "compute_s": compute_s,
+                "scheduled": share is not None,
+                "delivered": i in arrived,
+                "share": share,
+                "bandwidth_hz": None if share is None else share * band_hz,
+                "upload_with_share_s": taken_s,
+                "finish_s": None if taken_s is None else compute_s + taken_s,
+                **dict(zip(MEASURED, real.get(i, (None, None, None)), strict=True)),
+            }
+        )
+    cut = f"of {count:,} devices {len(rows):,} are listed, the scheduled ones first" if len(rows) < count else None
+    return {"devices": rows, "cut": cut}
+
+
+def _measured(measured: Measured | None) -> dict[int, tuple[float, float, float]]:
+    if measured is None:
+        return {}
+    times = zip(measured.predicted_s.tolist(), measured.began_s.tolist(), measured.measured_s.tolist(), strict=True)
+    return dict(zip(measured.devices.tolist(), times, strict=True))
+
+
+def field_document(place: Place, size: int) -> dict[str, Any]:
+    """The answer of /api/runs/{key}/field."""
+    cell = place.world.cell
+    axis = np.linspace(-cell.radius_m, cell.radius_m, size)
+    x, y = np.meshgrid(axis, axis)
+    points = np.column_stack((x.ravel(), y.ravel()))
+    distance_m = np.hypot(points[:, 0], points[:, 1])
+    loss_db = path_loss_db(cell, distance_m)
+    if cell.shadowing_db > 0:
+        loss_db = loss_db + shadowing_db(cell, points, place.spec.seed)
+    snr = link_snr(cell, float(place.world.devices.power_w_per_hz.mean()), loss_db)
+    with np.errstate(divide="ignore"):
+        snr_db = np.where(distance_m <= cell.radius_m, units.ratio_to_db(snr), np.nan)
+    return {"x_m": axis.tolist(), "y_m": axis.tolist(), "snr_db": np.round(snr_db, 2).reshape(size, size).tolist()}
+
+
+def start_of(records: Sequence[RoundRecord], number: int) -> float:
+    """The clock when round ``number`` began."""
+    return records[number - 2].clock_s if number > 1 else 0.0

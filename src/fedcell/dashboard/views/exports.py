@@ -1,0 +1,136 @@
+"""Figures and data to take away, of races and of any stored runs."""
+
+import csv
+import io
+import math
+import warnings
+from collections.abc import Sequence
+from functools import partial
+
+from starlette.exceptions import HTTPException
+
+from fedcell.dashboard import limits
+from fedcell.dashboard.desk import Desk, FoundRun
+from fedcell.dashboard.races.race import Race
+from fedcell.dashboard.schemas import to_json
+from fedcell.dashboard.views.colours import placed
+from fedcell.dashboard.views.curves import curves_document
+from fedcell.errors import InputError
+from fedcell.plots import Curve, race_figure
+from fedcell.runs import race as races
+from fedcell.runs.race import RaceResult
+from fedcell.runs.stats import best_accuracy, mean_curve, paired_difference, verdict
+from fedcell.runs.store import Store, flat
+
+
+def race_result(desk: Desk, race: Race) -> RaceResult:
+    """The race as far as whole seeds go, from the store."""
+    with desk.races.lock:
+        done = {(run.spec.policy, run.spec.seed): run.key for run in race.runs.values() if run.state == "done"}
+    whole = [seed for seed in race.seeds if all((policy, seed) in done for policy in race.policies)]
+    if not whole:
+        raise HTTPException(409, "no seed is finished by all policies yet; wait, or take fewer")
+    runs = {
+        policy: [desk.writer.do(partial(Store.get, run=done[policy, seed])) for seed in whole]
+        for policy in race.policies
+    }
+    return RaceResult(race.spec, race.policies, whole, runs, len(whole) == len(race.seeds), race.target)
+
+
+MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": "application/json"}
+"""Media types by the ending of what is downloaded."""
+
+
+def race_picture(desk: Desk, race: Race, ending: str) -> bytes:
+    """As `fedcell race` draws it."""
+    result = race_result(desk, race)
+    return picture(races.curves(result), races.title(result), race.spec.budget_s, ending)
+
+
+def race_data(desk: Desk, race: Race, ending: str) -> str:
+    """As `fedcell race --csv` and `--json` print it."""
+    result = race_result(desk, race)
+    if ending == "csv":
+        return races.to_csv(result)
+    shares = sum(record.plan.devices.size for runs in result.runs.values() for run in runs for record in run)
+    if shares > limits.EXPORT_SHARES:
+        raise InputError(f"the race's JSON would have {shares:,} shares; take its CSV, which has none of them")
+    return races.to_json(result)
+
+
+def picture(curves: Sequence[Curve], title: str, end_s: float, ending: str) -> bytes:
+    """A race figure as a file's content."""
+    figure = race_figure(placed(curves), title, end_s)
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure.savefig(content, format=ending, dpi=200)
+    return content.getvalue()
+
+
+def grouped(runs: Sequence[FoundRun], differing: Sequence[str]) -> dict[str, list[FoundRun]]:
+    """The runs by policy and whatever else tells them apart, but for their seeds."""
+    groups: dict[str, list[FoundRun]] = {}
+    for run in sorted(runs, key=lambda run: int(run.document["seed"])):
+        fields = flat(run.document)
+        extra = [f"{name.rpartition('.')[2]}={fields.get(name)}" for name in differing]
+        real = [run.stored.source] if run.stored is not None and run.stored.source != "simulation" else []
+        groups.setdefault(" ".join([str(run.document["policy"]), *extra, *real]), []).append(run)
+    return groups
+
+
+def end_of(runs: Sequence[FoundRun]) -> float:
+    """The budget that all runs share, or infinity."""
+    budgets = {run.document.get("budget_s", math.inf) for run in runs}
+    return float(budgets.pop()) if len(budgets) == 1 else math.inf
+
+
+def compared(groups: dict[str, list[FoundRun]], target: float) -> str:
+    """The answer of /api/results/compare."""
+    end_s = end_of([run for runs in groups.values() for run in runs])
+    parts = {name: [(run.records, True) for run in runs] for name, runs in groups.items()}
+    return to_json(curves_document(parts, target, end_s, _verdicts(groups)))
+
+
+def _verdicts(groups: dict[str, list[FoundRun]]) -> list[str]:
+    """The first group against each other one, by the seeds that both have."""
+    (first, ours), *others = groups.items()
+    said = []
+    for name, theirs in others:
+        pairs = {int(run.document["seed"]): run for run in ours}
+        both = [(pairs[seed], run) for run in theirs if (seed := int(run.document["seed"])) in pairs]
+        if both:
+            best = [[best_accuracy(pair[side].records) for pair in both] for side in (0, 1)]
+            said.append(verdict(paired_difference(*best), first, name))
+    return said
+
+
+def compared_picture(groups: dict[str, list[FoundRun]], ending: str) -> bytes:
+    """The groups' mean curves."""
+    end_s = end_of([run for runs in groups.values() for run in runs])
+    found = {name: mean_curve([run.records for run in runs if run.records], end_s) for name, runs in groups.items()}
+    curves = [Curve(name, curve.clock_s, curve.accuracy, curve.half) for name, curve in found.items()]
+    count = sum(len(runs) for runs in groups.values())
+    return picture(curves, f"{count} stored run{'s' * (count != 1)}", end_s, ending)
+
+
+def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:
+    """Every round of the runs, a line each."""
+    columns = ["group", "key", "policy", "seed", "round", "clock_s", "round_s", "devices", "delivered"]
+    rows = [
+        [
+            *(name, run.key, run.document["policy"], run.document["seed"], r.round, r.clock_s, r.round_s),
+            *(int(r.plan.devices.size), int(r.delivered.size), r.accuracy, r.loss),
+        ]
+        for name, runs in groups.items()
+        for run in runs
+        for r in run.records
+    ]
+    columns += ["accuracy", "loss"]
+    if ending == "json":
+        return to_json([dict(zip(columns, row, strict=True)) for row in rows])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()

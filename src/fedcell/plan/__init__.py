@@ -1,0 +1,1 @@
+"""One round planned for a table of devices."""

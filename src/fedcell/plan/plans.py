@@ -1,0 +1,246 @@
+"""One round planned for devices from a file, and shown: what `fedcell plan` and the dashboard's Plan page share."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcell import __version__
+from fedcell.errors import InputError
+from fedcell.plan.device_table import DeviceTable
+from fedcell.plots import RoundBars, percent, round_figure, short
+from fedcell.rng import stream
+from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.convergence import largest_set, objective
+from fedcell.schedule.greedy import ByObjective
+from fedcell.schedule.policy import Plan, Policy, RoundView
+from fedcell.schedule.registry import blaming, format_policy, parse_policy
+from fedcell.world import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+MOST_ROWS = 100
+"""A terminal shows so many devices; --json and --csv list all."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRound:
+    """A policy's plan for the devices of a table.
+
+    Attributes:
+        policy: the policy.
+        table: the devices.
+        plan: who trains, with which share.
+        bandwidth_hz: the band.
+        theta: of the rounds model.
+        objective_s: (theta + 1/n) round_s, None for an empty plan or where the rounds model does not hold.
+    """
+
+    policy: Policy
+    table: DeviceTable
+    plan: Plan
+    bandwidth_hz: float
+    theta: float
+    objective_s: float | None
+
+    @cached_property
+    def name(self) -> str:
+        """The policy as one would write it."""
+        return format_policy(self.policy)
+
+    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+        """The scheduled devices (the first ``most``), a dict each; upload_s is what it takes with its share."""
+        devices, shares = self.plan.devices, self.plan.shares
+        finish_s = self.finish_s()
+        compute_s = self.table.compute_s[devices]
+        # Not finish - compute, which has no digits left where training takes a million times as long.
+        upload_s = self.table.upload_s[devices] / shares
+        return [
+            {
+                "device": self.table.names[i],
+                "index": int(i),
+                "share": float(shares[j]),
+                "bandwidth_hz": float(shares[j] * self.bandwidth_hz),
+                "upload_s": float(upload_s[j]),
+                "compute_s": float(compute_s[j]),
+                "finish_s": float(finish_s[j]),
+            }
+            for j, i in enumerate(devices[:most])
+        ]
+
+    def finish_s(self) -> Floats:
+        """(n,) when each scheduled device has delivered."""
+        return self.plan.finish_s(self.table.upload_s, self.table.compute_s)
+
+
+def policies(given: Sequence[str], compare: bool, theta: float, table: DeviceTable) -> list[Policy]:
+    """Return the policies asked for; all of them to compare, with k as many devices as the optimum has.
+
+    ``theta`` is that of greedy and optimal too, unless their line says another.
+    """
+    if given:
+        return [_parse(text, theta) for text in given]
+    return compared(theta, table)[0] if compare else [parse_policy(f"optimal:theta={theta}")]
+
+
+def compared(theta: float, table: DeviceTable) -> tuple[list[Policy], dict[Policy, Plan]]:
+    """All policies, with k as many devices as the optimum has, and the plan from which that is known."""
+    optimal = parse_policy(f"optimal:theta={theta}")
+    best = optimal.decide(_view(table), stream(0, "policy"))  # it draws no lots
+    k = len(best.devices)
+    lines = (
+        f"greedy:theta={theta}",
+        "deadline:seconds=8",
+        "deadline:seconds=25",
+        f"proportional_fair:k={k}",
+        f"random:k={k}",
+        f"round_robin:k={k}",
+        "all",
+        "all:sharing=equal",
+    )
+    return [optimal, *(parse_policy(line) for line in lines)], {optimal: best}
+
+
+def _parse(text: str, theta: float) -> Policy:
+    policy = parse_policy(text)
+    return replace(policy, theta=theta) if isinstance(policy, ByObjective) and "theta" not in text else policy
+
+
+def _view(table: DeviceTable) -> RoundView:
+    # The file's order is the devices' identity, as far as there is one.
+    return RoundView(table.upload_s, table.compute_s, must_include=table.must_include, ids=np.arange(len(table.names)))
+
+
+def make_plans(
+    table: DeviceTable,
+    chosen: Sequence[Policy],
+    cell: Cell,
+    theta: float,
+    seed: int,
+    known: Mapping[Policy, Plan] | None = None,
+) -> list[PlannedRound]:
+    """Plan one round with each policy, but for plans already known; each draws its lots from the same seed."""
+    objective(1, 1.0, theta)  # refuses a theta that predicts no rounds for any set
+    view = _view(table)
+    plans = []
+    for policy in chosen:
+        with blaming(format_policy(policy)):
+            plan = (known or {}).get(policy) or policy.decide(view, stream(seed, "policy"))
+        if not math.isfinite(plan.round_s):  # only a policy of one's own says so, and JSON cannot
+            raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")
+        n = len(plan.devices)
+        value = objective(n, plan.round_s, theta) if 0 < n <= largest_set(theta) else None
+        plans.append(PlannedRound(policy, table, plan, cell.bandwidth_hz, theta, value))
+    return plans
+
+
+def notes(plans: Sequence[PlannedRound]) -> list[str]:
+    """Say what a reader of the plans might wonder about."""
+    said = []
+    for planned in plans:
+        theta = getattr(planned.policy, "theta", 0.0)
+        if theta < 0 and largest_set(theta) < len(planned.table.names):
+            said.append(
+                f"{planned.name}: the rounds model holds for at most {largest_set(theta):.0f} devices with this theta, "
+                "so the set is capped there"
+            )
+        if planned.plan.devices.size == 0:
+            said.append(f"{planned.name}: no device is chosen, so nobody trains and {planned.plan.round_s:g} s pass")
+    return said
+
+
+def plan_table(planned: PlannedRound) -> "Table":
+    """The plan as a table: device, share, kHz, upload, compute, finish."""
+    from rich.table import Table
+    from rich.text import Text  # names are text as it stands: [bold] is no markup
+
+    n, of = planned.plan.devices.size, len(planned.table.names)
+    title = f"{planned.name}: {n:,} of {of:,} devices, {planned.plan.round_s:.6g} s"
+    table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
+    table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
+    for heading in ("share", "kHz", "compute s", "upload s", "finish s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in planned.rows(MOST_ROWS):
+        table.add_row(
+            Text(short(row["device"], 40)),
+            percent(row["share"], 2),
+            f"{row['bandwidth_hz'] / 1e3:.5g}",
+            *(f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")),
+        )
+    if n > MOST_ROWS:
+        table.caption = f"the first {MOST_ROWS} of {n:,}; --csv and --json list all"
+    return table
+
+
+def comparison_table(plans: Sequence[PlannedRound]) -> "Table":
+    """All plans side by side: devices, round time, and time to train relative to the best."""
+    from rich.table import Table
+    from rich.text import Text
+
+    values = [planned.objective_s for planned in plans if planned.objective_s is not None]
+    best = min(values, default=None)
+    n = len(plans[0].table.names)
+    table = Table(title=f"{n:,} device{'s' * (n > 1)}, one round", title_justify="left", caption_justify="left")
+    table.add_column("policy")
+    for heading in ("devices", "round s", "s per device", "time to train"):
+        table.add_column(heading, justify="right")
+    for planned in plans:
+        n = planned.plan.devices.size
+        relative = f"{planned.objective_s / best:.3f} x" if planned.objective_s is not None and best else "-"
+        each = f"{planned.plan.round_s / n:.5g}" if n else "-"
+        table.add_row(Text(planned.name), str(n), f"{planned.plan.round_s:.5g}", each, relative)
+    table.caption = "time to train: (theta + 1/n) x round s, relative to the least; beta and the target cancel"
+    return table
+
+
+def to_json(plans: Sequence[PlannedRound], several: bool) -> str:
+    """One plan as an object, several as {"plans": [...]}."""
+    documents = [
+        {
+            "fedcell": __version__,
+            "policy": planned.name,
+            "round_s": planned.plan.round_s,
+            "theta": planned.theta,
+            "objective_s": planned.objective_s,
+            "bandwidth_hz": planned.bandwidth_hz,
+            "devices": planned.rows(),
+        }
+        for planned in plans
+    ]
+    return json.dumps({"plans": documents} if several else documents[0], indent=2, allow_nan=False)
+
+
+def to_csv(plans: Sequence[PlannedRound], several: bool) -> str:
+    """One line a scheduled device; with the policy before it where there are several."""
+    text = io.StringIO()
+    columns = ["device", "index", "share", "bandwidth_hz", "upload_s", "compute_s", "finish_s"]
+    writer = csv.DictWriter(text, ["policy", *columns] if several else columns, lineterminator="\n")
+    writer.writeheader()
+    for planned in plans:
+        for row in planned.rows():
+            writer.writerow({"policy": planned.name, **row} if several else row)
+    return text.getvalue()
+
+
+def figure(plans: Sequence[PlannedRound]) -> "Figure":
+    """Draw the rounds, one panel a policy."""
+    panels = [
+        RoundBars(
+            planned.name,
+            [planned.table.names[i] for i in planned.plan.devices],
+            planned.table.compute_s[planned.plan.devices],
+            planned.finish_s(),
+            planned.plan.shares,
+            planned.plan.round_s,
+        )
+        for planned in plans
+    ]
+    return round_figure(panels)

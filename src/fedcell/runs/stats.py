@@ -1,0 +1,198 @@
+"""What a set of runs says, with its uncertainty: accuracy in a budget, time to an accuracy, paired differences.
+
+A run is its RoundRecords. Between rounds the last model stands, so accuracy is a step function of time. Intervals are
+Student's t at 95 % over seeds, and so assume that the seeds' values are near normal.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcell.intervals import student_t_quantile
+from fedcell.sim.loop import RoundRecord
+
+Floats = NDArray[np.float64]
+Run = Sequence[RoundRecord]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over seeds with its 95 % interval, mean - half to mean + half; half is NaN for a single seed.
+
+    Attributes:
+        mean: the mean, NaN of nothing.
+        half: half the interval's width.
+        n: seeds it is of.
+    """
+
+    mean: float
+    half: float
+    n: int
+
+    def text(self, scale: float = 1.0, digits: int = 2) -> str:
+        """Such as ``87.41 ± 0.62``."""
+        if self.n == 0:
+            return "-"
+        shown = f"{scale * self.mean:.{digits}f}"
+        return shown if math.isnan(self.half) else f"{shown} ± {scale * self.half:.{digits}f}"
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return not math.isnan(self.half) and abs(self.mean) > self.half
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """The mean of one value a seed, with its 95 % interval."""
+    n = len(values)
+    if n == 0:
+        return Mean(math.nan, math.nan, 0)
+    mean = float(np.mean(values))
+    if n == 1:
+        return Mean(mean, math.nan, 1)
+    return Mean(mean, student_t_quantile(0.975, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n), n)
+
+
+def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Mean:
+    """The mean of ours - theirs, seed by seed: under common random numbers far narrower than two separate means."""
+    return mean_of([a - b for a, b in zip(ours, theirs, strict=True)])
+
+
+def best_accuracy(run: Run) -> float:
+    """The highest accuracy of the run, 0 if it has no round."""
+    return max((record.accuracy for record in run), default=0.0)
+
+
+def last_accuracy(run: Run) -> float:
+    """The accuracy of the run's last model, 0 if it has no round."""
+    return run[-1].accuracy if run else 0.0
+
+
+def time_to(run: Run, target: float) -> float:
+    """Seconds until the run first reached the accuracy; infinity if it never did."""
+    return next((record.clock_s for record in run if record.accuracy >= target), math.inf)
+
+
+@dataclass(frozen=True)
+class TimeTo:
+    """When runs reached a target. The median counts runs that never did as infinitely late, so nobody is left out.
+
+    Attributes:
+        median_s: over seeds; infinity if half of them or more never got there.
+        reached: how many seeds did.
+        n: of how many.
+    """
+
+    median_s: float
+    reached: int
+    n: int
+
+    def text(self) -> str:
+        """Such as ``171 s`` or ``never (1/5)``."""
+        when = f"{self.median_s:.0f} s" if math.isfinite(self.median_s) else "never"
+        return when if self.reached == self.n else f"{when} ({self.reached}/{self.n})"
+
+
+def times_to(runs: Sequence[Run], target: float) -> TimeTo:
+    """When the runs reached the accuracy."""
+    times = sorted(time_to(run, target) for run in runs)
+    middle = (times[(len(times) - 1) // 2], times[len(times) // 2]) if times else (math.inf, math.inf)
+    median_s = math.inf if math.inf in middle else sum(middle) / 2
+    return TimeTo(median_s, sum(math.isfinite(t) for t in times), len(times))
+
+
+@dataclass(frozen=True, eq=False)
+class MeanCurve:
+    """Accuracy against time, averaged over seeds.
+
+    Attributes:
+        clock_s: (n,) times, from the first at which every run has finished a round.
+        accuracy: (n,) mean.
+        half: (n,) half the 95 % interval, NaN for one seed.
+    """
+
+    clock_s: Floats
+    accuracy: Floats
+    half: Floats
+
+    def best(self) -> float:
+        """The mean curve's highest point: the paper's "highest achievable accuracy", read on averaged curves."""
+        return float(self.accuracy.max(initial=0.0))
+
+    def last(self) -> float:
+        """The mean curve's end."""
+        return float(self.accuracy[-1]) if self.accuracy.size else 0.0
+
+    def time_to(self, target: float) -> float:
+        """When the mean curve first reaches the accuracy, infinity if never."""
+        reached = np.flatnonzero(self.accuracy >= target)
+        return float(self.clock_s[reached[0]]) if reached.size else math.inf
+
+
+def mean_curve(runs: Sequence[Run], end_s: float | None = None) -> MeanCurve:
+    """Average the runs' step functions at every time at which one of them steps, up to ``end_s``."""
+    if not runs or not all(runs):
+        return MeanCurve(np.empty(0), np.empty(0), np.empty(0))
+    steps = np.unique(np.concatenate([[record.clock_s for record in run] for run in runs]))
+    clock_s = steps[steps >= max(run[0].clock_s for run in runs)]
+    if end_s is not None and math.isfinite(end_s):
+        clock_s = np.append(clock_s[clock_s < end_s], end_s)
+    values = np.empty((len(runs), clock_s.size))
+    for row, run in enumerate(runs):
+        at = np.searchsorted([record.clock_s for record in run], clock_s, side="right") - 1
+        values[row] = np.array([record.accuracy for record in run])[at]
+    half = np.full(clock_s.size, math.nan)
+    if len(runs) > 1:
+        half = student_t_quantile(0.975, len(runs) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(runs))
+    return MeanCurve(clock_s, values.mean(axis=0), half)
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """All that a race's table says of one policy.
+
+    Attributes:
+        best: each seed's best accuracy.
+        last: each seed's last accuracy.
+        curve: the mean curve.
+        to_target: when the target was reached.
+        devices: scheduled devices a round, each seed's mean.
+        round_s: seconds a round, each seed's mean.
+        rounds: rounds a run.
+    """
+
+    best: Mean
+    last: Mean
+    curve: MeanCurve
+    to_target: TimeTo
+    devices: Mean
+    round_s: Mean
+    rounds: Mean
+
+
+def summarise(runs: Sequence[Run], target: float, end_s: float | None = None) -> Summary:
+    """Summarise the runs of one policy, one for each seed."""
+    told = [run for run in runs if run]
+    return Summary(
+        best=mean_of([best_accuracy(run) for run in runs]),
+        last=mean_of([last_accuracy(run) for run in runs]),
+        curve=mean_curve(told, end_s),
+        to_target=times_to(runs, target),
+        devices=mean_of([float(np.mean([record.plan.devices.size for record in run])) for run in told]),
+        round_s=mean_of([float(np.mean([record.round_s for record in run])) for run in told]),
+        rounds=mean_of([float(len(run)) for run in runs]),
+    )
+
+
+def verdict(difference: Mean, first: str, second: str) -> str:
+    """Say in a plain sentence what a paired difference of accuracies shows."""
+    points = f"{100 * difference.mean:+.2f} points"
+    if math.isnan(difference.half):
+        return f"{first} - {second}: {points} on one seed, which shows nothing about others"
+    interval = f"[{100 * (difference.mean - difference.half):+.2f}, {100 * (difference.mean + difference.half):+.2f}]"
+    if not difference.significant:
+        return f"{first} - {second}: {points}, 95 % interval {interval}: not significant with {difference.n} seeds"
+    return f"{first} - {second}: {points}, 95 % interval {interval}"

@@ -1,0 +1,1 @@
+"""One run: its spec, its task, what the server knows, and the loop that trains against a simulated clock."""

@@ -1,0 +1,107 @@
+"""A task ready to be trained: data, who holds them, and the engine. Data and engines are shared between runs."""
+
+import importlib
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcell.errors import InputError
+from fedcell.learn.data import Dataset, load_dataset
+from fedcell.learn.engine import Engine
+from fedcell.learn.partition import label_counts, partition
+from fedcell.rng import stream
+from fedcell.sim.spec import TaskSpec
+
+_LOADING = Lock()  # runs in several threads share what is loaded
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What the loop trains.
+
+    Attributes:
+        engine: trains and evaluates.
+        parts: M arrays of sample indices, one for each device.
+        samples: (M,) how many they are.
+        label_counts: (M, classes) and of which labels.
+    """
+
+    engine: Engine
+    parts: list[NDArray[np.int64]]
+    samples: NDArray[np.int64]
+    label_counts: NDArray[np.int64]
+
+
+def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = None) -> Task:
+    """Load the data, deal them to the devices by the seed, and build the engine."""
+    with _LOADING:
+        content = spec.data_sha256()  # a file that changes under a process that lives long is loaded again
+        data = _dataset(spec.data, spec.scaling, content)
+        same = spec.model_copy(update={"partition": "iid", "sizes": "equal", "epochs": 1})
+        engine = _engine(data, content, same, threads)
+    parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes)
+    return Task(engine, parts, np.array([len(part) for part in parts]), label_counts(data.train_y, parts, data.classes))
+
+
+@lru_cache(maxsize=2)
+def _dataset(name: str, scaling: str, content: str) -> Dataset:  # noqa: ARG001
+    return load_dataset(name, scaling)
+
+
+_engines: dict[Any, Engine] = {}
+
+
+def _engine(data: Dataset, content: str, spec: TaskSpec, threads: int | None) -> Engine:
+    """Engines hold the data in their own form: keep the last few rather than build one for each of many runs."""
+    key = (content, spec.model_dump_json(), threads)
+    if key not in _engines:
+        while len(_engines) >= 2:
+            _engines.pop(next(iter(_engines)))
+        _engines[key] = _build(data, spec, threads)
+    return _engines[key]
+
+
+def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
+    if spec.engine == "mlp":
+        from fedcell.learn.mlp import MlpEngine
+
+        if spec.model != "mlp":
+            raise InputError(
+                f"task.model is {spec.model!r}, which the mlp engine cannot train; set task.engine to 'torch'"
+            )
+        if spec.momentum or spec.weight_decay:
+            raise InputError("momentum and weight_decay need the torch engine; set task.engine to 'torch'")
+        return MlpEngine(data, tuple(spec.hidden), spec.learning_rate, spec.batch_size, threads)
+    try:
+        from fedcell.learn import torch_engine
+    except ImportError:
+        raise InputError("task.engine is 'torch', but PyTorch is not installed; pip install 'fedcell[torch]'") from None
+    return torch_engine.TorchEngine(
+        data,
+        _module(data, spec),
+        learning_rate=spec.learning_rate,
+        batch_size=spec.batch_size,
+        momentum=spec.momentum,
+        weight_decay=spec.weight_decay,
+        device=spec.device,
+    )
+
+
+def _module(data: Dataset, spec: TaskSpec) -> Any:
+    from fedcell.learn import torch_engine
+
+    if spec.model == "mlp":
+        return torch_engine.mlp_module(data, tuple(spec.hidden))
+    if spec.model == "cnn":
+        return torch_engine.cnn_module(data)
+    module, colon, name = spec.model.partition(":")
+    if not colon:
+        raise InputError(f"task.model is {spec.model!r}; write mlp, cnn or package.module:function")
+    try:
+        return getattr(importlib.import_module(module), name)(data)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"task.model is {spec.model!r}, which cannot be loaded ({error})") from None

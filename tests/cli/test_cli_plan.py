@@ -1,0 +1,487 @@
+"""`fedcell plan` as a user meets it: what it prints agrees with the library, and no mistake shows a traceback."""
+
+import csv
+import io
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcell as fc
+from fedcell import cli
+from fedcell.plan.device_table import read_devices
+from fedcell.rng import stream
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
+COLUMNS = ["device", "index", "share", "bandwidth_hz", "upload_s", "compute_s", "finish_s"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is no JSON")
+
+        assert (self.status, self.err) == (0, "")
+        return json.loads(self.out, parse_constant=refuse)
+
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Call the command line in an empty folder; a dict of arguments is a file to write there first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(*arguments: object, **files: str) -> Answer:
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        monkeypatch.setattr(sys, "argv", ["fedcell", "plan", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        code = stopped.value.code
+        return Answer(int(code or 0), *capsys.readouterr())
+
+    return call
+
+
+def refused(answer: Answer) -> str:
+    """One sentence on standard error, nothing on standard output, exit status 2."""
+    assert answer.status == 2
+    assert answer.out == ""
+    assert answer.err.startswith("fedcell: ")
+    assert answer.err.endswith("\n")
+    assert answer.err.count("\n") == 1
+    return answer.err
+
+
+TWO = "upload_s,compute_s\n1,1\n2,0.5\n"
+
+
+# ------------------------------------------------------------------------------------------------- what is printed
+
+
+def test_json_is_what_the_library_decides(run: Run) -> None:
+    table = read_devices(EXAMPLE)
+    plan = fc.Optimal(0).decide(fc.RoundView(table.upload_s, table.compute_s), stream(0, "policy"))
+    document = run(EXAMPLE, "--policy", "optimal:theta=0", "--json").json()
+    assert document["round_s"] == plan.round_s
+    assert document["objective_s"] == plan.round_s / len(plan.devices)
+    assert [row["index"] for row in document["devices"]] == plan.devices.tolist()
+    assert [row["share"] for row in document["devices"]] == plan.shares.tolist()
+    assert [row["device"] for row in document["devices"]] == [table.names[i] for i in plan.devices]
+    for row in document["devices"]:
+        assert row["finish_s"] == pytest.approx(document["round_s"], rel=1e-9)
+        assert row["finish_s"] == pytest.approx(row["compute_s"] + row["upload_s"], rel=1e-15)
+        assert row["upload_s"] == table.upload_s[row["index"]] / row["share"]
+        assert row["bandwidth_hz"] == pytest.approx(3e6 * row["share"], rel=1e-15)
+    assert sum(row["share"] for row in document["devices"]) == pytest.approx(1, abs=1e-12)
+
+
+def test_optimal_is_the_default(run: Run) -> None:
+    assert run(EXAMPLE, "--json") == run(EXAMPLE, "--policy", "optimal:theta=0", "--json")
+
+
+def test_the_table_has_the_jsons_numbers(run: Run) -> None:
+    document = run(EXAMPLE, "--json").json()
+    answer = run(EXAMPLE)
+    assert (answer.status, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    n = len(document["devices"])
+    assert lines[0].strip() == f"optimal: {n} of 20 devices, {document['round_s']:.6g} s"
+    assert [cell.strip() for cell in lines[2].split("┃")[1:-1]] == [
+        "device", "share", "kHz", "compute s", "upload s", "finish s"
+    ]  # fmt: skip
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines[4 : 4 + n]]
+    for cells, row in zip(rows, document["devices"], strict=True):
+        times = [f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")]
+        assert cells == [row["device"], f"{100 * row['share']:.2f} %", f"{row['bandwidth_hz'] / 1e3:.5g}", *times]
+
+
+def test_csv_is_the_json(run: Run) -> None:
+    document = run(EXAMPLE, "--json").json()
+    rows = list(csv.DictReader(io.StringIO(run(EXAMPLE, "--csv").out)))
+    assert list(rows[0]) == COLUMNS
+    assert [{key: row[key] if key == "device" else float(row[key]) for key in COLUMNS} for row in rows] == document[
+        "devices"
+    ]
+
+
+def test_compare_has_every_registered_policy(run: Run) -> None:
+    plans = run(EXAMPLE, "--compare", "--json").json()["plans"]
+    assert {plan["policy"].split(":")[0] for plan in plans} == set(fc.POLICIES)
+    best = min(plan["objective_s"] for plan in plans)
+    assert plans[0]["policy"] == "optimal"
+    assert plans[0]["objective_s"] == best
+    table = run(EXAMPLE, "--compare").out
+    for plan in plans:
+        (line,) = (line for line in table.splitlines() if line.startswith(f"│ {plan['policy']} "))
+        cells = [cell.strip() for cell in line.split("│")[2:-1]]
+        n = len(plan["devices"])
+        ratio = f"{plan['objective_s'] / best:.3f} x"
+        assert cells == [str(n), f"{plan['round_s']:.5g}", f"{plan['round_s'] / n:.5g}", ratio]
+    lines = list(csv.DictReader(io.StringIO(run(EXAMPLE, "--compare", "--csv").out)))
+    assert [line["policy"] for line in lines] == [plan["policy"] for plan in plans for _ in plan["devices"]]
+    assert [float(line["share"]) for line in lines] == [row["share"] for plan in plans for row in plan["devices"]]
+
+
+def test_the_policies_named_are_compared(run: Run) -> None:
+    plans = run(EXAMPLE, "--policy", "random:k=3", "--policy", "all", "--json").json()["plans"]
+    assert [(plan["policy"], len(plan["devices"])) for plan in plans] == [("random:k=3", 3), ("all", 20)]
+
+
+def test_theta_reaches_the_policies_that_do_not_name_their_own(run: Run) -> None:
+    arguments = ["--policy", "greedy", "--policy", "greedy:theta=0", "--policy", "optimal", "--theta", "5", "--json"]
+    greedy, own, optimal = run(EXAMPLE, *arguments).json()["plans"]
+    assert [plan["policy"] for plan in (greedy, own, optimal)] == ["greedy:theta=5", "greedy", "optimal:theta=5"]
+    assert len(own["devices"]) > len(greedy["devices"])
+    for plan in (greedy, own, optimal):  # one yardstick for all
+        assert plan["theta"] == 5
+        assert plan["objective_s"] == (5 + 1 / len(plan["devices"])) * plan["round_s"]
+
+
+def test_the_seed_draws_the_lots(run: Run) -> None:
+    first, again, other = (run(EXAMPLE, "--policy", "random:k=9", "--json", "--seed", seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_physical_columns_by_hand(run: Run) -> None:
+    text = "distance_m,power_dbm_per_mhz,samples,seconds_per_sample,samples_per_second\n700,10,500,0.004,1000\n"
+    options = {"--bandwidth-hz": 5e6, "--model-bits": 10**6, "--noise-dbm-per-mhz": -110, "--path-loss-1km-db": 120}
+    arguments = [part for option in (*options.items(), ("--path-loss-exponent", 3)) for part in option]
+    (row,) = run("d.csv", "--json", *arguments, **{"d.csv": text}).json()["devices"]
+    snr = 10 ** ((10 + 110 - 120 - 30 * math.log10(0.7)) / 10)
+    assert row["upload_s"] == pytest.approx(1e6 / (5e6 * math.log2(1 + snr)), rel=1e-12)
+    assert row["compute_s"] == pytest.approx(500 * 0.004 + 500 / 1000, rel=1e-12)
+    assert (row["share"], row["bandwidth_hz"], row["device"]) == (1.0, 5e6, "0")
+
+
+def test_uploads_keep_their_digits_beside_long_training(run: Run) -> None:
+    (row,) = run("d.csv", "--json", **{"d.csv": "upload_s,compute_s\n1e-12,1e6\n"}).json()["devices"]
+    assert row["upload_s"] == 1e-12
+
+
+def test_must_include_forces_a_device_in(run: Run) -> None:
+    text = EXAMPLE.read_text().replace("device,", "device,must_include,", 1).replace("phone-14,", "phone-14,yes,")
+    text = "\n".join(
+        line if "yes" in line or "must" in line else line.replace(",", ",,", 1) for line in text.splitlines()
+    )
+    assert "phone-14" not in run(EXAMPLE).out
+    assert "phone-14" in run("d.csv", **{"d.csv": text}).out
+
+
+def test_notes_go_to_standard_error(run: Run) -> None:
+    answer = run("d.csv", "--json", **{"d.csv": "distance_m,compute_s,colour\n500,1,red\n"})
+    assert json.loads(answer.out)["devices"]
+    assert [line.split(":")[0] for line in answer.err.splitlines()] == ["note", "note"]
+    assert "colour" in answer.err
+    assert "7 dBm/MHz" in answer.err
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv", None])
+def test_nobody_can_make_the_deadline(run: Run, form: str | None) -> None:
+    answer = run(EXAMPLE, "--policy", "deadline:seconds=0.001", *([form] if form else []))
+    assert answer.status == 0
+    assert answer.err == "note: deadline:seconds=0.001: no device is chosen, so nobody trains and 0.001 s pass\n"
+    if form == "--json":
+        assert json.loads(answer.out)["objective_s"] is None
+        assert json.loads(answer.out)["devices"] == []
+
+
+@pytest.mark.parametrize(
+    "row", ["1e-300,1e-300", "1e300,1e300", "1e300,0\n1e300,1e300", "1e-300,0\n1e300,0", "1,5e-324", "1e-5,1e300"]
+)
+def test_extremes_solve_in_strict_json(run: Run, row: str) -> None:
+    document = run("d.csv", "--json", **{"d.csv": f"upload_s,compute_s\n{row}\n"}).json()
+    assert 0 < document["round_s"] < math.inf
+    assert all(math.isfinite(value) for row in document["devices"] for value in list(row.values())[1:])
+
+
+def test_names_are_shown_as_they_stand(run: Run) -> None:
+    names = ["[bold]x[/]", "[/]", ":smile:", "$x^2$", "=1+1", "+1", "-1", "@a", "日本語", 'a "b", c', "twin", "twin"]
+    devices = json.dumps([{"device": name, "upload_s": 1, "compute_s": 1} for name in names])
+    out = run("d.json", "--policy", "all", **{"d.json": devices}).out
+    assert [line.split("│")[1].strip() for line in out.splitlines() if "│" in line] == names
+    rows = csv.DictReader(io.StringIO(run("d.json", "--policy", "all", "--csv").out))
+    assert [row["device"] for row in rows] == names
+    assert [row["device"] for row in run("d.json", "--policy", "all", "--json").json()["devices"]] == names
+
+
+def test_a_long_name_costs_no_number(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = run("d.csv", **{"d.csv": f"device,upload_s,compute_s\n{'long ' * 150},1,1\n"})
+    (line,) = (line for line in answer.out.splitlines() if "long" in line)
+    assert "…" in line
+    assert [cell.strip() for cell in line.split("│")[2:-1]] == ["100.00 %", "3000", "1", "1", "2"]
+
+
+def test_a_hundred_thousand_devices_print_a_hundred(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"d{i},{c:.6g},{t:.6g}" for i, (c, t) in enumerate(1e-3 + rng.random((100_000, 2)))]
+    started = time.perf_counter()
+    answer = run("d.csv", "--policy", "all", **{"d.csv": "\n".join(["device,upload_s,compute_s", *rows, ""])})
+    assert time.perf_counter() - started < 10
+    lines = answer.out.splitlines()
+    assert len(lines) < 110
+    assert lines[-1].strip() == "the first 100 of 100,000; --csv and --json list all"
+    assert "0.00 %" not in answer.out
+    assert run("d.csv", "--policy", "all", "--csv").out.count("\n") == 100_001
+
+
+# ------------------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.csv"], "cannot read 'missing.csv': No such file or directory"),
+        (["."], "cannot read '.': Is a directory"),
+        (["two.csv", "--json", "--csv"], "--json and --csv were both given; choose one"),
+        (["two.csv", "--policy", "random:k=3"], "k is 3, but the cell has 2 devices; give a k of at most 2"),
+        (["two.csv", "--policy", "random:k=9" + "9" * 30], "but the cell has 2 devices"),
+        (["two.csv", "--policy", "random"], "policy 'random' needs k; write random:k=..."),
+        (["two.csv", "--policy", "random:k=x"], "k of policy 'random' is 'x'; give a whole number"),
+        (["two.csv", "--policy", "gredy"], "unknown policy 'gredy'; did you mean 'greedy'?"),
+        (["two.csv", "--policy", ""], "unknown policy ''"),
+        (["two.csv", "--policy", ".x:y"], "policy '.x:y' failed with TypeError"),
+        (["two.csv", "--policy", "os:path"], "path is not a fedcell Policy"),
+        (["two.csv", "--policy", "nowhere.to:Be"], "policy 'nowhere.to:Be': cannot import 'nowhere.to'"),
+        (["two.csv", "--policy", "fedcell:Policy"], "policy 'fedcell:Policy' failed with TypeError: Can't instantiate"),
+        (["two.csv", "--policy", "deadline:seconds=nan"], "seconds is nan; give the deadline"),
+        (["two.csv", "--theta=-1"], "theta is -1.0: the rounds model beta (theta + 1/n) predicts no rounds for n = 1"),
+        (["two.csv", "--theta=-1", "--policy", "all"], "theta is -1.0: the rounds model"),
+        (["two.csv", "--theta=-1e300", "--compare"], "theta is -1e+300: the rounds model"),
+        (["two.csv", "--theta=nan"], "theta is nan; give a finite number above -1"),
+        (["two.csv", "--theta=nan", "--policy", "all"], "theta is nan; give a finite number above -1"),
+        (["two.csv", "--theta=inf"], "theta is inf; give a finite number above -1"),
+        (["two.csv", "--policy", "optimal:theta=-1"], "theta is -1.0: the rounds model"),
+        (["two.csv", "--seed=-1"], "seed is -1; give a nonnegative integer"),
+        (["two.csv", "--bandwidth-hz=0"], "bandwidth_hz is 0.0; give a finite number above 0"),
+        (["two.csv", "--bandwidth-hz=-1"], "bandwidth_hz is -1.0; give a finite number above 0"),
+        (["two.csv", "--bandwidth-hz=nan"], "bandwidth_hz is nan; give a finite number above 0"),
+        (["two.csv", "--bandwidth-hz=inf"], "bandwidth_hz is inf; give a finite number above 0"),
+        (["two.csv", "--model-bits=0"], "model_bits is 0; give a whole number of at least 1"),
+        (["two.csv", "--noise-dbm-per-mhz=1e9"], "--noise-dbm-per-mhz is 1e+09; give a number between -1000 and 1000"),
+        (["two.csv", "--noise-dbm-per-mhz=nan"], "--noise-dbm-per-mhz is nan"),
+        (["two.csv", "--path-loss-exponent=nan"], "path_loss_exponent is nan"),
+        (["two.csv", "--plot", "out.gif"], "out.gif has no picture's ending; name it .png, .svg or .pdf"),
+        (["two.csv", "--plot", "out"], "out has no picture's ending"),
+        (["two.csv", "--plot", "no/out.png"], "cannot write no/out.png: no is no folder; create it first"),
+        (["two.csv", "--plot", "folder.png"], "cannot write folder.png: it is a folder; give a file's name"),
+        (["two.csv", "--plot", f"{'x' * 300}.png"], "File name too long; give another place"),
+        (["bad.csv", "--plot", "out.png"], "bad.csv line 2: upload_s is 'nan'; give a number"),
+        (["wide.csv", "--policy", "all"], "too small for double precision"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    run: Run, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "folder.png").mkdir()
+    files = {
+        "two.csv": TWO,
+        "bad.csv": "upload_s,compute_s\nnan,1\n",
+        "wide.csv": "upload_s,compute_s\n1e300,0\n1e-300,0",
+    }
+    before = {*files, "folder.png"}
+    assert words in refused(run(*arguments, **files))
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing argument"),
+        (["two.csv", "--seed", "x"], "Invalid value for '--seed'"),
+        (["two.csv", "--theta", "x"], "Invalid value for '--theta'"),
+        (["two.csv", "--polcy", "all"], "No such option: --polcy"),
+    ],
+)
+def test_options_of_a_wrong_kind(run: Run, arguments: list[str], words: str) -> None:
+    answer = run(*arguments)
+    assert (answer.status, answer.out) == (2, "")
+    assert words in answer.err
+    assert "Traceback" not in answer.err
+
+
+# --------------------------------------------------------------------------------------------- policies of one's own
+
+POLICY = """
+from dataclasses import dataclass
+import numpy as np
+import fedcell as fc
+
+@dataclass(frozen=True)
+class Mine(fc.Policy):
+    k: int = 3
+    word: str = ""
+    def choose(self, view, rng):
+        {body}
+"""
+
+
+def test_a_policy_from_this_folder(run: Run) -> None:
+    source = POLICY.format(body="return np.argsort(view.upload_s)[: self.k]")
+    document = run(EXAMPLE, "--json", "--policy", "mypol_good:Mine:k=2", **{"mypol_good.py": source}).json()
+    nearest = np.argsort(read_devices(EXAMPLE).upload_s)[:2]
+    assert [row["index"] for row in document["devices"]] == sorted(nearest.tolist())
+    assert document["policy"] == "mypol_good:Mine:k=2"
+
+
+def test_a_policy_may_have_markup_in_its_settings(run: Run) -> None:
+    arguments = [EXAMPLE, "--policy", "mypol_word:Mine:word=[/]$a", "--plot", "out.png"]
+    answer = run(*arguments, **{"mypol_word.py": POLICY.format(body="return [0]")})
+    assert (answer.status, answer.err) == (0, "")
+    assert answer.out.startswith("mypol_word:Mine:word=[/]$a: 1 of 20 devices")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "words"),
+    [
+        ("raises", POLICY.format(body="raise KeyError('oh\\nno')"), r"failed with KeyError: 'oh\nno' ("),
+        ("lines", POLICY.format(body="raise RuntimeError('oh\\nno')"), "failed with RuntimeError: oh no ("),
+        ("line_number", POLICY.format(body="1 / 0"), "mypol_line_number.py, line 11); correct it"),
+        ("endless", POLICY.format(body="return self.choose(view, rng)"), "failed with RecursionError"),
+        ("no_indices", POLICY.format(body="return [0.5]"), "Mine.choose returned float64 of shape (1,)"),
+        ("beyond", POLICY.format(body="return [99]"), "Mine.choose returned device 99, but the devices are 0 to 19"),
+        ("cost", POLICY.format(body="return []") + "    def cost_of_nobody_s(self): return float('nan')", "of nan s"),
+        ("plan", POLICY.format(body="") + "    def decide(self, view, rng): return 1 / 0", "failed with"),
+        ("imports", "import nothing_like_it", "cannot import 'mypol_imports' (No module named 'nothing_like_it')"),
+        ("dies", "raise ValueError('early')", "policy 'mypol_dies:Mine' failed with ValueError: early ("),
+        ("syntax", "def broken(:", "policy 'mypol_syntax:Mine' failed with SyntaxError"),
+        ("lacks", "", "module 'mypol_lacks' has no 'Mine'"),
+    ],
+)
+def test_a_faulty_policy_is_blamed(run: Run, name: str, source: str, words: str) -> None:
+    said = refused(run(EXAMPLE, "--policy", f"mypol_{name}:Mine", **{f"mypol_{name}.py": source}))
+    assert f"mypol_{name}" in said or "Mine" in said
+    assert words in said
+
+
+# ------------------------------------------------------------------------------------------------------- pictures
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    assert content[-8:-4] == b"IEND"
+    return int.from_bytes(content[16:20], "big"), int.from_bytes(content[20:24], "big")
+
+
+NASTY = json.dumps(
+    [
+        {"device": name, "upload_s": 1, "compute_s": 1}
+        for name in ["$x^2$", r"$\frac{1$", "$", "a_b", "日本語", "👩‍👩‍👧", "long " * 150, "%s", "{}", "<&>"]
+    ]
+)
+
+
+def test_pictures_are_valid(run: Run, tmp_path: Path) -> None:
+    for name in ("out.png", "out.svg", "out.pdf", "OUT.PNG"):
+        answer = run("d.json", "--policy", "all", "--plot", name, **{"d.json": NASTY})
+        assert (answer.status, answer.err) == (0, "")  # no warning about glyphs either
+    width, height = png_size(tmp_path / "out.png")
+    assert width == 1400
+    assert 300 < height < 1000
+    png_size(tmp_path / "OUT.PNG")
+    assert ET.parse(tmp_path / "out.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF")
+    assert {path.name for path in tmp_path.iterdir()} == {"d.json", "out.png", "out.svg", "out.pdf", "OUT.PNG"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "policy"),
+    [(1, "optimal"), (500, "all"), (2, "deadline:seconds=0.001"), (2, "mypol_nobody:Mine")],
+    ids=["one", "many", "nobody", "nobody in no time"],
+)
+def test_pictures_of_any_size(run: Run, tmp_path: Path, rows: int, policy: str) -> None:
+    files = {"d.csv": "upload_s,compute_s\n" + "1,1\n" * rows, "mypol_nobody.py": POLICY.format(body="return []")}
+    answer = run("d.csv", "--policy", policy, "--plot", "out.png", **files)
+    assert answer.status == 0
+    assert "arning" not in answer.err
+    width, height = png_size(tmp_path / "out.png")
+    assert width == 1400
+    assert height < 3000
+
+
+# ---------------------------------------------------------------------------------------------------- real processes
+
+
+def process(
+    *arguments: str | Path, stdin: int = PIPE, stdout: Any = PIPE, env: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "fedcell.cli", "plan", *map(str, arguments)]
+    return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=PIPE, env=env)
+
+
+def test_a_process_reads_standard_input() -> None:
+    running = process("-", "--json")
+    out, err = running.communicate(TWO.encode(), timeout=60)
+    assert (running.returncode, err) == (0, b"")
+    assert json.loads(out)["policy"] == "optimal"
+
+
+def test_a_process_exits_with_2() -> None:
+    running = process("-")
+    out, err = running.communicate(b"\xff\xfe", timeout=60)
+    assert (running.returncode, out) == (2, b"")
+    assert err == b"fedcell: standard input line 1 is not UTF-8 text (byte 0xff); save it as UTF-8\n"
+
+
+@pytest.mark.parametrize("form", [[], ["--csv"]], ids=["table", "csv"])
+def test_a_reader_that_leaves_early(form: list[str]) -> None:
+    running = process("-", "--policy", "all", *form)
+    assert running.stdin is not None
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()  # before anything is written
+    running.stdin.write(b"upload_s,compute_s\n" + b"1,1\n" * 20_000)
+    running.stdin.close()
+    assert running.stderr.read() == b""
+    running.stderr.close()
+    assert running.wait(60) in (0, 1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disc() -> None:
+    with open("/dev/full", "wb") as full:
+        running = process(EXAMPLE, stdout=full)
+        _, err = running.communicate(timeout=60)
+    assert running.returncode == 2
+    assert err == b"fedcell: standard output: No space left on device; mend it and repeat\n"
+
+
+def test_a_terminal_that_knows_only_ascii() -> None:
+    running = process("-", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    out, err = running.communicate("device,upload_s,compute_s\nJosé,1,1\n".encode(), timeout=60)
+    assert (running.returncode, err) == (0, b"")
+    assert rb"| Jos\xe9 " in out
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_control_c() -> None:
+    running = process("-")
+    assert running.stdin is not None
+    running.stdin.write(b"upload_s,compute_s\n" + b"1,1\n" * 100_000)  # more than a pipe holds: done when it reads
+    running.stdin.flush()
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode in (130, -signal.SIGINT)
+    assert out == b""
+    assert b"Traceback" not in err

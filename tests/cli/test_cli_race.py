@@ -1,0 +1,175 @@
+"""`fedcell race` as its users run it."""
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fedcell as fc
+from fedcell.runs.race import race_spec, run_race
+
+QUICK = ["--policy", "greedy", "--policy", "random:k=3", "--seeds", "2", "--budget-s", "45"]
+COMMAND = [sys.executable, "-W", "error", "-m", "fedcell.cli", "race"]
+
+
+def race(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_table_verdicts_and_picture(tmp_path: Path) -> None:
+    done = race(*QUICK, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in ("greedy", "random:k=3", "curve's", "to 80 %", "greedy - random:k=3", "Picture: race.png"):
+        assert words in done.stdout
+    assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["race.png"]
+
+
+def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
+    document = json.loads(race(*QUICK, "--json", cwd=tmp_path).stdout)
+    lines = race(*QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
+    assert lines[0] == "policy,seed,round,clock_s,round_s,devices,delivered,accuracy,loss"
+    assert len(lines) == 1 + len(document["runs"])
+    spec = fc.Spec(budget_s=45.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
+    result = run_race(spec, workers=2)
+    records = [record for policy in result.policies for run in result.runs[policy] for record in run]
+    for line, row, record in zip(lines[1:], document["runs"], records, strict=True):
+        expected = [record.round, record.clock_s, record.round_s, len(record.plan.devices), len(record.delivered)]
+        assert [float(cell) for cell in line.split(",")[2:]] == pytest.approx([*expected, record.accuracy, record.loss])
+        assert row["accuracy"] == record.accuracy
+        assert row["devices"] == record.plan.devices.tolist()
+    assert document["complete"] is True
+    best = [max(r["accuracy"] for r in document["runs"] if (r["policy"], r["seed"]) == ("greedy", s)) for s in (0, 1)]
+    assert document["policies"]["greedy"]["best"]["mean"] == pytest.approx(sum(best) / 2)
+    assert document["differences"]["random:k=3"]["best_accuracy"]["seeds"] == 2
+
+
+def test_a_printed_spec_is_the_race(tmp_path: Path) -> None:
+    printed = race(*QUICK, "--radius-m", "700", "--knowledge", "observed", "--print-spec", cwd=tmp_path)
+    assert printed.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "race.toml").write_text(printed.stdout)
+    spec = fc.load_spec(tmp_path / "race.toml")
+    assert (spec.cell.radius_m, spec.knowledge, spec.budget_s) == (700.0, "observed", 45.0)
+    assert spec.grid == {"policy": ["greedy", "random:k=3"], "seed": [0, 1]}
+    by_file = race("race.toml", "--csv", cwd=tmp_path).stdout
+    by_options = race(*QUICK, "--radius-m", "700", "--knowledge", "observed", "--csv", cwd=tmp_path).stdout
+    assert by_file == by_options
+    assert len(by_file.splitlines()) > 5
+    overridden = race("race.toml", "--radius-m", "300", "--print-spec", cwd=tmp_path).stdout
+    assert "radius_m = 300.0" in overridden
+
+
+def test_the_default_is_the_papers_contest(tmp_path: Path) -> None:
+    (tmp_path / "race.toml").write_text(race("--print-spec", cwd=tmp_path).stdout)
+    spec = fc.load_spec(tmp_path / "race.toml")
+    assert (spec.cell.radius_m, spec.budget_s, spec.task.partition, spec.grid["seed"]) == (
+        1400.0,
+        450.0,
+        "labels:2",
+        [0, 1, 2, 3, 4],
+    )
+    assert [policy.split(":")[0] for policy in spec.grid["policy"]] == [
+        "greedy",
+        "optimal",
+        "deadline",
+        "deadline",
+        "proportional_fair",
+        "random",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "gredy"], "unknown policy 'gredy'; did you mean 'greedy'?"),
+        (["--policy", "greedy", "--policy", "greedy:theta=0.0"], "the race has the policy 'greedy' twice"),
+        (["--policy", "random:k=21", "--seeds", "1"], "k is 21, but the cell has 20 devices"),
+        (["--seeds", "0"], "--seeds is 0; give a whole number from 1"),
+        (["--budget-s", "-1"], "budget_s is -1"),
+        (["--budget-s", "nan"], "budget_s is nan"),
+        (["--radius-m", "0"], "radius_m is 0"),
+        (["--partition", "labels:11", "--seeds", "1"], "11"),
+        (["--partition", "lables:2"], "labels"),
+        (["--fading", "fog"], "cell.fading is 'fog'"),
+        (["--knowledge", "all"], "knowledge is 'all'"),
+        (["--data", "cifar"], "cifar"),
+        (["--data", "missing.npz"], "missing.npz"),
+        (["--engine", "jax"], "task.engine is 'jax'"),
+        (["--model", "cnn"], "task.model is 'cnn', which the mlp engine cannot train"),
+        (["--plot", "race.txt"], "race.txt has no picture's ending"),
+        (["--plot", "no/race.png"], "no is no folder"),
+        (["--target", "80"], "--target is 80; give an accuracy between 0 and 1"),
+        (["--workers", "0"], "--workers is 0"),
+        (["missing.toml"], "cannot read missing.toml"),
+        (["--json", "--csv"], "--json and --csv were both given"),
+        (["--mobility", "waypoint:speed_mps=0"], "speed_mps"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = race(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    *progress, sentence = done.stderr.strip().splitlines()
+    assert sentence.startswith("fedcell: ")
+    assert words in sentence
+    assert "Traceback" not in done.stderr
+    assert len(progress) <= 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_grid_of_other_fields_is_no_race() -> None:
+    with pytest.raises(fc.InputError, match=r"a race's grid is of policy and seed; 'cell.radius_m'"):
+        race_spec(fc.Spec(grid={"cell.radius_m": [1.0, 2.0]}))
+
+
+def test_a_failing_run_ends_the_race_with_its_reason() -> None:
+    spec = fc.Spec(budget_s=30.0, grid={"policy": ["greedy", "random:k=25"], "seed": [0, 1]})
+    with pytest.raises(fc.InputError, match="k is 25, but the cell has 20 devices"):
+        run_race(spec)
+
+
+@pytest.mark.parametrize("interactive", [False, True])
+def test_ctrl_c_ends_it_with_what_is_done(interactive: bool, tmp_path: Path) -> None:
+    """Interrupted after the first seed is whole: that seed is shown, and the status says that it was cut."""
+    reader, writer = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "60", "--workers", "1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=writer if interactive else subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(writer)
+    shown, until = "", time.monotonic() + 90.0
+    os.set_blocking(reader, False)
+    while interactive and "/500" not in shown and time.monotonic() < until:
+        time.sleep(0.1)
+        with contextlib.suppress(BlockingIOError):
+            shown += os.read(reader, 2**20).decode(errors="replace")
+    if interactive:
+        assert "seeds" in shown
+        assert "/500" in shown
+    else:
+        assert process.stderr is not None
+        assert "racing: 1000 runs" in process.stderr.readline()
+    time.sleep(4.0)
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=30)
+    os.close(reader)
+    assert process.returncode == 130
+    if "Stopped early" in stdout:
+        assert "of 500 seeds are whole" in stdout
+        assert (tmp_path / "race.png").exists()
+    else:  # a slow machine: not one seed was whole
+        assert stdout == ""
+    assert [path for path in tmp_path.iterdir() if path.name != "race.png"] == []

@@ -1,0 +1,200 @@
+"""Sweeps on a Dask cluster: a real scheduler and two worker processes on this machine, some of which are killed."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fedcell as fc
+from fedcell.runs.store import Store, encode
+from fedcell.sim.spec import load_spec
+from twins.small import write_small_npz
+
+pytest.importorskip("distributed")
+
+SPEC = """
+rounds = 80
+[task]
+data = "small.npz"
+hidden = [8]
+[grid]
+policy = ["greedy", "random:k=4"]
+seed = [0, 1, 2, 3, 4, 5]
+"""
+RUNS = 12
+
+
+class Cluster:
+    """A scheduler and its workers, on free ports of the loopback; all are ended, by their ids, at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.processes = folder, dict[str, subprocess.Popen[bytes]]()
+        file = folder / "scheduler.json"
+        self._start("scheduler", "--port", "0", "--scheduler-file", str(file))
+        end = time.monotonic() + 30
+        while not (file.exists() and file.read_text().strip().endswith("}")):
+            assert time.monotonic() < end, (folder / "scheduler.log").read_text()
+            time.sleep(0.05)
+        self.address = str(json.loads(file.read_text())["address"])
+        assert self.address.startswith("tcp://127.0.0.1:")
+
+    def add_worker(self, name: str) -> None:
+        self._start(
+            "worker", self.address, "--nthreads", "1", "--no-nanny", "--local-directory", str(self.folder), name=name
+        )
+
+    def wait_for_workers(self, count: int) -> None:
+        end = time.monotonic() + 30
+        while (self.folder / "scheduler.log").read_text().count("Register worker addr") < count:
+            assert time.monotonic() < end, "the workers never came"
+            time.sleep(0.05)
+
+    def _start(self, kind: str, *arguments: str, name: str = "") -> None:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *arguments, "--host", "127.0.0.1"]
+        command += ["--dashboard-address", "127.0.0.1:0"]
+        with (self.folder / f"{name or kind}.log").open("wb") as log:
+            self.processes[name or kind] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+
+    def kill(self, name: str) -> None:
+        os.kill(self.processes[name].pid, signal.SIGKILL)
+        self.processes[name].wait(10)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait(10)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    (tmp_path / "cluster").mkdir()
+    found = Cluster(tmp_path / "cluster")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "driver"  # not the workers' folder: the data's path must reach them whole
+    found.mkdir()
+    write_small_npz(found / "small.npz")
+    (found / "spec.toml").write_text(SPEC)
+    return found
+
+
+def start(folder: Path, address: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", "-m", "fedcell.cli", "sweep", "spec.toml", "--cluster", address]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_runs(folder: Path, least: int) -> None:
+    end = time.monotonic() + 40
+    while True:
+        if (folder / "results.db").exists():
+            with Store(folder / "results.db", "read") as store:
+                if len(store.runs()) >= least:
+                    return
+        assert time.monotonic() < end, "the runs never came"
+        time.sleep(0.02)
+
+
+def finish(process: subprocess.Popen[str], limit_s: float = 60.0) -> tuple[int, str, str]:
+    try:
+        stdout, stderr = process.communicate(timeout=limit_s)
+    finally:
+        process.kill()
+    return process.returncode, stdout, stderr
+
+
+def test_a_sweep_on_a_cluster_one_of_whose_workers_is_killed(
+    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_worker("one")
+    cluster.add_worker("two")
+    cluster.wait_for_workers(2)
+    process = start(folder, cluster.address)
+    wait_for_runs(folder, 3)
+    cluster.kill("one")
+    status, stdout, stderr = finish(process)
+    assert (status, stdout) == (0, f"{RUNS} runs done, 0 skipped (already in the store), 0 failed\n"), stderr
+    assert "Traceback" not in stderr
+    monkeypatch.chdir(folder)
+    with Store("results.db", "read") as store:
+        assert len(store.runs(status="done")) == RUNS
+        for run in load_spec("spec.toml").runs():
+            assert encode(store.get(run)) == encode(fc.simulate(run))
+
+
+def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence(cluster: Cluster, folder: Path) -> None:
+    cluster.add_worker("one")
+    cluster.wait_for_workers(1)
+    process = start(folder, cluster.address)
+    wait_for_runs(folder, 1)
+    cluster.kill("scheduler")
+    status, _, stderr = finish(process)
+    assert status == 2, stderr
+    assert re.search(r"fedcell: the cluster .*what is done is stored, start again", stderr)
+    assert "Traceback" not in stderr
+    with Store(folder / "results.db", "read") as store:
+        assert 1 <= len(store.runs()) < RUNS
+        assert not store.runs(status="failed")
+
+
+def test_a_cluster_without_workers_is_a_sentence(cluster: Cluster, folder: Path) -> None:
+    status, stdout, stderr = finish(start(folder, cluster.address))
+    assert (status, stdout) == (2, "")
+    assert stderr.startswith(f"fedcell: --cluster {cluster.address}: the scheduler has no workers; start some")
+    assert not (folder / "results.db").exists()
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1:8786", "tcp://host", "tcp://host:port", "tcp://host:99999", "", "http://a:1"]
+)
+def test_what_is_no_address_is_a_sentence(address: str, folder: Path) -> None:
+    from fedcell.cli.sweeping import sweep
+
+    with pytest.raises(fc.InputError, match=r"--cluster is '.*'; give the scheduler's address, such as tcp://"):
+        sweep(folder / "spec.toml", folder / "results.db", None, address)
+    assert not (folder / "results.db").exists()
+
+
+def test_where_no_scheduler_answers_is_a_sentence_after_a_few_seconds(folder: Path) -> None:
+    """Nobody listens; or somebody does who says nothing; or who is no scheduler."""
+    silent, babbler = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+    closed = socket.create_server(("127.0.0.1", 0))
+    ports = [listener.getsockname()[1] for listener in (closed, silent, babbler)]
+    closed.close()
+
+    def babble() -> None:
+        try:
+            while True:
+                visitor, _ = babbler.accept()
+                with visitor:
+                    visitor.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9)
+                    time.sleep(0.5)
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=babble)
+    thread.start()
+    began = time.monotonic()
+    processes = [start(folder, f"tcp://127.0.0.1:{port}") for port in ports]
+    for port, process in zip(ports, processes, strict=True):
+        status, stdout, stderr = finish(process)
+        assert (status, stdout) == (2, ""), stderr
+        assert re.fullmatch(rf"fedcell: --cluster tcp://127.0.0.1:{port}: no Dask scheduler answers there .*\n", stderr)
+    assert time.monotonic() - began < 30
+    for listener in (silent, babbler):
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+    thread.join(10)
+    assert not (folder / "results.db").exists()

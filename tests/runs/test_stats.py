@@ -1,0 +1,91 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+import fedcell as fc
+from fedcell.runs import stats
+
+
+def run_of(*points: tuple[float, float], devices: int = 2) -> list[fc.RoundRecord]:
+    plan = fc.Plan(np.arange(devices), np.full(devices, 1 / devices), 1.0)
+    clock = [0.0, *(clock_s for clock_s, _ in points)]
+    return [
+        fc.RoundRecord(i + 1, clock_s, clock_s - clock[i], plan, plan.devices, accuracy, 1.0)
+        for i, (clock_s, accuracy) in enumerate(points)
+    ]
+
+
+A = run_of((10.0, 0.5), (20.0, 0.9), (30.0, 0.7))
+B = run_of((15.0, 0.3), (25.0, 0.5), (40.0, 0.8), devices=4)
+
+
+def test_best_last_and_time() -> None:
+    assert (stats.best_accuracy(A), stats.last_accuracy(A)) == (0.9, 0.7)
+    assert (stats.time_to(A, 0.6), stats.time_to(A, 0.95)) == (20.0, math.inf)
+    assert (stats.best_accuracy([]), stats.last_accuracy([]), stats.time_to([], 0.1)) == (0.0, 0.0, math.inf)
+
+
+def test_the_mean_curve_steps_with_every_run_and_begins_when_all_have_a_model() -> None:
+    curve = stats.mean_curve([A, B], end_s=50.0)
+    assert curve.clock_s.tolist() == [15.0, 20.0, 25.0, 30.0, 40.0, 50.0]
+    np.testing.assert_allclose(curve.accuracy, [0.4, 0.6, 0.7, 0.6, 0.75, 0.75])
+    assert curve.best() == pytest.approx(0.75)
+    assert curve.last() == pytest.approx(0.75)
+    assert curve.time_to(0.7) == 25.0
+    assert curve.time_to(0.99) == math.inf
+    # The best of the mean curve is at most the mean of the bests.
+    assert curve.best() <= (0.9 + 0.8) / 2
+    single = stats.mean_curve([A])
+    assert np.isnan(single.half).all()
+
+
+def test_means_have_students_intervals() -> None:
+    values = [0.81, 0.85, 0.79, 0.88]
+    mean = stats.mean_of(values)
+    low, high = scipy_stats.t.interval(0.95, 3, np.mean(values), scipy_stats.sem(values))
+    assert (mean.mean - mean.half, mean.mean + mean.half) == pytest.approx((low, high))
+    assert math.isnan(stats.mean_of([0.8]).half)
+    assert stats.mean_of([]).text() == "-"
+    assert stats.Mean(0.8741, 0.0062, 5).text(100) == "87.41 ± 0.62"
+    assert stats.Mean(0.8741, math.nan, 1).text(100) == "87.41"
+
+
+def test_pairs_are_far_sharper_than_separate_means() -> None:
+    seeds = np.random.default_rng(0).normal(0.8, 0.05, 8)
+    ours, theirs = list(seeds + 0.01), list(seeds)
+    difference = stats.paired_difference(ours, theirs)
+    assert difference.mean == pytest.approx(0.01)
+    assert difference.half < 1e-12
+    assert difference.significant
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        stats.paired_difference([1.0], [1.0, 2.0])
+
+
+def test_runs_that_never_get_there_are_counted_not_dropped() -> None:
+    late = run_of((100.0, 0.2))
+    reached = stats.times_to([A, B, late], 0.75)
+    assert (reached.median_s, reached.reached, reached.n) == (40.0, 2, 3)
+    assert reached.text() == "40 s (2/3)"
+    assert stats.times_to([A, late, late], 0.75).text() == "never (1/3)"
+    assert stats.times_to([A, late], 0.75).median_s == math.inf
+    assert stats.times_to([A, B], 0.75).median_s == 30.0
+    assert stats.times_to([A, B], 0.75).text() == "30 s"
+
+
+def test_the_verdict_is_a_plain_sentence() -> None:
+    assert "not significant with 5 seeds" in stats.verdict(stats.Mean(0.01, 0.02, 5), "a", "b")
+    sure = stats.verdict(stats.Mean(0.05, 0.02, 5), "a", "b")
+    assert sure == "a - b: +5.00 points, 95 % interval [+3.00, +7.00]"
+    assert "on one seed" in stats.verdict(stats.Mean(0.05, math.nan, 1), "a", "b")
+
+
+def test_a_summary_of_runs() -> None:
+    summary = stats.summarise([A, B], 0.75, 50.0)
+    assert summary.best.mean == pytest.approx(0.85)
+    assert summary.devices.mean == pytest.approx(3.0)
+    assert summary.round_s.mean == pytest.approx((10.0 + 40 / 3) / 2)
+    assert summary.rounds.mean == 3.0
+    nothing = stats.summarise([[], []], 0.75, 50.0)
+    assert (nothing.best.mean, nothing.devices.n, nothing.curve.best()) == (0.0, 0, 0.0)

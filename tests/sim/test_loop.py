@@ -1,0 +1,218 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedcell as fc
+from fedcell.learn.engine import Job
+from fedcell.rng import keyed, stream
+from fedcell.schedule.estimate import WINDOW, ComputeEstimates
+from fedcell.sim import loop
+from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.task import load_task
+from twins.policies import SEEN
+from twins.small import write_small_npz
+
+
+def spec_of(**fields: object) -> Spec:
+    return parse_spec({"rounds": 3, **fields}, "test")
+
+
+def told(record: fc.RoundRecord) -> tuple[object, ...]:
+    plan = record.plan
+    return (
+        record.round,
+        record.clock_s,
+        record.round_s,
+        plan.devices.tolist(),
+        plan.shares.tolist(),
+        plan.round_s,
+        record.delivered.tolist(),
+        record.accuracy,
+        record.loss,
+    )
+
+
+def records(**fields: object) -> list[tuple[object, ...]]:
+    return [told(record) for record in fc.simulate(spec_of(**fields))]
+
+
+def test_same_seed_same_records_whatever_the_threads() -> None:
+    spec = spec_of(policy="random:k=5", devices={"failure": 0.2})
+    one, two = ([told(r) for r in fc.simulate(spec, threads=n)] for n in (1, 2))
+    assert one == two
+    assert one != records(policy="random:k=5", devices={"failure": 0.2}, seed=1)
+
+
+def test_all_policies_of_a_seed_meet_the_same_world() -> None:
+    # Two policies that schedule everybody, one of which also draws lots, must give the same records.
+    assert records(policy="all", rounds=2) == records(policy="random:k=20", rounds=2)
+
+
+def test_what_a_device_trains_does_not_depend_on_who_else_does() -> None:
+    spec = spec_of(policy="all")
+    task = load_task(spec.task, 20, 0)
+    model = task.engine.initial(stream(0, "model"))
+    alone = loop.train(task, model, np.array([7]), 0, 3, spec)
+    order = keyed(0, "batches", 3)(7).permutation(task.parts[7])[np.newaxis]
+    np.testing.assert_array_equal(alone, task.engine.train([Job(model, order)])[0])
+
+
+def test_the_mean_is_plain_or_weighted_by_samples() -> None:
+    for averaging in ("plain", "samples"):
+        spec = spec_of(
+            policy="all", task={"averaging": averaging, "sizes": [1000, 3000], "partition": "iid"}, devices={"count": 2}
+        )
+        task = load_task(spec.task, 2, 0)
+        model = task.engine.initial(stream(0, "model"))
+        first, second = (loop.train(task, model, np.array([i]), 0, 0, spec).astype(np.float64) for i in (0, 1))
+        together = loop.train(task, model, np.array([0, 1]), 0, 0, spec)
+        expected = (first + second) / 2 if averaging == "plain" else (first + 3 * second) / 4
+        np.testing.assert_allclose(together, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_nothing_delivered_leaves_the_model_as_it_was() -> None:
+    spec = spec_of(policy="all")
+    task = load_task(spec.task, 20, 0)
+    model = task.engine.initial(stream(0, "model"))
+    assert loop.train(task, model, np.array([], dtype=np.int64), 0, 0, spec) is model
+
+
+def test_a_round_that_would_end_after_the_budget_does_not_count() -> None:
+    long = records(policy="greedy", rounds=6)
+    budget_s = float(long[3][1]) + 0.5  # type: ignore[arg-type]
+    assert records(policy="greedy", rounds=None, budget_s=budget_s) == long[:4]
+    assert records(policy="greedy", rounds=None, budget_s=1.0) == []
+
+
+def test_the_clock_is_the_sum_of_the_rounds() -> None:
+    run = records(policy="greedy")
+    assert [r[0] for r in run] == [1, 2, 3]
+    np.testing.assert_allclose([r[1] for r in run], np.cumsum([float(r[2]) for r in run]))  # type: ignore[arg-type]
+
+
+def test_a_run_ends_at_its_target() -> None:
+    run = list(fc.simulate(spec_of(policy="all", rounds=30, target_accuracy=0.75, task={"partition": "iid"})))
+    assert run[-1].accuracy >= 0.75
+    assert all(record.accuracy < 0.75 for record in run[:-1])
+    assert len(run) < 30
+
+
+def test_lost_models_are_missing_but_their_time_is_spent() -> None:
+    lossy = list(fc.simulate(spec_of(policy="greedy", rounds=6, devices={"failure": 0.5})))
+    sound = list(fc.simulate(spec_of(policy="greedy", rounds=6)))
+    for ours, theirs in zip(lossy, sound, strict=True):
+        assert ours.round_s == theirs.round_s
+        assert set(ours.delivered) <= set(ours.plan.devices)
+        assert theirs.delivered.tolist() == theirs.plan.devices.tolist()
+    lost = sum(r.plan.devices.size - r.delivered.size for r in lossy) / sum(r.plan.devices.size for r in lossy)
+    assert 0.2 < lost < 0.8
+
+
+@pytest.mark.parametrize("knowledge", ["perfect", "expected", "observed"])
+def test_the_clock_uses_the_truth_whatever_the_server_believes(knowledge: str) -> None:
+    spec = spec_of(policy="greedy", rounds=4, knowledge=knowledge)
+    world = spec.world([3000] * 20, 50_890)
+    clock_s = 0.0
+    for r, record in enumerate(fc.simulate(spec)):
+        truth = world.conditions(0, r, clock_s)
+        finish_s = record.plan.finish_s(truth.upload_s, truth.compute_s)
+        assert record.round_s == pytest.approx(finish_s.max(), rel=1e-12)
+        clock_s = record.clock_s
+        if knowledge == "perfect":
+            assert record.round_s == pytest.approx(record.plan.round_s, rel=1e-12)
+        else:
+            assert record.round_s != pytest.approx(record.plan.round_s, rel=1e-3)
+
+
+def test_the_view_holds_what_earlier_rounds_showed() -> None:
+    SEEN.clear()
+    spec = spec_of(policy="twins.policies:Spy", rounds=4, knowledge="observed", devices={"mobility": "static"})
+    run = list(fc.simulate(spec))
+    world = spec.world([3000] * 20, 50_890)
+    truth = [world.conditions(0, r, record.clock_s) for r, record in enumerate(run)]
+    assert (SEEN[0].compute_s == 0).all()
+    last = SEEN[3]
+    assert last.last_round is not None
+    assert last.last_round[:6].tolist() == [0, 1, 2, -1, -1, 2]
+    assert last.compute_s[5] == pytest.approx(np.mean([truth[r].compute_s[5] for r in range(3)]))
+    assert last.compute_s[9] == pytest.approx(np.median(last.compute_s[[0, 1, 2, 5]]))
+    assert last.mean_upload_s is not None
+    assert last.mean_upload_s == pytest.approx(truth[0].upload_s)
+    assert last.samples is not None
+    assert last.samples.tolist() == [3000] * 20
+    assert last.label_counts is not None
+    assert (np.count_nonzero(last.label_counts, axis=1) == 2).all()
+
+
+def test_an_estimate_is_a_mean_first_and_then_follows_the_device() -> None:
+    estimates = ComputeEstimates.none(3)
+    device = np.array([1])
+    for value in (4.0, 6.0):
+        estimates = estimates.after(device, np.array([value]))
+    assert estimates.compute_s().tolist() == [5.0, 5.0, 5.0]
+    for _ in range(20 * WINDOW):
+        estimates = estimates.after(device, np.array([20.0]))
+    assert estimates.compute_s()[1] == pytest.approx(20.0)
+
+
+def test_nobody_in_time_costs_the_deadline_each_round() -> None:
+    run = list(fc.simulate(spec_of(policy="deadline:seconds=2", rounds=None, budget_s=9.0)))
+    assert [record.clock_s for record in run] == [2.0, 4.0, 6.0, 8.0]
+    assert all(record.delivered.size == 0 for record in run)
+    assert len({record.accuracy for record in run}) == 1
+
+
+def test_a_policy_that_never_spends_time_is_refused() -> None:
+    with pytest.raises(fc.InputError, match="scheduled nobody and its round takes no time"):
+        list(fc.simulate(spec_of(policy="twins.policies:Nobody", rounds=None, budget_s=5.0)))
+    assert len(records(policy="twins.policies:Nobody", rounds=2)) == 2
+
+
+def test_a_grid_of_several_runs_is_refused() -> None:
+    with pytest.raises(fc.InputError, match="the spec's grid has 2 runs"):
+        list(fc.simulate(spec_of(grid={"seed": [0, 1]})))
+    assert records(grid={"seed": [1]}) == records(seed=1)
+
+
+def test_devices_that_hold_more_train_longer() -> None:
+    spec = spec_of(policy="all", devices={"count": 2}, task={"sizes": [500, 4000], "partition": "iid", "epochs": 2})
+    task = load_task(spec.task, 2, 0)
+    assert task.samples.tolist() == [500, 4000]
+    fastest = spec.world([2 * int(n) for n in task.samples], 50_890).conditions(0).compute_s
+    assert fastest[0] >= 2 * 500 * 2e-3
+    assert fastest[1] >= 2 * 4000 * 2e-3
+    record = next(fc.simulate(spec))
+    assert record.round_s > 2 * 4000 * 2e-3
+
+
+def test_fig_2_iid_with_4_devices_reaches_97_percent_after_60_rounds() -> None:
+    finals = [
+        list(fc.simulate(spec_of(policy="random:k=4", rounds=60, seed=s, task={"partition": "iid"})))[-1]
+        for s in (0, 1, 2)
+    ]
+    assert np.mean([record.accuracy for record in finals]) == pytest.approx(0.97, abs=0.002)
+
+
+def test_the_data_and_the_engine_are_loaded_once() -> None:
+    spec = spec_of()
+    assert load_task(spec.task, 20, 0).engine is load_task(spec.task, 20, 1).engine
+
+
+def test_a_policy_that_fails_is_named_with_its_place() -> None:
+    with pytest.raises(
+        fc.InputError, match=r"policy 'twins.policies:Broken' failed with ZeroDivisionError: .*policies.py, line"
+    ):
+        list(fc.simulate(spec_of(policy="twins.policies:Broken")))
+
+
+def test_a_data_file_that_changes_is_loaded_again(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    write_small_npz(path)
+    spec = Spec(policy="random:k=1", rounds=1).changed({"task.data": str(path), "task.hidden": [8], "devices.count": 2})
+    before, key = [record.loss for record in fc.simulate(spec)], spec.key()
+    with np.load(path) as arrays:
+        changed = dict(arrays) | {"test_x": arrays["test_x"][::-1]}
+    np.savez(path, **changed)
+    assert spec.key() != key
+    assert [record.loss for record in fc.simulate(spec)] != before

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+
+import fedcell as fc
+from fedcell.sim.spec import Spec, parse_spec
+
+
+def test_the_defaults_are_the_papers_fig_3() -> None:
+    spec = Spec()
+    assert (spec.cell.radius_m, spec.devices.count, spec.budget_s, spec.task.partition) == (
+        1400.0,
+        20,
+        450.0,
+        "labels:2",
+    )
+    world = spec.world([3000] * 20, 50_890)
+    assert world.cell == fc.Cell(radius_m=1400.0)
+
+
+def test_a_spec_written_is_the_spec_read(tmp_path: Path) -> None:
+    spec = parse_spec(
+        {
+            "policy": "greedy:theta=0.1",
+            "rounds": 7,
+            "knowledge": "observed",
+            "cell": {"fading": "rician", "model_bits": 1000},
+            "devices": {"count": 3, "seconds_per_sample": [1e-3, 2e-3, 3e-3], "mobility": "waypoint:speed_mps=0.5..2"},
+            "task": {"data": 'odd "name"\\path.npz', "sizes": [10, 20, 30], "hidden": [32, 16]},
+            "grid": {"policy": ["all", "random:k=2"], "cell.radius_m": [100.0, 200.0]},
+        },
+        "test",
+    )
+    path = tmp_path / "spec.toml"
+    path.write_text(spec.to_toml())
+    assert fc.load_spec(path) == spec
+
+
+def test_rounds_replace_the_budget_unless_both_are_given() -> None:
+    assert parse_spec({"rounds": 3}, "x").budget_s == float("inf")
+    assert parse_spec({"rounds": 3, "budget_s": 9.0}, "x").budget_s == 9.0
+
+
+def test_a_grid_makes_every_combination() -> None:
+    runs = parse_spec({"grid": {"policy": ["all", "greedy"], "cell.radius_m": [10, 20], "seed": [3]}}, "x").runs()
+    assert [(run.policy, run.cell.radius_m, run.seed) for run in runs] == [
+        ("all", 10.0, 3),
+        ("all", 20.0, 3),
+        ("greedy", 10.0, 3),
+        ("greedy", 20.0, 3),
+    ]
+    assert all(not run.grid for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("polcy = 'greedy'", "unknown field 'polcy'; did you mean 'policy'"),
+        ("[cell]\nradius = 3", "unknown field 'cell.radius'; did you mean 'radius_m'"),
+        ("[tasks]\n", "unknown field 'tasks'; did you mean 'task'"),
+        ("policy = 'gredy'", "policy: unknown policy 'gredy'; did you mean 'greedy'"),
+        ("policy = 'random'", "policy: policy 'random' needs k"),
+        ("seed = -1", "seed is -1; input should be greater than or equal to 0"),
+        ("seed = 'one'", "seed is 'one'; input should be a valid integer"),
+        ("budget_s = -5", "budget_s is -5; input should be greater than 0"),
+        ("budget_s = nan", "budget_s is nan"),
+        ("budget_s = inf", "budget_s is inf and rounds is not given"),
+        ("[cell]\nradius_m = -1", "radius_m is -1.0; give a finite number above 0"),
+        ("[cell]\nradius_m = nan", "cell.radius_m is nan; input should be a finite number"),
+        ("[cell]\nfading = 'ricean'", "cell.fading is 'ricean'; input should be 'none', 'rayleigh' or 'rician'"),
+        ("[devices]\ncount = 0", "devices.count is 0"),
+        ("[devices]\nmobility = 'statc'", "devices.mobility: .*static"),
+        ("[devices]\nseconds_per_sample = [1, 2]", "count is 20 but the length of seconds_per_sample is 2|is 2 but"),
+        ("[task]\npartition = 'label:2'", "task.partition: .*labels"),
+        ("[task]\nlearning_rate = 0", "task.learning_rate is 0"),
+        ("[grid]\npolcy = ['all']", "there is no field 'polcy'; did you mean 'policy'"),
+        ("[grid]\nseed = []", "grid has 0 runs"),
+        ("[grid]\nseed = [0, -1]", "seed is -1"),
+        ("[grid]\ncell = [1]", "there is no field 'cell'"),
+        ("this is no toml", "no valid TOML"),
+    ],
+)
+def test_a_bad_spec_is_named(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(fc.InputError, match=words):
+        fc.load_spec(path)
+
+
+def test_files_that_are_no_spec_are_named(tmp_path: Path) -> None:
+    with pytest.raises(fc.InputError, match=r"cannot read .*missing.toml: No such file"):
+        fc.load_spec(tmp_path / "missing.toml")
+    with pytest.raises(fc.InputError, match="cannot read"):
+        fc.load_spec(tmp_path)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(fc.InputError, match="is not UTF-8 text"):
+        fc.load_spec(tmp_path / "bytes.toml")
+    (tmp_path / "large.toml").write_bytes(b"#" * (2**20 + 1))
+    with pytest.raises(fc.InputError, match="is larger than 1024 KiB"):
+        fc.load_spec(tmp_path / "large.toml")
