@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.policy import Plan, Policy, RoundView
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.sim.loop import RoundRecord, simulate
-    from fedcell.sim.spec import Spec, load_spec
+    from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
         Cell,
         Conditions,
@@ -42,7 +42,7 @@ _WHERE = {
     "fedcell.schedule.policy": "Plan Policy RoundView",
     "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
     "fedcell.sim.loop": "RoundRecord simulate",
-    "fedcell.sim.spec": "Spec load_spec",
+    "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
     "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}
@@ -66,9 +66,11 @@ __all__ = [
     "All",
     "Allocation",
     "Cell",
+    "CellSpec",
     "Conditions",
     "Deadline",
     "Devices",
+    "DevicesSpec",
     "Greedy",
     "InputError",
     "Optimal",
@@ -86,6 +88,7 @@ __all__ = [
     "RoundsModel",
     "Spec",
     "Static",
+    "TaskSpec",
     "World",
     "allocate",
     "fit_rounds",

@@ -15,11 +15,12 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedcell.errors import InputError
 from fedcell.flower import inner
-from fedcell.flower.radio import Device, Grant, Look, Timing
+from fedcell.flower.radio import Device, Grant
 from fedcell.flower.report import RECORD, Report
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.scheduled import Scheduled
 from fedcell.schedule.policy import Plan, RoundView
+from fedcell.sim.knowledge import Look, Timing
 
 NAN = float("nan")
 UPLOAD_S, COMPUTE_S = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])

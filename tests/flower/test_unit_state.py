@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedcell.errors import InputError
-from fedcell.flower.knowledge import Knowledge
+from fedcell.flower.roster import Roster
 from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
@@ -47,7 +47,7 @@ def a_run(rounds: int, policy: str = "greedy", seed: int = 0, **kwargs: Any) -> 
 
 
 def saved(folder: Path, run: Run) -> Path:
-    knowledge = Knowledge.none().meeting(["0", "1", "2"])
+    knowledge = Roster.empty().meeting(["0", "1", "2"])
     for number in range(1, len(run.rounds) + 1):
         part = Run(run.policy, run.seed, run.strategy, run.rounds[:number], [], None, run.spec)
         save(folder, part, knowledge, MODEL, {"0/m_t/dw": np.ones(2)})
@@ -79,7 +79,7 @@ def test_a_server_killed_while_it_saves_leaves_the_last_whole_round(tmp_path: Pa
     run = load_run(tmp_path)
     assert [done.round for done in run.rounds] == [1, 2]
     other = a_round(3, 0.9)
-    save(tmp_path, Run("greedy", 0, "FedAvg", [*run.rounds, other], [], None, None), Knowledge.none(), MODEL, {})
+    save(tmp_path, Run("greedy", 0, "FedAvg", [*run.rounds, other], [], None, None), Roster.empty(), MODEL, {})
     assert load_run(tmp_path).rounds[-1] == other
     assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) == 3
 

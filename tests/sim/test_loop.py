@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +7,8 @@ import pytest
 import fedcell as fc
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
-from fedcell.schedule.estimate import WINDOW, ComputeEstimates
 from fedcell.sim import loop
+from fedcell.sim.knowledge import WINDOW, Estimates, Knowledge, Look
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import load_task
 from twins.policies import SEEN
@@ -42,6 +43,29 @@ def test_same_seed_same_records_whatever_the_threads() -> None:
     one, two = ([told(r) for r in fc.simulate(spec, threads=n)] for n in (1, 2))
     assert one == two
     assert one != records(policy="random:k=5", devices={"failure": 0.2}, seed=1)
+
+
+@pytest.mark.parametrize("knowledge", ["perfect", "observed"])
+def test_a_run_goes_on_from_any_state_as_if_it_had_never_stopped(knowledge: str) -> None:
+    spec = spec_of(policy="round_robin:k=3", rounds=4, knowledge=knowledge, devices={"failure": 0.2})
+    whole = [told(record) for record in fc.simulate(spec)]
+    run = loop.Simulation.load(spec)
+    state, found = run.start(), []
+    while (played := run.step(state)) is not None:
+        record, state = played
+        found.append(told(record))
+        state = loop.State.from_bytes(state.to_bytes())  # as a store keeps it
+        run = loop.Simulation.load(spec)
+    assert found == whole
+    with pytest.raises(ValueError, match="not the state of a run"):
+        loop.State.from_bytes(state.to_bytes()[:-40])
+
+
+def test_a_run_that_reached_its_target_stays_ended() -> None:
+    run = loop.Simulation.load(spec_of(rounds=5, target_accuracy=0.05))
+    played = run.step(run.start())
+    assert played is not None
+    assert run.step(loop.State.from_bytes(played[1].to_bytes())) is None
 
 
 def test_all_policies_of_a_seed_meet_the_same_world() -> None:
@@ -146,14 +170,15 @@ def test_the_view_holds_what_earlier_rounds_showed() -> None:
 
 
 def test_an_estimate_is_a_mean_first_and_then_follows_the_device() -> None:
-    estimates = ComputeEstimates.none(3)
-    device = np.array([1])
+    estimates, device, nobody = Estimates.none(3), np.array([1]), np.full(3, np.nan)
     for value in (4.0, 6.0):
         estimates = estimates.after(device, np.array([value]))
-    assert estimates.compute_s().tolist() == [5.0, 5.0, 5.0]
+    assert estimates.known_s(np.arange(3)).tolist() == pytest.approx([np.nan, 5.0, np.nan], nan_ok=True)
+    knowledge = replace(Knowledge.none(3), compute=estimates)
+    assert knowledge.view(Look(np.ones(3), nobody), 0).compute_s.tolist() == [5.0, 5.0, 5.0]
     for _ in range(20 * WINDOW):
         estimates = estimates.after(device, np.array([20.0]))
-    assert estimates.compute_s()[1] == pytest.approx(20.0)
+    assert estimates.known_s(device)[0] == pytest.approx(20.0)
 
 
 def test_nobody_in_time_costs_the_deadline_each_round() -> None:

@@ -10,10 +10,11 @@ from fedcell.errors import InputError
 if find_spec("flwr") is None:
     raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')
 
-from fedcell.flower.radio import CellRadio, Device, Grant, Look, Radio, SimulatedRadio, Timing
+from fedcell.flower.radio import CellRadio, Device, Grant, Radio, SimulatedRadio
 from fedcell.flower.report import Report, report_device, timed
 from fedcell.flower.scheduled import Scheduled
 from fedcell.flower.state import ScheduledRound
+from fedcell.sim.knowledge import Look, Timing
 
 __all__ = [
     "CellRadio",

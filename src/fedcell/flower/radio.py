@@ -10,7 +10,7 @@ long everything took (``measure``). Write one for a radio network of your own; t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from fedcell.errors import InputError
 from fedcell.flower.report import Report
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Plan
-from fedcell.world import Cell, Conditions, World, spectral_efficiency, whole_band_upload_s
+from fedcell.sim.knowledge import Foresight, Look, Timing, known_compute_s
+from fedcell.world import Cell, World, spectral_efficiency, whole_band_upload_s
 
 
 @dataclass(frozen=True)
@@ -36,19 +37,6 @@ class Device:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What a radio knows before a round, for each of M devices; NaN where it knows nothing.
-
-    Attributes:
-        upload_s: (M,) seconds to upload a model with the whole band.
-        compute_s: (M,) seconds of local training.
-    """
-
-    upload_s: Floats
-    compute_s: Floats
-
-
-@dataclass(frozen=True, eq=False)
 class Grant:
     """A round that is about to begin.
 
@@ -62,19 +50,6 @@ class Grant:
     round_index: int
     devices: Sequence[Device]
     plan: Plan
-    finish_s: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class Timing:
-    """When the scheduled devices of a round began to upload and had delivered, seconds since the round began.
-
-    Attributes:
-        began_s: (n,) in the plan's order; NaN where it was not seen.
-        finish_s: (n,) likewise; NaN for a device that has not delivered.
-    """
-
-    began_s: Floats
     finish_s: Floats
 
 
@@ -135,18 +110,6 @@ class CellRadio:
         return None
 
 
-Knowledge = Literal["perfect", "expected", "observed"]
-
-
-def known_compute_s(conditions: Conditions, knowledge: Knowledge) -> Floats:
-    """(M,) what a server may know of a round's compute times before it; NaN where only earlier rounds tell."""
-    return {
-        "perfect": conditions.compute_s,
-        "expected": conditions.expected_compute_s,
-        "observed": np.full(conditions.compute_s.size, np.nan),
-    }[knowledge]
-
-
 @dataclass
 class SimulatedRadio:
     """The simulator's world around nodes that really train: links, compute times and clock are drawn, not measured.
@@ -162,7 +125,7 @@ class SimulatedRadio:
 
     world: World
     seed: int
-    knowledge: Knowledge = "perfect"
+    knowledge: Foresight = "perfect"
     _now: tuple[Floats, Floats] | None = field(default=None, init=False, repr=False)
 
     @property

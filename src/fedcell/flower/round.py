@@ -7,9 +7,10 @@ from flwr.app import Message
 
 from fedcell.flower.collect import Replies
 from fedcell.flower.inner import LOG, faults, take_train_s
-from fedcell.flower.radio import Device, Grant, Look, Timing
+from fedcell.flower.radio import Device, Grant
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Plan, RoundView
+from fedcell.sim.knowledge import Look, Timing
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,15 +16,16 @@ from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, collect
 from fedcell.flower.inner import LOG, ChosenNodes, arrays_of, personal, restore_arrays, take_train_s, taking_all
-from fedcell.flower.knowledge import Knowledge
 from fedcell.flower.nodes import Nodes
-from fedcell.flower.radio import CellRadio, Device, Grant, Look, Radio
+from fedcell.flower.radio import CellRadio, Device, Grant, Radio
+from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import blaming, format_policy, parse_policy
+from fedcell.sim.knowledge import Look
 from fedcell.sim.spec import Spec
 from fedcell.world import Cell
 
@@ -106,7 +107,7 @@ class Scheduled(Strategy):
         # In simulated time nothing is lost by waiting, and a round without a slow node would be another round.
         real_time = isinstance(self.radio, Cell) or self.radio.real_time
         self._nodes = Nodes(answer_s if real_time else max(answer_s, wait_s))
-        self._knowledge = Knowledge.none()
+        self._roster = Roster.empty()
         self._warned: set[tuple[str, str]] = set()
         self._clock_s = self._began_s = 0.0
         self._planned: PlannedRound | None = None
@@ -163,7 +164,7 @@ class Scheduled(Strategy):
             round_s = self._advance(planned, played, waited_s, radio)
             new, train_metrics = self.aggregate_train(number, played.kept) if played.kept else (None, None)
             result.arrays = result.arrays if new is None else new
-            self._knowledge = self._knowledge.after(planned.view, planned.plan, planned.look, played.taught)
+            self._roster = self._roster.after(planned.view, planned.plan, planned.look, played.taught)
             found = self._evaluate(number, result.arrays, grid, evaluate_config or ConfigRecord(), timeout, evaluate_fn)
             _note(result, number, {"train": train_metrics, **found})
             self._keep(number, planned, played, round_s, result)
@@ -208,19 +209,19 @@ class Scheduled(Strategy):
         ]
 
     def _decide(self, round_index: int, nodes: list[int], devices: list[Device], radio: Radio) -> PlannedRound:
-        self._knowledge = self._knowledge.meeting([device.name for device in devices])
-        order = np.argsort(self._knowledge.indices(devices))  # by device, whatever the order of Flower's random ids
+        self._roster = self._roster.meeting([device.name for device in devices])
+        order = np.argsort(self._roster.indices(devices))  # by device, whatever the order of Flower's random ids
         nodes, devices = [nodes[i] for i in order], [devices[i] for i in order]
         look = radio.look(devices, round_index, self._clock_s)
         self._say_unknown(devices, look)
-        view = self._knowledge.view(devices, look, round_index)
+        view = self._roster.view(devices, look, round_index)
         with blaming(format_policy(self.policy)):
             plan = self.policy.decide(view, stream(self.seed, "policy", round_index))
         finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)
         return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s))
 
     def _say_unknown(self, devices: list[Device], look: Look) -> None:
-        for what, names in self._knowledge.unknown(devices, look).items():
+        for what, names in self._roster.unknown(devices, look).items():
             new = [name for name in names if (what, name) not in self._warned]
             self._warned |= {(what, name) for name in new}
             if new and len(names) == len(devices):
@@ -334,10 +335,10 @@ class Scheduled(Strategy):
         )
         if self.state is not None:
             model = {name: array.numpy() for name, array in result.arrays.items()}
-            save(self.state, self._run(), self._knowledge, model, arrays_of(self.strategy))
+            save(self.state, self._run(), self._roster, model, arrays_of(self.strategy))
 
     def _run(self) -> Run:
-        names = list(self._knowledge.names)
+        names = list(self._roster.names)
         line, inner = format_policy(self.policy), type(self.strategy).__name__
         return Run(line, self.seed, inner, self.rounds, names, None, self.spec)
 
@@ -356,7 +357,7 @@ class Scheduled(Strategy):
                 raise InputError(
                     f"{self.state} holds a run whose {what} is {theirs}, not {ours}; give another folder, or remove it"
                 )
-        self._knowledge, model, inner = load_arrays(self.state, run)
+        self._roster, model, inner = load_arrays(self.state, run)
         if list(model) != list(result.arrays):
             raise InputError(f"{self.state} holds a run of another model; give another folder, or remove it")
         restore_arrays(self.strategy, inner)

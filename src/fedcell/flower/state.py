@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from fedcell.check import without_nan
 from fedcell.errors import InputError
-from fedcell.flower.knowledge import Knowledge
+from fedcell.flower.roster import Roster
 from fedcell.schedule.policy import Plan
+from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 
@@ -110,7 +111,7 @@ class Run:
 def save(
     folder: Path,
     run: Run,
-    knowledge: Knowledge,
+    roster: Roster,
     model: dict[str, NDArray[Any]],
     inner: dict[str, NDArray[Any]],
 ) -> None:
@@ -118,7 +119,7 @@ def save(
     folder.mkdir(parents=True, exist_ok=True)
     number = len(run.rounds)
     name = f"model-{number}.npz"
-    arrays = _prefixed("knowledge", knowledge.to_arrays()) | _prefixed("inner", inner)
+    arrays = _prefixed("knowledge", roster.knowledge.to_arrays()) | _prefixed("inner", inner)
     # A model's own names may hold anything, a slash too: they stand in state.json, the arrays by number.
     arrays |= {f"model/{i}": array for i, array in enumerate(model.values())}
     with (folder / f"{name}.tmp").open("wb") as file:
@@ -132,7 +133,7 @@ def save(
         "seed": run.seed,
         "strategy": run.strategy,
         "rounds": number,
-        "names": list(knowledge.names),
+        "names": list(roster.names),
         "model": name,
         "arrays": list(model),
         "spec": None if run.spec is None else run.spec.to_toml(),
@@ -183,17 +184,17 @@ def load_run(folder: Path) -> Run:
         raise InputError(f"{folder} is no whole state folder of fedcell ({error}); give another") from None
 
 
-def load_arrays(folder: Path, run: Run) -> tuple[Knowledge, dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+def load_arrays(folder: Path, run: Run) -> tuple[Roster, dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """The knowledge, the model and the inner strategy's arrays after the run's last round."""
     names = _read_json(folder / "state.json").get("arrays", [])
     try:
         with np.load(folder / str(run.model), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         model = {str(name): arrays[f"model/{i}"] for i, name in enumerate(names)}
-        knowledge = Knowledge.from_arrays(run.names, _unprefixed("knowledge", arrays))
+        roster = Roster(tuple(run.names), Knowledge.from_arrays(_unprefixed("knowledge", arrays)))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {folder / str(run.model)} ({error}); the state cannot be resumed") from None
-    return knowledge, model, _unprefixed("inner", arrays)
+    return roster, model, _unprefixed("inner", arrays)
 
 
 def _prefixed(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

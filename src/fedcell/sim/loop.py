@@ -1,17 +1,18 @@
 """The loop: federated training of a real model against a simulated clock, one RoundRecord a round."""
 
+import io
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.learn.engine import Job, Vector
 from fedcell.rng import keyed, stream
-from fedcell.schedule.estimate import ComputeEstimates
-from fedcell.schedule.policy import Indices, Plan, RoundView
+from fedcell.schedule.policy import Indices, Plan, Policy
 from fedcell.schedule.registry import blaming
+from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import Task, load_task
 from fedcell.world import Conditions, World
@@ -29,6 +30,12 @@ class RoundRecord:
         delivered: the devices whose models arrived.
         accuracy: of the global model on the test set after the round, a fraction.
         loss: its mean loss there, in nats.
+
+    >>> import fedcell as fc
+    >>> spec = fc.Spec(policy="random:k=2", rounds=1, task=fc.TaskSpec(hidden=[4]))
+    >>> record = next(fc.simulate(spec))
+    >>> record.round, len(record.plan.devices), record.clock_s == record.round_s
+    (1, 2, True)
     """
 
     round: int
@@ -40,6 +47,112 @@ class RoundRecord:
     loss: float
 
 
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a run stands between two rounds: all that its further rounds depend on, for every draw is keyed by round.
+
+    Attributes:
+        round: rounds done.
+        clock_s: the simulated time.
+        model: (P,) the global model.
+        knowledge: what the server has learnt of the devices.
+        reached: whether the target accuracy was reached.
+    """
+
+    round: int
+    clock_s: float
+    model: Vector
+    knowledge: Knowledge
+    reached: bool = False
+
+    def to_bytes(self) -> bytes:
+        """The state as an .npz file's content; nothing is pickled."""
+        content = io.BytesIO()
+        numbers = np.array([self.round, self.reached], dtype=np.int64)
+        arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model}
+        np.savez(content, **arrays, **self.knowledge.to_arrays())  # type: ignore[arg-type]
+        return content.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "State":
+        """The inverse of to_bytes; a ValueError if it is damaged."""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                number, reached = file["numbers"].tolist()
+                model = file["model"].astype(np.float32, copy=False)
+                return cls(number, float(file["clock_s"]), model, Knowledge.from_arrays(file), bool(reached))
+        except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"not the state of a run: {error}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """One run, loaded and ready: ``start()`` is its first state, ``step(state)`` one round from any state.
+
+    A step is a pure function of the state, so a run can be stopped after any round and go on elsewhere.
+
+    Attributes:
+        spec: the run.
+        task: data, engine, who holds which samples.
+        world: what its rounds are drawn from.
+        policy: who trains.
+    """
+
+    spec: Spec
+    task: Task
+    world: World
+    policy: Policy
+
+    @classmethod
+    def load(cls, spec: Spec, threads: int | None = None) -> "Simulation":
+        """Load what the run needs.
+
+        Args:
+            spec: one run, without a grid of several.
+            threads: for training; all cores by default.
+        """
+        spec, *others = spec.runs()
+        if others:
+            raise InputError(
+                f"the spec's grid has {1 + len(others)} runs; simulate one of spec.runs(), or use fedcell race"
+            )
+        task = load_task(spec.task, spec.devices.count, spec.seed, threads)
+        return cls(spec, task, world_of(spec, task), spec.make_policy())
+
+    def start(self) -> State:
+        """The state before the first round."""
+        model = self.task.engine.initial(stream(self.spec.seed, "model"))
+        return State(0, 0.0, model, Knowledge.none(self.spec.devices.count))
+
+    def step(self, state: State) -> tuple[RoundRecord, State] | None:
+        """Play one round: what it did and the state after it, or None if the run has ended."""
+        spec, task, r = self.spec, self.task, state.round
+        if state.reached or (spec.rounds is not None and r >= spec.rounds):
+            return None
+        conditions = self.world.conditions(spec.seed, r, state.clock_s)
+        look = Look(conditions.upload_s, known_compute_s(conditions, spec.knowledge))
+        view = state.knowledge.view(look, r, samples=task.samples, label_counts=task.label_counts)
+        with blaming(spec.policy):
+            plan = self.policy.decide(view, stream(spec.seed, "policy", r))
+        timing = true_timing(plan, conditions)
+        round_s = float(timing.finish_s.max()) if plan.devices.size else plan.round_s
+        clock_s = state.clock_s + round_s
+        if clock_s > spec.budget_s:
+            return None
+        if round_s == 0.0 and spec.rounds is None:
+            raise InputError(
+                f"{spec.policy} scheduled nobody and its round takes no time: it would never end; set rounds"
+            )
+        delivered = arrivals(plan.devices, spec, r)
+        model = train(task, state.model, delivered, spec.seed, r, spec)
+        result = task.engine.evaluate(model[np.newaxis])
+        accuracy, loss = float(result.accuracy[0]), float(result.loss[0])
+        reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
+        knowledge = state.knowledge.after(view, plan, look, timing)
+        record = RoundRecord(r + 1, clock_s, round_s, plan, delivered, accuracy, loss)
+        return record, State(r + 1, clock_s, model, knowledge, reached)
+
+
 def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]:
     """Train as the spec says and yield a record after every round.
 
@@ -49,39 +162,20 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
     Args:
         spec: one run; an InputError if it has a grid of several.
         threads: for training; all cores by default. Changes the speed, never the result.
+
+    Yields:
+        RoundRecord: one for each round, in order, as soon as the round is played.
+
+    >>> import fedcell as fc
+    >>> spec = fc.Spec(policy="random:k=3", rounds=2, task=fc.TaskSpec(hidden=[4]))
+    >>> [(record.round, len(record.delivered)) for record in fc.simulate(spec)]
+    [(1, 3), (2, 3)]
     """
-    run, *others = spec.runs()
-    if others:
-        raise InputError(
-            f"the spec's grid has {1 + len(others)} runs; simulate one of spec.runs(), or use fedcell race"
-        )
-    spec = run
-    task = load_task(spec.task, spec.devices.count, spec.seed, threads)
-    world = world_of(spec, task)
-    policy, seed = spec.make_policy(), spec.seed
-    model = task.engine.initial(stream(seed, "model"))
-    history = History.none(spec.devices.count)
-    clock_s = 0.0
-    for r in count() if spec.rounds is None else range(spec.rounds):
-        conditions = world.conditions(seed, r, clock_s)
-        view = look(spec, task, conditions, history, r)
-        with blaming(spec.policy):
-            plan = policy.decide(view, stream(seed, "policy", r))
-        round_s = true_round_s(plan, conditions)
-        if clock_s + round_s > spec.budget_s:
-            return
-        if round_s == 0.0 and spec.rounds is None:
-            raise InputError(
-                f"{spec.policy} scheduled nobody and its round takes no time: it would never end; give rounds"
-            )
-        clock_s += round_s
-        delivered = arrivals(plan.devices, spec, r)
-        model = train(task, model, delivered, seed, r, spec)
-        result = task.engine.evaluate(model[np.newaxis])
-        history = history.after(r, plan, conditions)
-        yield RoundRecord(r + 1, clock_s, round_s, plan, delivered, float(result.accuracy[0]), float(result.loss[0]))
-        if spec.target_accuracy is not None and result.accuracy[0] >= spec.target_accuracy:
-            return
+    run = Simulation.load(spec, threads)
+    state = run.start()
+    while (played := run.step(state)) is not None:
+        record, state = played
+        yield record
 
 
 def world_of(spec: Spec, task: Task) -> World:
@@ -89,52 +183,10 @@ def world_of(spec: Spec, task: Task) -> World:
     return spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)
 
 
-@dataclass(frozen=True, eq=False)
-class History:
-    """What earlier rounds showed the server."""
-
-    last_round: Indices
-    mean_upload_s: np.ndarray[tuple[int], np.dtype[np.float64]]
-    estimates: ComputeEstimates
-
-    @classmethod
-    def none(cls, M: int) -> "History":
-        """Before the first round."""
-        return cls(np.full(M, -1), np.zeros(M), ComputeEstimates.none(M))
-
-    def after(self, r: int, plan: Plan, conditions: Conditions) -> "History":
-        """Return the history after round r."""
-        last_round = self.last_round.copy()
-        last_round[plan.devices] = r
-        mean_upload_s = self.mean_upload_s + (conditions.upload_s - self.mean_upload_s) / (r + 1)
-        seen = self.estimates.after(plan.devices, conditions.compute_s[plan.devices])
-        return History(last_round, mean_upload_s, seen)
-
-
-def look(spec: Spec, task: Task, conditions: Conditions, history: History, r: int) -> RoundView:
-    """What the server knows at the start of round r: the channels, and of compute times what the spec lets it."""
-    compute_s = {
-        "perfect": lambda: conditions.compute_s,
-        "expected": lambda: conditions.expected_compute_s,
-        "observed": history.estimates.compute_s,
-    }[spec.knowledge]()
-    return RoundView(
-        conditions.upload_s,
-        compute_s,
-        round_index=r,
-        ids=np.arange(len(task.parts)),
-        last_round=history.last_round,
-        mean_upload_s=conditions.upload_s if r == 0 else history.mean_upload_s,
-        samples=task.samples,
-        label_counts=task.label_counts,
-    )
-
-
-def true_round_s(plan: Plan, conditions: Conditions) -> float:
-    """How long the plan really takes: until its last device has delivered, whatever the server believed."""
-    if plan.devices.size == 0:
-        return plan.round_s
-    return float(plan.finish_s(conditions.upload_s, conditions.compute_s).max())
+def true_timing(plan: Plan, conditions: Conditions) -> Timing:
+    """When the scheduled devices really begin to upload and finish, whatever the server believed."""
+    finish_s = plan.finish_s(conditions.upload_s, conditions.compute_s) if plan.devices.size else np.empty(0)
+    return Timing(conditions.compute_s[plan.devices], finish_s)
 
 
 def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
@@ -156,7 +208,7 @@ def train(task: Task, model: Vector, delivered: Indices, seed: int, r: int, spec
 
 
 def visits(part: Indices, epochs: int, rng: np.random.Generator) -> Indices:
-    """(epochs, D) the order in which a device visits its samples, shuffled anew each epoch."""
+    """(epochs, D) the order in which a device visits its samples, shuffled again each epoch."""
     if epochs == 1:  # the paper's case; stacking one row would copy it
         return rng.permutation(part)[np.newaxis]
     return np.stack([rng.permutation(part) for _ in range(epochs)])

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from fedcell.flower import Device, Grant, Look, Timing
-from fedcell.flower.radio import known_compute_s
 from fedcell.schedule.bandwidth import Floats
+from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
 from fedcell.testbed.fault import TENTH, Fault
 from fedcell.testbed.network import CONTROL_BITS_PER_S, Links

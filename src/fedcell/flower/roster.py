@@ -1,0 +1,68 @@
+"""The devices that a run has met, by name, and what it knows of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcell.flower.radio import Device
+from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.policy import Indices, Plan, RoundView
+from fedcell.sim.knowledge import Knowledge, Look, Timing
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """M devices in the order in which they were first met: a device's number is its place.
+
+    Attributes:
+        names: M names.
+        knowledge: what rounds showed of them.
+    """
+
+    names: tuple[str, ...]
+    knowledge: Knowledge
+
+    @classmethod
+    def empty(cls) -> "Roster":
+        """Before the first device."""
+        return cls((), Knowledge.none(0))
+
+    def meeting(self, names: Sequence[str]) -> "Roster":
+        """Return the roster with these devices in it; new ones come last, ordered by number or name."""
+        new = sorted(set(names) - set(self.names), key=lambda name: (not name.isdigit(), len(name.lstrip("0")), name))
+        if not new:
+            return self
+        return Roster((*self.names, *new), self.knowledge.for_devices(len(self.names) + len(new)))
+
+    def indices(self, devices: Sequence[Device]) -> Indices:
+        """The numbers of these devices, which tell them apart from round to round."""
+        number = {name: index for index, name in enumerate(self.names)}
+        return np.array([number[device.name] for device in devices], dtype=np.int64)
+
+    def view(self, devices: Sequence[Device], look: Look, round_index: int) -> RoundView:
+        """What a policy sees of the devices that are there."""
+        samples = np.array([device.report.samples or 0.0 for device in devices])
+        return self.knowledge.view(
+            look,
+            round_index,
+            there=self.indices(devices),
+            reported_s=_reported_s(devices),
+            samples=samples if samples.all() else None,
+        )
+
+    def unknown(self, devices: Sequence[Device], look: Look) -> dict[str, list[str]]:
+        """By ``link`` and ``speed``, the names of the devices of which nothing is known of it."""
+        known = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
+        return {
+            what: [device.name for device, value in zip(devices, values, strict=True) if np.isnan(value)]
+            for what, values in (("link", known.upload_s), ("speed", known.compute_s))
+        }
+
+    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing) -> "Roster":
+        """Return the roster with what a round showed; see Knowledge.after."""
+        return replace(self, knowledge=self.knowledge.after(view, plan, look, timing))
+
+
+def _reported_s(devices: Sequence[Device]) -> Floats:
+    return np.array([device.report.expected_compute_s() for device in devices])

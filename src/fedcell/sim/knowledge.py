@@ -1,0 +1,251 @@
+"""What a server knows of its devices, in a simulation and in a real federation alike.
+
+Links and compute times are known in advance (a report, the simulator's perfect foresight), learnt from earlier rounds,
+or not known at all: then a device counts as the median of the others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.policy import Indices, Plan, RoundView
+from fedcell.world import Conditions
+
+Foresight = Literal["perfect", "expected", "observed"]
+"""What a server knows of compute times before a round: this round's, their mean, or what earlier rounds showed."""
+
+WINDOW = 10
+"""An estimate is the mean of a device's first observations and then follows the last ten or so: devices change."""
+SHORTEST_S = 1e-9
+"""A measured upload takes at least this long: clocks are coarse, and 0 would be a link that costs nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What is known of M devices before a round, without what earlier rounds showed; NaN where nothing is.
+
+    Attributes:
+        upload_s: (M,) seconds to upload a model with the whole band.
+        compute_s: (M,) seconds of local training.
+    """
+
+    upload_s: Floats
+    compute_s: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """When the n scheduled devices of a round began to upload and had delivered, seconds since the round began.
+
+    Attributes:
+        began_s: (n,) in the plan's order; NaN where it was not seen.
+        finish_s: (n,) likewise; NaN for a device that has not delivered.
+    """
+
+    began_s: Floats
+    finish_s: Floats
+
+
+def known_compute_s(conditions: Conditions, foresight: Foresight) -> Floats:
+    """(M,) what a server knows of a round's compute times in advance; NaN where only earlier rounds tell."""
+    return {
+        "perfect": conditions.compute_s,
+        "expected": conditions.expected_compute_s,
+        "observed": np.full(conditions.compute_s.size, np.nan),
+    }[foresight]
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """A time of each of M devices, estimated from the rounds in which it was seen.
+
+    Attributes:
+        mean_s: (M,) the estimate, without meaning where nothing was seen.
+        seen: (M,) how often the device was seen.
+    """
+
+    mean_s: Floats
+    seen: Indices
+
+    @classmethod
+    def none(cls, M: int) -> "Estimates":
+        """Nothing seen of any of M devices."""
+        return cls(np.zeros(M), np.zeros(M, dtype=np.int64))
+
+    def after(self, devices: Indices, time_s: Floats) -> "Estimates":
+        """Return the estimates after seeing these devices take so long."""
+        if devices.size == 0:
+            return self
+        mean_s, seen = self.mean_s.copy(), self.seen.copy()
+        seen[devices] += 1
+        mean_s[devices] += (time_s - mean_s[devices]) / np.minimum(seen[devices], WINDOW)
+        return Estimates(mean_s, seen)
+
+    def for_devices(self, M: int) -> "Estimates":
+        """Return the estimates with room for M devices; nothing was seen of the new ones."""
+        more = (0, M - self.seen.size)
+        return Estimates(np.pad(self.mean_s, more), np.pad(self.seen, more))
+
+    def known_s(self, devices: Indices) -> Floats:
+        """The estimates of these devices, NaN where nothing was seen."""
+        return np.where(self.seen[devices] > 0, self.mean_s[devices], np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What earlier rounds showed of M devices, which are numbered from 0.
+
+    Attributes:
+        compute: what rounds showed of compute times.
+        upload: what rounds showed of whole-band upload times, where nobody knew the link in advance.
+        last_round: (M,) the round each last took part in, -1 for never.
+        mean_upload_s: (M,) the mean of its upload times so far.
+        looks: (M,) of how many rounds that mean is.
+    """
+
+    compute: Estimates
+    upload: Estimates
+    last_round: Indices
+    mean_upload_s: Floats
+    looks: Indices
+
+    @classmethod
+    def none(cls, M: int) -> "Knowledge":
+        """Nothing known of M devices."""
+        nothing = Estimates.none(M)
+        return cls(nothing, nothing, np.full(M, -1), np.zeros(M), np.zeros(M, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return int(self.looks.size)
+
+    def for_devices(self, M: int) -> "Knowledge":
+        """Return the knowledge with room for M devices; nothing is known of the new ones."""
+        more = (0, M - len(self))
+        return Knowledge(
+            self.compute.for_devices(M),
+            self.upload.for_devices(M),
+            np.pad(self.last_round, more, constant_values=-1),
+            np.pad(self.mean_upload_s, more),
+            np.pad(self.looks, more),
+        )
+
+    def known(self, look: Look, there: Indices, reported_s: Floats | None = None) -> Look:
+        """What is known of the devices that are there, NaN where nothing is.
+
+        A link is what ``look`` says, else what its rounds showed; a compute time likewise, else what the device
+        reported.
+
+        Args:
+            look: what is known in advance of these n devices.
+            there: (n,) their numbers.
+            reported_s: (n,) the compute times they reported, NaN where they said nothing.
+        """
+        compute_s = _first_known(look.compute_s, self.compute, there)
+        if reported_s is not None:
+            compute_s = np.where(np.isfinite(compute_s), compute_s, reported_s)
+        return Look(_first_known(look.upload_s, self.upload, there), compute_s)
+
+    def view(
+        self,
+        look: Look,
+        round_index: int,
+        *,
+        there: Indices | None = None,
+        reported_s: Floats | None = None,
+        **columns: Any,
+    ) -> RoundView:
+        """What a policy sees of the devices that are there.
+
+        Args:
+            look: what is known in advance of these n devices.
+            round_index: the round, from 0.
+            there: (n,) their numbers; all devices by default.
+            reported_s: (n,) the compute times they reported, NaN where they said nothing.
+            columns: further fields of the RoundView.
+
+        Returns:
+            RoundView: of n devices; a time that nobody knows is the median of the others', and where nobody knows any,
+            all links are alike and training takes no time: the hopeful guess, which sends the first rounds to the best
+            channels, and teaches.
+        """
+        there = np.arange(len(self)) if there is None else there
+        known = self.known(look, there, reported_s)
+        upload_s = _with_median(known.upload_s, otherwise=1.0)
+        return RoundView(
+            upload_s,
+            _with_median(known.compute_s, otherwise=0.0),
+            round_index=round_index,
+            ids=there,
+            last_round=self.last_round[there],
+            mean_upload_s=np.where(self.looks[there] > 0, self.mean_upload_s[there], upload_s),
+            **columns,
+        )
+
+    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing) -> "Knowledge":
+        """Return the knowledge after a round.
+
+        Args:
+            view: what the round was planned with.
+            plan: who trained.
+            look: what was known in advance; uploads are learnt only where that was nothing.
+            timing: when the scheduled devices began to upload and finished; NaN teaches nothing.
+        """
+        there = np.asarray(view.ids)
+        trained = there[plan.devices]
+        last_round = self.last_round.copy()
+        last_round[trained] = view.round_index
+        looks, mean_upload_s = self.looks.copy(), self.mean_upload_s.copy()
+        looks[there] += 1
+        mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / looks[there]
+
+        seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
+        compute = self.compute.after(trained[seen], timing.began_s[seen])
+        unknown = seen & ~np.isfinite(look.upload_s[plan.devices])
+        whole_band_s = np.maximum((timing.finish_s - timing.began_s) * plan.shares, SHORTEST_S)
+        upload = self.upload.after(trained[unknown], whole_band_s[unknown])
+        return replace(
+            self, compute=compute, upload=upload, last_round=last_round, mean_upload_s=mean_upload_s, looks=looks
+        )
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it by name, to be saved."""
+        return {
+            "compute_s": self.compute.mean_s,
+            "compute_seen": self.compute.seen,
+            "upload_s": self.upload.mean_s,
+            "upload_seen": self.upload.seen,
+            "last_round": self.last_round,
+            "mean_upload_s": self.mean_upload_s,
+            "looks": self.looks,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Knowledge":
+        """The inverse of to_arrays."""
+
+        def floats(name: str) -> Floats:
+            return np.array(arrays[name], dtype=np.float64)
+
+        def whole(name: str) -> Indices:
+            return np.array(arrays[name], dtype=np.int64)
+
+        compute = Estimates(floats("compute_s"), whole("compute_seen"))
+        upload = Estimates(floats("upload_s"), whole("upload_seen"))
+        return cls(compute, upload, whole("last_round"), floats("mean_upload_s"), whole("looks"))
+
+
+def _first_known(times_s: Floats, estimates: Estimates, there: Indices) -> Floats:
+    known = np.isfinite(times_s)
+    return times_s if known.all() else np.where(known, times_s, estimates.known_s(there))
+
+
+def _with_median(values: Floats, otherwise: float) -> Floats:
+    """NaN becomes the median of the others, or ``otherwise`` if there are none."""
+    known = np.isfinite(values)
+    if known.all():
+        return values
+    return np.where(known, values, np.median(values[known]) if known.any() else otherwise)
