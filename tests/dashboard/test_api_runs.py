@@ -17,6 +17,7 @@ from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, Ro
 from fedcell.dashboard.views.colours import places, styles
 from fedcell.plots import STYLES
 from fedcell.runs.race import PAPER_POLICIES
+from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
 from fedcell.schedule.policy import Plan
@@ -200,7 +201,7 @@ def test_runs_are_compared_with_the_statistics_of_a_race(served: Served, runs: d
     Curves.model_validate(found)
     assert [line["line"] for line in found["policies"]] == ["greedy", "all:sharing=equal"]
     for policy, row in zip(("greedy", "all:sharing=equal"), found["table"], strict=True):
-        summary = summarise([runs[policy, 0], runs[policy, 1]], 0.2, math.inf)
+        summary = summarise([Rounds.of_records(runs[policy, seed]) for seed in (0, 1)], 0.2, math.inf)
         assert row["last"] == {"mean": summary.last.mean, "half": summary.last.half}
         assert row["time_to_target"]["reached"] == summary.to_target.reached
     assert len(found["verdicts"]) == 1

@@ -11,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
 from dashboard.served import TINY, Served, read_events, serve
 from fedcell.dashboard.schemas import Curves, RaceDocument
-from fedcell.dashboard.views.curves import growing_curve
 from fedcell.runs.race import race_spec, run_race, to_csv, to_json
-from fedcell.runs.stats import mean_curve
+from fedcell.runs.rows import numbers_of
 from fedcell.runs.store import Store
-from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 
 LONG: dict[str, Any] = {"rounds": 4000, "devices": {"count": 20}, "task": {"hidden": [4]}}
@@ -73,7 +69,7 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
     contest = expected(spec, policies, 2)
     result = run_race(contest, target=0.3)
     wanted = {
-        (policy, seed, r.round): [r.round, r.clock_s, r.round_s, r.plan.devices.size, r.accuracy, r.loss]
+        (policy, seed, r.round): list(numbers_of(r))
         for policy in policies
         for seed, run in zip(result.seeds, result.runs[policy], strict=True)
         for r in run
@@ -307,23 +303,3 @@ def test_a_killed_server_offers_to_resume(tmp_path: Path) -> None:
     with serve(store) as third:  # ended with Ctrl-C in the middle of it
         states = {race["id"]: race["state"] for race in third.get("/api/races")["races"]}
         assert states == {done: "done", id: "interrupted", waits: "done"}
-
-
-def records(*points: tuple[float, float]) -> list[RoundRecord]:
-    plan = Plan(np.arange(2), np.full(2, 0.5), 1.0)
-    return [RoundRecord(i + 1, t, 1.0, plan, plan.devices, a, 0.0) for i, (t, a) in enumerate(points)]
-
-
-def test_a_seed_counts_only_where_it_has_got() -> None:
-    ahead, behind = records((1, 0.1), (2, 0.3), (3, 0.5)), records((1.5, 0.2), (2.5, 0.4))
-    both = mean_curve([ahead, behind])
-    whole = growing_curve([(ahead, True), (behind, True)])
-    assert whole.accuracy.tolist() == both.accuracy.tolist()
-    growing = growing_curve([(ahead, False), (behind, False)])
-    assert growing.clock_s.tolist() == [1.5, 2.0, 2.5, 3.0]
-    np.testing.assert_allclose(growing.accuracy, [0.15, 0.25, 0.35, 0.5])
-    assert np.isfinite(growing.half).tolist() == [True, True, True, False]
-    np.testing.assert_allclose(growing.half[:3], both.half[:3])
-    ended = growing_curve([(ahead, False), (behind, True)])
-    np.testing.assert_allclose(ended.accuracy, [0.15, 0.25, 0.35, 0.45])
-    assert growing_curve([([], False)]).clock_s.size == 0

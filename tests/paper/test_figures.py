@@ -12,7 +12,8 @@ from fedcell.paper.output import Output
 from fedcell.paper.report import page
 from fedcell.paper.settings import Settings, gather, within
 from fedcell.plots import save
-from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.runs.rows import Rounds
+from fedcell.sim.loop import simulate
 from fedcell.sim.spec import Spec
 
 # notes.md's table of the paper's printed figures, by hand: what the report must show.
@@ -28,12 +29,12 @@ SETTINGS = Settings.quick(2)
 
 class Runs:
     def __init__(self) -> None:
-        self.kept: dict[str, list[RoundRecord]] = {}
+        self.kept: dict[str, Rounds] = {}
 
-    def __call__(self, specs: Sequence[Spec]) -> dict[str, list[RoundRecord]]:
+    def __call__(self, specs: Sequence[Spec]) -> dict[str, Rounds]:
         for spec in specs:
             if spec.key() not in self.kept:
-                self.kept[spec.key()] = list(simulate(spec, threads=1))
+                self.kept[spec.key()] = Rounds.of_records(simulate(spec, threads=1))
         return {spec.key(): self.kept[spec.key()] for spec in specs}
 
 
@@ -110,7 +111,7 @@ def test_a_run_cut_short_is_the_run_of_the_smaller_budget() -> None:
     (cut,) = within([found[long.key()]], 9.0)
     alone = found[short.key()]
     assert 1 <= len(cut) < len(found[long.key()])
-    assert [(r.clock_s, r.accuracy) for r in cut] == [(r.clock_s, r.accuracy) for r in alone]
+    assert [cut.clock_s.tolist(), cut.accuracy.tolist()] == [alone.clock_s.tolist(), alone.accuracy.tolist()]
 
 
 def test_a_free_partition_and_unit_scaling_are_other_runs() -> None:

@@ -1,10 +1,10 @@
 """Statistics of hand-made records, checked by hand."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from fedcell.paper import curves
 from fedcell.paper.claims import devices_claim, race_claims, radius_claims
@@ -14,15 +14,15 @@ from fedcell.paper.output import close, jackknife, judge, overall, points
 from fedcell.paper.races import BASELINES, ORDER, PROPOSED, Race, best_k
 from fedcell.paper.settings import within
 from fedcell.paper.table1 import highest_target
-from fedcell.runs.stats import Mean, Run, mean_of
+from fedcell.runs.rows import Rounds
+from fedcell.runs.stats import Mean, mean_of
 from fedcell.schedule.bounds import RoundTimeBounds
-from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord
 
 
-def run(accuracy: Sequence[float], round_s: float = 10.0, devices: int = 2) -> Run:
-    plan = Plan(np.arange(devices), np.full(devices, 1.0 / devices), round_s)
-    return [RoundRecord(i + 1, round_s * (i + 1), round_s, plan, plan.devices, a, 0.0) for i, a in enumerate(accuracy)]
+def run(accuracy: ArrayLike, round_s: float = 10.0, devices: int = 2) -> Rounds:
+    values = np.array(accuracy)
+    n = values.size
+    return Rounds(round_s * np.arange(1.0, n + 1), np.full(n, round_s), np.full(n, float(devices)), values)
 
 
 RUNS = [run([0.2, 0.8, 0.4]), run([0.4, 0.2, 0.6])]
@@ -58,7 +58,7 @@ def test_three_readings_by_time() -> None:
 
 
 def test_differences_are_paired() -> None:
-    better = [run([r.accuracy + 0.1 for r in one]) for one in RUNS]
+    better = [run(one.accuracy + 0.1) for one in RUNS]
     for value in curves.differences(better, RUNS, 30.0).values():
         assert value.mean == pytest.approx(0.1)
         assert value.half == pytest.approx(0.0, abs=1e-9)

@@ -15,10 +15,9 @@ from fedcell.runs.fit import (
     rounds_needed_in,
     rounds_to,
 )
+from fedcell.runs.rows import Rounds
 from fedcell.schedule.convergence import rounds_needed
-from fedcell.schedule.policy import Plan
 from fedcell.schedule.registry import parse_policy
-from fedcell.sim.loop import RoundRecord
 
 KS = (2, 4, 8, 20)
 
@@ -109,10 +108,9 @@ def test_runs_have_no_budget_and_do_not_stop_at_a_target() -> None:
 
 
 def test_accuracies_want_runs_of_one_length() -> None:
-    nobody = Plan(np.empty(0, dtype=np.int64), np.empty(0), 1.0)
-
-    def run(*accuracy: float) -> list[RoundRecord]:
-        return [RoundRecord(i + 1, i + 1.0, 1.0, nobody, nobody.devices, a, 0.0) for i, a in enumerate(accuracy)]
+    def run(*accuracy: float) -> Rounds:
+        one = np.ones(len(accuracy))
+        return Rounds(one.cumsum(), one, one, np.array(accuracy))
 
     assert accuracies({2: [run(0.1, 0.2)], 4: [run(0.3, 0.4)]}).tolist() == [[[0.1, 0.2]], [[0.3, 0.4]]]
     with pytest.raises(InputError, match="1 to 2 rounds"):

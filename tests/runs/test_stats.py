@@ -4,17 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-import fedcell as fc
 from fedcell.runs import stats
+from fedcell.runs.rows import Rounds
 
 
-def run_of(*points: tuple[float, float], devices: int = 2) -> list[fc.RoundRecord]:
-    plan = fc.Plan(np.arange(devices), np.full(devices, 1 / devices), 1.0)
-    clock = [0.0, *(clock_s for clock_s, _ in points)]
-    return [
-        fc.RoundRecord(i + 1, clock_s, clock_s - clock[i], plan, plan.devices, accuracy, 1.0)
-        for i, (clock_s, accuracy) in enumerate(points)
-    ]
+def run_of(*points: tuple[float, float], devices: int = 2) -> Rounds:
+    clock_s, accuracy = np.array(points).reshape(-1, 2).T
+    return Rounds(clock_s, np.diff(clock_s, prepend=0.0), np.full(len(points), float(devices)), accuracy)
 
 
 A = run_of((10.0, 0.5), (20.0, 0.9), (30.0, 0.7))
@@ -24,7 +20,8 @@ B = run_of((15.0, 0.3), (25.0, 0.5), (40.0, 0.8), devices=4)
 def test_best_last_and_time() -> None:
     assert (stats.best_accuracy(A), stats.last_accuracy(A)) == (0.9, 0.7)
     assert (stats.time_to(A, 0.6), stats.time_to(A, 0.95)) == (20.0, math.inf)
-    assert (stats.best_accuracy([]), stats.last_accuracy([]), stats.time_to([], 0.1)) == (0.0, 0.0, math.inf)
+    nothing = run_of()
+    assert (stats.best_accuracy(nothing), stats.last_accuracy(nothing), stats.time_to(nothing, 0.1)) == (0, 0, math.inf)
 
 
 def test_the_mean_curve_steps_with_every_run_and_begins_when_all_have_a_model() -> None:
@@ -87,5 +84,24 @@ def test_a_summary_of_runs() -> None:
     assert summary.devices.mean == pytest.approx(3.0)
     assert summary.round_s.mean == pytest.approx((10.0 + 40 / 3) / 2)
     assert summary.rounds.mean == 3.0
-    nothing = stats.summarise([[], []], 0.75, 50.0)
+    nothing = stats.summarise([run_of(), run_of()], 0.75, 50.0)
     assert (nothing.best.mean, nothing.devices.n, nothing.curve.best()) == (0.0, 0, 0.0)
+
+
+def test_a_seed_counts_only_where_it_has_got() -> None:
+    ahead, behind = run_of((1, 0.1), (2, 0.3), (3, 0.5)), run_of((1.5, 0.2), (2.5, 0.4))
+    both = stats.mean_curve([ahead, behind])
+    assert stats.mean_curve([ahead, behind], None, [True, True]).accuracy.tolist() == both.accuracy.tolist()
+    growing = stats.mean_curve([ahead, behind], 9.0, [False, False])
+    assert growing.clock_s.tolist() == [1.5, 2.0, 2.5, 3.0]
+    np.testing.assert_allclose(growing.accuracy, [0.15, 0.25, 0.35, 0.5])
+    assert np.isfinite(growing.half).tolist() == [True, True, True, False]
+    np.testing.assert_allclose(growing.half[:3], both.half[:3])
+    ended = stats.mean_curve([ahead, behind], None, [False, True])
+    np.testing.assert_allclose(ended.accuracy, [0.15, 0.25, 0.35, 0.45])
+    assert stats.mean_curve([run_of()], None, [False]).clock_s.size == 0
+
+
+def test_verdicts_compare_the_first_policy_with_the_others() -> None:
+    said = stats.verdicts({"a": [A, A], "b": [B, B]})
+    assert said == ["a - b: +10.00 points, 95 % interval [+10.00, +10.00]"]

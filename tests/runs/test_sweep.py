@@ -16,8 +16,11 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.store import Store, encode
-from fedcell.runs.sweep import MAX_CHUNK, MAX_TRIES, Progress, _Processes, run_chunk, run_sweep
+from fedcell.runs.rows import encode
+from fedcell.runs.runner import MAX_CHUNK, MAX_TRIES
+from fedcell.runs.store import Store
+from fedcell.runs.sweep import Progress, run_sweep
+from fedcell.runs.workers import Processes, Slice, advance
 from fedcell.sim.spec import Spec, load_spec, parse_spec
 from twins.small import write_small_npz
 
@@ -326,14 +329,14 @@ def test_stop_ends_it_at_once(small_npz: Path, tmp_path: Path) -> None:
         result = run_sweep(tiny(small_npz, 2, rounds=1_000_000), store, workers=2, stop=stop)
         assert time.monotonic() - began < 8
         assert (result.done, result.complete) == (0, False)
-        assert store.runs() == []
+        assert {run.status for run in store.runs()} == {"unfinished"}
     timer.join()
 
 
 def test_workers_train_with_one_thread() -> None:
     """Also where the caller's environment asks for more; and that is left as it is."""
     before = dict(os.environ)
-    with _Processes(1) as processes:
+    with Processes(1) as processes:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             assert processes.submit(os.getenv, name).result(30) == "1"
         assert processes.submit(eval, "__import__('torch').get_num_threads()").result(60) == 1
@@ -343,7 +346,7 @@ def test_workers_train_with_one_thread() -> None:
 class Pool(Executor):
     """Threads that count what is in flight, and fail as told."""
 
-    def __init__(self, fail: Callable[[list[tuple[str, str]]], BaseException | None] = lambda _: None) -> None:
+    def __init__(self, fail: Callable[[list[Slice]], BaseException | None] = lambda _: None) -> None:
         self.pool, self.fail = ThreadPoolExecutor(1), fail
         self.sizes: list[int] = []
         self.flying = self.most = 0
@@ -359,10 +362,10 @@ class Pool(Executor):
     def _landed(self, _: object) -> None:
         self.flying -= 1
 
-    def _work(self, function: Any, runs: list[tuple[str, str]], slice_s: float) -> Any:
+    def _work(self, function: Any, runs: list[Slice], *rest: Any) -> Any:
         if error := self.fail(runs):
             raise error
-        return function(runs, slice_s)
+        return function(runs, *rest)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self.pool.shutdown(wait, cancel_futures=cancel_futures)
@@ -373,7 +376,7 @@ def test_any_executor_does_and_tiny_runs_travel_together(small_npz: Path, tmp_pa
         result = run_sweep(tiny(small_npz, 200), store, pool, workers=2)
         assert (result.done, len(store.runs())) == (200, 200)
         run = tiny(small_npz, 200).runs()[17]
-        assert encode(store.get(run)) == encode(fc.simulate(run))
+        assert list(map(encode, store.get(run))) == list(map(encode, fc.simulate(run)))
     assert len(pool.sizes) < 100
     assert 1 < max(pool.sizes) <= MAX_CHUNK
     assert pool.most <= 4
@@ -381,17 +384,18 @@ def test_any_executor_does_and_tiny_runs_travel_together(small_npz: Path, tmp_pa
 
 def test_a_chunk_gives_back_what_it_has_no_time_for(small_npz: Path) -> None:
     specs = tiny(small_npz, 3).runs()
-    chunk = [(spec.key(), spec.model_dump_json(exclude={"grid", "budget_s"})) for spec in specs]
-    assert [outcome[0] for outcome in run_chunk(chunk, 0.0)] == [specs[0].key()]
-    assert [outcome[0] for outcome in run_chunk(chunk, 60.0)] == [spec.key() for spec in specs]
+    chunk = [Slice(spec.key(), spec.model_dump_json(exclude={"grid", "budget_s"}), None) for spec in specs]
+    assert [found.key for found in advance(chunk, 0.0, 1, False)] == [specs[0].key()]
+    assert [found.key for found in advance(chunk, 60.0, 1, False)] == [spec.key() for spec in specs]
 
 
 def test_a_worker_with_other_data_or_another_version_does_not_answer(small_npz: Path) -> None:
     """Or the store would hold, under this key, the results of something else."""
     one, other = tiny(small_npz, 2).runs()
-    ((key, rows, reason, _),) = run_chunk([(one.key(), other.model_dump_json(exclude={"grid", "budget_s"}))], 1.0)
-    assert (key, rows) == (one.key(), None)
-    assert "the worker's fedcell or its copy of task.data differs" in reason
+    wrong = Slice(one.key(), other.model_dump_json(exclude={"grid", "budget_s"}), None)
+    (found,) = advance([wrong], 1.0, 1, False)
+    assert (found.key, found.rows, found.state) == (one.key(), [], None)
+    assert "the worker's fedcell or its copy of task.data differs" in found.reason
 
 
 class KilledWorker(Exception):  # noqa: N818  (Dask's has this name)
@@ -403,8 +407,8 @@ def test_a_cluster_that_loses_workers(small_npz: Path, tmp_path: Path) -> None:
     spec = tiny(small_npz, 40)
     culprit, deaths = spec.runs()[30].key(), list[int]()
 
-    def fail(runs: list[tuple[str, str]]) -> BaseException | None:
-        if culprit not in [key for key, _ in runs]:
+    def fail(runs: list[Slice]) -> BaseException | None:
+        if culprit not in [run.key for run in runs]:
             return None
         deaths.append(len(runs))
         return KilledWorker("attempted on 4 workers")
@@ -428,7 +432,7 @@ def test_an_executor_that_breaks_is_one_sentence(
     spec = tiny(small_npz, 30)
     bad = spec.runs()[20].key()
     with (
-        Pool(lambda runs: error if bad in [key for key, _ in runs] else None) as pool,
+        Pool(lambda runs: error if bad in [run.key for run in runs] else None) as pool,
         Store(tmp_path / "results.db") as store,
     ):
         with pytest.raises(fc.InputError, match=words):
@@ -451,7 +455,7 @@ with Store("results.db") as store:
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.stderr.strip().endswith("a script must call run_sweep under if __name__ == '__main__':")
+    assert done.stderr.strip().endswith("a script must call fedcell under if __name__ == '__main__':")
     assert stored(tmp_path / "results.db") == 0
     with Store(tmp_path / "results.db", "read") as store:
         assert not store.runs()
@@ -464,8 +468,8 @@ def test_data_that_change_meanwhile_are_no_result_of_the_new_data(small_npz: Pat
     spec = tiny(data, 2)
     first, second = (run.key() for run in spec.runs())
 
-    def change(runs: list[tuple[str, str]]) -> None:
-        if runs[0][0] == second:
+    def change(runs: list[Slice]) -> None:
+        if runs[0].key == second:
             with np.load(small_npz) as arrays:
                 np.savez(data, **{name: arrays[name][:150] for name in arrays})
 
