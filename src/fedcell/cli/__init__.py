@@ -97,7 +97,7 @@ def plan(
     for note in table.notes:
         typer.echo(f"note: {note}", err=True)
     comparing = compare or len(policy or []) > 1
-    plans = planning.make_plans(table, planning.policies(policy or [], compare, theta, table), cell, theta, seed)
+    plans = planning.plan_round(table, policy or [], cell, theta, seed, compare=compare)
     for note in planning.notes(plans):
         typer.echo(f"note: {note}", err=True)
     if plot is not None:

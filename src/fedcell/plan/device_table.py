@@ -10,7 +10,6 @@ sizes are limited, every value is checked, and each mistake gets one sentence wi
 """
 
 import csv
-import difflib
 import io
 import json
 import math
@@ -25,6 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fedcell import units
+from fedcell.check import nearest
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import LARGEST_S, SMALLEST_S, Bools, Floats
 from fedcell.world import Cell, link_snr, path_loss_db, spectral_efficiency
@@ -307,7 +307,7 @@ def _advice(wanted: Iterable[str], header: Sequence[str]) -> str:
         return f"separate the cells by commas (the header is {_listed(header)})"
     strange = {name.lower(): name for name in header if name not in COLUMNS}
     for name in wanted:
-        for near in difflib.get_close_matches(name, strange, n=1, cutoff=0.6):
+        if near := nearest(name, strange):
             return f"rename {_shown(strange[near])} to {name}"
     return f"add one (its columns are {_listed(header)})"
 

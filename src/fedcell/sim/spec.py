@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.learn.data import IDX_FILES, PUBLISHED
-from fedcell.learn.partition import parse_kind, parse_sizes
+from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
@@ -213,9 +213,9 @@ class Spec(_Part):
                 devices[field] = value[0]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
-        task["partition"] = asdict(parse_kind(self.task.partition))
+        task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
-            task["sizes"] = asdict(parse_sizes(self.task.sizes))
+            task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
         if self.task.data not in PUBLISHED:
             task["data"] = {"sha256": self.task.data_sha256()}
         text = json.dumps({"results_version": RESULTS_VERSION, "run": _canonical(run)}, sort_keys=True)
@@ -233,6 +233,12 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _canonical(inner) for key, inner in value.items()}
     return [_canonical(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
+    """A partition or sizes as keys have them: with the settings of all kinds, so that stored runs keep their keys."""
+    unset = {"per_device": 0, "mode": "balanced", "alpha": 0.0, "sigma": 0.0, "exponent": 0.0}
+    return {"name": kind.name} | unset | asdict(kind)
 
 
 def _data_sha256(path: str) -> str:
