@@ -10,6 +10,7 @@ import numpy as np
 
 import fedcell as fc
 from fedcell.runs.race import run_race, verdicts
+from fedcell.sim.spec import CellSpec
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class Rested(fc.Policy):
 
 if __name__ == "__main__":
     spec = fc.Spec(
-        budget_s=120.0, grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": [0, 1, 2, 3, 4]}
+        cell=CellSpec(radius_m=1400.0),
+        budget_s=120.0,
+        grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": [0, 1, 2, 3, 4]},
     )
     result = run_race(spec)
     for name, summary in result.summaries().items():

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ValidationError
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
-from fedcell.runs.race import PAPER_POLICIES, race_spec
+from fedcell.runs.defaults import PAPER_POLICIES, RACE_CELL
+from fedcell.runs.race import race_spec
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
@@ -32,9 +33,15 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     lines = [format_policy(known_policy(line)) for line in lines]
     _check_task(document.get("task"))
     _check_count(document.get("devices"))
-    base = parse_spec(document, "spec")
+    base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
     return race_spec(base.changed({}, {"policy": lines, "seed": list(range(seeds))}))
+
+
+def _in_the_races_cell(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the race's radius, unless it has its own."""
+    cell = document.get("cell", {})
+    return document | {"cell": {"radius_m": RACE_CELL.radius_m} | cell} if isinstance(cell, dict) else document
 
 
 def _check_task(task: Any) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcell import __version__
 from fedcell.check import without_nan
+from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.plots import Curve
 from fedcell.runs import stats
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
 Watch = Callable[[Spec, RoundRecord | None], None]
 """Called after every round, and with None when a run has ended."""
-
-PAPER_POLICIES = (
-    "greedy",
-    "optimal",
-    "deadline:seconds=8",
-    "deadline:seconds=25",
-    "proportional_fair:k=8",
-    "random:k=8",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +79,7 @@ def race_spec(spec: Spec) -> Spec:
 def run_race(
     spec: Spec,
     *,
-    target: float = 0.8,
+    target: float = TARGET_ACCURACY,
     workers: int | None = None,
     watch: Watch | None = None,
     stop: Event | None = None,

@@ -10,15 +10,15 @@ from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
-from fedcell import __version__, settings
+from fedcell import __version__, defaults, settings
 from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk
-from fedcell.dashboard.schemas import Fault, Info, PaperAnswer
+from fedcell.dashboard.schemas import Fault, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.views.colours import styles
 from fedcell.learn.data import PUBLISHED
 from fedcell.paper.figures import FIGURES
 from fedcell.plots import STYLES
-from fedcell.runs.race import PAPER_POLICIES
+from fedcell.runs.defaults import PAPER_POLICIES, paper_race
 from fedcell.runs.store import document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES
@@ -77,7 +77,10 @@ def router(desk: Desk) -> APIRouter:
                 "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
                 "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
                 "styles": list(STYLES),
-                "defaults": document(Spec()),
+                "defaults": document(paper_race()),
+                "seeds": defaults.SEEDS,
+                "target": defaults.TARGET_ACCURACY,
+                "plan_cell": PlanCell(),
                 "choices": CHOICES,
             }
         )
