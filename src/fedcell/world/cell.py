@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedcell import defaults, units
 from fedcell.check import did_you_mean, reject, require_array, require_number, require_whole
 from fedcell.errors import InputError
+from fedcell.world.compute import mean_compute_s
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -117,7 +118,7 @@ class Devices:
 
     def _require_finite_times(self) -> None:
         with np.errstate(over="ignore"):
-            mean_s = self.seconds_per_sample * self.samples + self.samples / self.samples_per_second
+            mean_s = mean_compute_s(self.samples, self.seconds_per_sample, self.samples_per_second)
         if not np.isfinite(mean_s).all():
             raise InputError(
                 f"the expected compute time of device {int(np.argmin(np.isfinite(mean_s)))} is infinite; "
