@@ -25,7 +25,9 @@ class Rested(fc.Policy):
 
 if __name__ == "__main__":
     spec = fc.Spec(
-        budget_s=120.0, grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": [0, 1, 2, 3, 4]}
+        cell=fc.CellSpec(radius_m=1400.0),
+        budget_s=120.0,
+        grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": [0, 1, 2, 3, 4]},
     )
     result = fc.run_race(spec)
     for name, summary in result.summaries().items():

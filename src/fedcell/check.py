@@ -58,11 +58,23 @@ def reject(name: str, array: NDArray[np.float64], bad: NDArray[np.bool_], advice
     raise InputError(f"{where} is {array.flat[index]:.15g}; {advice}")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The close of an error about an unknown word: the nearest known one, or all of them."""
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like this one, None if none is."""
+    near = get_close_matches(word.lower().replace("-", "_"), sorted(known), n=1, cutoff=0.5)
+    return near[0] if near else None
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The close of an error about an unknown word: the nearest known one, or else all of them.
+
+    Args:
+        word: what the user gave.
+        known: the words there are.
+        otherwise: what to say instead of the list of all of them.
+    """
     names = sorted(known)
-    near = get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+    near = nearest(word, names)
+    return f"did you mean {near!r}?" if near else otherwise or f"choose from {', '.join(names)}"
 
 
 def _plain(value: object) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import fedcell as fc
+from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.race import race_spec, run_race
 
 QUICK = ["--policy", "greedy", "--policy", "random:k=3", "--seeds", "2", "--budget-s", "45"]
@@ -37,7 +38,7 @@ def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
     lines = race(*QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
     assert lines[0] == "policy,seed,round,clock_s,round_s,devices,delivered,accuracy,loss"
     assert len(lines) == 1 + len(document["runs"])
-    spec = fc.Spec(budget_s=45.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
+    spec = fc.Spec(cell=RACE_CELL, budget_s=45.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)
     records = [record for policy in result.policies for run in result.runs[policy] for record in run]
     for line, row, record in zip(lines[1:], document["runs"], records, strict=True):
@@ -131,7 +132,7 @@ def test_a_grid_of_other_fields_is_no_race() -> None:
 
 
 def test_a_failing_run_ends_the_race_with_its_reason() -> None:
-    spec = fc.Spec(budget_s=30.0, grid={"policy": ["greedy", "random:k=25"], "seed": [0, 1]})
+    spec = fc.Spec(cell=RACE_CELL, budget_s=30.0, grid={"policy": ["greedy", "random:k=25"], "seed": [0, 1]})
     with pytest.raises(fc.InputError, match="k is 25, but the cell has 20 devices"):
         run_race(spec)
 

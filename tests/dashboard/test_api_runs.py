@@ -16,7 +16,7 @@ from dashboard.served import Served, serve
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
 from fedcell.dashboard.views.colours import places, styles
 from fedcell.plots import STYLES
-from fedcell.runs.race import PAPER_POLICIES
+from fedcell.runs.defaults import PAPER_POLICIES, paper_race
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
@@ -86,7 +86,17 @@ def test_info_tells_what_there_is(served: Served) -> None:
     k = next(policy for policy in info["all_policies"] if policy["name"] == "random")["settings"][-1]
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
     assert [info["colours"][line]["colour"] for line in PAPER_POLICIES] == [colour for colour, _ in STYLES[:6]]
-    assert parse_spec(info["defaults"], "info") == Spec()
+    assert parse_spec(info["defaults"], "info") == paper_race().changed({})
+    assert info["defaults"]["cell"]["radius_m"] == 1400.0
+    assert (info["seeds"], info["target"]) == (5, 0.8)
+    assert info["plan_cell"] == {
+        "radius_m": 1000.0,
+        "bandwidth_hz": 3e6,
+        "model_bits": 1_628_480,
+        "noise_dbm_per_mhz": -114.0,
+        "path_loss_1km_db": 128.1,
+        "path_loss_exponent": 3.76,
+    }
 
 
 def test_runs_are_listed_and_filtered(served: Served) -> None:
@@ -113,7 +123,7 @@ def test_what_differs_is_told(served: Served, tmp_path: Path) -> None:
         store.put(parse_spec({"budget_s": 3.0}, "x"), [])
     with serve(tmp_path / "results.db") as other:
         found = other.get("/api/runs")["runs"]
-        assert {run["differs"]["cell.radius_m"] for run in found} == {500.0, 600.0, 1400.0}
+        assert {run["differs"]["cell.radius_m"] for run in found} == {500.0, 600.0, 1000.0}
         assert all(set(run["differs"]) == {"cell.radius_m", "budget_s", "rounds"} for run in found)
 
 

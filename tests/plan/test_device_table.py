@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedcell import Cell, InputError
+from fedcell import Cell, Devices, InputError, World
 from fedcell.plan import device_table
 from fedcell.plan.device_table import DeviceTable, parse_devices, read_devices
 
@@ -137,6 +137,23 @@ def test_distance_and_power_give_the_upload_time() -> None:
 def test_samples_and_speeds_give_the_mean_compute_time() -> None:
     table = parse("upload_s,samples,seconds_per_sample,samples_per_second\n1,3000,0.002,4000\n1,10,0,2\n")
     np.testing.assert_allclose(table.compute_s, [3000 * 0.002 + 3000 / 4000, 5.0], rtol=1e-14)
+
+
+def test_a_table_has_the_worlds_physics_to_the_bit() -> None:
+    rng = np.random.default_rng(5)
+    devices = Devices(
+        samples=rng.integers(1, 10_000, 500),
+        seconds_per_sample=rng.exponential(2e-3, 500),
+        samples_per_second=rng.exponential(4000.0, 500),
+    )
+    world = World(Cell(), devices).conditions(3)
+    columns = {
+        "distance_m": world.distance_m.tolist(),
+        **{name: getattr(devices, name).tolist() for name in ("samples", "seconds_per_sample", "samples_per_second")},
+    }
+    table = parse(json.dumps(columns))
+    assert table.compute_s.tolist() == world.expected_compute_s.tolist()
+    assert table.upload_s.tolist() == world.upload_s.tolist()
 
 
 def test_the_papers_values_stand_in_and_are_told() -> None:

@@ -1,6 +1,8 @@
 """One contract for every registered policy, and what each one promises beyond it."""
 
+import sys
 from dataclasses import FrozenInstanceError, dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -212,17 +214,45 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
         ("greedy:theta=-1", "theta is -1.0: the rounds model .* predicts no rounds for n = 1; give a theta above -1"),
         ("greedy:max_devices=0", "max_devices is 0"),
         ("deadline:seconds=-3", "seconds is -3.0; give the deadline as a positive"),
-        ("all:sharing=fair", "sharing is 'fair'; write 'optimal' or 'equal'"),
+        ("all:sharing=fair", "sharing of policy 'all' is 'fair'; choose from equal, optimal"),
         ("proportional_fair:k=1,relative=perhaps", "relative of policy 'proportional_fair' is 'perhaps'"),
         ("no_such.module:Thing", "cannot import 'no_such.module'"),
         ("fedcell.units:Thing", "module 'fedcell.units' has no 'Thing'"),
         ("fedcell.units:km", "km is not a fedcell Policy"),
         ("greedy:theta=0:max_devices=2", "more than one list of settings"),
+        ("fedcell.units", "policy 'fedcell.units' is not understood; write package.module:Class:key=value"),
+        ("fedcell.schedule.greedy:Greedy:theta=0:k=1", "is not understood; write package.module:Class:key=value"),
     ],
 )
 def test_a_bad_policy_line_is_named(line: str, words: str) -> None:
     with pytest.raises(fc.InputError, match=words.replace("?", r"\?")):
         fc.parse_policy(line)
+
+
+@pytest.mark.parametrize("line", ["bomb:Bomb", "bomb:Bomb:k=1", "bomb.inner:Bomb", " bomb : Bomb", "bomb.x", "bomb:x:"])
+def test_nothing_is_imported_where_that_is_not_allowed(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "went-off"
+    (tmp_path / "bomb").mkdir()
+    for name in ("__init__", "inner", "x"):
+        (tmp_path / "bomb" / f"{name}.py").write_text(f"open({str(trace)!r}, 'w').close()")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(fc.InputError, match="named policies only"):
+        fc.parse_policy(line, allow_import=False)
+    assert not trace.exists()
+    assert "bomb" not in sys.modules
+    try:
+        with pytest.raises(fc.InputError):  # the trap works: what is allowed goes off
+            fc.parse_policy("bomb:Bomb")
+        assert trace.exists()
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "bomb"]:
+            del sys.modules[name]
+
+
+def test_named_policies_need_no_import() -> None:
+    assert fc.parse_policy("round-robin:k=3", allow_import=False) == fc.RoundRobin(3)
 
 
 @pytest.mark.parametrize("which", range(len(NAMES)), ids=NAMES)

@@ -1,21 +1,37 @@
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.runs.defaults import PAPER_POLICIES, paper_race
 from fedcell.sim.spec import Spec, parse_spec
 
 
-def test_the_defaults_are_the_papers_fig_3() -> None:
+def test_the_defaults_are_the_papers() -> None:
     spec = Spec()
-    assert (spec.cell.radius_m, spec.devices.count, spec.budget_s, spec.task.partition) == (
-        1400.0,
-        20,
-        450.0,
-        "labels:2",
-    )
-    world = spec.world([3000] * 20, 50_890)
-    assert world.cell == fc.Cell(radius_m=1400.0)
+    assert (spec.devices.count, spec.budget_s, spec.task.partition) == (20, 450.0, "labels:2")
+
+
+def test_a_spec_has_the_defaults_of_cell_and_devices() -> None:
+    world, devices = Spec().world([3000] * 20, 50_890), fc.Devices()
+    for field in fields(fc.Cell):
+        assert getattr(world.cell, field.name) == getattr(fc.Cell(), field.name), field.name
+    for field in fields(fc.Devices):
+        assert np.array_equal(getattr(world.devices, field.name), getattr(devices, field.name)), field.name
+
+
+def test_the_papers_race_is_in_a_larger_cell() -> None:
+    race = paper_race()
+    assert race.cell == Spec().cell.model_copy(update={"radius_m": 1400.0})
+    assert race.grid == {"policy": list(PAPER_POLICIES), "seed": [0, 1, 2, 3, 4]}
+    assert race.changed({"cell.radius_m": 1000.0}) == Spec()
+
+
+def test_keys_of_partitions_and_sizes_are_what_they_were() -> None:
+    spec = parse_spec({"task": {"partition": "dirichlet:0.5", "sizes": "zipf:1"}, "cell": {"radius_m": 1400}}, "x")
+    assert spec.key() == "3a54a769aade5f1a70c8c82e668c7ad49e69bd80fe2c156e14b906e56ed7442f"
 
 
 def test_a_spec_written_is_the_spec_read(tmp_path: Path) -> None:

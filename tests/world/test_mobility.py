@@ -147,16 +147,16 @@ def test_names_of_laws(text: str, law: Mobility) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("waypiont", "mobility is 'waypiont'; did you mean 'waypoint'?"),
-        ("", "mobility is ''; choose from redrawn, static, waypoint"),
-        (3, "mobility is 3; give a name, such as 'redrawn'"),
+        ("waypiont", "unknown mobility 'waypiont'; did you mean 'waypoint'?"),
+        ("", "unknown mobility ''; choose from redrawn, static, waypoint"),
+        (3, "mobility is 3; give its name as text"),
         ("static:speed_mps=1", "mobility 'static' takes no settings, but 'speed_mps=1' was given; leave it out"),
         ("waypoint:speed=1", "mobility 'waypoint' has no setting 'speed'; did you mean 'speed_mps'?"),
         ("waypoint:x=1", "mobility 'waypoint' has no setting 'x'; choose from pause_s, speed_mps"),
-        ("waypoint:pause_s=1,pause_s=2", "mobility 'waypoint' has 'pause_s' twice; give it once"),
-        ("waypoint:speed_mps=fast", "speed_mps is 'fast'; give a number, or two as least..most"),
-        ("waypoint:speed_mps=1..", "speed_mps is '1..'; give a number, or two as least..most"),
-        ("waypoint:speed_mps", "speed_mps is ''; give a number, or two as least..most"),
+        ("waypoint:pause_s=1,pause_s=2", "mobility 'waypoint' is given pause_s twice; give it once"),
+        ("waypoint:speed_mps=fast", "speed_mps of mobility 'waypoint' is 'fast'; give a number, or two as least..most"),
+        ("waypoint:speed_mps=1..", "speed_mps of mobility 'waypoint' is '1..'; give a number, or two as least..most"),
+        ("waypoint:speed_mps", "'speed_mps' in mobility 'waypoint' is not understood; write key=value"),
         ("waypoint:speed_mps=0", "speed_mps is 0.0; give a finite number above 0"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcell import __version__
+from fedcell import __version__, defaults
 from fedcell.errors import InputError
 
 app = typer.Typer(
@@ -60,11 +60,11 @@ def plan(
     plot: Annotated[
         Path | None, typer.Option(help="Draw the round into this .png, .svg or .pdf.", show_default=False)
     ] = None,
-    bandwidth_hz: Annotated[float, typer.Option(help="The band that is shared.")] = 3e6,
-    model_bits: Annotated[int, typer.Option(help="Size of one upload.")] = 50_890 * 32,
-    noise_dbm_per_mhz: Annotated[float, typer.Option(help="Noise power density.")] = -114.0,
-    path_loss_1km_db: Annotated[float, typer.Option(help="Path loss at 1 km.")] = 128.1,
-    path_loss_exponent: Annotated[float, typer.Option(help="Path loss exponent.")] = 3.76,
+    bandwidth_hz: Annotated[float, typer.Option(help="The band that is shared.")] = defaults.BANDWIDTH_HZ,
+    model_bits: Annotated[int, typer.Option(help="Size of one upload.")] = defaults.MODEL_BITS,
+    noise_dbm_per_mhz: Annotated[float, typer.Option(help="Noise power density.")] = defaults.NOISE_DBM_PER_MHZ,
+    path_loss_1km_db: Annotated[float, typer.Option(help="Path loss at 1 km.")] = defaults.PATH_LOSS_1KM_DB,
+    path_loss_exponent: Annotated[float, typer.Option(help="Path loss exponent.")] = defaults.PATH_LOSS_EXPONENT,
     seed: Annotated[int, typer.Option(help="For policies that draw lots.")] = 0,
 ) -> None:
     """Decide one round: who trains, and with how much of the band.
@@ -97,7 +97,7 @@ def plan(
     for note in table.notes:
         typer.echo(f"note: {note}", err=True)
     comparing = compare or len(policy or []) > 1
-    plans = planning.make_plans(table, planning.policies(policy or [], compare, theta, table), cell, theta, seed)
+    plans = planning.plan_round(table, policy or [], cell, theta, seed, compare=compare)
     for note in planning.notes(plans):
         typer.echo(f"note: {note}", err=True)
     if plot is not None:
@@ -119,15 +119,21 @@ def race(
         list[str] | None,
         typer.Option(help="A policy of the race; repeat it. By default the paper's.", show_default=False),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds 0, 1, ...; 5 by default.", show_default=False)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help=f"Seeds 0, 1, ...; {defaults.SEEDS} by default.", show_default=False)
+    ] = None,
     budget_s: Annotated[
-        float | None, typer.Option(help="Simulated seconds; 450 by default.", show_default=False)
+        float | None, typer.Option(help=f"Simulated seconds; {defaults.BUDGET_S:g} by default.", show_default=False)
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds, instead of or beside the budget.", show_default=False)
     ] = None,
-    radius_m: Annotated[float | None, typer.Option(help="Of the cell; 1400 by default.", show_default=False)] = None,
-    devices: Annotated[int | None, typer.Option(help="In the cell; 20 by default.", show_default=False)] = None,
+    radius_m: Annotated[
+        float | None, typer.Option(help=f"Of the cell; {defaults.RACE_RADIUS_M:g} by default.", show_default=False)
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(help=f"In the cell; {defaults.DEVICES} by default.", show_default=False)
+    ] = None,
     mobility: Annotated[
         str | None, typer.Option(help="redrawn, static or waypoint:speed_mps=1.5,pause_s=10.", show_default=False)
     ] = None,
@@ -146,7 +152,7 @@ def race(
     engine: Annotated[str | None, typer.Option(help="mlp or torch.", show_default=False)] = None,
     model: Annotated[str | None, typer.Option(help="mlp, cnn or package.module:function.", show_default=False)] = None,
     device: Annotated[str | None, typer.Option(help="Of the torch engine: cpu or cuda.", show_default=False)] = None,
-    target: Annotated[float, typer.Option(help="The accuracy whose time is asked for.")] = 0.8,
+    target: Annotated[float, typer.Option(help="The accuracy whose time is asked for.")] = defaults.TARGET_ACCURACY,
     workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
     plot: Annotated[Path, typer.Option(help="Picture of accuracy against time (.png, .svg, .pdf).")] = Path("race.png"),
     as_json: Annotated[bool, typer.Option("--json", help="Print all as JSON, for machines.")] = False,
@@ -155,8 +161,8 @@ def race(
 ) -> None:
     """Race policies: train real models against a simulated clock, and see who is accurate soonest.
 
-    By default the contest of the paper's Fig. 3: 20 devices, radius 1400 m, two digits a device, 450 simulated seconds,
-    5 seeds. Every policy of a seed meets the same devices, channels, data and batches. Options override the file.
+    By default the contest of the paper's Fig. 3, with two digits a device. Every policy of a seed meets the same
+    devices, channels, data and batches. Options override the file; what a file leaves out is as in fedcell.Spec.
     """
     changes = {
         "budget_s": budget_s,
@@ -277,13 +283,16 @@ def fit(
         list[int] | None, typer.Argument(metavar="[K]...", help="More numbers of devices.", show_default=False)
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, labels:2, labels:2,free or dirichlet:0.5.")] = "labels:2",
-    target: Annotated[float, typer.Option(help="The accuracy whose rounds are counted.")] = 0.8,
+    target: Annotated[float, typer.Option(help="The accuracy whose rounds are counted.")] = defaults.TARGET_ACCURACY,
     k: Annotated[
         list[int] | None,
-        typer.Option(help="Random devices a round, such as --k 2 4 8; by default 2 4 8 12 16 20.", show_default=False),
+        typer.Option(
+            help=f"Random devices a round, such as --k 2 4 8; by default {' '.join(map(str, defaults.FIT_DEVICES))}.",
+            show_default=False,
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Trials, with the seeds 0, 1, ...")] = 5,
-    rounds_limit: Annotated[int, typer.Option(help="Rounds after which a trial ends.")] = 60,
+    seeds: Annotated[int, typer.Option(help="Trials, with the seeds 0, 1, ...")] = defaults.SEEDS,
+    rounds_limit: Annotated[int, typer.Option(help="Rounds after which a trial ends.")] = defaults.FIT_ROUNDS,
     store: Annotated[Path, typer.Option(help="SQLite file that is read and filled.")] = Path("results.db"),
     workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
     plot: Annotated[
@@ -297,7 +306,7 @@ def fit(
     """
     from fedcell.cli.reproducing import show_fit
 
-    ks = [*(k or []), *(more or [])] or [2, 4, 8, 12, 16, 20]
+    ks = [*(k or []), *(more or [])] or list(defaults.FIT_DEVICES)
     show_fit(partition, target=target, ks=ks, seeds=seeds, limit=rounds_limit, store=store, workers=workers, plot=plot)
 
 
@@ -311,7 +320,7 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Trials, with the seeds 0, 1, ...")] = 5,
+    seeds: Annotated[int, typer.Option(help="Trials, with the seeds 0, 1, ...")] = defaults.SEEDS,
     out: Annotated[Path, typer.Option(help="Folder of the pictures, the tables and index.html.")] = Path("out/paper"),
     store: Annotated[
         Path | None,
@@ -339,7 +348,7 @@ def flower(
         list[Path],
         typer.Argument(metavar="FOLDER...", help="State folders of Scheduled(..., state=FOLDER).", show_default=False),
     ],
-    target: Annotated[float, typer.Option(help="The accuracy whose time is asked for.")] = 0.8,
+    target: Annotated[float, typer.Option(help="The accuracy whose time is asked for.")] = defaults.TARGET_ACCURACY,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the runs into this .png, .svg or .pdf.", show_default=False)
     ] = None,
@@ -363,8 +372,12 @@ def emulate(
         Path | None,
         typer.Argument(metavar="[SPEC.toml]", help="A run; without one, the paper's cell.", show_default=False),
     ] = None,
-    devices: Annotated[int | None, typer.Option(help="How many; 4 by default.", show_default=False)] = None,
-    rounds: Annotated[int | None, typer.Option(help="At most so many; 5 by default.", show_default=False)] = None,
+    devices: Annotated[
+        int | None, typer.Option(help=f"How many; {defaults.TESTBED_DEVICES} by default.", show_default=False)
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help=f"At most so many; {defaults.TESTBED_ROUNDS} by default.", show_default=False)
+    ] = None,
     scale: Annotated[
         float | None,
         typer.Option(
@@ -390,7 +403,9 @@ def emulate(
         list[str] | None,
         typer.Option(help="cut:device=2,round=3, degrade:... or kill:...; repeat it.", show_default=False),
     ] = None,
-    slack: Annotated[float, typer.Option(help="Who takes longer than this times the plan is left out.")] = 2.0,
+    slack: Annotated[
+        float, typer.Option(help="Who takes longer than this times the plan is left out.")
+    ] = defaults.SLACK,
     store: Annotated[
         Path | None, typer.Option(help="Put the runs into this SQLite file of results.", show_default=False)
     ] = None,
@@ -448,7 +463,7 @@ def serve(
         str | None,
         typer.Option(help="That every request must carry; or set FEDCELL_TOKEN.", show_default=False),
     ] = None,
-    port: Annotated[int, typer.Option(help="0 picks a free one.")] = 8420,
+    port: Annotated[int, typer.Option(help="0 picks a free one.")] = defaults.PORT,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
     workers: Annotated[int | None, typer.Option(help="Runs at once; all cores by default.", show_default=False)] = None,
 ) -> None:

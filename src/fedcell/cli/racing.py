@@ -9,8 +9,8 @@ import typer
 from fedcell.cli.live import RaceDisplay
 from fedcell.errors import InputError
 from fedcell.plots import check_picture_path, race_figure, save
+from fedcell.runs.defaults import paper_race
 from fedcell.runs.race import (
-    PAPER_POLICIES,
     RaceResult,
     curves,
     race_spec,
@@ -26,7 +26,7 @@ from fedcell.sim.task import load_task
 
 def build_race(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> Spec:
     """Return the race: the file's, or the paper's without one, with the options put over it."""
-    base = load_spec(path) if path else Spec(grid={"policy": list(PAPER_POLICIES), "seed": list(range(5))})
+    base = load_spec(path) if path else paper_race()
     if "rounds" in changes and "budget_s" not in changes and path is None:
         changes = changes | {"budget_s": float("inf")}
     grid = dict(race_spec(base).grid)

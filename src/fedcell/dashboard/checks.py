@@ -5,28 +5,21 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fedcell.check import did_you_mean
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
-from fedcell.runs.race import PAPER_POLICIES, race_spec
-from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
+from fedcell.runs.defaults import PAPER_POLICIES, RACE_CELL
+from fedcell.runs.race import race_spec
+from fedcell.schedule.policy import Policy
+from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
 
 
-def known_policy(line: str) -> str:
-    """The line, if it names a policy of the registry; one's own classes are for the command line."""
-    name, *rest = [part.strip() for part in line.split(":")]
+def known_policy(line: str) -> Policy:
+    """The policy that a line names; one's own classes are for the command line."""
     if len(line) > limits.POLICY_CHARACTERS:
         raise InputError(f"a policy has {len(line)} characters; {limits.POLICY_CHARACTERS} at most")
-    if "." in name or (rest and rest[0] and "=" not in rest[0]):
-        raise InputError(
-            f"policy {line!r}: the dashboard takes named policies only; race one's own with fedcell race --policy"
-        )
-    if name.replace("-", "_").lower() not in POLICIES:
-        raise InputError(f"unknown policy {name!r}; {did_you_mean(name, POLICIES)}")
-    parse_policy(line)
-    return line
+    return parse_policy(line, allow_import=False)
 
 
 def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int) -> Spec:
@@ -37,12 +30,18 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     lines = policies or list(PAPER_POLICIES)
     if len(lines) * seeds > limits.RACE_RUNS:
         raise InputError(f"the race has {len(lines) * seeds:,} runs; {limits.RACE_RUNS} at most")
-    lines = [format_policy(parse_policy(known_policy(line))) for line in lines]
+    lines = [format_policy(known_policy(line)) for line in lines]
     _check_task(document.get("task"))
     _check_count(document.get("devices"))
-    base = parse_spec(document, "spec")
+    base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
     return race_spec(base.changed({}, {"policy": lines, "seed": list(range(seeds))}))
+
+
+def _in_the_races_cell(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the race's radius, unless it has its own."""
+    cell = document.get("cell", {})
+    return document | {"cell": {"radius_m": RACE_CELL.radius_m} | cell} if isinstance(cell, dict) else document
 
 
 def _check_task(task: Any) -> None:

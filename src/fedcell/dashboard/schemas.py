@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedcell import defaults
 from fedcell.dashboard import limits
 
 Number = float | None
@@ -63,6 +64,17 @@ class StoreInfo(Answer):
     writable: bool
 
 
+class PlanCell(Ask):
+    """The radio of a plan; radius_m matters only where devices are drawn."""
+
+    radius_m: float = defaults.RADIUS_M
+    bandwidth_hz: float = defaults.BANDWIDTH_HZ
+    model_bits: int = defaults.MODEL_BITS
+    noise_dbm_per_mhz: float = Field(default=defaults.NOISE_DBM_PER_MHZ, ge=-1000.0, le=1000.0)
+    path_loss_1km_db: float = defaults.PATH_LOSS_1KM_DB
+    path_loss_exponent: float = defaults.PATH_LOSS_EXPONENT
+
+
 class Info(Answer):
     """What this server is and allows."""
 
@@ -75,25 +87,19 @@ class Info(Answer):
     colours: dict[str, Style]
     styles: list[tuple[str, str]]
     defaults: dict[str, Any]
+    """A race where nothing else is asked for: the document of one of its runs."""
+    seeds: int
+    target: float
+    plan_cell: PlanCell
+    """The cell of a plan where nothing else is asked for."""
     round_columns: list[str]
     choices: dict[str, list[str]]
-
-
-class PlanCell(Ask):
-    """The radio of a plan; radius_m matters only where devices are drawn."""
-
-    radius_m: float = 1000.0
-    bandwidth_hz: float = 3e6
-    model_bits: int = 50_890 * 32
-    noise_dbm_per_mhz: float = Field(default=-114.0, ge=-1000.0, le=1000.0)
-    path_loss_1km_db: float = 128.1
-    path_loss_exponent: float = 3.76
 
 
 class Draw(Ask):
     """Devices placed at random in the cell."""
 
-    count: int = Field(default=20, ge=1, le=limits.PLAN_DEVICES)
+    count: int = Field(default=defaults.DEVICES, ge=1, le=limits.PLAN_DEVICES)
     seed: int = Field(default=0, ge=0, le=limits.RACE_SEED)
 
 
@@ -186,8 +192,8 @@ class RaceAsk(Ask):
 
     spec: dict[str, Any] = {}
     policies: list[Line] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
-    seeds: int = Field(default=5, ge=1, le=limits.RACE_RUNS)
-    target: float = Field(default=0.8, gt=0.0, le=1.0)
+    seeds: int = Field(default=defaults.SEEDS, ge=1, le=limits.RACE_RUNS)
+    target: float = Field(default=defaults.TARGET_ACCURACY, gt=0.0, le=1.0)
 
 
 class StyledPolicy(Style):

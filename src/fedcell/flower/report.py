@@ -14,6 +14,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import LARGEST_S, SMALLEST_S
+from fedcell.world.compute import mean_compute_s
 
 RECORD = "fedcell"
 """The name of our ConfigRecord in a reply."""
@@ -74,9 +75,9 @@ class Report:
             return self.compute_s
         if self.samples is None or (self.seconds_per_sample is None and self.samples_per_second is None):
             return math.nan
-        fixed = 0.0 if self.seconds_per_sample is None else self.seconds_per_sample * self.samples
-        drawn = 0.0 if self.samples_per_second is None else self.samples / self.samples_per_second
-        return min(fixed + drawn, LARGEST_S)
+        a = 0.0 if self.seconds_per_sample is None else self.seconds_per_sample
+        mu = math.inf if self.samples_per_second is None else self.samples_per_second
+        return min(mean_compute_s(self.samples, a, mu), LARGEST_S)
 
 
 def parse_report(record: Mapping[str, Any]) -> Report:

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedcell import defaults
 from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, collect
@@ -74,7 +75,7 @@ class Scheduled(Strategy):
         answer_s: float = 60.0,
         query_every: int = 0,
         poll_s: float = POLL_S,
-        slack: float = 2.0,
+        slack: float = defaults.SLACK,
         grace_s: float = 10.0,
         budget_s: float = math.inf,
         target_accuracy: float | None = None,

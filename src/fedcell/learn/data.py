@@ -6,7 +6,6 @@ the SHA-256 is that of the uncompressed file, so that a recompressed copy, such 
 original.
 """
 
-import difflib
 import hashlib
 import itertools
 import math
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -294,8 +294,7 @@ def _read_own(path: Path) -> dict[str, NDArray[Any]]:
         return _read_folder(path, {})
     if path.suffix == ".npz":
         return _read_npz(path)
-    near = difflib.get_close_matches(str(path), PUBLISHED, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"give {', '.join(PUBLISHED)}, an .npz file or a folder"
+    hint = did_you_mean(str(path), PUBLISHED, f"give {', '.join(PUBLISHED)}, an .npz file or a directory")
     raise InputError(f"unknown data set {str(path)!r}; {hint}")
 
 

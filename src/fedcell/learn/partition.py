@@ -22,61 +22,102 @@ every draw of ``labels:2`` and up give 3,000 samples each; ``labels:1`` gives 2,
 ``labels:2,free`` some devices have as few as 1,500, and samples of unpopular labels stay unused.
 """
 
-import difflib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcell import settings
+from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Wishes = NDArray[np.float64]
 
-# The names of each kind's parameters, in the order in which they may stand without a name.
-KINDS = {"iid": (), "labels": ("per_device", "mode"), "dirichlet": ("alpha",)}
-SIZES = {"equal": (), "lognormal": ("sigma",), "zipf": ("exponent",)}
-MODES = ("balanced", "free")
+
+@dataclass(frozen=True)
+class Iid:
+    """Each device holds a random sample of everything."""
+
+    name: ClassVar[str] = "iid"
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A parsed text: the name of the partition or of the sizes, and the parameters that belong to it."""
+class Labels:
+    """Each device holds so many labels.
 
-    name: str
-    per_device: int = 0
-    mode: str = "balanced"
-    alpha: float = 0.0
-    sigma: float = 0.0
-    exponent: float = 0.0
+    Attributes:
+        per_device: L, labels a device.
+        mode: ``balanced``, every label is held equally often; ``free``, each device draws its own.
+    """
+
+    name: ClassVar[str] = "labels"
+    per_device: int
+    mode: Literal["balanced", "free"] = "balanced"
+
+    def __post_init__(self) -> None:
+        require_whole("per_device", self.per_device, least=1)
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Each device mixes the labels by its own draw from Dirichlet(alpha, ..., alpha); the smaller, the more uneven."""
+
+    name: ClassVar[str] = "dirichlet"
+    alpha: float
+
+    def __post_init__(self) -> None:
+        require_number("alpha", self.alpha, above=0)
+
+
+@dataclass(frozen=True)
+class Equal:
+    """All devices hold equally many samples."""
+
+    name: ClassVar[str] = "equal"
+
+
+@dataclass(frozen=True)
+class Lognormal:
+    """Log-normal sizes; sigma is the standard deviation of their logarithm."""
+
+    name: ClassVar[str] = "lognormal"
+    sigma: float
+
+    def __post_init__(self) -> None:
+        require_number("sigma", self.sigma, above=0)
+
+
+@dataclass(frozen=True)
+class Zipf:
+    """The k-th largest size is proportional to k^-exponent."""
+
+    name: ClassVar[str] = "zipf"
+    exponent: float
+
+    def __post_init__(self) -> None:
+        require_number("exponent", self.exponent, above=0)
+
+
+Kind = Iid | Labels | Dirichlet
+Sizes = Equal | Lognormal | Zipf
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Iid, Labels, Dirichlet)}
+SIZES: dict[str, type[Sizes]] = {kind.name: kind for kind in (Equal, Lognormal, Zipf)}
 
 
 def parse_kind(text: str) -> Kind:
     """Parse ``iid``, ``labels:2``, ``labels:per_device=2,mode=free`` or ``dirichlet:0.5``."""
-    name, values = _parse(text, KINDS, "partition")
-    if name == "labels":
-        per_device = values.get("per_device", "")
-        if not per_device.isdecimal() or int(per_device) < 1:
-            raise InputError(f"partition {text!r}: per_device is {per_device!r}; give a positive integer")
-        mode = values.get("mode", "balanced")
-        if mode not in MODES:
-            raise InputError(f"partition {text!r}: mode is {mode!r}; give {' or '.join(MODES)}")
-        return Kind(name, per_device=int(per_device), mode=mode)
-    return Kind(name, **_numbers(text, name, values, KINDS, "partition"))
+    return settings.parse("partition", text, KINDS, positional=True, aliases={"L": "per_device"})
 
 
-def parse_sizes(text: str) -> Kind:
+def parse_sizes(text: str) -> Sizes:
     """Parse ``equal``, ``lognormal:0.5`` or ``zipf:1``."""
-    name, values = _parse(text, SIZES, "sizes")
-    return Kind(name, **_numbers(text, name, values, SIZES, "sizes"))
+    return settings.parse("sizes", text, SIZES, positional=True)
 
 
 def partition(
@@ -106,10 +147,10 @@ def partition(
         raise InputError(f"devices is {devices!r}; give 1 to {len(labels)}, at least a sample for each")
     parsed = parse_kind(kind)
     wanted = _wanted_sizes(len(labels), int(devices), sizes, rng)
-    if parsed.name == "iid":
+    if isinstance(parsed, Iid):
         return _cut(rng.permutation(len(labels)), wanted)
     present, supply = np.unique(labels, return_counts=True)
-    if parsed.name == "labels":
+    if isinstance(parsed, Labels):
         held = _held_labels(len(wanted), len(present), parsed, rng)
         wishes = np.where(held, wanted[:, None] / parsed.per_device, 0.0)
         amounts = _share_labels(held, wanted, supply, present)
@@ -129,85 +170,6 @@ def label_counts(labels: NDArray[Any], parts: Sequence[NDArray[np.int64]], class
     return np.array([np.bincount(labels[part], minlength=classes) for part in parts], np.int64)
 
 
-def partition_figure(counts: NDArray[Any]) -> "Figure":
-    """A chart of the labels that each device holds: a heat map, under bars of the devices' sizes.
-
-    Args:
-        counts: (M, classes), as from :func:`label_counts`.
-    """
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
-
-    devices, classes = counts.shape
-    rows = min(classes, 30)
-    figure = Figure(figsize=(min(max(3.5, 1.6 + 0.28 * devices), 7.2), 1.7 + 0.19 * rows))
-    figure.set_layout_engine("constrained", h_pad=0.03, hspace=0.0)
-    bars, heat = figure.subplots(2, 1, sharex=True, height_ratios=(1, max(2.2, 0.27 * rows)))
-    bars.bar(np.arange(devices), counts.sum(axis=1), width=0.9 if devices <= 60 else 1.0, color="0.55")
-    bars.set_ylabel("samples")
-    bars.spines[["top", "right"]].set_visible(False)
-    bars.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    bars.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-
-    # A label that a device does not hold is white paper, and one sample already a visible blue.
-    blues = LinearSegmentedColormap.from_list("held", ["#deebf7", "#4292c6", "#08306b"])
-    shown = np.ma.masked_equal(counts.T, 0)
-    image = heat.imshow(shown, aspect="auto", cmap=blues, vmin=0, interpolation="nearest")
-    heat.set_xlabel("device")
-    heat.set_ylabel("label")
-    heat.yaxis.set_major_locator(MaxNLocator(min(classes, 10), integer=True))
-    heat.xaxis.set_major_locator(MaxNLocator(min(devices, 20), integer=True))
-    if devices <= 60 and classes <= 30:
-        heat.set_xticks(np.arange(devices + 1) - 0.5, minor=True)
-        heat.set_yticks(np.arange(classes + 1) - 0.5, minor=True)
-        heat.grid(which="minor", color="0.9", linewidth=0.5)
-        heat.tick_params(which="minor", length=0)
-    bars.tick_params(axis="x", which="both", bottom=False, labelbottom=False)
-    legend = figure.colorbar(image, ax=heat, pad=0.01, fraction=0.04, aspect=28)
-    legend.set_label("samples of the label")
-    legend.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    return figure
-
-
-def _parse(text: str, known: Mapping[str, tuple[str, ...]], what: str) -> tuple[str, dict[str, str]]:
-    name, _, rest = text.strip().partition(":")
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(known)}"
-        raise InputError(f"unknown {what} {text!r}; {hint}")
-    values: dict[str, str] = {}
-    for position, argument in enumerate(rest.split(",") if rest else ()):
-        key, equals, value = (part.strip() for part in argument.partition("="))
-        if not equals and position < len(known[name]):
-            key, value = known[name][position], key
-        key = "per_device" if key == "L" else key
-        if key not in known[name] or key in values:
-            takes = f"takes {' and '.join(known[name])}, each once" if known[name] else "takes no parameters"
-            raise InputError(f"{what} {text!r}: {argument!r} has no place here; {name} {takes}")
-        values[key] = value
-    return name, values
-
-
-def _numbers(
-    text: str,
-    name: str,
-    values: Mapping[str, str],
-    known: Mapping[str, tuple[str, ...]],
-    what: str,
-) -> dict[str, Any]:
-    """The kind's parameters as numbers, all of them positive."""
-    numbers = {}
-    for key in known[name]:
-        try:
-            numbers[key] = float(values.get(key, ""))
-        except ValueError:
-            numbers[key] = np.nan
-        if not 0 < numbers[key] < np.inf:
-            raise InputError(f"{what} {text!r}: {key} is {values.get(key, '')!r}; give a positive number")
-    return numbers
-
-
 def _wanted_sizes(
     samples: int,
     devices: int,
@@ -216,9 +178,9 @@ def _wanted_sizes(
 ) -> Counts:
     if isinstance(sizes, str):
         kind = parse_sizes(sizes)
-        if kind.name == "equal":
+        if isinstance(kind, Equal):
             return np.full(devices, samples // devices)
-        if kind.name == "lognormal":
+        if isinstance(kind, Lognormal):
             logarithms = rng.normal(0.0, kind.sigma, devices)
         else:
             logarithms = rng.permutation(-kind.exponent * np.log(np.arange(1, devices + 1)))
@@ -240,7 +202,7 @@ def _rounded(values: Wishes) -> Counts:
     return down.astype(np.int64)
 
 
-def _held_labels(devices: int, classes: int, kind: Kind, rng: np.random.Generator) -> Mask:
+def _held_labels(devices: int, classes: int, kind: Labels, rng: np.random.Generator) -> Mask:
     """Which labels each device holds: (M, C), L in each row."""
     if kind.per_device > classes:
         raise InputError(f"labels per device is {kind.per_device}, but the data have {classes}; give fewer")

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from fedcell.defaults import TARGET_ACCURACY
 from fedcell.paper import curves, fig2
 from fedcell.paper.crossing import time_to_target
 from fedcell.paper.output import Grid, Output
@@ -115,7 +116,7 @@ def _wanted(chosen: dict[str, Settings]) -> dict[tuple[str, str, int], Spec]:
 
 
 def _race_texts(runs: list[Rounds], high: list[Rounds], budget_s: float) -> list[str]:
-    summary = stats.summarise(runs, 0.8, budget_s)
+    summary = stats.summarise(runs, TARGET_ACCURACY, budget_s)
     best = curves.readings_by_time(runs, budget_s)[curves.CURVE]
     lead = curves.differences(runs, high, budget_s)[curves.CURVE]
     return [

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcell import defaults
 from fedcell.rng import stream
 from fedcell.runs.rows import Rounds
 
 Floats = NDArray[np.float64]
-TARGET = 0.8
+TARGET = defaults.TARGET_ACCURACY
 RESAMPLES = 1000
 
 

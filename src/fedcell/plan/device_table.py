@@ -10,7 +10,6 @@ sizes are limited, every value is checked, and each mistake gets one sentence wi
 """
 
 import csv
-import difflib
 import io
 import json
 import math
@@ -24,11 +23,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fedcell import units
+from fedcell import defaults, units
+from fedcell.check import nearest
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import LARGEST_S, SMALLEST_S, Bools, Floats
 from fedcell.world import Cell, link_snr, path_loss_db, spectral_efficiency
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ
+from fedcell.world.channel import unchecked_upload_s
+from fedcell.world.compute import mean_compute_s
 
 MAX_BYTES = 256 * 2**20
 MAX_ROWS = 5_000_000
@@ -307,7 +309,7 @@ def _advice(wanted: Iterable[str], header: Sequence[str]) -> str:
         return f"separate the cells by commas (the header is {_listed(header)})"
     strange = {name.lower(): name for name in header if name not in COLUMNS}
     for name in wanted:
-        for near in difflib.get_close_matches(name, strange, n=1, cutoff=0.6):
+        if near := nearest(name, strange):
             return f"rename {_shown(strange[near])} to {name}"
     return f"add one (its columns are {_listed(header)})"
 
@@ -407,19 +409,18 @@ def _upload_s(number: dict[str, Floats], size: int, cell: Cell, notes: list[str]
         if "power_dbm_per_mhz" in number:
             power = units.dbm_per_mhz(number["power_dbm_per_mhz"])
         else:
-            notes.append("no column power_dbm_per_mhz: took 7 dBm/MHz, as in the paper")
+            notes.append(f"no column power_dbm_per_mhz: took {defaults.POWER_DBM_PER_MHZ:g} dBm/MHz, as in the paper")
         snr = link_snr(cell, np.broadcast_to(power, size), path_loss_db(cell, number["distance_m"]))
-    upload_s: Floats = cell.model_bits / (cell.bandwidth_hz * spectral_efficiency(snr))
-    return upload_s
+    return unchecked_upload_s(cell, spectral_efficiency(snr))
 
 
 def _compute_s(number: dict[str, Floats], size: int, notes: list[str]) -> Floats:
     if "compute_s" in number:
         return number["compute_s"]
     speeds = {}
-    for name, words in (("seconds_per_sample", "0.002"), ("samples_per_second", "4000")):
-        speeds[name] = number.get(name, np.full(size, float(words)))
+    papers = {"seconds_per_sample": defaults.SECONDS_PER_SAMPLE, "samples_per_second": defaults.SAMPLES_PER_SECOND}
+    for name, value in papers.items():
+        speeds[name] = number.get(name, np.full(size, value))
         if name not in number:
-            notes.append(f"no column {name}: took {words}, as in the paper")
-    mean_s: Floats = number["samples"] * (speeds["seconds_per_sample"] + 1.0 / speeds["samples_per_second"])
-    return mean_s
+            notes.append(f"no column {name}: took {value:g}, as in the paper")
+    return mean_compute_s(number["samples"], speeds["seconds_per_sample"], speeds["samples_per_second"])

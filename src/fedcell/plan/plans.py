@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -81,21 +81,41 @@ class PlannedRound:
         return self.plan.finish_s(self.table.upload_s, self.table.compute_s)
 
 
-def policies(given: Sequence[str], compare: bool, theta: float, table: DeviceTable) -> list[Policy]:
-    """Return the policies asked for; all of them to compare, with k as many devices as the optimum has.
+def plan_round(
+    table: DeviceTable,
+    lines: Sequence[str],
+    cell: Cell,
+    theta: float,
+    seed: int,
+    *,
+    compare: bool = False,
+    allow_import: bool = True,
+) -> list[PlannedRound]:
+    """Plan one round for the devices of a table with the policies asked for.
 
-    ``theta`` is that of greedy and optimal too, unless their line says another.
+    Args:
+        table: the devices.
+        lines: the policies, such as ``"greedy:theta=0"``.
+        cell: its bandwidth is what the plans share out.
+        theta: of the rounds model, and of Greedy and Optimal unless their line has another.
+        seed: of the random draws; every policy has the same.
+        compare: without lines, plan with all policies, with k as many devices as the optimum has.
+        allow_import: whether a line may name a class of one's own; see parse_policy.
+
+    Returns:
+        A plan for each policy; without lines and comparison the optimum's alone.
     """
-    if given:
-        return [_parse(text, theta) for text in given]
-    return compared(theta, table)[0] if compare else [parse_policy(f"optimal:theta={theta}")]
-
-
-def compared(theta: float, table: DeviceTable) -> tuple[list[Policy], dict[Policy, Plan]]:
-    """All policies, with k as many devices as the optimum has, and the plan from which that is known."""
     optimal = parse_policy(f"optimal:theta={theta}")
-    best = optimal.decide(_view(table), stream(0, "policy"))  # it draws no lots
-    k = len(best.devices)
+    if lines:
+        return make_plans(table, [_parse(line, theta, allow_import) for line in lines], cell, theta, seed)
+    best = make_plans(table, [optimal], cell, theta, seed)
+    if not compare:
+        return best
+    return best + make_plans(table, _others(theta, len(best[0].plan.devices)), cell, theta, seed)
+
+
+def _others(theta: float, k: int) -> list[Policy]:
+    """What the optimum is compared with, at k devices a round where a policy has to be told."""
     lines = (
         f"greedy:theta={theta}",
         "deadline:seconds=8",
@@ -106,34 +126,23 @@ def compared(theta: float, table: DeviceTable) -> tuple[list[Policy], dict[Polic
         "all",
         "all:sharing=equal",
     )
-    return [optimal, *(parse_policy(line) for line in lines)], {optimal: best}
+    return [parse_policy(line) for line in lines]
 
 
-def _parse(text: str, theta: float) -> Policy:
-    policy = parse_policy(text)
+def _parse(text: str, theta: float, allow_import: bool) -> Policy:
+    policy = parse_policy(text, allow_import=allow_import)
     return replace(policy, theta=theta) if isinstance(policy, ByObjective) and "theta" not in text else policy
 
 
-def _view(table: DeviceTable) -> RoundView:
-    # The file's order is the devices' identity, as far as there is one.
-    return RoundView(table.upload_s, table.compute_s, must_include=table.must_include, ids=np.arange(len(table.names)))
-
-
-def make_plans(
-    table: DeviceTable,
-    chosen: Sequence[Policy],
-    cell: Cell,
-    theta: float,
-    seed: int,
-    known: Mapping[Policy, Plan] | None = None,
-) -> list[PlannedRound]:
-    """Plan one round with each policy, but for plans already known; each draws its lots from the same seed."""
+def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int) -> list[PlannedRound]:
+    """Plan one round with each policy; all have the same random seed."""
     objective(1, 1.0, theta)  # refuses a theta that predicts no rounds for any set
-    view = _view(table)
+    # The file's order is the devices' identity, as far as there is one.
+    view = RoundView(table.upload_s, table.compute_s, must_include=table.must_include, ids=np.arange(len(table.names)))
     plans = []
     for policy in chosen:
         with blaming(format_policy(policy)):
-            plan = (known or {}).get(policy) or policy.decide(view, stream(seed, "policy"))
+            plan = policy.decide(view, stream(seed, "policy"))
         if not math.isfinite(plan.round_s):  # only a policy of one's own says so, and JSON cannot
             raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")
         n = len(plan.devices)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcell import __version__
 from fedcell.check import without_nan
+from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.plots import Curve
 from fedcell.runs import stats
@@ -39,15 +40,6 @@ BEAT_S = 2.0
 """A race under way says so in the store this often."""
 LATE_S = 10.0
 """A race that has not said so for this long is taken for interrupted."""
-
-PAPER_POLICIES = (
-    "greedy",
-    "optimal",
-    "deadline:seconds=8",
-    "deadline:seconds=25",
-    "proportional_fair:k=8",
-    "random:k=8",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +107,7 @@ def race_runs(spec: Spec) -> list[Spec]:
 def run_race(
     spec: Spec,
     *,
-    target: float = 0.8,
+    target: float = TARGET_ACCURACY,
     workers: int | None = None,
     store: Store | None = None,
     watch: Watch | None = None,

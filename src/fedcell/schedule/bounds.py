@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcell import defaults
 from fedcell.errors import InputError
 from fedcell.world import Cell
 from fedcell.world import mean_upload_s as paper_mean_upload_s
@@ -38,9 +39,9 @@ def round_time_bounds(
     n: ArrayLike,
     *,
     mean_upload_s: float | None = None,
-    samples: float = 3000.0,
-    seconds_per_sample: float = 2e-3,
-    samples_per_second: float = 4000.0,
+    samples: float = defaults.SAMPLES,
+    seconds_per_sample: float = defaults.SECONDS_PER_SAMPLE,
+    samples_per_second: float = defaults.SAMPLES_PER_SECOND,
 ) -> RoundTimeBounds:
     """Bound the mean round time of n random devices under the optimal sharing of the band (Proposition 1).
 

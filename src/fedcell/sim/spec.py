@@ -17,10 +17,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedcell import defaults
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.learn.data import IDX_FILES, PUBLISHED
-from fedcell.learn.partition import parse_kind, parse_sizes
+from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
+from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
@@ -37,9 +39,9 @@ class _Part(BaseModel):
 
 
 class CellSpec(_Part):
-    """The cell; see fedcell.Cell. The race's radius is Fig. 3's."""
+    """The cell; see fedcell.Cell, whose defaults these are."""
 
-    radius_m: float = 1400.0
+    radius_m: float = Cell.radius_m
     bandwidth_hz: float = Cell.bandwidth_hz
     noise_w_per_hz: float = Cell.noise_w_per_hz
     path_loss_1km_db: float = Cell.path_loss_1km_db
@@ -56,9 +58,9 @@ class CellSpec(_Part):
 class DevicesSpec(_Part):
     """The devices; one number for all, or a list with one for each. Their samples are the partition's."""
 
-    count: int = Field(default=20, ge=1, le=1_000_000)
-    seconds_per_sample: float | list[float] = 2e-3
-    samples_per_second: float | list[float] = 4000.0
+    count: int = Field(default=defaults.DEVICES, ge=1, le=1_000_000)
+    seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
+    samples_per_second: float | list[float] = defaults.SAMPLES_PER_SECOND
     power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
@@ -83,11 +85,11 @@ class TaskSpec(_Part):
     """``mlp``; with the torch engine also ``cnn``, or ``package.module:function`` that returns an nn.Module."""
     device: str = "cpu"
     """Where the torch engine computes, such as ``cuda``."""
-    hidden: list[int] = [64]
-    learning_rate: float = Field(default=0.01, gt=0.0)
+    hidden: list[int] = list(HIDDEN)
+    learning_rate: float = Field(default=LEARNING_RATE, gt=0.0)
     momentum: float = Field(default=0.0, ge=0.0, lt=1.0)
     weight_decay: float = Field(default=0.0, ge=0.0)
-    batch_size: int = Field(default=10, ge=1)
+    batch_size: int = Field(default=BATCH_SIZE, ge=1)
     epochs: int = Field(default=1, ge=1)
     averaging: Literal["plain", "samples"] = "plain"
     """``plain``, the paper's mean; ``samples`` weighs each model by its device's samples."""
@@ -111,7 +113,7 @@ class TaskSpec(_Part):
 
 
 class Spec(_Part):
-    """One run, or with a grid several; the defaults are the paper's Fig. 3.
+    """One run, or with a grid several; the defaults are the paper's cell, devices and task.
 
     A run ends at the first of: ``budget_s`` simulated seconds (a round that would end later does not count),
     ``rounds``, ``target_accuracy``. Where ``rounds`` is given and ``budget_s`` is not, there is no budget.
@@ -119,7 +121,7 @@ class Spec(_Part):
 
     policy: str = "greedy"
     seed: int = Field(default=0, ge=0)
-    budget_s: float = Field(default=450.0, gt=0.0, allow_inf_nan=True)
+    budget_s: float = Field(default=defaults.BUDGET_S, gt=0.0, allow_inf_nan=True)
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Literal["perfect", "expected", "observed"] = "perfect"
@@ -213,9 +215,9 @@ class Spec(_Part):
                 devices[field] = value[0]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
-        task["partition"] = asdict(parse_kind(self.task.partition))
+        task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
-            task["sizes"] = asdict(parse_sizes(self.task.sizes))
+            task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
         if self.task.data not in PUBLISHED:
             task["data"] = {"sha256": self.task.data_sha256()}
         text = json.dumps({"results_version": RESULTS_VERSION, "run": _canonical(run)}, sort_keys=True)
@@ -233,6 +235,12 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _canonical(inner) for key, inner in value.items()}
     return [_canonical(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
+    """A partition or sizes as keys have them: with the settings of all kinds, so that stored runs keep their keys."""
+    unset = {"per_device": 0, "mode": "balanced", "alpha": 0.0, "sigma": 0.0, "exponent": 0.0}
+    return {"name": kind.name} | unset | asdict(kind)
 
 
 def _data_sha256(path: str) -> str:

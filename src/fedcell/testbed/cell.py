@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcell import defaults
 from fedcell.check import require_number
 from fedcell.errors import InputError
 from fedcell.flower import ScheduledRound
@@ -26,7 +27,6 @@ from fedcell.testbed.network import network
 from fedcell.testbed.runs import on_the_wire, task_of
 from fedcell.world import Conditions
 
-SLACK = 2.0
 LATE_S = 0.05
 """An upload that begins so much after the compute time that was drawn is said to be late."""
 
@@ -108,7 +108,7 @@ def emulate(
     *,
     scale: float = 1.0,
     faults: Sequence[Fault] = (),
-    slack: float = SLACK,
+    slack: float = defaults.SLACK,
     folder: Path | None = None,
     watch: Watch | None = None,
 ) -> Generator[CellRun]:

@@ -1,9 +1,9 @@
 """Faults that are put on purpose: what, to whom, in which round."""
 
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
-from fedcell.check import did_you_mean
+from fedcell import settings
 from fedcell.errors import InputError
 
 Kind = Literal["cut", "degrade", "kill"]
@@ -27,15 +27,15 @@ class Fault:
 
 
 def parse_fault(text: str, devices: int) -> Fault:
-    """``cut:device=2,round=3``, and likewise ``degrade`` and ``kill``."""
-    kind, _, rest = text.partition(":")
-    if kind not in get_args(Kind):
-        raise InputError(f"fault {text[:50]!r} is of unknown kind; {did_you_mean(kind[:50], get_args(Kind))}")
-    pairs = [part.partition("=") for part in rest.split(",")]
-    values = {key.strip(): value.strip() for key, _, value in pairs}
-    if set(values) != {"device", "round"} or not all(v.isascii() and v.isdigit() for v in values.values()):
-        raise InputError(f"fault {text[:50]!r} cannot be read; write it as {kind}:device=2,round=3")
-    fault = Fault(cast(Kind, kind), int(values["device"]), int(values["round"]))
-    if fault.device >= devices or fault.round < 1:
-        raise InputError(f"fault {text[:50]!r}: devices are 0 to {devices - 1}, rounds begin with 1")
+    """The fault that a line describes.
+
+    Args:
+        text: ``cut:device=2,round=3``, and likewise ``degrade`` and ``kill``.
+        devices: how many devices there are.
+    """
+    name, rest = settings.split("fault", text)
+    kind = settings.choose("fault", name, {kind: kind for kind in get_args(Kind)})
+    fault = settings.build(Fault, "fault", name, rest, given={"kind": kind})
+    if not 0 <= fault.device < devices or fault.round < 1:
+        raise InputError(f"fault {text!r}: devices are 0 to {devices - 1}, rounds begin with 1")
     return fault

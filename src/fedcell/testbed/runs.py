@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedcell import defaults
 from fedcell.errors import InputError
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, load_spec
@@ -12,8 +13,6 @@ from fedcell.sim.task import Task, load_task
 from fedcell.testbed.wire import upload_bytes
 from fedcell.world import RandomWaypoint
 
-PAPER_SAMPLES = 3000
-"""A device's samples in the paper; the default cell keeps them however few devices there are."""
 MOST_ROUNDS = 1000
 
 
@@ -42,7 +41,7 @@ def build_runs(
     """
     if not 1 <= seeds <= 100:
         raise InputError(f"--seeds is {seeds}; give a whole number from 1 to 100")
-    base = load_spec(path) if path else _paper_cell(4 if devices is None else devices)
+    base = load_spec(path) if path else _paper_cell(defaults.TESTBED_DEVICES if devices is None else devices)
     if base.grid:
         raise InputError(f"{path} has a grid; give a spec of one run, and further policies by --compare")
     if target_accuracy is not None and rounds is None and path is None:
@@ -56,10 +55,10 @@ def build_runs(
 
 
 def _paper_cell(devices: int) -> Spec:
-    """The paper's cell of 1 km and its devices of 3,000 samples, for five rounds."""
-    sizes: Any = [PAPER_SAMPLES] * devices if 1 <= devices <= 20 else "equal"
-    base = Spec(policy="optimal", rounds=5)
-    return base.changed({"devices.count": devices, "cell.radius_m": 1000.0, "task.sizes": sizes})
+    """The paper's cell and devices, for a few rounds; each holds the paper's samples, however few devices there are."""
+    sizes: Any = [defaults.SAMPLES] * devices if 1 <= devices <= defaults.DEVICES else "equal"
+    base = Spec(policy="optimal", rounds=defaults.TESTBED_ROUNDS)
+    return base.changed({"devices.count": devices, "task.sizes": sizes})
 
 
 def _compared(text: str, first: str) -> str:

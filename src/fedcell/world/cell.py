@@ -6,16 +6,17 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcell import units
+from fedcell import defaults, units
 from fedcell.check import did_you_mean, reject, require_array, require_number, require_whole
 from fedcell.errors import InputError
+from fedcell.world.compute import mean_compute_s
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
 
 _LARGEST_EXACT_FLOAT = 2**53
-PAPER_POWER_W_PER_HZ = units.dbm_per_mhz(7.0)
+PAPER_POWER_W_PER_HZ = units.dbm_per_mhz(defaults.POWER_DBM_PER_MHZ)
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,17 @@ class Cell:
         model_bits: S_model, the size of one upload.
     """
 
-    radius_m: float = 1000.0
-    bandwidth_hz: float = 3e6
-    noise_w_per_hz: float = units.dbm_per_mhz(-114.0)
-    path_loss_1km_db: float = 128.1
-    path_loss_exponent: float = 3.76
+    radius_m: float = defaults.RADIUS_M
+    bandwidth_hz: float = defaults.BANDWIDTH_HZ
+    noise_w_per_hz: float = units.dbm_per_mhz(defaults.NOISE_DBM_PER_MHZ)
+    path_loss_1km_db: float = defaults.PATH_LOSS_1KM_DB
+    path_loss_exponent: float = defaults.PATH_LOSS_EXPONENT
     min_distance_m: float = 1.0
     shadowing_db: float = 0.0
     shadowing_distance_m: float = 50.0
     fading: Fading = "none"
     rician_k: float = 4.0
-    model_bits: int = 50_890 * 32
+    model_bits: int = defaults.MODEL_BITS
 
     def __post_init__(self) -> None:
         require_whole("model_bits", self.model_bits, least=1)
@@ -93,9 +94,9 @@ class Devices:
     def __init__(
         self,
         count: int | None = None,
-        samples: ArrayLike = 3000,
-        seconds_per_sample: ArrayLike = 2e-3,
-        samples_per_second: ArrayLike = 4000.0,
+        samples: ArrayLike = defaults.SAMPLES,
+        seconds_per_sample: ArrayLike = defaults.SECONDS_PER_SAMPLE,
+        samples_per_second: ArrayLike = defaults.SAMPLES_PER_SECOND,
         power_w_per_hz: ArrayLike = PAPER_POWER_W_PER_HZ,
     ) -> None:
         given = {
@@ -117,7 +118,7 @@ class Devices:
 
     def _require_finite_times(self) -> None:
         with np.errstate(over="ignore"):
-            mean_s = self.seconds_per_sample * self.samples + self.samples / self.samples_per_second
+            mean_s = mean_compute_s(self.samples, self.seconds_per_sample, self.samples_per_second)
         if not np.isfinite(mean_s).all():
             raise InputError(
                 f"the expected compute time of device {int(np.argmin(np.isfinite(mean_s)))} is infinite; "
@@ -181,7 +182,7 @@ def _common_length(count: int | None, given: dict[str, FloatArray]) -> int:
         require_whole("count", count, least=1)
         lengths = {"count": int(count)} | lengths
     if not lengths:
-        return 20
+        return defaults.DEVICES
     (first, size), *others = lengths.items()
     if size == 0:
         raise InputError(f"{first} is 0; a cell needs at least one device")

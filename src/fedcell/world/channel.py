@@ -99,7 +99,7 @@ def whole_band_upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
     Returns:
         (M,) seconds, finite and positive; an InputError names the first device for which that cannot be.
     """
-    upload_s = _upload_s(cell, efficiency)
+    upload_s = unchecked_upload_s(cell, efficiency)
     usable = np.isfinite(upload_s) & (upload_s > 0)
     if not usable.all():
         device = int(np.argmin(usable))
@@ -141,7 +141,7 @@ def mean_upload_s(cell: Cell, power_w_per_hz: float = PAPER_POWER_W_PER_HZ) -> f
     loss_db = path_loss_db(cell, distance_m)[:, np.newaxis] + cell.shadowing_db * normal
     efficiency = spectral_efficiency(link_snr(cell, power_w_per_hz, loss_db))
     with np.errstate(invalid="ignore", over="ignore"):
-        mean_s = float(place_weight @ _upload_s(cell, efficiency) @ normal_weight)
+        mean_s = float(place_weight @ unchecked_upload_s(cell, efficiency) @ normal_weight)
     if not 0 < mean_s < inf:
         raise InputError(
             f"the mean upload time is {mean_s:g} s in a cell of radius_m {cell.radius_m:g} at power_w_per_hz "
@@ -150,7 +150,8 @@ def mean_upload_s(cell: Cell, power_w_per_hz: float = PAPER_POWER_W_PER_HZ) -> f
     return mean_s
 
 
-def _upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
+def unchecked_upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
+    """The same as whole_band_upload_s, but 0 or infinite where a rate is beyond what can be used."""
     with np.errstate(divide="ignore", over="ignore"):
         return cell.model_bits / (cell.bandwidth_hz * efficiency)
 

@@ -1,11 +1,15 @@
 """How long a device trains: the shifted exponential of eq. (3)."""
 
+from typing import TYPE_CHECKING, Any, overload
+
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcell.world.cell import Devices, FloatArray
+if TYPE_CHECKING:
+    from fedcell.world.cell import Devices, FloatArray
 
 
-def draw_compute_s(devices: Devices, rng: np.random.Generator) -> FloatArray:
+def draw_compute_s(devices: "Devices", rng: np.random.Generator) -> "FloatArray":
     """t_i = a_i D_i + (D_i / mu_i) E_i with E_i ~ Exp(1), so that P[t_i < t] = 1 - exp(-(mu_i / D_i) (t - a_i D_i)).
 
     a_i sets the minimum and mu_i the fluctuation (the paper's text below eq. (3) says it the other way round).
@@ -21,6 +25,26 @@ def draw_compute_s(devices: Devices, rng: np.random.Generator) -> FloatArray:
     return devices.seconds_per_sample * devices.samples + fluctuation
 
 
-def expected_compute_s(devices: Devices) -> FloatArray:
-    """E[t_i] = a_i D_i + D_i / mu_i; (M,) seconds."""
-    return devices.seconds_per_sample * devices.samples + devices.samples / devices.samples_per_second
+def expected_compute_s(devices: "Devices") -> "FloatArray":
+    """E[t_i] of the devices; (M,) seconds."""
+    return mean_compute_s(devices.samples, devices.seconds_per_sample, devices.samples_per_second)
+
+
+@overload
+def mean_compute_s(samples: float, seconds_per_sample: float, samples_per_second: float) -> float: ...
+@overload
+def mean_compute_s(
+    samples: NDArray[Any], seconds_per_sample: NDArray[Any], samples_per_second: NDArray[Any]
+) -> "FloatArray": ...
+def mean_compute_s(samples: Any, seconds_per_sample: Any, samples_per_second: Any) -> Any:
+    """E[t] = a D + D / mu, for one device or for all.
+
+    Args:
+        samples: D, a number or (M,).
+        seconds_per_sample: a, likewise; the least time that a sample takes.
+        samples_per_second: mu, likewise; infinity for a time that does not vary.
+
+    Returns:
+        Seconds, a number or (M,).
+    """
+    return seconds_per_sample * samples + samples / samples_per_second

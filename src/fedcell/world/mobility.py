@@ -1,12 +1,13 @@
 """Where the devices are: each law of motion is a pure function of seed, round and clock."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fedcell.check import did_you_mean, require_number
+from fedcell import settings
+from fedcell.check import require_number
 from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.world.cell import Cell, FloatArray, uniform_in_disc
@@ -117,7 +118,7 @@ def _walk(mobility: RandomWaypoint, radius_m: float, count: int, seed: int, legs
     return _Walk(points_m, start_s, travel_s, end_s, float(end_s[-1].min()))
 
 
-_LAWS: dict[str, type[Redrawn] | type[Static] | type[RandomWaypoint]] = {
+MOBILITIES: dict[str, type[Redrawn] | type[Static] | type[RandomWaypoint]] = {
     "redrawn": Redrawn,
     "static": Static,
     "waypoint": RandomWaypoint,
@@ -130,29 +131,4 @@ def parse_mobility(text: str) -> Redrawn | Static | RandomWaypoint:
     ``redrawn``, ``static``, ``waypoint``, ``waypoint:speed_mps=1.5,pause_s=0`` (one value) or
     ``waypoint:speed_mps=0.5..2`` (least and most).
     """
-    if not isinstance(text, str):
-        raise InputError(f"mobility is {text!r}; give a name, such as 'redrawn'")
-    name, _, settings = text.partition(":")
-    if name not in _LAWS:
-        raise InputError(f"mobility is {name!r}; {did_you_mean(name, _LAWS)}")
-    law = _LAWS[name]
-    known = [field.name for field in fields(law)]
-    given: dict[str, tuple[float, float]] = {}
-    for setting in settings.split(",") if settings else []:
-        key, _, value = setting.partition("=")
-        if not known:
-            raise InputError(f"mobility {name!r} takes no settings, but {setting!r} was given; leave it out")
-        if key not in known:
-            raise InputError(f"mobility {name!r} has no setting {key!r}; {did_you_mean(key, known)}")
-        if key in given:
-            raise InputError(f"mobility {name!r} has {key!r} twice; give it once")
-        given[key] = _pair(key, value)
-    return law(**given)
-
-
-def _pair(key: str, text: str) -> tuple[float, float]:
-    least, dots, most = text.partition("..")
-    try:
-        return float(least), float(most if dots else least)
-    except ValueError:
-        raise InputError(f"{key} is {text!r}; give a number, or two as least..most") from None
+    return settings.parse("mobility", text, MOBILITIES)

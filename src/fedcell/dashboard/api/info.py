@@ -1,29 +1,31 @@
 """/api/info and /api/paper."""
 
 import re
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from html import unescape
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
-from fedcell import __version__
+from fedcell import __version__, defaults, settings
 from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk
-from fedcell.dashboard.schemas import Fault, Info, PaperAnswer
+from fedcell.dashboard.schemas import Fault, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.views.colours import styles
 from fedcell.learn.data import PUBLISHED
 from fedcell.paper.figures import FIGURES
 from fedcell.plots import STYLES
-from fedcell.runs.race import PAPER_POLICIES
+from fedcell.runs.defaults import PAPER_POLICIES, paper_race
 from fedcell.runs.rows import ROUND_COLUMNS
 from fedcell.runs.store import spec_document
+from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim.spec import Spec
 from fedcell.world.cell import Fading
+from fedcell.world.mobility import MOBILITIES
 
 LIMITS: dict[str, int] = {
     "upload_bytes": limits.UPLOAD_BYTES,
@@ -48,13 +50,13 @@ LIMITS: dict[str, int] = {
 }
 CHOICES = {
     "fading": list(get_args(Fading)),
-    "mobility": ["redrawn", "static", "waypoint"],
+    "mobility": list(MOBILITIES),
     "partition": ["iid", "labels:1", "labels:2", "labels:5", "labels:2,free", "dirichlet:0.5"],
     "data": list(PUBLISHED),
-    "knowledge": ["perfect", "expected", "observed"],
-    "sharing": ["optimal", "equal"],
+    "knowledge": list(get_args(Spec.model_fields["knowledge"].annotation)),
+    "sharing": list(get_args(Sharing)),
 }
-KINDS = {"bool": "truth", "int": "whole", "float": "number"}
+KINDS = {bool: "truth", int: "whole", float: "number", str: "text"}
 ENDINGS = (".svg", ".png", ".csv")
 
 
@@ -76,8 +78,11 @@ def router(desk: Desk) -> APIRouter:
                 "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
                 "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
                 "styles": list(STYLES),
-                "defaults": spec_document(Spec()),
+                "defaults": spec_document(paper_race()),
                 "round_columns": list(ROUND_COLUMNS),
+                "seeds": defaults.SEEDS,
+                "target": defaults.TARGET_ACCURACY,
+                "plan_cell": PlanCell(),
                 "choices": CHOICES,
             }
         )
@@ -128,13 +133,11 @@ def _titles(folder: Path | None) -> dict[str, str]:
 
 
 def _settings(kind: type[Any]) -> list[dict[str, Any]]:
-    hints = get_type_hints(kind)
+    hints = settings.type_hints(kind)
     found = []
-    for field in fields(kind):
-        kinds = [name for word, name in KINDS.items() if word in str(hints[field.name])]
-        required = field.default is MISSING
-        default = None if required else field.default
-        found.append(
-            {"name": field.name, "default": default, "required": required, "kind": kinds[0] if kinds else "text"}
-        )
+    for field in settings.settable(kind):
+        default = settings.default(field)
+        required = default is MISSING
+        word = KINDS[settings.scalar(hints[field.name])]
+        found.append({"name": field.name, "default": None if required else default, "required": required, "kind": word})
     return found

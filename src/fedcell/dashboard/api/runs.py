@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from fedcell import defaults
 from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk, FoundRun
 from fedcell.dashboard.schemas import Curves, Fault, FieldAnswer, RoundAnswer, RunAnswer, RunList, to_json
@@ -88,7 +89,7 @@ def router(desk: Desk) -> APIRouter:
         return grouped(found, differing_fields(stored))
 
     @routes.get("/results/compare", response_class=Response, responses={200: {"model": Curves}})
-    async def compare(keys: str = Keys, target: float = Query(0.8, gt=0.0, le=1.0)) -> Response:
+    async def compare(keys: str = Keys, target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0)) -> Response:
         """Curves, tables and verdicts of stored runs, grouped by policy and whatever else differs but the seed."""
         groups = await chosen(keys)
         return Response(await desk.views.run(lambda: compared(groups, target)), media_type="application/json")

@@ -38,7 +38,7 @@ function accuracyColumns(target, name) {
       cell: (row) => mean(row.last, 100),
     },
     {
-      head: `to ${significant(100 * target, 3)} %`,
+      head: target ? `to ${significant(100 * target, 3)} %` : "to target",
       title: "time until this accuracy, median over seeds; (1/5): so many seeds reached it",
       cell: (row) => reached(row.time_to_target),
     },
@@ -83,7 +83,7 @@ export class CurvesView {
   }
 
   /** styles: [{line, colour, dash}] in order, known before the first round; curves: the document or null. */
-  update(styles, curves, { target = 0.8, endS = null, empty = "" } = {}) {
+  update(styles, curves, { target = null, endS = null, empty = "" } = {}) {
     const byLine = new Map((curves?.policies ?? []).map((policy) => [policy.line, policy]));
     const series = styles.map((style) => {
       const policy = byLine.get(style.line);

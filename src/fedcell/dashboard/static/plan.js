@@ -5,7 +5,6 @@ import { DeviceEditor } from "./devices.js";
 import { download, h, icon, throttle } from "./dom.js";
 import { PlanView } from "./plan_view.js";
 
-const MODEL_BITS = 32 * 50_890; // of the paper's network, as in fedcell plan
 const STORED = "fedcell-plan";
 
 /** A slider with a number beside it. */
@@ -65,7 +64,7 @@ class PlanPage {
         changed,
       ),
       radius: slider("radius", "radius, m", { min: 100, max: 3000, step: 50, value: cell.radius_m }, changed),
-      model: slider("model", "one upload, Mbit", { min: 0.1, max: 30, step: 0.1, value: MODEL_BITS / 1e6 }, changed),
+      model: slider("model", "one upload, Mbit", { min: 0.1, max: 30, step: 0.1, value: info.plan_cell.model_bits / 1e6 }, changed),
       theta: slider("theta", "theta", { min: -0.05, max: 0.2, step: 0.005, value: 0 }, changed),
     };
     this.radiusNote = h(

@@ -203,7 +203,7 @@ class RacePage {
         : "The first rounds are being trained …"
       : "No race yet: choose the cell, the task and the policies, and press Start race.";
     this.view.update(styles, this.curves, {
-      target: this.race?.target ?? 0.8,
+      target: this.race?.target ?? this.info?.target,
       endS: this.race?.spec.budget_s ?? null,
       empty,
     });

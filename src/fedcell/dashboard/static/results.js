@@ -9,7 +9,6 @@ import { MeasuredView } from "./measured.js";
 import { paperGallery } from "./paper.js";
 
 const PAGE = 500;
-const MOST_COMPARED = 60;
 
 const differs = (run) =>
   Object.entries(run.differs ?? {})
@@ -295,19 +294,20 @@ class ResultsPage {
   async compare() {
     const runs = this.ordered();
     const keys = runs.map((run) => run.key).join(",");
-    this.shared.keepPlace("results", null, { keys: runs.length <= MOST_COMPARED ? keys : "" });
+    const most = this.info?.limits.keys ?? Infinity; // not known yet: the server will say
+    this.shared.keepPlace("results", null, { keys: runs.length <= most ? keys : "" });
     this.compared.hidden = runs.length === 0;
     this.measured.update(runs.filter((run) => run.source !== "simulation"));
     if (!runs.length) return;
-    if (runs.length > MOST_COMPARED) {
-      this.grouped.textContent = `${runs.length} runs are chosen; at most ${MOST_COMPARED} are compared. Choose fewer.`;
+    if (runs.length > most) {
+      this.grouped.textContent = `${runs.length} runs are chosen; at most ${most} are compared. Choose fewer.`;
       return;
     }
     try {
       const answer = await this.ask(keys);
       if (!answer) return;
       this.grouped.textContent = "Runs that differ in the seed alone are one line: their mean, with its 95 % interval.";
-      this.view.update(answer.policies, answer, { target: answer.target ?? 0.8, endS: answer.end_s ?? null });
+      this.view.update(answer.policies, answer, { target: answer.target, endS: answer.end_s ?? null });
       const link = (file) =>
         h(
           "a",

@@ -102,13 +102,13 @@ def make(ask: PlanAsk) -> Made:
         path_loss_1km_db=ask.cell.path_loss_1km_db,
         path_loss_exponent=ask.cell.path_loss_exponent,
     )
-    lines = [known_policy(line) for line in ask.policies or []]
+    lines = ask.policies or []
+    for line in lines:  # before a table of a hundred thousand devices is read
+        known_policy(line)
     objective(1, 1.0, ask.theta)
     table, shown = _devices(ask, cell)
-    named = planning.policies(lines, False, ask.theta, table) if lines else None
-    chosen, known = planning.compared(ask.theta, table) if named is None else (named, {})
-    plans = planning.make_plans(table, chosen, cell, ask.theta, ask.seed, known)
-    return Made(ask, table, shown, plans, len(chosen) > 1, ask.theta)
+    plans = planning.plan_round(table, lines, cell, ask.theta, ask.seed, compare=True, allow_import=False)
+    return Made(ask, table, shown, plans, len(plans) > 1, ask.theta)
 
 
 def _devices(ask: PlanAsk, cell: Cell) -> tuple[DeviceTable, tuple[list[str], list[list[str]]]]:

@@ -1,0 +1,33 @@
+"""What may come over the network, and what holds where it says nothing."""
+
+from typing import Any
+
+import pytest
+
+import fedcell as fc
+from fedcell.dashboard.checks import known_policy, known_race
+from fedcell.runs.defaults import paper_race
+
+
+def test_a_race_of_which_nothing_is_said_is_the_papers() -> None:
+    assert known_race({}, None, 5) == paper_race()
+
+
+@pytest.mark.parametrize(
+    ("document", "radius_m"),
+    [({}, 1400.0), ({"cell": {"fading": "rician"}}, 1400.0), ({"cell": {"radius_m": 300.0}}, 300.0)],
+)
+def test_a_race_is_in_its_own_cell_or_in_fig_3s(document: dict[str, Any], radius_m: float) -> None:
+    before = repr(document)
+    assert known_race(document, ["all"], 1).cell.radius_m == radius_m
+    assert repr(document) == before
+    with pytest.raises(fc.InputError, match="cell"):
+        known_race({"cell": 3}, ["all"], 1)
+
+
+def test_policies_by_name_only() -> None:
+    assert known_policy("round-robin:k=2") == fc.RoundRobin(2)
+    with pytest.raises(fc.InputError, match=r"'os:system' is a Python class, .* named policies only"):
+        known_policy("os:system")
+    with pytest.raises(fc.InputError, match="a policy has 205 characters; 200 at most"):
+        known_policy("all:" + " " * 201)
