@@ -1,80 +1,68 @@
-"""Runs in one SQLite file: specs, runs and rounds, each round's plan included, and the dashboard's races.
+"""Runs in one SQLite file: specs, runs and rounds, each round's plan included, and races.
 
-A run is in the file whole or not at all: it is written in one transaction. Any number of processes may read while one
-writes (SQLite's write-ahead log). A commit survives the end of the process by any means; after a power cut the last few
-runs may be missing, never a part of one. A store of an older version is read as it is, and brought up to date when it
-is opened for writing; store_file.py has the file's side of it.
+A finished run is written in one transaction. A run under way is kept as far as it is, with the state from which it goes
+on. Any number of processes may read while one writes (SQLite's write-ahead log). A commit survives the end of the
+process by any means; after a power cut the last few may be missing, never a part of one.
 """
 
 import hashlib
 import json
 import math
 import secrets
+import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-import numpy as np
-
 from fedcell.errors import InputError
-from fedcell.runs.store_file import (
-    APPLICATION_ID,
-    STORE_VERSION,
-    check_place,
-    clear_errors,
-    open_file,
-    version_of,
+from fedcell.runs.rows import (
+    PLAN_COLUMNS,
+    ROUND_COLUMNS,
+    Rounds,
+    Row,
+    decode,
+    encode,
+    floats_in,
+    indices_in,
+    to_blob,
 )
+from fedcell.runs.store_file import check_place, clear_errors, open_file
 from fedcell.schedule.bandwidth import Floats
-from fedcell.schedule.policy import Indices, Plan
-from fedcell.sim.loop import RoundRecord
+from fedcell.schedule.policy import Indices
+from fedcell.sim.loop import RoundRecord, State
 from fedcell.sim.spec import Spec, parse_spec
-
-__all__ = [
-    "APPLICATION_ID",
-    "BUSY_TIMEOUT_S",
-    "STORE_VERSION",
-    "Measured",
-    "Store",
-    "StoredRace",
-    "StoredRun",
-    "decode",
-    "differing_fields",
-    "document",
-    "encode",
-    "flat",
-]
 
 BUSY_TIMEOUT_S = 10.0
 
 _RUNS = """
-SELECT key, document, status, reason, finished_unix_s, duration_s, {source},
+SELECT key, document, status, reason, finished_unix_s, duration_s, source,
   (SELECT count(*) FROM rounds WHERE rounds.key = runs.key),
   (SELECT max(accuracy) FROM rounds WHERE rounds.key = runs.key),
   (SELECT accuracy FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1)
 FROM runs JOIN specs USING (key) WHERE key GLOB ? ORDER BY key
 """
+_NUMBERS = ", ".join(ROUND_COLUMNS)
+_PUT_ROUND = f"INSERT OR REPLACE INTO rounds VALUES ({', '.join('?' * (1 + len(ROUND_COLUMNS) + len(PLAN_COLUMNS)))})"
 
-Status = Literal["done", "failed"]
+Status = Literal["done", "failed", "unfinished"]
 Source = Literal["simulation", "flower", "testbed"]
-Row = tuple[int, float, float, float, float, float, bytes, bytes, bytes]
-"""A round as the file holds it: the columns of ``rounds`` after the key."""
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What the store says of one run, its rounds left aside.
+    """What the store says of one run, without its rounds.
 
     Attributes:
         key: Spec.key().
         document: the spec as a plain document.
-        status: ``done`` or ``failed``.
-        reason: why it failed; empty if it is done.
-        finished_unix_s: when it ended.
+        status: ``done``, ``failed``, or ``unfinished``: stopped or under way, as far as it is stored.
+        reason: why it failed; empty otherwise.
+        finished_unix_s: when it ended, or was last stored.
         duration_s: how long it took to compute.
         rounds: how many it has.
         best_accuracy: 0 if it has no round.
@@ -105,7 +93,7 @@ class StoredRun:
 
     @property
     def spec(self) -> Spec:
-        """The run as a Spec; imports the module of a policy of one's own."""
+        """The run as a Spec; imports the module of a user's own policy."""
         return parse_spec(self.document, f"run {self.key[:8]}")
 
 
@@ -131,23 +119,54 @@ class Measured:
                 raise InputError(f"{name} has {len(getattr(self, name))} entries for {len(self.devices)} devices")
 
 
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """A run that was stopped half-way, or is under way elsewhere.
+
+    Attributes:
+        rows: its rounds so far.
+        state: from which it goes on.
+        duration_s: how long it took so far.
+    """
+
+    rows: list[Row]
+    state: State
+    duration_s: float
+
+
 @dataclass(frozen=True)
 class StoredRace:
-    """A race of the dashboard: what is asked for, and how far it was when that was last written down."""
+    """A race: what is asked for, and how far it was when that was last written down.
+
+    Attributes:
+        id: of the race.
+        document: see runs.race.race_document.
+        state: such as ``running`` or ``done``.
+        created_unix_s: when it was asked for.
+        seen_unix_s: when the process that runs it last said so.
+    """
 
     id: str
     document: dict[str, Any]
     state: str
     created_unix_s: float
+    seen_unix_s: float = 0.0
 
 
 class Store:
-    """The runs of one file. Use it in a ``with`` statement.
+    """The runs of one file. Use it in a ``with`` statement; any thread may use it.
 
     Args:
         path: the SQLite file.
-        mode: ``write`` makes the file if there is none; ``read`` never changes it.
+        mode: ``write`` creates the file if there is none; ``read`` never changes it.
         busy_timeout_s: how long to wait for another process that is writing.
+
+    >>> import tempfile, fedcell as fc
+    >>> spec = fc.Spec(policy="random:k=2", rounds=1, task=fc.TaskSpec(hidden=[4]))
+    >>> with tempfile.TemporaryDirectory() as directory, fc.Store(f"{directory}/results.db") as store:
+    ...     store.put(spec, fc.simulate(spec))
+    ...     [(run.policy, run.seed, run.rounds) for run in store.runs()]
+    [('random:k=2', 0, 1)]
     """
 
     def __init__(
@@ -159,7 +178,7 @@ class Store:
         check_place(self.path, mode)
         with clear_errors(self.path):
             self._file = open_file(self.path, mode, busy_timeout_s)
-        self._db = self._file.db
+        self._lock = threading.RLock()
 
     def __enter__(self) -> "Store":
         return self
@@ -171,18 +190,63 @@ class Store:
 
     def close(self) -> None:
         """Close the file; nothing is pending."""
-        self._file.close()
+        with self._lock:
+            self._file.close()
+
+    # --- runs ------------------------------------------------------------------------------------------------------
 
     def put(self, spec: Spec, records: Iterable[RoundRecord], duration_s: float = 0.0) -> None:
         """Store a finished run, in place of what the store had of it."""
-        self.put_rows(spec, encode(records), duration_s)
+        self.put_rows(spec, [encode(record) for record in records], duration_s)
 
     def put_rows(self, spec: Spec, rows: Sequence[Row], duration_s: float = 0.0, key: str | None = None) -> None:
         """Store a finished run that is already encoded, as workers send it.
 
-        ``key`` is the spec's as it was when the run began: data of one's own may have changed since.
+        ``key`` is the spec's as it was when the run began: a data file may have changed since.
         """
         self._write(key or spec.key(), spec, "done", "", rows, duration_s)
+
+    def put_unfinished(self, spec: Spec, rows: Sequence[Row], state: State, duration_s: float, key: str) -> None:
+        """Store rounds of a run that is under way, and the state after the last of them.
+
+        Args:
+            spec: the run.
+            rows: the rounds since it was last stored.
+            state: from which the run goes on.
+            duration_s: how long the run has taken so far.
+            key: the spec's.
+        """
+        with self._write_transaction() as db:
+            if _is_done(db, key):  # by another process
+                return
+            db.execute("INSERT OR IGNORE INTO specs VALUES (?, ?)", (key, _text(spec)))
+            db.execute("DELETE FROM runs WHERE key = ? AND status = 'failed'", (key,))
+            run = (key, "unfinished", "", time.time(), duration_s, "simulation")
+            # Not OR REPLACE, which would delete the run and its rounds first.
+            db.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE "
+                "SET finished_unix_s = excluded.finished_unix_s, duration_s = excluded.duration_s",
+                run,
+            )
+            db.executemany(_PUT_ROUND, ((key, *row) for row in rows))
+            db.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (key, state.round, state.to_bytes()))
+
+    def unfinished(self, run: Spec | str) -> Unfinished | None:
+        """A run that was stopped half-way, a spec or its key; None if there is none, or it cannot go on."""
+        key = _key(run)
+        with self._read_transaction() as db:
+            query = "SELECT round, state, duration_s FROM states JOIN runs USING (key) WHERE key = ?"
+            found = db.execute(query, (key,)).fetchone()
+            if found is None:
+                return None
+            number, blob, duration_s = found
+            rows = _rows(db, key, number)
+        try:
+            state = State.from_bytes(blob)
+        except ValueError:
+            return None
+        whole = [row[0] for row in rows] == list(range(1, number + 1)) and state.round == number
+        return Unfinished(rows, state, duration_s) if whole else None
 
     def put_measured(
         self,
@@ -204,21 +268,19 @@ class Store:
         unique = f"{spec.key()} {source} {time.time_ns()} {secrets.token_hex(16)}"
         key = hashlib.sha256(unique.encode()).hexdigest()
         rows = [
-            (record.round, _blob(m.devices, "<u4"), *map(_blob, (m.predicted_s, m.began_s, m.measured_s)))
+            (record.round, to_blob(m.devices, "<u4"), *map(to_blob, (m.predicted_s, m.began_s, m.measured_s)))
             for record, m in zip(records, measured, strict=True)
         ]
-        self._write(key, spec, "done", "", encode(records), duration_s, source, rows)
+        self._write(key, spec, "done", "", [encode(record) for record in records], duration_s, source, rows)
         return key
 
     def measured(self, run: Spec | str) -> list[Measured]:
         """What was measured in each round of a run, a spec or its key; empty for a simulation."""
-        with clear_errors(self.path), self._transaction("BEGIN"):
-            if version_of(self._db) < 2:
-                return []
+        with self._read_transaction() as db:
             query = "SELECT devices, predicted_s, began_s, measured_s FROM measured WHERE key = ? ORDER BY round"
-            rows = self._db.execute(query, (_key(run),)).fetchall()
+            rows = db.execute(query, (_key(run),)).fetchall()
         try:
-            return [Measured(_indices(row[0]), *(np.frombuffer(blob, "<f8") for blob in row[1:])) for row in rows]
+            return [Measured(indices_in(row[0]), *map(floats_in, row[1:])) for row in rows]
         except (TypeError, ValueError):
             raise InputError(f"{self.path}: the measurements of run {_key(run)[:8]} are damaged; delete it") from None
 
@@ -230,73 +292,93 @@ class Store:
 
     def has(self, run: Spec | str) -> bool:
         """Whether the run, a spec or its key, is finished."""
-        with clear_errors(self.path):
-            query = "SELECT 1 FROM runs WHERE key = ? AND status = 'done'"
-            return self._db.execute(query, (_key(run),)).fetchone() is not None
+        with self._use() as db:
+            return _is_done(db, _key(run))
+
+    def done(self, keys: Iterable[str]) -> set[str]:
+        """Those of the keys whose runs are finished."""
+        with self._read_transaction() as db:
+            return {key for key in keys if _is_done(db, key)}
 
     def get(self, run: Spec | str) -> list[RoundRecord]:
         """The rounds of a finished run, a spec or its key, bit for bit as they were stored."""
         key = _key(run)
-        with clear_errors(self.path), self._transaction("BEGIN"):
-            if not self.has(key):
-                raise InputError(
-                    f"{self.path} has no finished run {key[:8]}; run it first, or see fedcell results list"
-                )
-            columns = "round, clock_s, round_s, planned_s, accuracy, loss, devices, shares, delivered"
-            rows = self._db.execute(f"SELECT {columns} FROM rounds WHERE key = ? ORDER BY round", (key,)).fetchall()
+        with self._read_transaction() as db:
+            self._require_done(db, key)
+            rows = _rows(db, key)
         try:
-            return decode(rows)
+            return [decode(row) for row in rows]
         except (TypeError, ValueError):
-            raise InputError(f"{self.path}: the rounds of run {key[:8]} are damaged; delete the run") from None
+            raise self._damaged(key) from None
+
+    def rounds(self, run: Spec | str) -> Rounds:
+        """The rounds of a finished run, a spec or its key, as columns, without their plans."""
+        with self._read_transaction() as db:
+            self._require_done(db, _key(run))
+        return Rounds.of(self.numbers(run))
+
+    def numbers(self, run: Spec | str) -> list[tuple[Any, ...]]:
+        """The rounds that are stored of a run, finished or not, as ROUND_COLUMNS; empty if there are none."""
+        with self._read_transaction() as db:
+            query = f"SELECT {_NUMBERS} FROM rounds WHERE key = ? ORDER BY round"
+            return [tuple(row) for row in db.execute(query, (_key(run),))]
 
     def runs(self, *, key: str = "", policy: str | None = None, status: Status | None = None) -> list[StoredRun]:
-        """All runs whose key begins so, of this policy and status where given, in the order of their keys."""
+        """All runs whose key begins with this, of this policy and status where given, in the order of their keys."""
         if not set(key) <= set("0123456789abcdef"):
             raise InputError(
-                f"{key!r} is no key of a run; give its first few hexadecimal digits (fedcell results list)"
+                f"{key!r} is not the key of a run; give its first few hexadecimal digits (fedcell results list)"
             )
-        with clear_errors(self.path), self._transaction("BEGIN"):
-            query = _RUNS.format(source="source" if version_of(self._db) >= 2 else "'simulation'")
-            found = self._db.execute(query, (f"{key}*",)).fetchall()
+        with self._read_transaction() as db:
+            found = db.execute(_RUNS, (f"{key}*",)).fetchall()
         runs = [_stored_run(self.path, row) for row in found]
         return [run for run in runs if policy in (None, run.policy) and status in (None, run.status)]
 
     def find(self, prefix: str) -> StoredRun:
-        """The one run whose key begins so."""
+        """The one run whose key begins with this."""
         found = self.runs(key=prefix.lower())
         if len(found) == 1 and prefix:
             return found[0]
         if not found:
             raise InputError(f"{self.path} has no run {prefix!r}; see fedcell results list")
         some = ", ".join(run.key[: max(8, len(prefix) + 4)] for run in found[:3])
-        raise InputError(f"{prefix!r} begins {len(found)} runs' keys ({some}...); give more digits")
+        raise InputError(f"{prefix!r} begins the keys of {len(found)} runs ({some}...); give more digits")
 
     def delete(self, keys: Iterable[str]) -> int:
         """Delete these runs, all or none; return how many there were."""
-        with clear_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
-            return sum(self._db.execute("DELETE FROM specs WHERE key = ?", (key,)).rowcount for key in keys)
+        with self._write_transaction() as db:
+            return sum(db.execute("DELETE FROM specs WHERE key = ?", (key,)).rowcount for key in keys)
+
+    # --- races -----------------------------------------------------------------------------------------------------
 
     def put_race(self, race: StoredRace) -> None:
         """Write a race down, in place of what was known of it."""
-        values = (race.id, json.dumps(race.document, allow_nan=False), race.state, race.created_unix_s)
-        with clear_errors(self.path):
-            self._db.execute("INSERT OR REPLACE INTO races VALUES (?, ?, ?, ?)", values)
+        text = json.dumps(race.document, allow_nan=False)
+        values = (race.id, text, race.state, race.created_unix_s, race.seen_unix_s)
+        with self._write_transaction() as db:
+            db.execute("INSERT OR REPLACE INTO races VALUES (?, ?, ?, ?, ?)", values)
 
     def races(self) -> list[StoredRace]:
         """All races, the newest first."""
-        with clear_errors(self.path), self._transaction("BEGIN"):
-            if version_of(self._db) < 2:
-                return []
-            found = self._db.execute("SELECT * FROM races ORDER BY created_unix_s DESC, id").fetchall()
+        with self._read_transaction() as db:
+            query = "SELECT id, document, state, created_unix_s, seen_unix_s FROM races ORDER BY created_unix_s DESC, id"
+            found = db.execute(query).fetchall()
         try:
-            return [StoredRace(id, dict(json.loads(text)), state, created) for id, text, state, created in found]
+            return [StoredRace(id, dict(json.loads(text)), *rest) for id, text, *rest in found]
         except (TypeError, ValueError):
             raise InputError(f"{self.path}: a race in it is damaged; restore the file from a copy") from None
 
     def delete_race(self, id: str) -> None:
         """Forget a race; its runs stay."""
-        with clear_errors(self.path):
-            self._db.execute("DELETE FROM races WHERE id = ?", (id,))
+        with self._write_transaction() as db:
+            db.execute("DELETE FROM races WHERE id = ?", (id,))
+
+    def version(self) -> int:
+        """A number that changes when another connection has written to the file."""
+        with self._use() as db:
+            return int(db.execute("PRAGMA data_version").fetchone()[0])
+
+    # --- below -----------------------------------------------------------------------------------------------------
 
     def _write(
         self,
@@ -309,30 +391,47 @@ class Store:
         source: Source = "simulation",
         measured: Sequence[tuple[object, ...]] = (),
     ) -> None:
-        text = json.dumps(document(spec), allow_nan=False)
-        with clear_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
-            self._db.execute("DELETE FROM specs WHERE key = ?", (key,))
-            self._db.execute("INSERT INTO specs VALUES (?, ?)", (key, text))
+        with self._write_transaction() as db:
+            db.execute("DELETE FROM specs WHERE key = ?", (key,))
+            db.execute("INSERT INTO specs VALUES (?, ?)", (key, _text(spec)))
             run = (key, status, reason, time.time(), duration_s, source)
-            self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", run)
-            self._db.executemany(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", ((key, *row) for row in rows)
-            )
-            self._db.executemany("INSERT INTO measured VALUES (?, ?, ?, ?, ?, ?)", ((key, *row) for row in measured))
+            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", run)
+            db.executemany(_PUT_ROUND, ((key, *row) for row in rows))
+            db.executemany("INSERT INTO measured VALUES (?, ?, ?, ?, ?, ?)", ((key, *row) for row in measured))
+
+    def _require_done(self, db: sqlite3.Connection, key: str) -> None:
+        if not _is_done(db, key):
+            raise InputError(f"{self.path} has no finished run {key[:8]}; run it first, or see fedcell results list")
+
+    def _damaged(self, key: str) -> InputError:
+        return InputError(f"{self.path}: the rounds of run {key[:8]} are damaged; delete the run")
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
-        self._db.execute(begin)
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:  # Ctrl-C too: whole or not at all
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread at a time; SQLite's errors as one sentence."""
+        with self._lock, clear_errors(self.path):
+            yield self._file.db
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self._use() as db:
+            db.execute(begin)
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:  # Ctrl-C too: whole or not at all
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    def _read_transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return self._transaction("BEGIN")
+
+    def _write_transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return self._transaction("BEGIN IMMEDIATE")
 
 
-def document(spec: Spec) -> dict[str, Any]:
+def spec_document(spec: Spec) -> dict[str, Any]:
     """One run as a document that JSON can hold and parse_spec reads back: no infinite budget, which rounds imply."""
     fields = spec.model_dump(exclude={"grid"})
     if fields["budget_s"] == math.inf:
@@ -363,50 +462,17 @@ def differing_fields(runs: Sequence[StoredRun]) -> list[str]:
     return [name for name in seen if name in differing and name not in ("policy", "seed")]
 
 
-def encode(records: Iterable[RoundRecord]) -> list[Row]:
-    """Rounds as the file holds them: indices as 4-byte, shares as 8-byte little-endian numbers."""
-    return [
-        (
-            record.round,
-            float(record.clock_s),
-            float(record.round_s),
-            float(record.plan.round_s),
-            float(record.accuracy),
-            float(record.loss),
-            record.plan.devices.astype("<u4").tobytes(),
-            record.plan.shares.astype("<f8").tobytes(),
-            record.delivered.astype("<u4").tobytes(),
-        )
-        for record in records
-    ]
+def _text(spec: Spec) -> str:
+    return json.dumps(spec_document(spec), allow_nan=False)
 
 
-def decode(rows: Iterable[Row]) -> list[RoundRecord]:
-    """The rounds again."""
-    return [
-        RoundRecord(
-            round=number,
-            clock_s=_number(clock_s),
-            round_s=_number(round_s),
-            plan=Plan(_indices(devices), np.frombuffer(shares, "<f8").astype(np.float64), _number(planned_s)),
-            delivered=_indices(delivered),
-            accuracy=_number(accuracy),
-            loss=_number(loss),
-        )
-        for number, clock_s, round_s, planned_s, accuracy, loss, devices, shares, delivered in rows
-    ]
+def _is_done(db: sqlite3.Connection, key: str) -> bool:
+    return db.execute("SELECT 1 FROM runs WHERE key = ? AND status = 'done'", (key,)).fetchone() is not None
 
 
-def _indices(blob: bytes) -> Any:
-    return np.frombuffer(blob, "<u4").astype(np.int64)
-
-
-def _blob(values: Indices | Floats, kind: str = "<f8") -> bytes:
-    return np.asarray(values).astype(kind).tobytes()
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def _rows(db: sqlite3.Connection, key: str, most: int | None = None) -> list[Row]:
+    query = f"SELECT {_NUMBERS}, {', '.join(PLAN_COLUMNS)} FROM rounds WHERE key = ? AND round <= ? ORDER BY round"
+    return db.execute(query, (key, 2**62 if most is None else most)).fetchall()
 
 
 def _key(run: Spec | str) -> str:

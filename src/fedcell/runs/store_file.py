@@ -1,4 +1,4 @@
-"""The file of a store: how it is made, known, checked, opened and brought up to date.
+"""The file of a store: how it is made, known, checked and opened.
 
 A file that is no store of ours is refused and left as it is.
 
@@ -20,32 +20,30 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fedcell.errors import InputError
+from fedcell.runs.rows import COUNT_COLUMNS, PLAN_COLUMNS, ROUND_COLUMNS
 
 APPLICATION_ID = 0x66436C31  # "fCl1", in the header of the file
-STORE_VERSION = 2
+STORE_VERSION = 3
 MAX_CHECKED_BYTES = 2**30  # SQLite checks about 1 GB/s; a larger store is checked as it is read
 
 # Numbers of a round stand in columns without a type, because a REAL column would turn -0.0 into 0.0. NaN becomes NULL.
-VERSION_1 = """
+SCHEMA = f"""
 CREATE TABLE specs (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE runs (
   key TEXT PRIMARY KEY REFERENCES specs ON DELETE CASCADE,
-  status TEXT NOT NULL CHECK (status IN ('done', 'failed')),
+  status TEXT NOT NULL CHECK (status IN ('done', 'failed', 'unfinished')),
   reason TEXT NOT NULL,
   finished_unix_s REAL NOT NULL,
-  duration_s REAL NOT NULL
+  duration_s REAL NOT NULL,
+  source TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE rounds (
   key TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
-  round INTEGER NOT NULL,
-  clock_s, round_s, planned_s, accuracy, loss,
-  devices BLOB NOT NULL, shares BLOB NOT NULL, delivered BLOB NOT NULL,
+  {", ".join(f"{name} INTEGER NOT NULL" if name in COUNT_COLUMNS else name for name in ROUND_COLUMNS)},
+  {", ".join(f"{name} BLOB NOT NULL" for name in PLAN_COLUMNS)},
   PRIMARY KEY (key, round)
 ) WITHOUT ROWID;
-"""
-# What version 2 added: runs of real devices with the times measured there, and the dashboard's races.
-VERSION_2 = """
-ALTER TABLE runs ADD COLUMN source TEXT NOT NULL DEFAULT 'simulation';
+CREATE TABLE states (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, round INTEGER NOT NULL, state BLOB NOT NULL);
 CREATE TABLE measured (
   key TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
   round INTEGER NOT NULL,
@@ -53,10 +51,11 @@ CREATE TABLE measured (
   PRIMARY KEY (key, round)
 ) WITHOUT ROWID;
 CREATE TABLE races (
-  id TEXT PRIMARY KEY, document TEXT NOT NULL, state TEXT NOT NULL, created_unix_s REAL NOT NULL
+  id TEXT PRIMARY KEY, document TEXT NOT NULL, state TEXT NOT NULL, created_unix_s REAL NOT NULL,
+  seen_unix_s REAL NOT NULL
 ) WITHOUT ROWID;
 """
-TABLES = {1: {"specs", "runs", "rounds"}, 2: {"specs", "runs", "rounds", "measured", "races"}}
+TABLES = {"specs", "runs", "rounds", "states", "measured", "races"}
 
 
 def check_place(path: Path, mode: str) -> None:
@@ -97,7 +96,7 @@ def create(path: Path) -> None:
     try:
         with closing(sqlite3.connect(scratch, isolation_level=None)) as db:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {STORE_VERSION};"
-            db.executescript(f"BEGIN; {marks} {VERSION_1} {VERSION_2} COMMIT; PRAGMA journal_mode = WAL;")
+            db.executescript(f"BEGIN; {marks} {SCHEMA} COMMIT; PRAGMA journal_mode = WAL;")
         try:
             os.link(scratch, path)
         except FileExistsError:
@@ -120,13 +119,13 @@ def check_file(path: Path) -> None:
     version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
     if application != APPLICATION_ID or version < 1:
         raise InputError(f"{path} is an SQLite database but no fedcell store; give another file, it was left as it is")
-    if version > STORE_VERSION:
+    if version != STORE_VERSION:
         raise InputError(
-            f"{path} is a store of version {version}, and this fedcell knows version {STORE_VERSION}; "
-            "update fedcell, the file was left as it is"
+            f"{path} is a store of version {version}, and this fedcell reads version {STORE_VERSION}; "
+            "use the fedcell that wrote it, or another file; it was left as it is"
         )
     before = path.stat()
-    if _has_log(path) or not (fault := _fault(path, version, before.st_size)):
+    if _has_log(path) or not (fault := _fault(path, before.st_size)):
         return
     after = path.stat()
     # Looking without a lock, so what another process has just written may look like damage: then SQLite shall say.
@@ -134,12 +133,12 @@ def check_file(path: Path) -> None:
         raise InputError(f"{path} is a damaged fedcell store ({fault}); restore it from a copy, it was left as it is")
 
 
-def _fault(path: Path, version: int, size_bytes: int) -> str:
+def _fault(path: Path, size_bytes: int) -> str:
     """What is wrong with the file's structure, if anything."""
     try:
         with closing(sqlite3.connect(_uri(path, "immutable=1"), uri=True)) as db:
             tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            if not TABLES[version] <= tables:
+            if not TABLES <= tables:
                 return "it lacks a table"
             if size_bytes > MAX_CHECKED_BYTES:
                 return ""
@@ -198,12 +197,12 @@ def open_file(path: Path, mode: str, busy_timeout_s: float) -> OpenFile:
 
 
 def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
-    """Open a checked file; for writing, bring it up to date."""
+    """Open a checked file. A connection serves any thread, one at a time: the store sees to that."""
     options = "mode=rw"
     if not (_writable(path) and _writable(path.absolute().parent)):
         # Reading needs SQLite's side files, which cannot be made here; without a log the file alone is all there is.
         options = "mode=ro" if _has_log(path) else "immutable=1"
-    db = sqlite3.connect(_uri(path, options), uri=True, timeout=busy_timeout_s, isolation_level=None)
+    db = sqlite3.connect(_uri(path, options), uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA foreign_keys = ON")
         if mode == "read":  # not mode=ro, which would leave the side files behind
@@ -212,25 +211,11 @@ def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection
         else:
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("BEGIN IMMEDIATE")  # a lock or a read-only place shows now, not after the first run
-            _bring_up_to_date(db)
             db.execute("COMMIT")
     except BaseException:
         db.close()
         raise
     return db
-
-
-def version_of(db: sqlite3.Connection) -> int:
-    """The version of an open store; another process may have raised it since it was opened."""
-    return int(db.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _bring_up_to_date(db: sqlite3.Connection) -> None:
-    """Within the caller's transaction: all of the new version, or the old one as it was."""
-    if version_of(db) == 1:
-        for statement in filter(None, map(str.strip, VERSION_2.split(";"))):
-            db.execute(statement)
-        db.execute(f"PRAGMA user_version = {STORE_VERSION}")
 
 
 @contextmanager

@@ -1,0 +1,376 @@
+"""The one runner: specs in, events out, on threads, processes or any executor, with or without a store.
+
+Races, sweeps, fits, reproductions and the dashboard's queue all consume it. Work is handed out in slices: a worker
+plays some rounds of a run and gives back its state, so a run can be paused, stopped, taken over from a dead worker or
+resumed on another day at the round where it was. The driver alone writes to the store.
+"""
+
+import heapq
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedcell.errors import InputError
+from fedcell.learn.data import PUBLISHED
+from fedcell.machine import cores
+from fedcell.runs.rows import Row
+from fedcell.runs.store import Store, spec_document
+from fedcell.runs.workers import Advance, Processes, Slice, advance, reason_of
+from fedcell.sim.loop import State
+from fedcell.sim.spec import Spec
+
+SLICE_S = 0.15
+"""A worker reports after about so long, or after the round that takes longer; tiny runs travel together."""
+SAVE_EVERY_S = 3.0
+"""A run under way is stored no more often than this."""
+TICK_S = 0.2
+MAX_CHUNK = 256
+MAX_TRIES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class RoundsDone:
+    """A run has played rounds, or goes on after rounds that the store had.
+
+    Attributes:
+        key: the run's.
+        spec: the run.
+        rows: the rounds, in order.
+    """
+
+    key: str
+    spec: Spec
+    rows: list[Row]
+
+
+@dataclass(frozen=True, eq=False)
+class RunDone:
+    """A run has ended, and is in the store if there is one.
+
+    Attributes:
+        key: the run's.
+        spec: the run.
+        rows: all its rounds; None for a run that the store had from the start, which ``Store.get`` reads.
+        duration_s: how long it took to compute.
+    """
+
+    key: str
+    spec: Spec
+    rows: list[Row] | None
+    duration_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class RunFailed:
+    """A run has failed; the others go on.
+
+    Attributes:
+        key: the run's.
+        spec: the run.
+        reason: why.
+    """
+
+    key: str
+    spec: Spec
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerLost:
+    """Workers died; what they were computing is tried again.
+
+    Attributes:
+        keys: of the runs they had.
+    """
+
+    keys: list[str]
+
+
+Event = RoundsDone | RunDone | RunFailed | WorkerLost
+
+
+@dataclass(eq=False)
+class _Course:
+    """A run on its way."""
+
+    spec: Spec
+    order: int
+    rank: int
+    text: str = ""
+    rows: list[Row] = field(default_factory=list)
+    state: State | None = None
+    duration_s: float = 0.0
+    saved_rows: int = 0
+    saved_s: float = field(default_factory=time.monotonic)  # when it was last stored
+
+
+class Runner:
+    """Computes runs and yields what happens: iterate over it, once.
+
+    Equal runs are computed once. What the store has is not computed again: a finished run gives ``RunDone`` with no
+    rows, an unfinished one goes on where it was. A run that fails is recorded with its reason and does not stop the
+    others. Where a worker process dies, its runs are tried again from their last slice, three times at most, the last
+    time with nothing beside them, so that a run is only blamed for what it did alone.
+
+    Args:
+        specs: single runs.
+        store: open for writing, or None.
+        on: ``threads`` or ``processes`` of this machine, or an executor, which the caller shuts down. An executor gets
+            whole runs, so it reports run by run.
+        workers: runs at once; by default as many as this process has cores.
+        together: whether the runs of a seed advance together by their simulated clocks, seed after seed.
+
+    >>> import fedcell as fc
+    >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
+    >>> for event in fc.Runner([spec], on="threads"):
+    ...     if isinstance(event, fc.RunDone):
+    ...         print(event.spec.policy, len(event.rows), "rounds")
+    random:k=2 2 rounds
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[Spec],
+        *,
+        store: Store | None = None,
+        on: Literal["threads", "processes"] | Executor = "processes",
+        workers: int | None = None,
+        together: bool = False,
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise InputError(f"workers is {workers}; give a whole number of at least 1")
+        if not isinstance(on, Executor) and on not in ("threads", "processes"):
+            raise InputError(f"on is {on!r}; give 'threads', 'processes' or an executor")
+        self._runs = {run.key(): run for run in specs}  # equal runs once
+        self._store, self._on, self._together = store, on, together
+        self._workers = workers or cores()
+        self._courses: dict[str, _Course] = {}
+        self._waiting: list[tuple[int, float, int, str]] = []  # a heap: rank, clock, order
+        self._flying: dict[Future[list[Advance]], list[str]] = {}
+        self._tries: Counter[str] = Counter()
+        self._chunk = 1
+        self._going, self._stopping = threading.Event(), threading.Event()
+        self._going.set()
+        self.total = len(self._runs)
+        self.known = 0
+        self.done = 0
+        self.failures: dict[str, str] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether all runs have ended."""
+        return self.known + self.done + len(self.failures) == self.total
+
+    def pause(self) -> None:
+        """Stop computing after the present slices; from any thread."""
+        self._going.clear()
+
+    def go_on(self) -> None:
+        """Compute again."""
+        self._going.set()
+
+    def stop(self) -> None:
+        """End after the present slices; what was computed is stored, and a later runner goes on there."""
+        self._stopping.set()
+        self._going.set()
+
+    def __iter__(self) -> Iterator[Event]:
+        """Compute, and yield what happens."""
+        yield from self._look_up()
+        if not self._courses:
+            return
+        executor, ours = self._executor()
+        try:
+            while self._courses and not self._stopping.is_set():
+                if self._going.is_set():
+                    self._submit(executor, whole=not ours)
+                    yield from self._collect(executor, ours)
+                elif self._flying:
+                    yield from self._collect(executor, ours)
+                else:
+                    self._going.wait(TICK_S)
+            while self._flying and ours:  # stopped: the present slices still count
+                yield from self._collect(executor, ours)
+        finally:
+            for future in self._flying:
+                future.cancel()
+            if ours:
+                executor.shutdown(cancel_futures=True)
+            self._save()
+
+    # --- what the store has ----------------------------------------------------------------------------------------
+
+    def _look_up(self) -> Iterator[Event]:
+        """Runs that are finished, and those that go on."""
+        done = self._store.done(self._runs) if self._store is not None else set()
+        seeds = {seed: place for place, seed in enumerate(dict.fromkeys(run.seed for run in self._runs.values()))}
+        for order, (key, run) in enumerate(self._runs.items()):
+            if key in done:
+                self.known += 1
+                yield RunDone(key, run, None, 0.0)
+                continue
+            course = self._courses[key] = _Course(run, order, seeds[run.seed] if self._together else order)
+            found = self._store.unfinished(key) if self._store is not None else None
+            if found is not None:
+                course.rows, course.state, course.duration_s = found.rows, found.state, found.duration_s
+                course.saved_rows = len(found.rows)
+                yield RoundsDone(key, run, list(found.rows))
+            self._wait(key)
+
+    def _executor(self) -> tuple[Executor, bool]:
+        """Who does the work, and whether it is ours to shut down."""
+        if isinstance(self._on, Executor):
+            return self._on, False
+        at_once = min(self._workers, len(self._courses))
+        return (ThreadPoolExecutor(at_once) if self._on == "threads" else Processes(at_once)), True
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    def _wait(self, key: str) -> None:
+        """Into the queue: runs that lost a worker first, then by rank and clock."""
+        course = self._courses[key]
+        rank = -1 if self._tries[key] else course.rank
+        clock_s = course.state.clock_s if course.state is not None else 0.0
+        heapq.heappush(self._waiting, (rank, clock_s, course.order, key))
+
+    def _submit(self, executor: Executor, *, whole: bool) -> None:
+        """Keep a bounded number of slices in flight."""
+        threads = max(1, self._workers // self.total) if self._on == "threads" else 1
+        most = self._workers if self._on == "threads" else 2 * self._workers
+        while self._waiting and len(self._flying) < most:
+            last_try = self._tries[self._waiting[0][-1]] == MAX_TRIES - 1
+            alone = any(self._tries[keys[0]] == MAX_TRIES - 1 for keys in self._flying.values())
+            if self._flying and (last_try or alone):
+                return  # a last try flies alone
+            keys = self._next_chunk()
+            slices = [Slice(key, self._text(key), self._courses[key].state) for key in keys]
+            try:
+                future = executor.submit(advance, slices, SLICE_S, threads, whole)
+            except BrokenExecutor as error:
+                future = Future()
+                future.set_exception(error)
+            self._flying[future] = keys
+
+    def _next_chunk(self) -> list[str]:
+        """The next runs, as many as should travel together; one that lost a worker travels by itself."""
+        most = 1 if self._together else min(self._chunk, -(-len(self._waiting) // (2 * self._workers)))
+        keys = [heapq.heappop(self._waiting)[-1]]
+        while not self._tries[keys[0]] and len(keys) < most and not self._tries[self._waiting[0][-1]]:
+            keys.append(heapq.heappop(self._waiting)[-1])
+        return keys
+
+    def _text(self, key: str) -> str:
+        """The run for a worker, whose current directory may be another."""
+        course = self._courses[key]
+        if not course.text:
+            fields = spec_document(course.spec)
+            if course.spec.task.data not in PUBLISHED:
+                fields["task"]["data"] = os.path.abspath(os.path.expanduser(course.spec.task.data))
+            course.text = json.dumps(fields)
+        return course.text
+
+    # --- and back --------------------------------------------------------------------------------------------------
+
+    def _collect(self, executor: Executor, ours: bool) -> list[Event]:
+        """Take in what has come back; begin again with new processes where they were lost."""
+        events, lost, broken = list[Event](), list[str](), False
+        waited = wait(self._flying, timeout=TICK_S, return_when=FIRST_COMPLETED)
+        for future in waited.done:
+            broken |= self._take(future, events, lost)
+        if broken:
+            if not ours:
+                raise InputError("the executor is broken; what is done is stored, start again with a new one")
+            for future in wait(self._flying).done:  # what the others still delivered
+                self._take(future, events, lost)
+            executor.shutdown()  # the next submit starts new processes
+        if lost:
+            events.append(WorkerLost(lost))
+            events += self._try_again(lost)
+        return events
+
+    def _take(self, future: Future[list[Advance]], events: list[Event], lost: list[str]) -> bool:
+        """Take in one answer; True if the executor turned out to be broken."""
+        keys = self._flying.pop(future)
+        try:
+            found = future.result()
+        except BrokenExecutor:
+            lost += keys
+            return True
+        except CancelledError:
+            raise InputError("the cluster dropped the runs; what is done is stored, start again") from None
+        except Exception as error:
+            if type(error).__name__ == "KilledWorker":  # Dask's, named so as not to import it
+                lost += keys
+                return False
+            found = [Advance(key, [], None, reason_of(error), 0.0) for key in keys]
+        for one in found:
+            events += self._keep(one)
+        for key in keys[len(found) :]:  # there was no time for them
+            self._wait(key)
+        mean_s = sum(one.duration_s for one in found) / len(found)
+        self._chunk = max(1, min(MAX_CHUNK, int(SLICE_S / max(mean_s, 1e-6))))
+        return False
+
+    def _keep(self, one: Advance) -> list[Event]:
+        """Note how far a run is, and store it when it has ended or has not been stored for a while."""
+        course = self._courses[one.key]
+        if one.reason:
+            return [self._fail(one.key, one.reason, course.duration_s + one.duration_s)]
+        course.rows += one.rows
+        course.duration_s += one.duration_s
+        course.state = one.state
+        events: list[Event] = [RoundsDone(one.key, course.spec, one.rows)] if one.rows else []
+        if one.state is None:
+            if self._store is not None:
+                self._store.put_rows(course.spec, course.rows, course.duration_s, one.key)
+            self.done += 1
+            del self._courses[one.key]
+            return [*events, RunDone(one.key, course.spec, course.rows, course.duration_s)]
+        if time.monotonic() - course.saved_s > SAVE_EVERY_S:
+            self._save_course(one.key, course)
+        self._wait(one.key)
+        return events
+
+    def _try_again(self, keys: Sequence[str]) -> list[Event]:
+        """The worker died that had these runs, or one beside it."""
+        events: list[Event] = []
+        for key in keys:
+            self._tries[key] += 1
+            if self._tries[key] < MAX_TRIES:
+                self._wait(key)
+            else:
+                duration_s = self._courses[key].duration_s
+                events.append(self._fail(key, f"worker died, {MAX_TRIES} times (out of memory?)", duration_s))
+        return events
+
+    def _fail(self, key: str, reason: str, duration_s: float) -> RunFailed:
+        course = self._courses.pop(key)
+        if self._store is not None:
+            self._store.fail(course.spec, reason, duration_s, key)
+        self.failures[key] = reason
+        return RunFailed(key, course.spec, reason)
+
+    def _save(self) -> None:
+        """Store all runs under way, as far as they are."""
+        for key, course in self._courses.items():
+            self._save_course(key, course)
+
+    def _save_course(self, key: str, course: _Course) -> None:
+        new = course.rows[course.saved_rows :]
+        if self._store is not None and course.state is not None and new:
+            self._store.put_unfinished(course.spec, new, course.state, course.duration_s, key)
+        course.saved_rows, course.saved_s = len(course.rows), time.monotonic()
