@@ -30,6 +30,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 import fedcell as fc  # noqa: E402
+from fedcell import machine  # noqa: E402
 from fedcell.flower import Scheduled  # noqa: E402
 
 PARAMETERS = 50_890
@@ -91,7 +92,7 @@ def main(nodes: int, rounds: int, repeats: int) -> None:
                 found.setdefault("the same, state saved", []).append(server_s(kept, grid, rounds))
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    cores = len(os.sched_getaffinity(0))
+    cores = machine.cores()
     resources = {"num_cpus": 1, "num_gpus": 0.0}
     config: Any = {"client_resources": resources, "init_args": {"num_cpus": cores, "logging_level": "error"}}
     run_simulation(app, client_app, nodes, backend_config=config)

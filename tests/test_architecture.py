@@ -10,7 +10,7 @@ import pytest
 import fedcell
 
 SOURCE = Path(fedcell.__file__).parent
-BASE = {"errors", "check", "rng", "units", "intervals"}
+BASE = {"errors", "check", "rng", "units", "intervals", "machine", "settings"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),

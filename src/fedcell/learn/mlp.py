@@ -23,7 +23,6 @@ with its samples asked for one by one during both walks (one process, other work
 need AVX-512's registers: in code for AVX2, vectors of 32 take 3.7 ms a client-epoch and vectors of 64 4.2.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -53,6 +52,7 @@ from fedcell.learn.engine import (
     linear_start,
 )
 from fedcell.learn.simd import STEP
+from fedcell.machine import cores
 
 PIECE = 1250  # test samples in one task of an evaluation; fixed, so that sums do not depend on the number of threads
 ROWS = 64  # test samples that go through the network together
@@ -99,7 +99,7 @@ class MlpEngine:
         if threads is not None and not is_count(threads):
             raise InputError(f"threads is {threads!r}; give an integer of at least 1, or None for all cores")
         data = checked_dataset(dataset)
-        self._threads = int(threads or available_cores())
+        self._threads = int(threads or cores())
         self._train_set, self._train_y = _samples(data.train_x, data), np.ascontiguousarray(data.train_y, np.int64)
         self._test_set, self._test_y = _samples(data.test_x, data), np.ascontiguousarray(data.test_y, np.int64)
         self._sizes = (prod(data.train_x.shape[1:]), *(int(units) for units in hidden), int(data.classes))
@@ -174,11 +174,6 @@ class MlpEngine:
             return [function(task) for task in tasks]
         with ThreadPoolExecutor(workers) as pool:
             return list(pool.map(function, tasks))
-
-
-def available_cores() -> int:
-    """The cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _lanes(units: int) -> tuple[int, ...]:

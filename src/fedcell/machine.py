@@ -1,0 +1,10 @@
+"""What this machine offers."""
+
+import os
+
+
+def cores() -> int:
+    """How many cores this process may run on; all of the machine's where the system cannot say (macOS, Windows)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
