@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcell.learn.data import load_dataset
-from fedcell.runs.store import Store, encode
+from fedcell.runs.rows import encode
+from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
 from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord
@@ -55,7 +56,7 @@ def store_times(folder: Path, rounds: int, devices: int) -> tuple[float, float, 
     with Store(folder / f"store-{rounds}-{devices}.db") as store:
         for seed in range(10):
             spec, start = Spec(seed=seed), time.perf_counter()
-            rows = encode(records)
+            rows = [encode(record) for record in records]
             encoded = time.perf_counter()
             store.put_rows(spec, rows)
             stored = time.perf_counter()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 import fedcell as fc
-from fedcell.runs.race import run_race, verdicts
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ if __name__ == "__main__":
     spec = fc.Spec(
         budget_s=120.0, grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": [0, 1, 2, 3, 4]}
     )
-    result = run_race(spec)
+    result = fc.run_race(spec)
     for name, summary in result.summaries().items():
         print(f"{name:20} best {summary.best.text(100)} %, {summary.round_s.mean:.1f} s a round")
-    print(*verdicts(result), sep="\n")
+    print(*result.verdicts(), sep="\n")

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcell.errors import InputError
+    from fedcell.runs.race import RaceResult, run_race
+    from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
+    from fedcell.runs.store import Store
+    from fedcell.runs.sweep import SweepResult, run_sweep
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
@@ -41,6 +45,10 @@ _WHERE = {
     "fedcell.schedule.optimal": "Optimal",
     "fedcell.schedule.policy": "Plan Policy RoundView",
     "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
+    "fedcell.runs.race": "RaceResult run_race",
+    "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
+    "fedcell.runs.store": "Store",
+    "fedcell.runs.sweep": "SweepResult run_sweep",
     "fedcell.sim.loop": "RoundRecord simulate",
     "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
     "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
@@ -77,6 +85,7 @@ __all__ = [
     "Plan",
     "Policy",
     "ProportionalFair",
+    "RaceResult",
     "Random",
     "RandomWaypoint",
     "Redrawn",
@@ -84,11 +93,18 @@ __all__ = [
     "RoundRobin",
     "RoundTimeBounds",
     "RoundView",
+    "RoundsDone",
     "RoundsFit",
     "RoundsModel",
+    "RunDone",
+    "RunFailed",
+    "Runner",
     "Spec",
     "Static",
+    "Store",
+    "SweepResult",
     "TaskSpec",
+    "WorkerLost",
     "World",
     "allocate",
     "fit_rounds",
@@ -99,5 +115,7 @@ __all__ = [
     "parse_policy",
     "round_time_bounds",
     "rounds_needed",
+    "run_race",
+    "run_sweep",
     "simulate",
 ]

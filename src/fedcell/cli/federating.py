@@ -12,7 +12,7 @@ import typer
 from fedcell.errors import InputError
 from fedcell.flower.state import Run, load_run
 from fedcell.plots import RoundTimes, check_picture_path, federation_figure, save
-from fedcell.runs.race import RaceResult, curves, summary_tables, verdicts
+from fedcell.runs.race import RaceResult, curves, summary_tables
 from fedcell.runs.store import Measured, Store
 from fedcell.sim.spec import Spec
 
@@ -57,7 +57,7 @@ def show_runs(
             console.print()
     console.print(_times_table(runs))
     if result is not None and len(result.policies) > 1 and len(result.seeds) > 1:
-        for line in verdicts(result):
+        for line in result.verdicts():
             console.print(f"  {line}", highlight=False, soft_wrap=True)
     if plot is not None:
         console.print(f"Picture: {plot}", highlight=False)

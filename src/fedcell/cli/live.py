@@ -5,7 +5,7 @@ from collections import defaultdict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from fedcell.sim.loop import RoundRecord
+from fedcell.runs.runner import Event, RoundsDone, RunDone
 from fedcell.sim.spec import Spec
 
 if TYPE_CHECKING:
@@ -21,17 +21,18 @@ class RaceDisplay:
     def __init__(self, race: Spec) -> None:
         self._race = race
         self._lock = Lock()
-        self._last: dict[tuple[str, int], RoundRecord] = {}
+        self._last: dict[tuple[str, int], tuple[int, float, float]] = {}
         self._done: set[tuple[str, int]] = set()
         self._began = time.monotonic()
 
-    def watch(self, run: Spec, record: RoundRecord | None) -> None:
-        """Take note of a round, or with None of a run's end."""
+    def watch(self, event: Event) -> None:
+        """Take note of a run's rounds, or of its end."""
         with self._lock:
-            if record is None:
-                self._done.add((run.policy, run.seed))
-            else:
-                self._last[run.policy, run.seed] = record
+            if isinstance(event, RunDone):
+                self._done.add((event.spec.policy, event.spec.seed))
+            if isinstance(event, RoundsDone):
+                number, clock_s, _, _, _, _, accuracy, *_ = event.rows[-1]
+                self._last[event.spec.policy, event.spec.seed] = (number, clock_s, accuracy)
 
     def _share_done(self, key: tuple[str, int]) -> float:
         if key in self._done:
@@ -39,8 +40,9 @@ class RaceDisplay:
         record = self._last.get(key)
         if record is None:
             return 0.0
-        of_rounds = record.round / self._race.rounds if self._race.rounds else 0.0
-        return min(1.0, max(of_rounds, record.clock_s / self._race.budget_s))
+        number, clock_s, _ = record
+        of_rounds = number / self._race.rounds if self._race.rounds else 0.0
+        return min(1.0, max(of_rounds, clock_s / self._race.budget_s))
 
     def __rich__(self) -> "Table":
         from rich.progress_bar import ProgressBar
@@ -61,8 +63,8 @@ class RaceDisplay:
                     policy,
                     ProgressBar(total=len(seeds), completed=share, width=24),
                     f"{done}/{len(seeds)}",
-                    f"{records[-1].clock_s:.0f}" if records else "-",
-                    f"{100 * sum(r.accuracy for r in records) / len(records):.1f} %" if records else "-",
+                    f"{records[-1][1]:.0f}" if records else "-",
+                    f"{100 * sum(accuracy for _, _, accuracy in records) / len(records):.1f} %" if records else "-",
                     self._time_left(len(seeds) - share, whole),
                 )
         return table

@@ -19,7 +19,6 @@ from fedcell.runs.race import (
     title,
     to_csv,
     to_json,
-    verdicts,
 )
 from fedcell.sim.spec import Spec, load_spec
 from fedcell.sim.task import load_task
@@ -85,6 +84,6 @@ def _print_result(result: RaceResult, plot: Path) -> None:
         console.print()
     if len(result.policies) > 1:
         console.print("Best accuracy, paired by seed:")
-        for line in verdicts(result):
+        for line in result.verdicts():
             console.print(f"  {line}", highlight=False, soft_wrap=True)
     console.print(f"Picture: {plot}", highlight=False)

@@ -22,10 +22,10 @@ from fedcell.paper.runs import Watch, collect
 from fedcell.paper.settings import Settings, gather
 from fedcell.plots import Line, check_picture_path, lines_figure, save
 from fedcell.runs import fit as fits
+from fedcell.runs.rows import Rounds
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress
 from fedcell.schedule.convergence import largest_set
-from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def reproduce(
     for name in wanted:
         with _watching(name) as watch:
 
-            def run(specs: Sequence[Spec], watch: Watch = watch) -> dict[str, list[RoundRecord]]:
+            def run(specs: Sequence[Spec], watch: Watch = watch) -> dict[str, Rounds]:
                 return collect(specs, place, workers, watch)
 
             outputs.append(FIGURES[name](settings, run))

@@ -3,7 +3,7 @@
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ from starlette.exceptions import HTTPException
 
 from fedcell.dashboard import limits
 from fedcell.dashboard.races.events import Hub
-from fedcell.dashboard.races.queue import Races
-from fedcell.dashboard.stores import Crew, StoreThread
+from fedcell.dashboard.races.queue import RaceQueue
+from fedcell.dashboard.stores import Crew, Shelf
 from fedcell.dashboard.views.cells import Place, Places
-from fedcell.runs.store import Measured, Store, StoredRun, decode, document
+from fedcell.runs.rows import Rounds, decode
+from fedcell.runs.store import Measured, Store, StoredRun, spec_document
 from fedcell.sim.loop import RoundRecord
 
 RUNS_KEPT = 4
@@ -52,6 +53,11 @@ class FoundRun:
     stored: StoredRun | None
     store: str | None
 
+    @cached_property
+    def rounds(self) -> Rounds:
+        """Its rounds as columns, for statistics."""
+        return Rounds.of_records(self.records)
+
 
 class Desk:
     """Opened by the server when it starts, closed when it ends."""
@@ -59,11 +65,9 @@ class Desk:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.hub = Hub()
-        self.writer = StoreThread(settings.store, "write")
-        self.stores = [StoreThread(path, "read") for path in (settings.store, *settings.read)]
-        self.stores[0].writable = True
+        self.stores = [Shelf(settings.store, "write"), *(Shelf(path, "read") for path in settings.read)]
         workers = settings.workers or len(os.sched_getaffinity(0))
-        self.races = Races(self.writer, workers, self.hub.changed)
+        self.races = RaceQueue(self.stores[0].store, workers, self.hub.changed)
         self.plans = Crew(limits.PLANS_AT_ONCE, limits.PLANS_WAITING, "fedcell-plan")
         self.views = Crew(1, limits.READS_WAITING, "fedcell-view")
         self.places = Places()
@@ -75,10 +79,10 @@ class Desk:
         self.races.close()
         for crew in (self.plans, self.views):
             crew.close()
-        for store in (*self.stores, self.writer):
+        for store in self.stores:
             store.close()
 
-    def readable(self, name: str | None) -> list[StoreThread]:
+    def readable(self, name: str | None) -> list[Shelf]:
         """The results files asked for: one by name, or all."""
         found = [store for store in self.stores if name in (None, "", store.name)]
         if not found:
@@ -90,8 +94,8 @@ class Desk:
         live = self.races.live(key)
         if live is not None and not store:
             with self.races.lock:
-                rows = list(live.plans)
-            return FoundRun(key, document(live.spec), decode(rows), [], None, None)
+                rows = list(live.rows)
+            return FoundRun(key, spec_document(live.spec), [decode(row) for row in rows], [], None, None)
         for thread in self.readable(store):
             runs = await thread.ask(partial(Store.runs, key=key))
             if len(runs) > 1:
@@ -100,10 +104,10 @@ class Desk:
                 return await self._whole(thread, runs[0])
         raise HTTPException(404, f"there is no run {key[:64]!r}; see /api/runs")
 
-    async def _whole(self, thread: StoreThread, run: StoredRun) -> FoundRun:
+    async def _whole(self, thread: Shelf, run: StoredRun) -> FoundRun:
         mark = (f"{thread.name} {run.key}", run.finished_unix_s)
         if mark not in self._found:
-            records = await thread.ask(partial(Store.get, run=run.key)) if run.status == "done" else []
+            records = await thread.ask(partial(Store.get, run=run.key, unfinished=True)) if run.rounds else []
             measured = await thread.ask(partial(Store.measured, run=run.key)) if run.source != "simulation" else []
             self._found[mark] = FoundRun(run.key, run.document, records, measured, run, thread.name)
         found = self._found[mark]

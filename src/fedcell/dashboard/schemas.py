@@ -75,6 +75,7 @@ class Info(Answer):
     colours: dict[str, Style]
     styles: list[tuple[str, str]]
     defaults: dict[str, Any]
+    round_columns: list[str]
     choices: dict[str, list[str]]
 
 
@@ -220,6 +221,7 @@ class RaceDocument(Answer):
     target: float
     runs: list[RaceRun]
     position: int | None
+    elsewhere: bool
 
 
 class RaceList(Answer):
@@ -286,7 +288,7 @@ class RunDocument(Answer):
     store: str | None
     policy: str
     seed: int
-    status: Literal["done", "failed", "running"]
+    status: Literal["done", "failed", "unfinished", "running"]
     reason: str
     source: Literal["simulation", "flower", "testbed"]
     rounds: int
@@ -307,7 +309,7 @@ class RunList(Answer):
 
 
 class RunAnswer(Answer):
-    """One run; a row is round, clock_s, round_s, scheduled, delivered, accuracy, loss."""
+    """One run; a row has the round_columns of /api/info."""
 
     run: RunDocument
     spec: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Results files behind threads of their own: SQLite wants one thread a connection, and the page must not wait."""
+"""Results files behind threads of their own, for the page must not wait."""
 
 import asyncio
 import os
@@ -29,10 +29,8 @@ class Crew:
         """Do the work in a thread and await it; BusyError if too much waits."""
         return await asyncio.wrap_future(self.submit(work))
 
-    def submit(self, work: Callable[[], T], *, urgent: bool = False) -> "Future[T]":
-        """Begin the work; urgent work, the server's own, always finds room."""
-        if urgent:
-            return self._pool.submit(work)
+    def submit(self, work: Callable[[], T]) -> "Future[T]":
+        """Begin the work."""
         if not self._room.acquire(blocking=False):
             raise BusyError
         future = self._pool.submit(work)
@@ -44,27 +42,24 @@ class Crew:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-class StoreThread:
-    """One results file, used in one thread.
+class Shelf:
+    """One results file, read in a thread: the page must not wait for the disk.
 
     Attributes:
         name: the file as it was named on the command line.
         writable: whether races are written to it.
+        store: the file; the only connection of this process to it.
     """
 
     def __init__(self, path: Path, mode: Literal["read", "write"]) -> None:
         self.name, self.writable = str(path), mode == "write"
+        self.store = Store(path, mode)
         self._crew = Crew(1, READS_WAITING, "fedcell-store")
-        self._store = self._crew.submit(lambda: Store(path, mode)).result()
         self._listed: tuple[object, list[StoredRun]] = (None, [])
 
     async def ask(self, work: Callable[[Store], T]) -> T:
         """Do something with the store."""
-        return await self._crew.run(lambda: work(self._store))
-
-    def do(self, work: Callable[[Store], T]) -> T:
-        """The same for a thread, which waits."""
-        return self._crew.submit(lambda: work(self._store), urgent=True).result()
+        return await self._crew.run(lambda: work(self.store))
 
     async def runs(self) -> list[StoredRun]:
         """All its runs; read again only if the file has changed."""
@@ -78,8 +73,8 @@ class StoreThread:
 
     def close(self) -> None:
         """Close the file."""
-        self.do(Store.close)
         self._crew.close()
+        self.store.close()
 
 
 def _stat(path: Path) -> tuple[int, int]:

@@ -13,7 +13,8 @@ from fedcell.paper.crossing import time_to_target
 from fedcell.paper.output import Grid, Output
 from fedcell.paper.settings import PAPER_THETA, Collect, Scaling, Settings, gather, shown
 from fedcell.runs import stats
-from fedcell.runs.stats import Mean, Run
+from fedcell.runs.rows import Rounds
+from fedcell.runs.stats import Mean
 from fedcell.sim.spec import Spec
 
 CANDIDATES: tuple[tuple[bool, Scaling], ...] = (
@@ -113,7 +114,7 @@ def _wanted(chosen: dict[str, Settings]) -> dict[tuple[str, str, int], Spec]:
     return wanted
 
 
-def _race_texts(runs: list[Run], high: list[Run], budget_s: float) -> list[str]:
+def _race_texts(runs: list[Rounds], high: list[Rounds], budget_s: float) -> list[str]:
     summary = stats.summarise(runs, 0.8, budget_s)
     best = curves.readings_by_time(runs, budget_s)[curves.CURVE]
     lead = curves.differences(runs, high, budget_s)[curves.CURVE]

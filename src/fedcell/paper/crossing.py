@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.rng import stream
-from fedcell.runs.stats import Run
+from fedcell.runs.rows import Rounds
 
 Floats = NDArray[np.float64]
 TARGET = 0.8
@@ -36,12 +36,12 @@ class Estimate:
         return f"{self.value:.0f} s [{low:.0f}, {f'{high:.0f}' if math.isfinite(high) else 'never'}]"
 
 
-def time_to_target(runs: Sequence[Run], budget_s: float) -> Estimate:
+def time_to_target(runs: Sequence[Rounds], budget_s: float) -> Estimate:
     """When the averaged curve reaches 80 %."""
     return _estimate(_crossings(runs, budget_s, _draws(len(runs))))
 
 
-def lead_s(ours: Sequence[Run], theirs: Sequence[Run], budget_s: float) -> Estimate:
+def lead_s(ours: Sequence[Rounds], theirs: Sequence[Rounds], budget_s: float) -> Estimate:
     """How much sooner our averaged curve reaches 80 % than theirs, paired by trial; 0 where neither does."""
     draws = _draws(len(ours))
     us, them = _crossings(ours, budget_s, draws), _crossings(theirs, budget_s, draws)
@@ -56,19 +56,13 @@ def _draws(trials: int) -> Floats:
     return np.vstack([np.ones(trials), counts])
 
 
-def _crossings(runs: Sequence[Run], budget_s: float, draws: Floats) -> Floats:
+def _crossings(runs: Sequence[Rounds], budget_s: float, draws: Floats) -> Floats:
     """When the mean of each draw first reaches the target, infinity for never."""
     if not all(runs):
         return np.full(len(draws), math.inf)
-    clocks = [np.array([record.clock_s for record in run]) for run in runs]
-    steps = np.unique(np.concatenate(clocks))
-    steps = steps[(steps >= max(clock[0] for clock in clocks)) & (steps <= budget_s)]
-    accuracy = np.array(
-        [
-            np.array([record.accuracy for record in run])[np.searchsorted(clock, steps, side="right") - 1]
-            for run, clock in zip(runs, clocks, strict=True)
-        ]
-    )
+    steps = np.unique(np.concatenate([run.clock_s for run in runs]))
+    steps = steps[(steps >= max(run.clock_s[0] for run in runs)) & (steps <= budget_s)]
+    accuracy = np.array([run.accuracy[np.searchsorted(run.clock_s, steps, side="right") - 1] for run in runs])
     reached = draws @ accuracy / len(runs) >= TARGET - 1e-12
     return np.where(reached.any(axis=1), np.append(steps, math.inf)[reached.argmax(axis=1)], math.inf)
 

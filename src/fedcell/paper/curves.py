@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from fedcell.paper.output import jackknife
 from fedcell.runs import stats
-from fedcell.runs.stats import Mean, Run
+from fedcell.runs.rows import Rounds
+from fedcell.runs.stats import Mean
 
 Floats = NDArray[np.float64]
 CURVE, TRIALS, LAST = "averaged curve's best", "each trial's best", "last"
 
 
-def by_round(runs: Sequence[Run]) -> Floats:
+def by_round(runs: Sequence[Rounds]) -> Floats:
     """(trials, rounds) accuracy, as far as every trial goes."""
     rounds = min(len(run) for run in runs)
-    return np.array([[record.accuracy for record in run[:rounds]] for run in runs])
+    return np.array([run.accuracy[:rounds] for run in runs])
 
 
 def band(values: Floats) -> tuple[Floats, Floats]:
@@ -34,7 +35,7 @@ def columns(values: Sequence[Mean], scale: float = 1.0) -> tuple[Floats, Floats]
     return np.array([scale * value.mean for value in values]), np.array([scale * value.half for value in values])
 
 
-def readings_by_round(runs: Sequence[Run]) -> dict[str, Mean]:
+def readings_by_round(runs: Sequence[Rounds]) -> dict[str, Mean]:
     """Accuracy within the rounds that every trial has, read in three ways."""
     accuracy = by_round(runs)
     return {
@@ -44,12 +45,12 @@ def readings_by_round(runs: Sequence[Run]) -> dict[str, Mean]:
     }
 
 
-def curve_best(runs: Sequence[Run], budget_s: float) -> Callable[[list[int]], float]:
+def curve_best(runs: Sequence[Rounds], budget_s: float) -> Callable[[list[int]], float]:
     """Of some of the trials, the best of their averaged curve against time."""
     return lambda trials: stats.mean_curve([runs[trial] for trial in trials], budget_s).best()
 
 
-def readings_by_time(runs: Sequence[Run], budget_s: float) -> dict[str, Mean]:
+def readings_by_time(runs: Sequence[Rounds], budget_s: float) -> dict[str, Mean]:
     """Accuracy within the budget, read in three ways."""
     return {
         CURVE: jackknife(curve_best(runs, budget_s), len(runs)),
@@ -58,7 +59,7 @@ def readings_by_time(runs: Sequence[Run], budget_s: float) -> dict[str, Mean]:
     }
 
 
-def differences(ours: Sequence[Run], theirs: Sequence[Run], budget_s: float) -> dict[str, Mean]:
+def differences(ours: Sequence[Rounds], theirs: Sequence[Rounds], budget_s: float) -> dict[str, Mean]:
     """Ours less theirs in three readings, paired by trial."""
     best, other = curve_best(ours, budget_s), curve_best(theirs, budget_s)
     return {

@@ -6,7 +6,7 @@ from fedcell.paper import curves
 from fedcell.paper.output import Claim, Output, Verdict, judge, overall, points
 from fedcell.paper.settings import Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
-from fedcell.runs.stats import Run
+from fedcell.runs.rows import Rounds
 
 RADIUS_M = 1000.0
 STYLES = {"L=8": ("#0072b2", "-", "o"), "iid": ("#d55e00", "--", "s")}
@@ -50,7 +50,7 @@ def make(settings: Settings, collect: Collect) -> Output:
     )
 
 
-def _claim(runs: dict[int, list[Run]], partition: str, budget_s: float) -> Claim:
+def _claim(runs: dict[int, list[Rounds]], partition: str, budget_s: float) -> Claim:
     """A trade-off: neither the fewest nor the most devices are best."""
     best = max(runs, key=lambda k: curves.readings_by_time(runs[k], budget_s)[curves.CURVE].mean)
     verdicts: list[Verdict] = []

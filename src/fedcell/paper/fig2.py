@@ -8,7 +8,8 @@ from fedcell.paper import curves
 from fedcell.paper.output import Claim, Grid, Output, Printed, jackknife, judge, overall, points
 from fedcell.paper.settings import Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
-from fedcell.runs.stats import Mean, Run
+from fedcell.runs.rows import Rounds
+from fedcell.runs.stats import Mean
 
 PARTITIONS = ("L=1", "L=5", "iid")
 PRINTED = {("L=1", 4): "68.2", ("L=1", 8): "77.6", ("L=1", 12): "82.7", ("L=5", 4): "90.4", ("iid", 4): "97.4"}
@@ -19,7 +20,7 @@ WHY = (
     "non-iid data a curve swings by many points from round to round."
 )
 
-Runs = dict[tuple[str, int], list[Run]]
+Runs = dict[tuple[str, int], list[Rounds]]
 
 
 def gather_runs(settings: Settings, collect: Collect) -> Runs:

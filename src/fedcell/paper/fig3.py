@@ -122,7 +122,7 @@ def make_b(settings: Settings, collect: Collect) -> Output:
         for name, (mean, half) in bands.items()
         for number in range(len(mean))
     ]
-    first = [run[:30] for run in race.runs["CL-low"]]
+    first = [run.first(30) for run in race.runs["CL-low"]]
     why = "The paper leaves its partition and scaling unsaid; see the calibration."
     return Output(
         name="fig3b",

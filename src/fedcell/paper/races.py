@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedcell.paper import curves
 from fedcell.paper.settings import DEVICES, PAPER_THETA, Collect, Settings, gather
-from fedcell.runs.stats import Run
+from fedcell.runs.rows import Rounds
 from fedcell.sim.spec import Spec
 
 PROPOSED = "Proposed"
@@ -51,8 +51,8 @@ class Race:
         budget_s: the time budget.
     """
 
-    runs: dict[str, list[Run]]
-    search: dict[int, list[Run]]
+    runs: dict[str, list[Rounds]]
+    search: dict[int, list[Rounds]]
     k_opt: int
     budget_s: float
 
@@ -75,13 +75,13 @@ def races(
 
 
 def _race(
-    fixed: dict[str, list[Run]], search: dict[int, list[Run]], k_opt: int, fair: list[Run], budget_s: float
+    fixed: dict[str, list[Rounds]], search: dict[int, list[Rounds]], k_opt: int, fair: list[Rounds], budget_s: float
 ) -> Race:
     runs = fixed | {"Random-opt": search[k_opt], "PF": fair}
     return Race({name: runs[name] for name in ORDER}, search, k_opt, budget_s)
 
 
-def best_k(search: dict[int, list[Run]], budget_s: float) -> int:
+def best_k(search: dict[int, list[Rounds]], budget_s: float) -> int:
     """The K below 20 whose averaged curve has the highest best accuracy within the budget.
 
     With K = 20 nothing is random, and PF would be the very same policy; the paper's two differ, so its K was smaller.

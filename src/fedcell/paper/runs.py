@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedcell.errors import InputError
+from fedcell.runs.rows import Rounds
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
-from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec
 
 Watch = Callable[[Progress], None]
@@ -14,8 +14,8 @@ Watch = Callable[[Progress], None]
 
 def collect(
     specs: Sequence[Spec], store_path: Path, workers: int | None = None, watch: Watch | None = None
-) -> dict[str, list[RoundRecord]]:
-    """The records of every spec, by Spec.key().
+) -> dict[str, Rounds]:
+    """The rounds of every spec, by Spec.key().
 
     Args:
         specs: single runs; one that is asked for twice is run once.
@@ -33,4 +33,4 @@ def collect(
                 raise InputError(f"{len(result.failures)} runs failed, first {wanted[key].policy}: {reason}")
             if not result.complete:
                 raise KeyboardInterrupt
-        return {key: store.get(key) for key in wanted}
+        return {key: store.rounds(key) for key in wanted}

@@ -4,11 +4,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from fedcell.runs.stats import Run
-from fedcell.sim.loop import RoundRecord
+from fedcell.runs.rows import Rounds
 from fedcell.sim.spec import CellSpec, Spec, TaskSpec
 
-Collect = Callable[[Sequence[Spec]], dict[str, list[RoundRecord]]]
+Collect = Callable[[Sequence[Spec]], dict[str, Rounds]]
 """Runs, or reads from a store, every spec; gives the records by Spec.key()."""
 Label = TypeVar("Label", bound=Hashable)
 Scaling = Literal["standard", "unit"]
@@ -97,13 +96,13 @@ def shown(partition: str) -> str:
     return "i.i.d." if partition == "iid" else partition.replace("=", " = ")
 
 
-def gather(collect: Collect, specs: Mapping[Label, Spec], seeds: int) -> dict[Label, list[Run]]:
+def gather(collect: Collect, specs: Mapping[Label, Spec], seeds: int) -> dict[Label, list[Rounds]]:
     """Run every spec with every seed; the runs by the specs' labels, in the order of the seeds."""
     trials = {label: [spec.model_copy(update={"seed": seed}) for seed in range(seeds)] for label, spec in specs.items()}
     found = collect([run for runs in trials.values() for run in runs])
     return {label: [found[run.key()] for run in runs] for label, runs in trials.items()}
 
 
-def within(runs: Sequence[Run], budget_s: float) -> list[Run]:
+def within(runs: Sequence[Rounds], budget_s: float) -> list[Rounds]:
     """The runs as a smaller budget would have ended them: a policy does not know the budget."""
-    return [[record for record in run if record.clock_s <= budget_s] for run in runs]
+    return [run.until(budget_s) for run in runs]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.rng import stream
-from fedcell.runs.stats import Run
+from fedcell.runs.rows import Rounds
 from fedcell.schedule.convergence import Interval, fit_rounds
 from fedcell.sim.spec import Spec
 
@@ -99,12 +99,12 @@ def rounds_to(accuracy: Floats, target: float) -> Floats:
     return np.where(reached.any(axis=-1), reached.argmax(axis=-1) + 1.0, math.inf)
 
 
-def accuracies(runs: Mapping[int, Sequence[Run]]) -> Floats:
+def accuracies(runs: Mapping[int, Sequence[Rounds]]) -> Floats:
     """(K, trials, rounds) test accuracy; all runs have to have as many rounds."""
     lengths = {len(run) for trials in runs.values() for run in trials}
     if len(lengths) != 1:
         raise InputError(f"the runs of a fit have {min(lengths)} to {max(lengths)} rounds; give them one limit")
-    return np.array([[[record.accuracy for record in run] for run in trials] for trials in runs.values()])
+    return np.array([[run.accuracy for run in trials] for trials in runs.values()])
 
 
 def rounds_needed_in(accuracy: Floats, ks: Sequence[int], target: float) -> RoundsNeeded:

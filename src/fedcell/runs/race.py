@@ -1,14 +1,16 @@
 """Policies raced on equal terms: every policy with every seed, several runs at once, one core each."""
 
 import csv
+import hashlib
 import io
 import json
 import math
-import os
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from threading import Event
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fedcell import __version__
@@ -16,15 +18,25 @@ from fedcell.check import without_nan
 from fedcell.errors import InputError
 from fedcell.plots import Curve
 from fedcell.runs import stats
+from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
+from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
+from fedcell.runs.store import Store, StoredRace, spec_document
 from fedcell.schedule.registry import format_policy, parse_policy
-from fedcell.sim.loop import RoundRecord, simulate
-from fedcell.sim.spec import Spec
+from fedcell.sim.loop import RoundRecord
+from fedcell.sim.spec import Spec, parse_spec
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-Watch = Callable[[Spec, RoundRecord | None], None]
-"""Called after every round, and with None when a run has ended."""
+Watch = Callable[[Event], None]
+"""Called with every event of the race's runs."""
+
+ENDED = ("stopped", "done", "failed", "interrupted")
+"""The states of a race that nobody runs."""
+BEAT_S = 2.0
+"""A race under way says so in the store this often."""
+LATE_S = 10.0
+"""A race that has not said so for this long is taken for interrupted."""
 
 PAPER_POLICIES = (
     "greedy",
@@ -46,7 +58,7 @@ class RaceResult:
         seeds: the seeds that every policy finished; the statistics are of these alone, so that pairs are pairs.
         runs: by policy, one run for each of the seeds.
         complete: whether all runs were finished.
-        target: the accuracy whose time is asked for.
+        target: the target accuracy.
     """
 
     spec: Spec
@@ -56,20 +68,29 @@ class RaceResult:
     complete: bool
     target: float
 
+    @cached_property
+    def rounds(self) -> dict[str, list[Rounds]]:
+        """The runs as columns, for statistics."""
+        return {policy: [Rounds.of_records(run) for run in runs] for policy, runs in self.runs.items()}
+
     def summaries(self) -> dict[str, stats.Summary]:
         """A summary for each policy."""
-        return {policy: stats.summarise(runs, self.target, self.spec.budget_s) for policy, runs in self.runs.items()}
+        return {policy: stats.summarise(runs, self.target, self.spec.budget_s) for policy, runs in self.rounds.items()}
 
     def differences(self) -> dict[str, tuple[stats.Mean, stats.Mean]]:
         """The first policy's best and last accuracy less each other policy's, paired by seed."""
         first, *others = self.policies
+
+        def difference(read: Callable[[Rounds], float], other: str) -> stats.Mean:
+            return stats.paired_difference(*([read(run) for run in self.rounds[p]] for p in (first, other)))
+
         return {
-            other: (
-                stats.paired_difference(*([stats.best_accuracy(run) for run in self.runs[p]] for p in (first, other))),
-                stats.paired_difference(*([stats.last_accuracy(run) for run in self.runs[p]] for p in (first, other))),
-            )
-            for other in others
+            other: (difference(stats.best_accuracy, other), difference(stats.last_accuracy, other)) for other in others
         }
+
+    def verdicts(self) -> list[str]:
+        """What the paired differences to the first policy show, a sentence each."""
+        return stats.verdicts(self.rounds)
 
 
 def race_spec(spec: Spec) -> Spec:
@@ -84,76 +105,146 @@ def race_spec(spec: Spec) -> Spec:
     return spec.model_copy(update={"grid": {"policy": policies, "seed": spec.grid.get("seed", [spec.seed])}})
 
 
+def race_runs(spec: Spec) -> list[Spec]:
+    """The runs of a race, seed by seed, so that an early end leaves complete seeds."""
+    return sorted(spec.runs(), key=lambda run: run.seed)
+
+
 def run_race(
     spec: Spec,
     *,
     target: float = 0.8,
     workers: int | None = None,
+    store: Store | None = None,
     watch: Watch | None = None,
-    stop: Event | None = None,
+    stop: threading.Event | None = None,
 ) -> RaceResult:
-    """Run every policy with every seed.
+    """Run every policy with every seed; all policies of a seed advance together by their simulated clocks.
 
     Args:
         spec: with a grid of policies and seeds.
-        target: the accuracy whose time is asked for.
+        target: the target accuracy.
         workers: runs at once, each on one core; all cores by default. The result does not depend on it.
-        watch: called in the worker's thread after every round.
+        store: keeps the race and its runs; what it has of them is not computed again, and the dashboard shows the race.
+        watch: called with every event: rounds done, a run done, a run failed.
         stop: set it to end the race after the rounds now being trained.
 
     Returns:
-        RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that every policy had finished.
+        RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that every policy has finished.
+
+    >>> import fedcell as fc
+    >>> small = fc.Spec(rounds=1, task=fc.TaskSpec(hidden=[4]), grid={"policy": ["all", "random:k=2"], "seed": [0, 1]})
+    >>> result = fc.run_race(small)
+    >>> result.policies, result.seeds, result.complete
+    (['all', 'random:k=2'], [0, 1], True)
+    >>> [round(summary.devices.mean) for summary in result.summaries().values()]
+    [20, 2]
     """
-    spec, halt = race_spec(spec), stop or Event()
-    at_once = workers or len(os.sched_getaffinity(0))
-    runs = sorted(spec.runs(), key=lambda run: run.seed)  # seed by seed, so that an early end leaves whole seeds
-    threads = max(1, at_once // len(runs))
+    spec = race_spec(spec)
+    runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True)
     done: dict[tuple[str, int], list[RoundRecord]] = {}
-    with ThreadPoolExecutor(at_once) as pool:
-        futures = {pool.submit(_run, run, threads, watch, halt): run for run in runs}
-        try:
-            _collect(futures, done)
-        except BaseException as error:
-            halt.set()
-            for future in futures:
-                future.cancel()
-            if not isinstance(error, KeyboardInterrupt):
-                raise
-    return _result(spec, done, len(runs), target)
+    with _kept(store, spec, target) as end:
+        with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
+            for event in events:
+                if isinstance(event, RunFailed):
+                    raise InputError(f"{event.spec.policy}, seed {event.spec.seed}: {event.reason}")
+                if isinstance(event, RunDone):
+                    done[event.spec.policy, event.spec.seed] = _records(event, store)
+                if watch:
+                    watch(event)
+                if stop is not None and stop.is_set():
+                    runner.stop()
+        end("done" if runner.complete else "stopped")
+    return _result(spec, done, target)
 
 
-def _run(spec: Spec, threads: int, watch: Watch | None, halt: Event) -> list[RoundRecord] | None:
-    records: list[RoundRecord] = []
-    if halt.is_set():
-        return None
-    for record in simulate(spec, threads=threads):
-        records.append(record)
-        if halt.is_set():
-            return None
-        if watch:
-            watch(spec, record)
-    if watch:
-        watch(spec, None)
-    return records
+def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
+    if event.rows is None:
+        assert store is not None  # it had the run
+        return store.get(event.key)
+    return [decode(row) for row in event.rows]
 
 
-def _collect(
-    futures: dict[Future[list[RoundRecord] | None], Spec], done: dict[tuple[str, int], list[RoundRecord]]
-) -> None:
-    waiting = set(futures)
-    while waiting:
-        finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-        for future in finished:
-            records = future.result()
-            if records is not None:
-                done[futures[future].policy, futures[future].seed] = records
-
-
-def _result(spec: Spec, done: dict[tuple[str, int], list[RoundRecord]], wanted: int, target: float) -> RaceResult:
+def _result(spec: Spec, done: dict[tuple[str, int], list[RoundRecord]], target: float) -> RaceResult:
     names, seeds = spec.grid["policy"], spec.grid["seed"]
     whole = [seed for seed in seeds if all((name, seed) in done for name in names)]
     runs = {name: [done[name, seed] for seed in whole] for name in names}
-    return RaceResult(spec, names, whole, runs, len(done) == wanted, target)
+    return RaceResult(spec, names, whole, runs, len(done) == len(names) * len(seeds), target)
+
+
+# --- a race in a store ---------------------------------------------------------------------------------------------
+
+
+def race_to_store(
+    id: str, spec: Spec, target: float, state: str, created_unix_s: float, reason: str = ""
+) -> StoredRace:
+    """A race as the store keeps it; ``spec`` is what race_spec returned."""
+    fields = {"spec": spec_document(spec), "policies": spec.grid["policy"], "seeds": spec.grid["seed"]}
+    return StoredRace(id, fields | {"target": target, "reason": reason}, state, created_unix_s, time.time())
+
+
+def race_from_store(race: StoredRace) -> tuple[Spec, float, str]:
+    """The spec, the target accuracy and the reason of a stored race."""
+    fields = race.document
+    base = parse_spec(fields["spec"], f"race {race.id}")
+    spec = race_spec(base.changed({}, {"policy": fields["policies"], "seed": fields["seeds"]}))
+    return spec, float(fields["target"]), str(fields["reason"])
+
+
+def is_under_way(race: StoredRace) -> bool:
+    """Whether a process runs the race or has it in its queue, as far as the store knows."""
+    return race.state not in ENDED and time.time() - race.seen_unix_s < LATE_S
+
+
+class Heartbeat:
+    """Says in the store, from a thread of its own, that this process has some races under way: other processes look."""
+
+    def __init__(self, store: Store, races: Callable[[], Sequence[str]]) -> None:
+        self._store, self._races = store, races
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="fedcell-heartbeat", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._closing.wait(BEAT_S):
+            with suppress(InputError):  # a locked store: the next beat will do
+                self._store.touch_races(self._races())
+
+    def close(self) -> None:
+        """Stop."""
+        self._closing.set()
+        self._thread.join()
+
+
+@contextmanager
+def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[str], None]]:
+    """The race in the store while this process runs it; what it gives is called with the state in which it ended.
+
+    The same race has the same id whenever it is run.
+    """
+    if store is None:
+        yield lambda _: None
+        return
+    asked = json.dumps([spec_document(spec), spec.grid, target], sort_keys=True)
+    id = hashlib.sha256(asked.encode()).hexdigest()[:16]
+    created = next((race.created_unix_s for race in store.races() if race.id == id), time.time())
+
+    def put(state: str, reason: str = "") -> None:
+        store.put_race(race_to_store(id, spec, target, state, created, reason))
+
+    put("running")
+    heart = Heartbeat(store, lambda: [id])
+    try:
+        yield put
+    except InputError as error:
+        heart.close()
+        put("failed", str(error))
+        raise
+    finally:
+        heart.close()
+
+
+# --- what is shown of it -------------------------------------------------------------------------------------------
 
 
 def curves(result: RaceResult) -> list[Curve]:
@@ -198,12 +289,6 @@ def _table(title: str, *headings: str) -> "Table":
     return table
 
 
-def verdicts(result: RaceResult) -> list[str]:
-    """What the paired differences to the first policy show, a sentence each."""
-    first = result.policies[0]
-    return [stats.verdict(best, first, other) for other, (best, _) in result.differences().items()]
-
-
 def to_json(result: RaceResult) -> str:
     """The whole race for machines: the spec, the summaries, the differences and every round."""
     summaries = result.summaries()
@@ -217,7 +302,9 @@ def to_json(result: RaceResult) -> str:
             other: {"best_accuracy": _mean_document(best), "last_accuracy": _mean_document(last)}
             for other, (best, last) in result.differences().items()
         },
-        "runs": list(_rows(result)),
+        "rounds": [
+            {"policy": policy, "seed": seed} | cells(record, plan=True) for policy, seed, record in _all_rounds(result)
+        ],
     }
     return json.dumps(without_nan(document), allow_nan=False)
 
@@ -225,44 +312,16 @@ def to_json(result: RaceResult) -> str:
 def to_csv(result: RaceResult) -> str:
     """Every round of every run, a line each."""
     text = io.StringIO()
-    rows = _rows(result)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "seed", "round", "clock_s", "round_s", "devices", "delivered", "accuracy", "loss"])
-    for row in rows:
-        writer.writerow(
-            [
-                row["policy"],
-                row["seed"],
-                row["round"],
-                row["clock_s"],
-                row["round_s"],
-                len(row["devices"]),
-                len(row["delivered"]),
-                row["accuracy"],
-                row["loss"],
-            ]
-        )
+    writer.writerow(["policy", "seed", *ROUND_COLUMNS])
+    writer.writerows([policy, seed, *numbers_of(record)] for policy, seed, record in _all_rounds(result))
     return text.getvalue()
 
 
-def _rows(result: RaceResult) -> list[dict[str, Any]]:
-    return [
-        {
-            "policy": policy,
-            "seed": seed,
-            "round": record.round,
-            "clock_s": record.clock_s,
-            "round_s": record.round_s,
-            "devices": record.plan.devices.tolist(),
-            "shares": record.plan.shares.tolist(),
-            "delivered": record.delivered.tolist(),
-            "accuracy": record.accuracy,
-            "loss": record.loss,
-        }
-        for policy in result.policies
-        for seed, run in zip(result.seeds, result.runs[policy], strict=True)
-        for record in run
-    ]
+def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
+    for policy in result.policies:
+        for seed, run in zip(result.seeds, result.runs[policy], strict=True):
+            yield from ((policy, seed, record) for record in run)
 
 
 def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:

@@ -106,7 +106,10 @@ class Rounds:
 
     def until(self, clock_s: float) -> "Rounds":
         """The rounds that ended by this time, as a smaller budget would have ended the run."""
-        n = int(np.searchsorted(self.clock_s, clock_s, side="right"))
+        return self.first(int(np.searchsorted(self.clock_s, clock_s, side="right")))
+
+    def first(self, n: int) -> "Rounds":
+        """The first n rounds."""
         return Rounds(self.clock_s[:n], self.round_s[:n], self.devices[:n], self.accuracy[:n])
 
 

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -129,8 +129,8 @@ class Runner:
     Args:
         specs: single runs.
         store: open for writing, or None.
-        on: ``threads`` or ``processes`` of this machine, or an executor, which the caller shuts down. An executor gets
-            whole runs, so it reports run by run.
+        on: ``threads`` or ``processes`` of this machine, or an executor, which the caller shuts down. An executor other
+            than Processes gets whole runs, so it reports run by run.
         workers: runs at once; by default as many as this process has cores.
         together: whether the runs of a seed advance together by their simulated clocks, seed after seed.
 
@@ -188,27 +188,28 @@ class Runner:
         self._stopping.set()
         self._going.set()
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Generator[Event]:
         """Compute, and yield what happens."""
         yield from self._look_up()
         if not self._courses:
             return
-        executor, ours = self._executor()
+        executor = self._executor()
+        foreign = executor is self._on and not isinstance(executor, Processes)
         try:
             while self._courses and not self._stopping.is_set():
                 if self._going.is_set():
-                    self._submit(executor, whole=not ours)
-                    yield from self._collect(executor, ours)
+                    self._submit(executor, whole=foreign)
+                    yield from self._collect(executor, foreign)
                 elif self._flying:
-                    yield from self._collect(executor, ours)
+                    yield from self._collect(executor, foreign)
                 else:
                     self._going.wait(TICK_S)
-            while self._flying and ours:  # stopped: the present slices still count
-                yield from self._collect(executor, ours)
+            while self._flying and not foreign:  # stopped: the present slices still count
+                yield from self._collect(executor, foreign)
         finally:
             for future in self._flying:
                 future.cancel()
-            if ours:
+            if executor is not self._on:
                 executor.shutdown(cancel_futures=True)
             self._save()
 
@@ -231,12 +232,12 @@ class Runner:
                 yield RoundsDone(key, run, list(found.rows))
             self._wait(key)
 
-    def _executor(self) -> tuple[Executor, bool]:
-        """Who does the work, and whether it is ours to shut down."""
+    def _executor(self) -> Executor:
+        """Who does the work."""
         if isinstance(self._on, Executor):
-            return self._on, False
+            return self._on
         at_once = min(self._workers, len(self._courses))
-        return (ThreadPoolExecutor(at_once) if self._on == "threads" else Processes(at_once)), True
+        return ThreadPoolExecutor(at_once) if self._on == "threads" else Processes(at_once)
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -285,14 +286,14 @@ class Runner:
 
     # --- and back --------------------------------------------------------------------------------------------------
 
-    def _collect(self, executor: Executor, ours: bool) -> list[Event]:
+    def _collect(self, executor: Executor, foreign: bool) -> list[Event]:
         """Take in what has come back; begin again with new processes where they were lost."""
         events, lost, broken = list[Event](), list[str](), False
         waited = wait(self._flying, timeout=TICK_S, return_when=FIRST_COMPLETED)
         for future in waited.done:
             broken |= self._take(future, events, lost)
         if broken:
-            if not ours:
+            if foreign:
                 raise InputError("the executor is broken; what is done is stored, start again with a new one")
             for future in wait(self._flying).done:  # what the others still delivered
                 self._take(future, events, lost)

@@ -1,21 +1,20 @@
 """What a set of runs says, with its uncertainty: accuracy in a budget, time to an accuracy, paired differences.
 
-A run is its RoundRecords. Between rounds the last model stands, so accuracy is a step function of time. Intervals are
-Student's t at 95 % over seeds, and so assume that the seeds' values are near normal.
+A run is its Rounds, columns of numbers. Between rounds the last model stands, so accuracy is a step function of time.
+Intervals are Student's t at 95 % over seeds, and so assume that the seeds' values are near normal.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.intervals import student_t_quantile
-from fedcell.sim.loop import RoundRecord
+from fedcell.runs.rows import Rounds
 
 Floats = NDArray[np.float64]
-Run = Sequence[RoundRecord]
 
 
 @dataclass(frozen=True)
@@ -61,19 +60,20 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Mean:
     return mean_of([a - b for a, b in zip(ours, theirs, strict=True)])
 
 
-def best_accuracy(run: Run) -> float:
+def best_accuracy(run: Rounds) -> float:
     """The highest accuracy of the run, 0 if it has no round."""
-    return max((record.accuracy for record in run), default=0.0)
+    return float(run.accuracy.max(initial=0.0))
 
 
-def last_accuracy(run: Run) -> float:
+def last_accuracy(run: Rounds) -> float:
     """The accuracy of the run's last model, 0 if it has no round."""
-    return run[-1].accuracy if run else 0.0
+    return float(run.accuracy[-1]) if len(run) else 0.0
 
 
-def time_to(run: Run, target: float) -> float:
-    """Seconds until the run first reached the accuracy; infinity if it never did."""
-    return next((record.clock_s for record in run if record.accuracy >= target), math.inf)
+def time_to(run: "Rounds | MeanCurve", target: float) -> float:
+    """Seconds until the run, or a mean curve, first reached the accuracy; infinity if it never did."""
+    reached = np.flatnonzero(run.accuracy >= target)
+    return float(run.clock_s[reached[0]]) if reached.size else math.inf
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class TimeTo:
         return when if self.reached == self.n else f"{when} ({self.reached}/{self.n})"
 
 
-def times_to(runs: Sequence[Run], target: float) -> TimeTo:
+def times_to(runs: Sequence[Rounds], target: float) -> TimeTo:
     """When the runs reached the accuracy."""
     times = sorted(time_to(run, target) for run in runs)
     middle = (times[(len(times) - 1) // 2], times[len(times) // 2]) if times else (math.inf, math.inf)
@@ -128,26 +128,35 @@ class MeanCurve:
 
     def time_to(self, target: float) -> float:
         """When the mean curve first reaches the accuracy, infinity if never."""
-        reached = np.flatnonzero(self.accuracy >= target)
-        return float(self.clock_s[reached[0]]) if reached.size else math.inf
+        return time_to(self, target)
 
 
-def mean_curve(runs: Sequence[Run], end_s: float | None = None) -> MeanCurve:
-    """Average the runs' step functions at every time at which one of them steps, up to ``end_s``."""
-    if not runs or not all(runs):
+def mean_curve(runs: Sequence[Rounds], end_s: float | None = None, ended: Sequence[bool] | None = None) -> MeanCurve:
+    """Average the runs' step functions at every time at which one of them steps.
+
+    Args:
+        runs: one for each seed.
+        end_s: where the curve ends, if all runs have ended.
+        ended: whether each run has ended; one that has not counts only as far as it has got. All have by default.
+    """
+    told = [(run, over) for run, over in zip(runs, ended or [True] * len(runs), strict=True) if len(run)]
+    if not told or (ended is None and len(told) < len(runs)):
         return MeanCurve(np.empty(0), np.empty(0), np.empty(0))
-    steps = np.unique(np.concatenate([[record.clock_s for record in run] for run in runs]))
-    clock_s = steps[steps >= max(run[0].clock_s for run in runs)]
-    if end_s is not None and math.isfinite(end_s):
+    steps = np.unique(np.concatenate([run.clock_s for run, _ in told]))
+    clock_s = steps[steps >= max(run.clock_s[0] for run, _ in told)]
+    if all(over for _, over in told) and end_s is not None and math.isfinite(end_s):
         clock_s = np.append(clock_s[clock_s < end_s], end_s)
-    values = np.empty((len(runs), clock_s.size))
-    for row, run in enumerate(runs):
-        at = np.searchsorted([record.clock_s for record in run], clock_s, side="right") - 1
-        values[row] = np.array([record.accuracy for record in run])[at]
+    values = np.full((len(told), clock_s.size), math.nan)
+    for row, (run, over) in enumerate(told):
+        here = clock_s <= (math.inf if over else run.clock_s[-1])
+        values[row, here] = run.accuracy[np.searchsorted(run.clock_s, clock_s[here], side="right") - 1]
+    count = np.isfinite(values).sum(axis=0)
+    clock_s, values, count = clock_s[count > 0], values[:, count > 0], count[count > 0]
     half = np.full(clock_s.size, math.nan)
-    if len(runs) > 1:
-        half = student_t_quantile(0.975, len(runs) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(runs))
-    return MeanCurve(clock_s, values.mean(axis=0), half)
+    for n in np.unique(count[count > 1]):
+        at = count == n
+        half[at] = student_t_quantile(0.975, int(n) - 1) * np.nanstd(values[:, at], axis=0, ddof=1) / math.sqrt(n)
+    return MeanCurve(clock_s, np.nanmean(values, axis=0), half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,18 +182,32 @@ class Summary:
     rounds: Mean
 
 
-def summarise(runs: Sequence[Run], target: float, end_s: float | None = None) -> Summary:
+def summarise(runs: Sequence[Rounds], target: float, end_s: float | None = None) -> Summary:
     """Summarise the runs of one policy, one for each seed."""
-    told = [run for run in runs if run]
+    told = [run for run in runs if len(run)]
     return Summary(
         best=mean_of([best_accuracy(run) for run in runs]),
         last=mean_of([last_accuracy(run) for run in runs]),
         curve=mean_curve(told, end_s),
         to_target=times_to(runs, target),
-        devices=mean_of([float(np.mean([record.plan.devices.size for record in run])) for run in told]),
-        round_s=mean_of([float(np.mean([record.round_s for record in run])) for run in told]),
+        devices=mean_of([float(run.devices.mean()) for run in told]),
+        round_s=mean_of([float(run.round_s.mean()) for run in told]),
         rounds=mean_of([float(len(run)) for run in runs]),
     )
+
+
+def verdicts(runs: Mapping[str, Sequence[Rounds]]) -> list[str]:
+    """What the paired differences of best accuracy to the first policy show, a sentence for each other policy.
+
+    Args:
+        runs: by policy, one run for each seed, in the same order of seeds.
+    """
+    (first, ours), *others = runs.items()
+    best = [best_accuracy(run) for run in ours]
+    return [
+        verdict(paired_difference(best, [best_accuracy(run) for run in theirs]), first, other)
+        for other, theirs in others
+    ]
 
 
 def verdict(difference: Mean, first: str, second: str) -> str:

@@ -300,11 +300,17 @@ class Store:
         with self._read_transaction() as db:
             return {key for key in keys if _is_done(db, key)}
 
-    def get(self, run: Spec | str) -> list[RoundRecord]:
-        """The rounds of a finished run, a spec or its key, bit for bit as they were stored."""
+    def get(self, run: Spec | str, *, unfinished: bool = False) -> list[RoundRecord]:
+        """The rounds of a run, a spec or its key, bit for bit as they were stored.
+
+        Args:
+            run: the spec, or its key.
+            unfinished: whether a run that is not finished will do, as far as it is stored.
+        """
         key = _key(run)
         with self._read_transaction() as db:
-            self._require_done(db, key)
+            if not unfinished:
+                self._require_done(db, key)
             rows = _rows(db, key)
         try:
             return [decode(row) for row in rows]
@@ -358,10 +364,17 @@ class Store:
         with self._write_transaction() as db:
             db.execute("INSERT OR REPLACE INTO races VALUES (?, ?, ?, ?, ?)", values)
 
+    def touch_races(self, ids: Sequence[str]) -> None:
+        """Note that a process has these races under way now."""
+        with self._write_transaction() as db:
+            db.executemany("UPDATE races SET seen_unix_s = ? WHERE id = ?", [(time.time(), id) for id in ids])
+
     def races(self) -> list[StoredRace]:
         """All races, the newest first."""
         with self._read_transaction() as db:
-            query = "SELECT id, document, state, created_unix_s, seen_unix_s FROM races ORDER BY created_unix_s DESC, id"
+            query = (
+                "SELECT id, document, state, created_unix_s, seen_unix_s FROM races ORDER BY created_unix_s DESC, id"
+            )
             found = db.execute(query).fetchall()
         try:
             return [StoredRace(id, dict(json.loads(text)), *rest) for id, text, *rest in found]

@@ -43,7 +43,9 @@ CREATE TABLE rounds (
   {", ".join(f"{name} BLOB NOT NULL" for name in PLAN_COLUMNS)},
   PRIMARY KEY (key, round)
 ) WITHOUT ROWID;
-CREATE TABLE states (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, round INTEGER NOT NULL, state BLOB NOT NULL);
+CREATE TABLE states (
+  key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, round INTEGER NOT NULL, state BLOB NOT NULL
+);
 CREATE TABLE measured (
   key TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
   round INTEGER NOT NULL,
@@ -138,7 +140,7 @@ def _fault(path: Path, size_bytes: int) -> str:
     try:
         with closing(sqlite3.connect(_uri(path, "immutable=1"), uri=True)) as db:
             tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            if not TABLES <= tables:
+            if not tables >= TABLES:
                 return "it lacks a table"
             if size_bytes > MAX_CHECKED_BYTES:
                 return ""
@@ -202,7 +204,9 @@ def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection
     if not (_writable(path) and _writable(path.absolute().parent)):
         # Reading needs SQLite's side files, which cannot be made here; without a log the file alone is all there is.
         options = "mode=ro" if _has_log(path) else "immutable=1"
-    db = sqlite3.connect(_uri(path, options), uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(
+        _uri(path, options), uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+    )
     try:
         db.execute("PRAGMA foreign_keys = ON")
         if mode == "read":  # not mode=ro, which would leave the side files behind

@@ -19,7 +19,8 @@ from fedcell.learn.data import PUBLISHED
 from fedcell.paper.figures import FIGURES
 from fedcell.plots import STYLES
 from fedcell.runs.race import PAPER_POLICIES
-from fedcell.runs.store import document
+from fedcell.runs.rows import ROUND_COLUMNS
+from fedcell.runs.store import spec_document
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim.spec import Spec
 from fedcell.world.cell import Fading
@@ -75,7 +76,8 @@ def router(desk: Desk) -> APIRouter:
                 "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
                 "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
                 "styles": list(STYLES),
-                "defaults": document(Spec()),
+                "defaults": spec_document(Spec()),
+                "round_columns": list(ROUND_COLUMNS),
                 "choices": CHOICES,
             }
         )

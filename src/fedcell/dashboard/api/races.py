@@ -11,12 +11,14 @@ from starlette.responses import Response
 from fedcell.dashboard.checks import body_documented, known_race, parse_body
 from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.races.events import EventStream, event
-from fedcell.dashboard.races.race import ENDED, Light, Race
+from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.schemas import Curves, Fault, RaceAsk, RaceDocument, RaceList, to_json
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, race_data, race_picture
-from fedcell.runs.store import Store, document
+from fedcell.runs.race import ENDED
+from fedcell.runs.rows import Rounds
+from fedcell.runs.store import Store, spec_document
 
 ROWS_AN_EVENT = 500
 EVENTS_A_LOOK = 200
@@ -30,16 +32,16 @@ def router(desk: Desk) -> APIRouter:
     routes = APIRouter(tags=["races"], responses=FAULTS)
     races = desk.races
 
-    def find(id: str) -> Race:
+    def find(id: str) -> LiveRace:
         race = races.get(id)
         if race is None:
             raise HTTPException(404, f"there is no race {id!r}; see /api/races")
         return race
 
-    def told(race: Race) -> dict[str, Any]:
+    def told(race: LiveRace) -> dict[str, Any]:
         return race_document(desk, race)
 
-    async def loaded(race: Race) -> Race:
+    async def loaded(race: LiveRace) -> LiveRace:
         await desk.views.run(lambda: races.load(race))
         return race
 
@@ -49,7 +51,7 @@ def router(desk: Desk) -> APIRouter:
         ask = parse_body(RaceAsk, await request.body())
         spec = await desk.views.run(lambda: known_race(ask.spec, ask.policies, ask.seeds))
         race = await desk.views.run(lambda: races.create(spec, ask.target))
-        await desk.writer.ask(lambda store: store.put_race(race.stored()))
+        await desk.stores[0].ask(lambda store: store.put_race(race.stored()))
         return RaceDocument.model_validate(told(race))
 
     @routes.get("/races")
@@ -67,10 +69,10 @@ def router(desk: Desk) -> APIRouter:
         """Forget a race that waits or has ended; its stored runs stay."""
         race = find(id)
         races.forget(race)
-        await desk.writer.ask(partial(Store.delete_race, id=race.id))
+        await desk.stores[0].ask(partial(Store.delete_race, id=race.id))
         return Response(status_code=204)
 
-    moves: dict[str, Callable[[Race], None]] = {
+    moves: dict[str, Callable[[LiveRace], None]] = {
         "pause": races.pause,
         "continue": races.go_on,
         "stop": races.stop,
@@ -83,14 +85,14 @@ def router(desk: Desk) -> APIRouter:
         race = find(id)
         moves[action](race)
         if action == "resume" or race.state == "stopped":
-            await desk.writer.ask(lambda store: store.put_race(race.stored()))
+            await desk.stores[0].ask(lambda store: store.put_race(race.stored()))
         return RaceDocument.model_validate(told(race))
 
     @routes.get("/races/{id}/curves", response_class=Response, responses={200: {"model": Curves}})
     async def curves(id: str = Id) -> Response:
         """Mean curves with their bands, the tables and the verdicts, of what there is so far."""
         race = await loaded(find(id))
-        runs = rows_of(desk, race)
+        runs = rounds_of(desk, race)
         text = await desk.views.run(lambda: to_json(race_curves(race, runs)))
         return Response(text, media_type="application/json")
 
@@ -130,7 +132,7 @@ def _named(file: str) -> dict[str, str]:
     return {"content-disposition": f'attachment; filename="{file}"'}
 
 
-def race_document(desk: Desk, race: Race) -> dict[str, Any]:
+def race_document(desk: Desk, race: LiveRace) -> dict[str, Any]:
     """A race as RaceDocument has it."""
     with desk.races.lock:
         looks = styles(race.policies)
@@ -140,9 +142,9 @@ def race_document(desk: Desk, race: Race) -> dict[str, Any]:
                 "policy": run.spec.policy,
                 "seed": run.spec.seed,
                 "state": run.state,
-                "rounds": run.last[0] if run.last else (None if run.rows is None else 0),
-                "clock_s": run.last[1] if run.last else None,
-                "accuracy": run.last[5] if run.last else None,
+                "rounds": None if run.numbers is None else len(run.numbers),
+                "clock_s": run.last("clock_s"),
+                "accuracy": run.last("accuracy"),
             }
             for run in race.runs.values()
         ]
@@ -151,23 +153,24 @@ def race_document(desk: Desk, race: Race) -> dict[str, Any]:
             "state": race.state,
             "reason": race.reason,
             "created_unix_s": race.created_unix_s,
-            "spec": document(race.spec),
+            "spec": spec_document(race.spec),
             "policies": [{"line": line, "colour": c, "dash": d} for line, (c, d) in looks.items()],
             "seeds": race.seeds,
             "target": race.target,
             "runs": runs,
             "position": desk.races.position(race),
+            "elsewhere": race.elsewhere,
         }
 
 
-def rows_of(desk: Desk, race: Race) -> dict[tuple[str, int], tuple[list[Light], bool]]:
+def rounds_of(desk: Desk, race: LiveRace) -> dict[tuple[str, int], tuple[Rounds, bool]]:
     """Each run's rounds so far, and whether it has ended."""
     with desk.races.lock:
-        runs = race.runs.values()
-        return {(run.spec.policy, run.spec.seed): (list(run.rows or []), run.state == "done") for run in runs}
+        found = [(run.spec, list(run.numbers or []), run.state == "done") for run in race.runs.values()]
+    return {(spec.policy, spec.seed): (Rounds.of(numbers), ended) for spec, numbers, ended in found}
 
 
-def _race_event(desk: Desk, race: Race) -> str:
+def _race_event(desk: Desk, race: LiveRace) -> str:
     """Made once for all streams: a race of 600 runs is a long document."""
     mark = (race.version, desk.races.position(race))
     if race.told[0] != mark:
@@ -175,7 +178,7 @@ def _race_event(desk: Desk, race: Race) -> str:
     return race.told[1]
 
 
-def _race_watcher(desk: Desk, race: Race) -> Callable[[], tuple[list[str], bool]]:
+def _race_watcher(desk: Desk, race: LiveRace) -> Callable[[], tuple[list[str], bool]]:
     """A function that tells what is new in a race since it was last called."""
     seen_version, seen_rows = 0, dict.fromkeys(race.runs, 0)
 
@@ -187,12 +190,12 @@ def _race_watcher(desk: Desk, race: Race) -> Callable[[], tuple[list[str], bool]
                 seen_version = race.version
                 found.append(_race_event(desk, race))
             for run in race.runs.values():
-                rows = run.rows or []
+                rows = run.numbers or []
                 while len(rows) > seen_rows[run.key] and len(found) < EVENTS_A_LOOK:
                     part = rows[seen_rows[run.key] : seen_rows[run.key] + ROWS_AN_EVENT]
                     seen_rows[run.key] += len(part)
                     told = {"run": run.key, "policy": run.spec.policy, "seed": run.spec.seed}
-                    found.append(event("rounds", told | {"rows": [[*row[:4], *row[5:]] for row in part]}))
+                    found.append(event("rounds", told | {"rows": part}))
             ended = race.state in ENDED and len(found) < EVENTS_A_LOOK
         return [*found, event("end", {"state": race.state})] if ended else found, ended
 

@@ -1,29 +1,29 @@
-"""The queue of races: one computes at a time, in worker processes, and its finished runs go into the store.
+"""The queue of races: one computes at a time, in worker processes, and its runs go into the store.
 
-A thread drives the workers. What it and the web server share is guarded by one lock, held for moments only. Since the
-same spec gives the same rounds, a run that is begun anew (after a stop, or when its worker was killed) only adds the
-rounds that are not yet known.
+One thread consumes the runner's events, another looks for what other processes write into the store: a race that
+`fedcell race --store` runs in a terminal is shown as it grows. What they and the web server share is guarded by one
+lock, held for moments only.
 """
 
-import multiprocessing.connection
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from fedcell.dashboard import limits
-from fedcell.dashboard.races.race import ENDED, Race, Run, State, light, light_record, restored
-from fedcell.dashboard.races.workers import Worker
-from fedcell.dashboard.stores import StoreThread
+from fedcell.dashboard.races.race import LiveRace, LiveRun, RaceState, from_store
 from fedcell.errors import InputError
-from fedcell.runs.store import Row, Store, document
+from fedcell.runs.race import ENDED, Heartbeat
+from fedcell.runs.rows import ROUND_COLUMNS
+from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
+from fedcell.runs.store import Store, StoredRace
+from fedcell.runs.workers import Processes
 from fedcell.sim.spec import Spec
 
-TRIES = 2
 IDLE_S = 300.0  # then the workers, which hold the data, are let go
+LOOK_EVERY_S = 1.0
 KEPT_LOADED = 3
 
 
@@ -31,7 +31,7 @@ class ConflictError(Exception):
     """The race is not in a state in which that can be done."""
 
 
-class Races:
+class RaceQueue:
     """All races of a server.
 
     Args:
@@ -40,82 +40,84 @@ class Races:
         changed: called, in any thread, whenever there is something new to show.
     """
 
-    def __init__(self, store: StoreThread, workers: int, changed: Callable[[], None]) -> None:
+    def __init__(self, store: Store, workers: int, changed: Callable[[], None]) -> None:
         self.lock = threading.RLock()
-        self._store, self._most, self._changed = store, workers, changed
-        self._races: dict[str, Race] = {}
-        self._queue: deque[Race] = deque()
-        self._workers: list[Worker] = []
-        self._loaded: deque[Race] = deque()
-        self._closing = False
-        self._wake_out, self._wake_in = multiprocessing.connection.Pipe(duplex=False)
-        for stored in reversed(store.do(Store.races)):
-            race = restored(stored)
-            self._races[race.id] = race
-            self._mark_stored(race)
-        self._thread = threading.Thread(target=self._loop, name="fedcell-races", daemon=True)
-        self._thread.start()
+        self._store, self._changed = store, changed
+        self._workers, self._processes = workers, Processes(workers)
+        self._races: dict[str, LiveRace] = {}
+        self._queue: deque[LiveRace] = deque()
+        self._loaded: deque[LiveRace] = deque()
+        self._computing: tuple[LiveRace, Runner] | None = None
+        self._closing, self._news = threading.Event(), threading.Event()
+        self._seen_version = -1
+        self._look()
+        self._heart = Heartbeat(store, self._under_way)
+        self._threads = [
+            threading.Thread(target=loop, name=f"fedcell-{loop.__name__.strip('_')}", daemon=True)
+            for loop in (self._compute_all, self._look_again)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    # What the web server asks for. Everything here is quick, but for create, whose writing is awaited outside.
+    # --- what the web server asks for; everything here is quick ----------------------------------------------------
 
-    def all(self) -> list[Race]:
+    def all(self) -> list[LiveRace]:
         """The newest first."""
         with self.lock:
-            return list(reversed(self._races.values()))
+            return sorted(self._races.values(), key=lambda race: -race.created_unix_s)
 
-    def get(self, id: str) -> Race | None:
+    def get(self, id: str) -> LiveRace | None:
         """The race, if there is one."""
         with self.lock:
             return self._races.get(id)
 
-    def position(self, race: Race) -> int | None:
+    def position(self, race: LiveRace) -> int | None:
         """Its place in the queue, from 1; None if it does not wait."""
         with self.lock:
             return self._queue.index(race) + 1 if race in self._queue else None
 
-    def create(self, spec: Spec, target: float) -> Race:
+    def create(self, spec: Spec, target: float) -> LiveRace:
         """Queue a race; the caller writes it down before it answers."""
-        race = Race(secrets.token_hex(8), spec, target, time.time())
+        race = LiveRace(secrets.token_hex(8), spec, target)
         with self.lock:
             self._check_room()
             if len(self._races) >= limits.RACES_KEPT:
                 raise ConflictError(f"{limits.RACES_KEPT} races are kept; delete old ones first (their runs stay)")
             self._races[race.id] = race
             self._queue.append(race)
-        self._wake()
+        self._news.set()
         return race
 
-    def pause(self, race: Race) -> None:
+    def pause(self, race: LiveRace) -> None:
         """Stop computing between two rounds."""
-        self._move(race, {"running": "paused"}, "paused")
+        self._move(race, {"running": "paused"}, "paused", Runner.pause)
 
-    def go_on(self, race: Race) -> None:
+    def go_on(self, race: LiveRace) -> None:
         """Compute again."""
-        self._move(race, {"paused": "running"}, "continued")
+        self._move(race, {"paused": "running"}, "continued", Runner.go_on)
 
-    def stop(self, race: Race) -> None:
-        """End it after the present rounds; what is whole is stored."""
+    def stop(self, race: LiveRace) -> None:
+        """End it after the present rounds; what it has is stored, and it can be resumed."""
+        moves = {"queued": "stopped", "running": "stopping", "paused": "stopping"}
         with self.lock:
-            self._move(race, {"queued": "stopped", "running": "stopping", "paused": "stopping"}, "stopped")
+            self._move(race, moves, "stopped", Runner.stop)
             if race in self._queue:
                 self._queue.remove(race)
 
-    def resume(self, race: Race) -> None:
-        """Queue it again; finished runs come from the store."""
+    def resume(self, race: LiveRace) -> None:
+        """Queue it again; every run goes on where it was."""
         with self.lock:
             self._check_room()
             self._move(race, dict.fromkeys(("stopped", "interrupted", "failed"), "queued"), "resumed")
             race.reason = ""
-            for run in race.runs.values():
-                run.tries = 0
             self._queue.append(race)
-        self._wake()
+        self._news.set()
 
-    def forget(self, race: Race) -> None:
+    def forget(self, race: LiveRace) -> None:
         """Drop it; its stored runs stay."""
         with self.lock:
-            if race.state not in (*ENDED, "queued"):
-                raise ConflictError(f"the race is {race.state}; stop it before it is deleted")
+            if race.state not in (*ENDED, "queued") or race.elsewhere:
+                raise ConflictError(f"the race is {_state(race)}; stop it before it is deleted")
             if race in self._queue:
                 self._queue.remove(race)
             self._races.pop(race.id, None)
@@ -123,233 +125,207 @@ class Races:
             race.state = "stopped"
         self._changed()
 
-    def live(self, key: str) -> Run | None:
+    def live(self, key: str) -> LiveRun | None:
         """A run that is not yet in the store."""
         with self.lock:
             found = (race.runs.get(key) for race in self._races.values())
-            return next((run for run in found if run is not None and run.plans), None)
+            return next((run for run in found if run is not None and run.rows), None)
 
-    def load(self, race: Race) -> None:
+    def load(self, race: LiveRace) -> None:
         """Read the rounds that are in the store only; may take a second, so not in the web server's thread."""
         with self.lock:
-            missing = [run for run in race.runs.values() if run.rows is None]
+            missing = [run for run in race.runs.values() if run.numbers is None]
             if race in self._loaded:
                 self._loaded.remove(race)
             self._loaded.append(race)
             while len(self._loaded) > KEPT_LOADED:
                 self._unload(self._loaded.popleft())
         for run in missing:
-            try:
-                rows = [light_record(record) for record in self._store.do(partial(Store.get, run=run.key))]
-            except InputError:  # deleted since, by `fedcell results delete`
-                rows = []
+            numbers = self._store.numbers(run.key)  # none if the run was deleted since
             with self.lock:
-                run.rows, run.last = rows, rows[-1] if rows else None
+                run.numbers = list(numbers)
 
-    def _unload(self, race: Race) -> None:
+    def _unload(self, race: LiveRace) -> None:
         if race.state in ENDED:
             for run in race.runs.values():
                 if run.state == "done":
-                    run.rows = None
+                    run.numbers = None
 
     def close(self) -> None:
-        """End the workers and the thread."""
-        self._closing = True
-        self._wake()
-        self._thread.join(10.0)
+        """End the workers and the threads; a race under way can be resumed by the next server."""
+        self._closing.set()
+        self._news.set()
+        with self.lock:
+            if self._computing is not None:
+                self._computing[1].stop()
+        self._heart.close()
+        for thread in self._threads:
+            thread.join(10.0)
 
-    # The races' own thread.
+    # --- the thread that computes ----------------------------------------------------------------------------------
 
-    def _loop(self) -> None:
+    def _compute_all(self) -> None:
         idle_since = time.monotonic()
-        while not self._closing:
+        while not self._closing.is_set():
+            self._news.clear()
             with self.lock:
                 race = self._queue.popleft() if self._queue else None
-                if race is not None:
-                    self._set(race, "running")
             if race is not None:
                 self._compute(race)
                 idle_since = time.monotonic()
-            elif self._wake_out.poll(1.0):
-                self._drain()
-            elif self._workers and time.monotonic() - idle_since > IDLE_S:
-                self._end_workers()
-        self._end_workers()
+            elif not self._news.wait(1.0) and time.monotonic() - idle_since > IDLE_S:
+                self._processes.shutdown()
+        self._processes.shutdown()
 
-    def _compute(self, race: Race) -> None:
+    def _compute(self, race: LiveRace) -> None:
+        runs = [run.spec for run in race.runs.values()]
+        runner = Runner(runs, store=self._store, on=self._processes, workers=self._workers, together=True)
+        end: RaceState = "failed"
+        reason = ""
         try:
-            self._write(race)
-            self._mark_stored(race)
-            end: State = "done" if self._drive(race) else "stopped"
-            reason = ""
+            with self.lock:
+                self._computing = (race, runner)
+                self._set(race, "running")
+            self._store.put_race(race.stored())
+            for event in runner:
+                self._take(race, event)
+            end = "done" if runner.complete else "stopped"
         except InputError as error:
-            end, reason = "failed", str(error)
+            reason = str(error)
         except Exception as error:  # a fault of ours must not end the thread that serves all races
-            end, reason = "failed", f"{type(error).__name__}: {error}"
-        if end == "failed":
-            self._end_workers()
-        if self._closing:
-            return  # as if killed: the next server offers to resume it
+            reason = f"{type(error).__name__}: {error}"
+        with self.lock:
+            self._computing = None
+        if not self._closing.is_set():  # else as if killed: the next server offers to resume it
+            self._end(race, end, reason)
+
+    def _end(self, race: LiveRace, end: RaceState, reason: str) -> None:
         with self.lock:
             for run in race.runs.values():
-                run.plans = []
+                run.rows = []
                 if run.state == "running":
                     run.state = "waiting"
             race.reason = reason
             self._set(race, end)
         try:
-            self._write(race)
+            self._store.put_race(race.stored())
         except InputError as error:
             with self.lock:
                 race.reason = str(error)
                 self._set(race, "failed")
 
-    def _write(self, race: Race) -> None:
-        self._store.do(lambda store: store.put_race(race.stored()))
+    def _take(self, race: LiveRace, event: Event) -> None:
+        if isinstance(event, RunFailed):
+            raise InputError(f"{event.spec.policy}, seed {event.spec.seed}: {event.reason}")
+        if isinstance(event, RoundsDone):
+            self._add(race, race.runs[event.key], event)
+        if isinstance(event, RunDone):
+            numbers = self._store.numbers(event.key) if event.rows is None else None
+            with self.lock:
+                run = race.runs[event.key]
+                run.state, run.rows = "done", []
+                run.numbers = run.numbers if numbers is None else list(numbers)
+                self._set(race, race.state)
 
-    def _mark_stored(self, race: Race) -> None:
-        """Runs that the store has are done."""
-        runs = [run for run in race.runs.values() if run.state != "done"]
-        found = self._store.do(lambda store: [store.has(run.key) for run in runs])
+    def _add(self, race: LiveRace, run: LiveRun, event: RoundsDone) -> None:
+        """Rounds that this server knows already, from before a stop, come again when the race goes on."""
         with self.lock:
-            for run, there in zip(runs, found, strict=True):
-                if there:
-                    run.state, run.rows, run.plans = "done", None, []
-        if race.state == "running":
-            self.load(race)
-
-    def _drive(self, race: Race) -> bool:
-        """Until all runs are done; False if it was stopped before."""
-        waiting = deque(run for run in race.runs.values() if run.state != "done")
-        told: State = "running"
-        while not self._closing:
-            busy = [worker for worker in self._workers if worker.key is not None]
-            if race.state != told:
-                told = race.state
-                for worker in busy:
-                    {"paused": worker.pause, "running": worker.go, "stopping": worker.stop}.get(told, worker.go)()
-            if not busy and (not waiting or told == "stopping"):
-                return not waiting
-            if told == "running":
-                self._hand_out(race, waiting)
-            self._listen(race, waiting)
-        return False
-
-    def _hand_out(self, race: Race, waiting: deque[Run]) -> None:
-        for worker in [worker for worker in self._workers if worker.key is None and not worker.process.is_alive()]:
-            self._workers.remove(worker)  # it was killed while it had nothing to do, which is no run's fault
-            worker.close()
-        for worker in [worker for worker in self._workers if worker.key is None]:
-            if waiting:
-                self._begin(race, worker, waiting.popleft())
-        while waiting and len(self._workers) < self._most:
-            self._workers.append(Worker())
-            self._begin(race, self._workers[-1], waiting.popleft())
-
-    def _begin(self, race: Race, worker: Worker, run: Run) -> None:
-        with self.lock:
-            run.state = "running"
-            self._set(race, race.state)
-        worker.run(run.key, document(run.spec))
-
-    def _listen(self, race: Race, waiting: deque[Run]) -> None:
-        """Take in what the workers say, for a moment."""
-        busy = {worker.connection: worker for worker in self._workers if worker.key is not None}
-        for ready in multiprocessing.connection.wait([*busy, self._wake_out], timeout=1.0):
-            if ready is self._wake_out:
-                self._drain()
-                continue
-            worker = busy[ready]  # type: ignore[index]
-            assert worker.key is not None
-            run = race.runs[worker.key]
-            try:
-                message = worker.connection.recv()
-            except (EOFError, OSError):
-                self._lost(race, worker, run, waiting)
-                continue
-            self._take(race, worker, run, waiting, message)
-
-    def _take(self, race: Race, worker: Worker, run: Run, waiting: deque[Run], message: tuple[Any, ...]) -> None:
-        kind = message[0]
-        if kind == "failed":
-            raise InputError(f"{run.spec.policy}, seed {run.spec.seed}: {message[2]}")
-        if kind in ("rounds", "done"):
-            self._add(race, run, message[2])
-        if kind == "rounds":
-            self._changed()
-            return
-        worker.key = None
-        if kind == "stopped":
-            waiting.append(run)
-            return
-        rows = run.plans
-        self._store.do(lambda store: store.put_rows(run.spec, rows, message[3], run.key))
-        with self.lock:
-            run.state, run.plans = "done", []
-            self._set(race, race.state)
-
-    def _add(self, race: Race, run: Run, rows: list[Row]) -> None:
-        with self.lock:
-            run.plans += rows[max(0, len(run.plans) - rows[0][0] + 1) :] if rows else []
-            run.rows = run.rows if run.rows is not None else []
-            run.rows += [light(row) for row in rows if row[0] > len(run.rows)]
-            run.last = run.rows[-1] if run.rows else None
-            rounds = sum(one.last[0] for one in race.runs.values() if one.last)
-        size = sum(len(row[6]) + len(row[7]) + len(row[8]) for row in rows[-1:]) * len(run.plans)
-        if len(run.plans) > limits.RACE_ROUNDS:
-            raise InputError(f"a run passed {limits.RACE_ROUNDS:,} rounds; lower budget_s, or give rounds")
+            run.rows += [row for row in event.rows if row[0] > len(run.rows)]
+            run.numbers = run.numbers if run.numbers is not None else []
+            run.numbers += [row[: len(ROUND_COLUMNS)] for row in event.rows if row[0] > len(run.numbers)]
+            if run.state == "waiting":
+                run.state = "running"
+                self._set(race, race.state)
+            rounds = sum(len(one.numbers or []) for one in race.runs.values())
+        self._changed()
+        size = sum(len(row[-3]) + len(row[-2]) + len(row[-1]) for row in event.rows[-1:]) * len(run.rows)
+        if len(run.rows) > limits.RACE_ROUNDS:
+            raise InputError(f"a run passed {limits.RACE_ROUNDS:,} rounds; lower budget_s, or set rounds")
         if rounds > limits.RACE_ALL_ROUNDS:
             raise InputError(f"the race passed {limits.RACE_ALL_ROUNDS:,} rounds in all; take fewer seeds or policies")
         if size > limits.RUN_BYTES:
             raise InputError("the plans of a run passed 64 MiB; take fewer devices, or fewer rounds")
 
-    def _lost(self, race: Race, worker: Worker, run: Run, waiting: deque[Run]) -> None:
-        """A worker died: its run is tried once more, by a new worker.
+    # --- the thread that looks at what others write ----------------------------------------------------------------
 
-        What killed it may have killed others that had nothing to do; it takes a moment until that shows, and the run
-        must not be given to one of them.
-        """
-        for gone in [one for one in self._workers if one is worker or one.key is None]:
-            self._workers.remove(gone)
-            gone.close()
-        run.tries += 1
-        if run.tries >= TRIES:
-            raise InputError(
-                f"{run.spec.policy}, seed {run.spec.seed}: its worker process died {TRIES} times (out of memory?)"
-            )
+    def _look_again(self) -> None:
+        while not self._closing.wait(LOOK_EVERY_S):
+            try:
+                self._look()
+            except InputError:
+                continue  # a locked store, say: the next look will do
+
+    def _look(self) -> None:
+        """Take over what the store says of races that this server does not run."""
+        version = self._store.version()
         with self.lock:
-            run.state, run.plans = "waiting", []
-            self._set(race, race.state)
-        waiting.appendleft(run)
+            followed = [race for race in self._races.values() if race.elsewhere]
+        if version == self._seen_version and not followed:
+            return
+        self._seen_version = version
+        stored = {race.id: race for race in self._store.races()}
+        with self.lock:
+            new = [race for id, race in stored.items() if id not in self._races]
+            for race in followed:
+                if race.id not in stored:
+                    self._races.pop(race.id, None)
+        for one in new:
+            race = from_store(one)
+            self._mark_stored(race)
+            with self.lock:
+                self._races.setdefault(race.id, race)
+        for race in followed:
+            if race.id in stored:
+                self._follow(race, stored[race.id])
+        if new or followed:
+            self._changed()
 
-    def _end_workers(self) -> None:
-        for worker in self._workers:
-            worker.close()
-        self._workers = []
+    def _follow(self, race: LiveRace, stored: StoredRace) -> None:
+        with self.lock:
+            race.follow(stored)
+        self._mark_stored(race)
 
-    # Small parts.
+    def _mark_stored(self, race: LiveRace) -> None:
+        """How far the store has the race's runs: those that are finished, and rounds of those under way."""
+        runs = [run for run in race.runs.values() if run.state != "done"]
+        done = self._store.done([run.key for run in runs])
+        rounds = {run.key: self._store.numbers(run.key) for run in runs if run.key not in done or race.elsewhere}
+        with self.lock:
+            for run in runs:
+                numbers = rounds.get(run.key)
+                if run.key in done:
+                    run.state, run.rows = "done", []
+                elif numbers and race.elsewhere:
+                    run.state = "running"
+                run.numbers = None if numbers is None else list(numbers)
+            race.version += 1
+
+    # --- small parts -----------------------------------------------------------------------------------------------
+
+    def _under_way(self) -> list[str]:
+        with self.lock:
+            return [race.id for race in self._races.values() if race.state not in ENDED and not race.elsewhere]
 
     def _check_room(self) -> None:
         if len(self._queue) >= limits.QUEUE:
             raise ConflictError(f"{limits.QUEUE} races wait already; wait for one to end, or cancel one")
 
-    def _move(self, race: Race, moves: dict[str, Any], word: str) -> None:
+    def _move(
+        self, race: LiveRace, moves: dict[str, Any], word: str, tell: Callable[[Runner], None] | None = None
+    ) -> None:
         with self.lock:
-            if race.state not in moves:
-                raise ConflictError(f"the race is {race.state}; it cannot be {word}")
+            if race.state not in moves or race.elsewhere:
+                raise ConflictError(f"the race is {_state(race)}; it cannot be {word}" + " here" * race.elsewhere)
             self._set(race, moves[race.state])
-        self._wake()
+            if tell is not None and self._computing is not None and self._computing[0] is race:
+                tell(self._computing[1])
 
-    def _set(self, race: Race, state: State) -> None:
+    def _set(self, race: LiveRace, state: RaceState) -> None:
         with self.lock:
             race.state = state
             race.version += 1
         self._changed()
 
-    def _wake(self) -> None:
-        with self.lock:
-            self._wake_in.send_bytes(b"!")
 
-    def _drain(self) -> None:
-        while self._wake_out.poll():
-            self._wake_out.recv_bytes()
+def _state(race: LiveRace) -> str:
+    return f"{race.state} in another process" if race.elsewhere else race.state

@@ -1,53 +1,55 @@
-"""A race, its runs and how far they are."""
+"""A race on the page, its runs and how far they are."""
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, cast
 
-from fedcell.runs.race import race_spec
-from fedcell.runs.store import Row, StoredRace, document
-from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.runs.race import ENDED, is_under_way, race_from_store, race_runs, race_to_store
+from fedcell.runs.rows import ROUND_COLUMNS, Row
+from fedcell.runs.store import StoredRace
+from fedcell.sim.spec import Spec
 
-State = Literal["queued", "running", "paused", "stopping", "stopped", "done", "failed", "interrupted"]
-ENDED = ("stopped", "done", "failed", "interrupted")
-Light = tuple[int, float, float, int, int, float, float]
-"""A round without its plan: round, clock_s, round_s, scheduled, delivered, accuracy, loss."""
+RaceState = Literal["queued", "running", "paused", "stopping", "stopped", "done", "failed", "interrupted"]
+INTERRUPTED = "the process that ran the race has ended; resume it"
 
 
 @dataclass(eq=False)
-class Run:
+class LiveRun:
     """One run of a race.
 
     Attributes:
         key: Spec.key().
         spec: the run.
         state: of the run.
-        rows: its rounds so far; None while they are in the store only.
-        plans: its rounds with their plans, until the run is stored.
-        tries: how often a worker died over it.
+        numbers: its rounds so far, as ROUND_COLUMNS; None while they are in the store only.
+        rows: its rounds with their plans, until the run is stored.
     """
 
     key: str
     spec: Spec
     state: Literal["waiting", "running", "done"] = "waiting"
-    rows: list[Light] | None = field(default_factory=list)
-    plans: list[Row] = field(default_factory=list)
-    tries: int = 0
-    last: Light | None = None
+    numbers: list[Sequence[Any]] | None = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+    def last(self, column: str) -> Any:
+        """The column's value in its last round; None if it has none, or they are in the store only."""
+        return self.numbers[-1][ROUND_COLUMNS.index(column)] if self.numbers else None
 
 
 @dataclass(eq=False)
-class Race:
+class LiveRace:
     """A race and how far it is.
 
     Attributes:
         id: of the race.
         spec: with a grid of policies and seeds.
-        target: the accuracy whose time is asked for.
+        target: the target accuracy.
         created_unix_s: when it was asked for.
-        state: see State.
+        state: see RaceState.
         reason: why it failed or was interrupted, or empty.
-        runs: by key.
+        elsewhere: whether another process runs it.
+        runs: by key, seed by seed.
         version: rises with every change of a state.
         told: the event that tells of it, and of which version and place in the queue it is.
     """
@@ -55,17 +57,16 @@ class Race:
     id: str
     spec: Spec
     target: float
-    created_unix_s: float
-    state: State = "queued"
+    created_unix_s: float = field(default_factory=time.time)
+    state: RaceState = "queued"
     reason: str = ""
-    runs: dict[str, Run] = field(default_factory=dict)
+    elsewhere: bool = False
+    runs: dict[str, LiveRun] = field(default_factory=dict)
     version: int = 1
     told: tuple[object, str] = (None, "")
 
     def __post_init__(self) -> None:
-        # Seed by seed, so that an early end leaves whole seeds.
-        runs = sorted(self.spec.runs(), key=lambda run: run.seed)
-        self.runs = {(key := run.key()): Run(key, run) for run in runs}
+        self.runs = {(key := run.key()): LiveRun(key, run) for run in race_runs(self.spec)}
 
     @property
     def policies(self) -> list[str]:
@@ -79,32 +80,22 @@ class Race:
 
     def stored(self) -> StoredRace:
         """The race as the store keeps it."""
-        fields = {"spec": document(self.spec), "policies": self.policies, "seeds": self.seeds}
-        return StoredRace(
-            self.id, fields | {"target": self.target, "reason": self.reason}, self.state, self.created_unix_s
-        )
+        return race_to_store(self.id, self.spec, self.target, self.state, self.created_unix_s, self.reason)
+
+    def follow(self, stored: StoredRace) -> None:
+        """Take over what the store says of a race that this server does not run."""
+        self.reason = str(stored.document["reason"])
+        self.elsewhere = is_under_way(stored)
+        if self.elsewhere or stored.state in ENDED:
+            self.state = cast(RaceState, stored.state)
+        else:
+            self.state, self.reason = "interrupted", INTERRUPTED
+        self.version += 1
 
 
-def restored(race: StoredRace) -> Race:
-    """A race as an earlier server left it."""
-    fields = race.document
-    base = parse_spec(fields["spec"], f"race {race.id}")
-    spec = race_spec(base.changed({}, {"policy": fields["policies"], "seed": fields["seeds"]}))
-    found = Race(race.id, spec, float(fields["target"]), race.created_unix_s, reason=str(fields["reason"]))
-    if race.state in ENDED:
-        found.state = race.state  # type: ignore[assignment]
-    else:
-        found.state, found.reason = "interrupted", "the server ended while the race was under way; resume it"
-    return found
-
-
-def light(row: Row) -> Light:
-    """A stored round without its plan."""
-    number, clock_s, round_s, _, accuracy, loss, devices, _, delivered = row
-    return number, clock_s, round_s, len(devices) // 4, len(delivered) // 4, accuracy, loss
-
-
-def light_record(record: RoundRecord) -> Light:
-    """The same of a record."""
-    n, delivered = int(record.plan.devices.size), int(record.delivered.size)
-    return record.round, record.clock_s, record.round_s, n, delivered, record.accuracy, record.loss
+def from_store(stored: StoredRace) -> LiveRace:
+    """A race that another process left or runs."""
+    spec, target, _ = race_from_store(stored)
+    race = LiveRace(stored.id, spec, target, stored.created_unix_s)
+    race.follow(stored)
+    return race

@@ -5,13 +5,12 @@ import io
 import math
 import warnings
 from collections.abc import Sequence
-from functools import partial
 
 from starlette.exceptions import HTTPException
 
 from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk, FoundRun
-from fedcell.dashboard.races.race import Race
+from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.schemas import to_json
 from fedcell.dashboard.views.colours import placed
 from fedcell.dashboard.views.curves import curves_document
@@ -19,21 +18,19 @@ from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
 from fedcell.runs.race import RaceResult
+from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.stats import best_accuracy, mean_curve, paired_difference, verdict
-from fedcell.runs.store import Store, flat
+from fedcell.runs.store import flat
 
 
-def race_result(desk: Desk, race: Race) -> RaceResult:
+def race_result(desk: Desk, race: LiveRace) -> RaceResult:
     """The race as far as whole seeds go, from the store."""
     with desk.races.lock:
         done = {(run.spec.policy, run.spec.seed): run.key for run in race.runs.values() if run.state == "done"}
     whole = [seed for seed in race.seeds if all((policy, seed) in done for policy in race.policies)]
     if not whole:
         raise HTTPException(409, "no seed is finished by all policies yet; wait, or take fewer")
-    runs = {
-        policy: [desk.writer.do(partial(Store.get, run=done[policy, seed])) for seed in whole]
-        for policy in race.policies
-    }
+    runs = {policy: [desk.stores[0].store.get(done[policy, seed]) for seed in whole] for policy in race.policies}
     return RaceResult(race.spec, race.policies, whole, runs, len(whole) == len(race.seeds), race.target)
 
 
@@ -41,13 +38,13 @@ MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": 
 """Media types by the ending of what is downloaded."""
 
 
-def race_picture(desk: Desk, race: Race, ending: str) -> bytes:
+def race_picture(desk: Desk, race: LiveRace, ending: str) -> bytes:
     """As `fedcell race` draws it."""
     result = race_result(desk, race)
     return picture(races.curves(result), races.title(result), race.spec.budget_s, ending)
 
 
-def race_data(desk: Desk, race: Race, ending: str) -> str:
+def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
     """As `fedcell race --csv` and `--json` print it."""
     result = race_result(desk, race)
     if ending == "csv":
@@ -88,7 +85,7 @@ def end_of(runs: Sequence[FoundRun]) -> float:
 def compared(groups: dict[str, list[FoundRun]], target: float) -> str:
     """The answer of /api/results/compare."""
     end_s = end_of([run for runs in groups.values() for run in runs])
-    parts = {name: [(run.records, True) for run in runs] for name, runs in groups.items()}
+    parts = {name: [(run.rounds, True) for run in runs] for name, runs in groups.items()}
     return to_json(curves_document(parts, target, end_s, _verdicts(groups)))
 
 
@@ -100,7 +97,7 @@ def _verdicts(groups: dict[str, list[FoundRun]]) -> list[str]:
         pairs = {int(run.document["seed"]): run for run in ours}
         both = [(pairs[seed], run) for run in theirs if (seed := int(run.document["seed"])) in pairs]
         if both:
-            best = [[best_accuracy(pair[side].records) for pair in both] for side in (0, 1)]
+            best = [[best_accuracy(pair[side].rounds) for pair in both] for side in (0, 1)]
             said.append(verdict(paired_difference(*best), first, name))
     return said
 
@@ -108,7 +105,7 @@ def _verdicts(groups: dict[str, list[FoundRun]]) -> list[str]:
 def compared_picture(groups: dict[str, list[FoundRun]], ending: str) -> bytes:
     """The groups' mean curves."""
     end_s = end_of([run for runs in groups.values() for run in runs])
-    found = {name: mean_curve([run.records for run in runs if run.records], end_s) for name, runs in groups.items()}
+    found = {name: mean_curve([run.rounds for run in runs if run.records], end_s) for name, runs in groups.items()}
     curves = [Curve(name, curve.clock_s, curve.accuracy, curve.half) for name, curve in found.items()]
     count = sum(len(runs) for runs in groups.values())
     return picture(curves, f"{count} stored run{'s' * (count != 1)}", end_s, ending)
@@ -116,17 +113,13 @@ def compared_picture(groups: dict[str, list[FoundRun]], ending: str) -> bytes:
 
 def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:
     """Every round of the runs, a line each."""
-    columns = ["group", "key", "policy", "seed", "round", "clock_s", "round_s", "devices", "delivered"]
+    columns = ["group", "key", "policy", "seed", *ROUND_COLUMNS]
     rows = [
-        [
-            *(name, run.key, run.document["policy"], run.document["seed"], r.round, r.clock_s, r.round_s),
-            *(int(r.plan.devices.size), int(r.delivered.size), r.accuracy, r.loss),
-        ]
+        [name, run.key, run.document["policy"], run.document["seed"], *numbers_of(record)]
         for name, runs in groups.items()
         for run in runs
-        for r in run.records
+        for record in run.records
     ]
-    columns += ["accuracy", "loss"]
     if ending == "json":
         return to_json([dict(zip(columns, row, strict=True)) for row in rows])
     text = io.StringIO()
