@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from dashboard.served import Served, serve
-from fedcell.cli.serving import serve as run_server
+from fedcell.cli.serve import serve as run_server
 from fedcell.errors import InputError
 
 TOKEN = "correct-horse-battery"
@@ -158,7 +158,6 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
         ({"read": ["absent.db"]}, "there is no store .*absent.db"),
         ({"paper": "nowhere"}, "--paper .*nowhere is no folder"),
         ({"paper": "empty"}, "--paper .*empty has no index.html"),
-        ({"workers": 0}, "--workers is 0"),
     ],
 )
 def test_what_it_does_not_start_with(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

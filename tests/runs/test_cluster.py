@@ -161,7 +161,7 @@ def test_a_cluster_without_workers_is_a_sentence(cluster: Cluster, folder: Path)
     "address", ["10.0.0.1:8786", "tcp://host", "tcp://host:port", "tcp://host:99999", "", "http://a:1"]
 )
 def test_what_is_no_address_is_a_sentence(address: str, folder: Path) -> None:
-    from fedcell.cli.sweeping import sweep
+    from fedcell.cli.sweep import sweep
 
     with pytest.raises(fc.InputError, match=r"--cluster is '.*'; give the scheduler's address, such as tcp://"):
         sweep(folder / "spec.toml", folder / "results.db", None, address)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from fedcell.cli.console import time_text
 from fedcell.runs.runner import Event, RoundsDone, RunDone
 from fedcell.sim.spec import Spec
 
@@ -77,4 +78,4 @@ class RaceDisplay:
             return "-"
         total = len(self._race.grid["policy"]) * len(self._race.grid["seed"])
         left_s = (time.monotonic() - self._began) * (total - whole) / whole
-        return f"{left_s:.0f} s" if left_s < 120 else f"{left_s / 60:.0f} min"
+        return time_text(left_s)

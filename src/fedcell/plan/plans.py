@@ -14,7 +14,7 @@ import numpy as np
 from fedcell import __version__
 from fedcell.errors import InputError
 from fedcell.plan.device_table import DeviceTable
-from fedcell.plots import RoundBars, percent, round_figure, short
+from fedcell.plots import RoundBars, round_figure
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.convergence import largest_set, objective
@@ -25,10 +25,6 @@ from fedcell.world import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
-
-MOST_ROWS = 100
-"""A terminal shows so many devices; --json and --csv list all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,50 +160,6 @@ def notes(plans: Sequence[PlannedRound]) -> list[str]:
         if planned.plan.devices.size == 0:
             said.append(f"{planned.name}: no device is chosen, so nobody trains and {planned.plan.round_s:g} s pass")
     return said
-
-
-def plan_table(planned: PlannedRound) -> "Table":
-    """The plan as a table: device, share, kHz, upload, compute, finish."""
-    from rich.table import Table
-    from rich.text import Text  # names are text as it stands: [bold] is no markup
-
-    n, of = planned.plan.devices.size, len(planned.table.names)
-    title = f"{planned.name}: {n:,} of {of:,} devices, {planned.plan.round_s:.6g} s"
-    table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
-    table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
-    for heading in ("share", "kHz", "compute s", "upload s", "finish s"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in planned.rows(MOST_ROWS):
-        table.add_row(
-            Text(short(row["device"], 40)),
-            percent(row["share"], 2),
-            f"{row['bandwidth_hz'] / 1e3:.5g}",
-            *(f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")),
-        )
-    if n > MOST_ROWS:
-        table.caption = f"the first {MOST_ROWS} of {n:,}; --csv and --json list all"
-    return table
-
-
-def comparison_table(plans: Sequence[PlannedRound]) -> "Table":
-    """All plans side by side: devices, round time, and time to train relative to the best."""
-    from rich.table import Table
-    from rich.text import Text
-
-    values = [planned.objective_s for planned in plans if planned.objective_s is not None]
-    best = min(values, default=None)
-    n = len(plans[0].table.names)
-    table = Table(title=f"{n:,} device{'s' * (n > 1)}, one round", title_justify="left", caption_justify="left")
-    table.add_column("policy")
-    for heading in ("devices", "round s", "s per device", "time to train"):
-        table.add_column(heading, justify="right")
-    for planned in plans:
-        n = planned.plan.devices.size
-        relative = f"{planned.objective_s / best:.3f} x" if planned.objective_s is not None and best else "-"
-        each = f"{planned.plan.round_s / n:.5g}" if n else "-"
-        table.add_row(Text(planned.name), str(n), f"{planned.plan.round_s:.5g}", each, relative)
-    table.caption = "time to train: (theta + 1/n) x round s, relative to the least; beta and the target cancel"
-    return table
 
 
 def to_json(plans: Sequence[PlannedRound], several: bool) -> str:

@@ -4,7 +4,6 @@ import csv
 import hashlib
 import io
 import json
-import math
 import os
 import platform
 import threading
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcell import __version__
 from fedcell.check import without_nan
@@ -27,9 +26,6 @@ from fedcell.runs.store import Store, StoredRace, spec_document
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Watch = Callable[[Event], None]
 """Called with every event of the race's runs."""
@@ -269,33 +265,6 @@ def title(result: RaceResult) -> str:
         f"{spec.task.data}, {spec.task.partition}, {spec.devices.count} devices, radius {spec.cell.radius_m:g} m, "
         f"{seeds} seed{'s' * (seeds != 1)}" + (", 95 % bands" if seeds > 1 else "")
     )
-
-
-def summary_tables(result: RaceResult) -> list["Table"]:
-    """The race's tables: accuracy in the budget and time to the target; devices and seconds a round."""
-    seeds, budget = len(result.seeds), result.spec.budget_s
-    limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
-    of = f"{seeds} seed{'s' * (seeds != 1)}" + (", ± 95 % interval" if seeds > 1 else "")
-    target = f"to {100 * result.target:g} %\n(median)"
-    accuracy = _table(
-        f"Accuracy {limit}, %, {of}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast", target
-    )
-    rounds = _table(f"Rounds, {of}", "devices a round", "seconds a round", "rounds")
-    for policy, s in result.summaries().items():
-        curve = [f"{100 * value:.2f}" for value in (s.curve.best(), s.curve.last())]
-        accuracy.add_row(policy, s.best.text(100), s.last.text(100), *curve, s.to_target.text())
-        rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1))
-    return [accuracy, rounds]
-
-
-def _table(title: str, *headings: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("policy", overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
 
 
 def to_json(result: RaceResult) -> str:

@@ -1,96 +1,118 @@
-"""`fedcell testbed`: what it does and prints. A shell, like cli.py."""
+"""`fedcell testbed`: the cell emulated on this machine, predicted against measured."""
 
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
+from fedcell import defaults
+from fedcell.cli.console import console
+from fedcell.cli.options import Plot, PutStore
 from fedcell.errors import InputError
-from fedcell.plots import check_picture_path, save
-from fedcell.runs.stats import paired_difference
-from fedcell.runs.store import Store
-from fedcell.sim.spec import Spec
-from fedcell.testbed.runs import build_runs, default_scale
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
     from fedcell.flower import ScheduledRound
+    from fedcell.runs.store import Store
+    from fedcell.sim.spec import Spec
     from fedcell.testbed.cell import CellRun
     from fedcell.testbed.fault import Fault
 
 
-@dataclass(frozen=True)
-class Options:
-    """What `fedcell testbed` was asked for; None where the spec says it, or its default holds."""
+def emulate_cell(
+    spec: Annotated[
+        Path | None,
+        typer.Argument(metavar="[SPEC.toml]", help="A run; without one, the paper's cell.", show_default=False),
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(help=f"How many; {defaults.TESTBED_DEVICES} by default.", show_default=False)
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help=f"At most so many; {defaults.TESTBED_ROUNDS} by default.", show_default=False)
+    ] = None,
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            help="Every second times this; 1 is the paper's cell at full length; by default 0.2 to 1, by the devices.",
+            show_default=False,
+        ),
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Who trains; optimal by default.", show_default=False)] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Another policy on the same draws, or equal: equal shares; repeat it.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the first run; 0 by default.", show_default=False)] = None,
+    seeds: Annotated[int, typer.Option(help="Run with so many seeds, one after the other.")] = 1,
+    target_accuracy: Annotated[
+        float | None, typer.Option(help="A run ends when it is reached.", show_default=False)
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="cut:device=2,round=3, degrade:... or kill:...; repeat it.", show_default=False),
+    ] = None,
+    slack: Annotated[
+        float, typer.Option(help="Who takes longer than this times the plan is left out.")
+    ] = defaults.SLACK,
+    store: PutStore = None,
+    plot: Plot = None,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep Flower's logs in this new folder.", show_default=False)
+    ] = None,
+) -> None:
+    """Emulate the cell on this machine: Flower's own nodes train over links shaped to the plan's rates (Linux, root).
 
-    spec: Path | None
-    devices: int | None
-    rounds: int | None
-    scale: float | None
-    policy: str | None
-    compare: Sequence[str]
-    seed: int | None
-    seeds: int
-    target_accuracy: float | None
-    faults: Sequence[str]
-    slack: float
-    store: Path | None
-    plot: Path | None
-    logs: Path | None
-
-
-def show_testbed(options: Options) -> int:
-    """Emulate the cell, print predicted against measured, keep and draw it; return the exit status."""
-    runs = build_runs(
-        options.spec,
-        devices=options.devices,
-        rounds=options.rounds,
-        policy=options.policy,
-        compare=options.compare,
-        seed=options.seed,
-        seeds=options.seeds,
-        target_accuracy=options.target_accuracy,
-    )
-    if options.plot is not None:
-        check_picture_path(options.plot)
-    if (
-        options.logs is not None
-        and options.logs.exists()
-        and (not options.logs.is_dir() or any(options.logs.iterdir()))
-    ):
-        raise InputError(f"{options.logs} is no empty folder; give --logs a new one")
+    Shows when each device was to have delivered, and when it had, measured on the wire.
+    """
+    from fedcell.plots import save
+    from fedcell.runs.store import Store
     from fedcell.testbed.fault import parse_fault
     from fedcell.testbed.network import why_not
+    from fedcell.testbed.runs import build_runs, default_scale
 
-    scale = default_scale(runs[0].devices.count) if options.scale is None else options.scale
-    faults = [parse_fault(text, runs[0].devices.count) for text in options.faults]
+    runs = build_runs(
+        spec,
+        devices=devices,
+        rounds=rounds,
+        policy=policy,
+        compare=compare or [],
+        seed=seed,
+        seeds=seeds,
+        target_accuracy=target_accuracy,
+    )
+    if logs is not None and logs.exists() and (not logs.is_dir() or any(logs.iterdir())):
+        raise InputError(f"{logs} is no empty folder; give --logs a new one")
+    if scale is None:
+        scale = default_scale(runs[0].devices.count)
+    faults = [parse_fault(text, runs[0].devices.count) for text in fault or []]
     reason = why_not()
     if reason is not None:
         raise InputError(reason)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    store = nullcontext(None) if options.store is None else Store(options.store)
-    with store as kept:
-        done = _emulate(options, runs, scale, faults, kept)
-    console = _console()
+    with nullcontext(None) if store is None else Store(store) as kept:
+        done = _emulate(runs, scale, faults, slack, logs, kept)
+    out = console()
     for run in done:
-        _print_run(console, run, scale)
+        _print_run(out, run, scale)
     if len(done) > 1:
-        _print_comparison(console, done)
-    if options.plot is not None:
-        save(_figure(done), options.plot)
-        console.print(f"Picture: {options.plot}", highlight=False)
-    if options.store is not None:
-        console.print(f"Kept in {options.store}: {len(done)} run{'s' * (len(done) != 1)}", highlight=False)
-    return 0
+        _print_comparison(out, done)
+    if plot is not None:
+        save(_figure(done), plot)
+        out.print(f"Picture: {plot}", highlight=False)
+    if store is not None:
+        out.print(f"Kept in {store}: {len(done)} run{'s' * (len(done) != 1)}", highlight=False)
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -99,15 +121,20 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def _emulate(
-    options: Options, runs: Sequence[Spec], scale: float, faults: Sequence["Fault"], kept: Store | None
+    runs: Sequence["Spec"],
+    scale: float,
+    faults: Sequence["Fault"],
+    slack: float,
+    logs: Path | None,
+    kept: "Store | None",
 ) -> list["CellRun"]:
     from fedcell.testbed.cell import emulate
 
-    if options.logs is not None:
-        options.logs.mkdir(parents=True, exist_ok=True)
+    if logs is not None:
+        logs.mkdir(parents=True, exist_ok=True)
     typer.echo(f"emulating {runs[0].devices.count} devices; Flower's processes take some seconds to start", err=True)
     done = []
-    cell = emulate(runs, scale=scale, faults=faults, slack=options.slack, folder=options.logs, watch=_say_round)
+    cell = emulate(runs, scale=scale, faults=faults, slack=slack, folder=logs, watch=_say_round)
     with closing(cell):  # also if storing fails: then the network goes at once
         for run in cell:
             done.append(run)
@@ -116,7 +143,7 @@ def _emulate(
     return done
 
 
-def _say_round(spec: Spec, one: "ScheduledRound") -> None:
+def _say_round(spec: "Spec", one: "ScheduledRound") -> None:
     missing = f", missing: {', '.join(map(str, one.missing))}" if one.missing else ""
     typer.echo(
         f"{spec.policy}, seed {spec.seed}, round {one.round}: planned {one.planned_s:.3f} s, took {one.round_s:.3f} s, "
@@ -125,13 +152,7 @@ def _say_round(spec: Spec, one: "ScheduledRound") -> None:
     )
 
 
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console() if sys.stdout.isatty() else Console(width=160)
-
-
-def _print_run(console: "Console", run: "CellRun", scale: float) -> None:
+def _print_run(out: "Console", run: "CellRun", scale: float) -> None:
     from rich.table import Table
 
     title = f"{run.spec.policy}, seed {run.spec.seed}, scale {scale:g}: predicted against measured on the wire"
@@ -143,12 +164,14 @@ def _print_run(console: "Console", run: "CellRun", scale: float) -> None:
         for row in rows:
             table.add_row(*row)
         table.add_section()
-    console.print(table)
-    console.print(_verdict(run), highlight=False)
-    console.print()
+    out.print(table)
+    out.print(_verdict(run), highlight=False)
+    out.print()
 
 
 def _verdict(run: "CellRun") -> str:
+    import numpy as np
+
     errors = 100 * np.abs(run.round_errors())
     whole = f"{errors.size} of {len(run.rounds)} rounds were whole"
     if errors.size == 0:
@@ -160,7 +183,7 @@ def _verdict(run: "CellRun") -> str:
     )
 
 
-def _print_comparison(console: "Console", runs: Sequence["CellRun"]) -> None:
+def _print_comparison(out: "Console", runs: Sequence["CellRun"]) -> None:
     from rich.table import Table
 
     table = Table(title="Policies", title_justify="left")
@@ -173,24 +196,26 @@ def _print_comparison(console: "Console", runs: Sequence["CellRun"]) -> None:
         accuracy = f"{run.rounds[-1].metric('accuracy'):.1%}" if run.rounds else "-"
         numbers = [f"{planned:.2f}", f"{wire:.2f}", f"{wall:.2f}", accuracy]
         table.add_row(run.spec.policy, str(run.spec.seed), str(len(run.rounds)), *numbers)
-    console.print(table)
+    out.print(table)
     by_policy: dict[str, list[float]] = {}
     for run in runs:
         by_policy.setdefault(run.spec.policy, []).append(sum(one.round_s for one in run.rounds))
     (first, ours), *others = by_policy.items()
     for name, theirs in others:
-        console.print(_paired(first, ours, name, theirs), highlight=False, soft_wrap=True)
+        out.print(_paired(first, ours, name, theirs), highlight=False, soft_wrap=True)
 
 
 def _paired(first: str, ours: Sequence[float], name: str, theirs: Sequence[float]) -> str:
     """How much quicker the first policy was than another with the same seeds, in seconds on the wire."""
+    from fedcell.runs.stats import paired_difference
+
     less = paired_difference(theirs, ours)
     wins = sum(a < b for a, b in zip(ours, theirs, strict=True))
     whole = f"{sum(ours):.1f} s on the wire against {sum(theirs):.1f}"
     return f"{first} against {name}: {whole}; {less.text(digits=1)} s less a seed; quicker {wins} of {len(ours)} times"
 
 
-def _figure(runs: Sequence["CellRun"]) -> Any:
+def _figure(runs: Sequence["CellRun"]) -> "Figure":
     from fedcell.testbed.picture import RoundBars, cell_figure
 
     first = [run for run in runs if run.spec.seed == runs[0].spec.seed]

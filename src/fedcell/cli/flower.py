@@ -1,39 +1,42 @@
-"""`fedcell flower`: what the state folders of scheduled Flower runs show. A shell, like cli.py."""
+"""`fedcell flower`: what the state folders of scheduled Flower runs show."""
 
-import json
 import math
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
+from fedcell import defaults
+from fedcell.cli.console import console, policy_table, summary_tables
+from fedcell.cli.options import Json, Plot, PutStore, Target
 from fedcell.errors import InputError
-from fedcell.flower.state import Run, load_run
-from fedcell.plots import RoundTimes, check_picture_path, federation_figure, save
-from fedcell.runs.race import RaceResult, curves, summary_tables
-from fedcell.runs.store import Measured, Store
-from fedcell.sim.spec import Spec
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fedcell.flower.state import Run
+    from fedcell.plots import RoundTimes
+    from fedcell.runs.race import RaceResult
 
-def show_runs(
-    folders: list[Path],
-    *,
-    target: float,
-    plot: Path | None,
-    store: Path | None,
-    as_json: bool,
-    console_width: int = 160,
+
+def flower(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="State folders of Scheduled(..., state=FOLDER).", show_default=False),
+    ],
+    target: Target = defaults.TARGET_ACCURACY,
+    plot: Plot = None,
+    store: PutStore = None,
+    as_json: Json = False,
 ) -> None:
-    """Print the runs as a race would be, and their rounds' planned and measured times; draw and store them if asked."""
-    if not 0.0 < target <= 1.0:
-        raise InputError(f"--target is {target:g}; give an accuracy between 0 and 1, such as 0.8")
-    if plot is not None:
-        check_picture_path(plot)
+    """Show what scheduled Flower runs did: accuracy against time, and rounds as planned and as measured.
+
+    Several folders are set side by side as a race's policies and seeds are.
+    """
+    from fedcell.flower.state import load_run
+    from fedcell.plots import federation_figure, save
+    from fedcell.runs.race import curves
+
     runs = [load_run(folder) for folder in folders]
     for folder, run in zip(folders, runs, strict=True):
         if not run.rounds:
@@ -44,27 +47,34 @@ def show_runs(
     if store is not None:
         _put(store, runs)
     if as_json:
-        typer.echo(json.dumps({"runs": [_document(run) for run in runs]}, indent=2, allow_nan=False))
-        return
-    from rich.console import Console
+        import json
 
-    console = Console() if sys.stdout.isatty() else Console(width=console_width)
+        typer.echo(json.dumps({"runs": [_document(run) for run in runs]}, indent=2, allow_nan=False))
+    else:
+        _print(runs, result, plot)
+
+
+def _print(runs: list["Run"], result: "RaceResult | None", plot: Path | None) -> None:
+    out = console()
     if result is None:
-        console.print("The rounds have no accuracy: give Scheduled.start an evaluate_fn that returns it.\n")
+        out.print("The rounds have no accuracy: give Scheduled.start an evaluate_fn that returns it.\n")
     else:
         for table in summary_tables(result):
-            console.print(table)
-            console.print()
-    console.print(_times_table(runs))
+            out.print(table)
+            out.print()
+    out.print(_times_table(runs))
     if result is not None and len(result.policies) > 1 and len(result.seeds) > 1:
         for line in result.verdicts():
-            console.print(f"  {line}", highlight=False, soft_wrap=True)
+            out.print(f"  {line}", highlight=False, soft_wrap=True)
     if plot is not None:
-        console.print(f"Picture: {plot}", highlight=False)
+        out.print(f"Picture: {plot}", highlight=False)
 
 
-def _as_race(runs: list[Run], target: float) -> RaceResult | None:
+def _as_race(runs: list["Run"], target: float) -> "RaceResult | None":
     """The runs as a race's: policies over the seeds that all of them have; None if no accuracy was measured."""
+    from fedcell.runs.race import RaceResult
+    from fedcell.sim.spec import Spec
+
     by_policy: dict[str, dict[int, Run]] = {}
     for run in runs:
         if run.seed in by_policy.setdefault(run.policy, {}):
@@ -83,26 +93,28 @@ def _as_race(runs: list[Run], target: float) -> RaceResult | None:
     return RaceResult(spec, list(by_policy), seeds, records, True, target)
 
 
-def _times(run: Run) -> tuple[Any, Any]:
+def _times(run: "Run") -> tuple[Any, Any]:
     """(n,) planned and measured seconds of the rounds in which somebody trained."""
+    import numpy as np
+
     rounds = [done for done in run.rounds if done.devices]
     return np.array([done.planned_s for done in rounds]), np.array([done.round_s for done in rounds])
 
 
-def _round_times(runs: list[Run]) -> list[RoundTimes]:
+def _round_times(runs: list["Run"]) -> list["RoundTimes"]:
+    from fedcell.plots import RoundTimes
+
     policies = list(dict.fromkeys(run.policy for run in runs))
     several = len({run.seed for run in runs}) > 1
     names = [f"{run.policy}, seed {run.seed}" if several else run.policy for run in runs]
     return [RoundTimes(n, policies.index(run.policy), *_times(run)) for n, run in zip(names, runs, strict=True)]
 
 
-def _times_table(runs: list[Run]) -> "Table":
-    from rich.table import Table
+def _times_table(runs: list["Run"]) -> "Table":
+    import numpy as np
 
-    table = Table(title="Rounds as planned and as measured", title_justify="left", box=None, pad_edge=False)
-    table.add_column("policy", overflow="fold")
-    for heading in ("seed", "rounds", "planned s", "measured s", "median error", "worst error", "late", "missing"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("seed", "rounds", "planned s", "measured s", "median error", "worst error", "late", "missing")
+    table = policy_table("Rounds as planned and as measured", *headings)
     for run in runs:
         planned_s, measured_s = _times(run)
         error = np.abs(measured_s / planned_s - 1.0) if planned_s.size else np.array([np.nan])
@@ -114,7 +126,7 @@ def _times_table(runs: list[Run]) -> "Table":
     return table
 
 
-def _document(run: Run) -> dict[str, Any]:
+def _document(run: "Run") -> dict[str, Any]:
     planned_s, measured_s = _times(run)
     return {
         "policy": run.policy,
@@ -127,7 +139,11 @@ def _document(run: Run) -> dict[str, Any]:
     }
 
 
-def _put(path: Path, runs: list[Run]) -> None:
+def _put(path: Path, runs: list["Run"]) -> None:
+    import numpy as np
+
+    from fedcell.runs.store import Measured, Store
+
     if any(run.spec is None for run in runs):
         raise InputError("--store keeps runs whose cell is known; give Scheduled the run's spec (spec=...)")
     with Store(path) as store:

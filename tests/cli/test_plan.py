@@ -50,6 +50,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     """Call the command line in an empty folder; a dict of arguments is a file to write there first."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
 
     def call(*arguments: object, **files: str) -> Answer:
         for name, text in files.items():

@@ -303,6 +303,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_changed(
     before = {path.name: path.read_bytes() for path in copied.iterdir()}
     monkeypatch.chdir(copied)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
     monkeypatch.setattr(sys, "argv", ["fedcell", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -1,31 +1,52 @@
-"""`fedcell serve`: options become a running server. A shell, like cli.py."""
+"""`fedcell serve`: options become a running server."""
 
-import ipaddress
 import os
-import socket
 import sys
-import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from fedcell.cli.options import Workers
 from fedcell.errors import InputError
+
+if TYPE_CHECKING:
+    import socket
 
 LEAST_TOKEN = 16
 
 
 def serve(
-    store: Path,
-    read: list[Path],
-    paper: Path | None,
-    *,
-    host: str | None,
-    token: str | None,
-    port: int,
-    browser: bool,
-    workers: int | None,
+    store: Annotated[
+        Path, typer.Argument(metavar="[STORE]", help="SQLite file of the results; made if there is none.")
+    ] = Path("results.db"),
+    read: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A further store, read only; repeat it.")
+    ] = None,
+    paper: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="What fedcell reproduce wrote; out/paper by default, if there.", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Listen for other machines too, with --token; 127.0.0.1 by default.", show_default=False),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="That every request must carry; or set FEDCELL_TOKEN.", show_default=False),
+    ] = None,
+    port: Annotated[int, typer.Option(help="0 picks a free one.")] = 8420,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    workers: Workers = None,
 ) -> None:
-    """Listen, print the address, open the page, and serve until Ctrl-C."""
+    """Serve the dashboard on this machine: races, the cell, plans and results in a browser.
+
+    Only this machine can reach it, unless --host and --token are given. Ctrl-C ends it; a race that was under way can
+    be resumed the next time.
+    """
     try:
         import uvicorn
 
@@ -37,14 +58,12 @@ def serve(
         raise InputError(
             'fedcell serve needs FastAPI and uvicorn, which are not installed; pip install "fedcell[dashboard]"'
         ) from None
-    if workers is not None and workers < 1:
-        raise InputError(f"--workers is {workers}; give a whole number of at least 1")
     address, token = _address(host, token or os.environ.get("FEDCELL_TOKEN") or None)
     paper = _paper_folder(paper)
     listening = _listen(address, port)
     with listening:
         port = listening.getsockname()[1]
-        settings = Settings(store, tuple(read), paper, workers, None if token else _hosts(address, port), token)
+        settings = Settings(store, tuple(read or []), paper, workers, None if token else _hosts(address, port), token)
         _, app, desk = build(settings)
         config = uvicorn.Config(app, **_uvicorn_options())
         server = _server(uvicorn, config, desk)
@@ -52,6 +71,8 @@ def serve(
         url = f"http://{name}:{port}/"
         print(f"fedcell dashboard at {url}  (Ctrl-C ends it)", flush=True)
         if browser and _has_display():
+            import webbrowser
+
             webbrowser.open(f"{url}?token={token}" if token else url)
         sys.setswitchinterval(1e-3)  # plans are computed in threads: the one that answers must get its turn
         with suppress(KeyboardInterrupt):  # how one ends it
@@ -84,6 +105,8 @@ def _server(uvicorn: Any, config: Any, desk: Any) -> Any:
 
 def _address(host: str | None, token: str | None) -> tuple[str, str | None]:
     """Where to listen; beyond this machine only with a token."""
+    import ipaddress
+
     address = host or "127.0.0.1"
     try:
         local = address == "localhost" or ipaddress.ip_address(address).is_loopback
@@ -99,7 +122,9 @@ def _address(host: str | None, token: str | None) -> tuple[str, str | None]:
     return address, token
 
 
-def _listen(address: str, port: int) -> socket.socket:
+def _listen(address: str, port: int) -> "socket.socket":
+    import socket
+
     if not 0 <= port <= 65535:
         raise InputError(f"--port is {port}; give a number from 0 to 65535 (0 picks a free one)")
     try:

@@ -1,0 +1,150 @@
+"""`fedcell fit`: the rounds model fitted to experiments."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcell import defaults
+from fedcell.cli.console import progress
+from fedcell.cli.options import Plot, Seeds, Target, Workers
+from fedcell.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fedcell.runs.fit import Fit, Reading, RoundsNeeded
+
+DEFAULT_KS = (2, 4, 8, 12, 16, 20)
+
+
+def fit(
+    more: Annotated[
+        list[int] | None, typer.Argument(metavar="[K]...", help="More numbers of devices.", show_default=False)
+    ] = None,
+    partition: Annotated[str, typer.Option(help="iid, labels:2, labels:2,free or dirichlet:0.5.")] = "labels:2",
+    target: Target = defaults.TARGET_ACCURACY,
+    k: Annotated[
+        list[int] | None,
+        typer.Option(
+            help=f"Random devices a round, such as --k 2 4 8; by default {' '.join(map(str, defaults.FIT_DEVICES))}.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Seeds = 5,
+    rounds_limit: Annotated[int, typer.Option(help="Rounds after which a trial ends.")] = defaults.FIT_ROUNDS,
+    store: Annotated[Path, typer.Option(help="SQLite file that is read and filled.")] = Path("results.db"),
+    workers: Workers = None,
+    plot: Plot = None,
+) -> None:
+    """Fit the rounds model beta (theta + 1/n) to experiments, and print the policy that uses it.
+
+    Models are trained with n random devices a round for a fixed number of rounds; the rounds to the target are read
+    trial by trial and on the averaged curve. Runs are kept in the store, so another target takes no time.
+    """
+    from fedcell.paper.runs import collect
+    from fedcell.paper.settings import gather
+    from fedcell.plots import save
+    from fedcell.runs import fit as fits
+
+    if rounds_limit < 1:
+        raise InputError(f"--rounds-limit is {rounds_limit}; give a whole number of at least 1")
+    counts = _counts([*(k or []), *(more or [])] or DEFAULT_KS)
+    wanted = fits.fit_runs(partition, counts, rounds_limit)
+    with progress("fit") as watch:
+        runs = gather(lambda specs: collect(specs, store, workers, watch), wanted, seeds)
+    accuracy = fits.accuracies(runs)
+    found: dict[Reading, Fit | str] = {}
+    for reading in fits.READINGS:
+        try:
+            found[reading] = fits.fit(accuracy, counts, target, reading)
+        except InputError as error:
+            found[reading] = str(error)
+    needed = fits.rounds_needed_in(accuracy, counts, target)
+    _print_fit(partition, needed, found, seeds)
+    good = [one for one in found.values() if isinstance(one, fits.Fit)]
+    if plot is not None and good:
+        save(_fit_figure(needed, good), plot)
+        typer.echo(f"Picture: {plot}")
+    if not good:
+        raise InputError(str(found["curve"]))
+    _print_policy(good[0])
+
+
+def _counts(ks: Sequence[int]) -> list[int]:
+    """The different numbers of devices, in order."""
+    counts = sorted(set(ks))
+    if len(counts) < 2 or counts[0] < 1 or counts[-1] > 20:
+        raise InputError(f"--k is {', '.join(map(str, ks))}; give at least two different numbers from 1 to 20")
+    return counts
+
+
+def _print_fit(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", "Fit | str"], seeds: int) -> None:
+    from fedcell.runs.fit import READINGS
+
+    typer.echo(f"Rounds to {100 * needed.target:g} % on {partition}, {seeds} trials of at most {needed.limit} rounds:")
+    typer.echo("  devices  on the averaged curve  median over trials  trials that got there")
+    for k, curve, median, trials in zip(needed.ks, needed.on_curve, needed.medians(), needed.by_trial, strict=True):
+        reached = sum(map(math.isfinite, trials))
+        typer.echo(f"  {k:7d}  {_rounds(curve, needed):>21}  {_rounds(median, needed):>18}  {reached:>14} of {seeds}")
+    if needed.censored():
+        typer.echo(
+            "Trials that did not get there are censored: the median counts them as later than all others; a number of "
+            "devices without a value is left out of the fit."
+        )
+    for reading, one in found.items():
+        typer.echo(f"Fit of N = beta (theta + 1/n), {READINGS[reading]}:")
+        typer.echo(f"  none: {one}" if isinstance(one, str) else _fit_text(one))
+
+
+def _rounds(value: float, needed: "RoundsNeeded") -> str:
+    return f"{value:g}" if math.isfinite(value) else f"more than {needed.limit}"
+
+
+def _fit_text(one: "Fit") -> str:
+    said = f"  beta = {one.beta:.4g} {_span(one.beta_interval)}, theta = {one.theta:.4g} {_span(one.theta_interval)}"
+    return said + (f"; without n = {', '.join(map(str, one.left_out))}" if one.left_out else "")
+
+
+def _span(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"(95 % [{low:.4g}, {high:.4g}])" if math.isfinite(low) else "(no bounded 95 % interval)"
+
+
+def _print_policy(one: "Fit") -> None:
+    from fedcell.runs.fit import policy_line
+    from fedcell.schedule.convergence import largest_set
+
+    typer.echo(f"Policy: {policy_line(one)}")
+    most = largest_set(one.theta)
+    if math.isfinite(most):
+        typer.echo(
+            f"note: theta is negative: beyond {most:g} devices the model has no meaning, and the policy takes no more",
+            err=True,
+        )
+
+
+def _fit_figure(needed: "RoundsNeeded", good: Sequence["Fit"]) -> "Figure":
+    import numpy as np
+
+    from fedcell.plots import Line, lines_figure
+    from fedcell.runs.fit import READINGS
+
+    n = np.array(needed.ks, dtype=np.float64)
+    lines = []
+    for one, colour, marker, dash in zip(good, ("#0072b2", "#d55e00"), "os", ("-", "--"), strict=False):
+        rounds, name = needed.reading(one.reading), READINGS[one.reading]
+        reached = np.isfinite(rounds)
+        lines.append(Line(f"{name}, rounds needed", n[reached], rounds[reached], None, colour, "", marker))
+        fine = np.linspace(min(one.used), max(one.used), 200)
+        formula = f"{name}: {one.beta:.4g} ({one.theta:.4g} + 1/n)"
+        lines.append(Line(formula, fine, one.beta * (one.theta + 1 / fine), None, colour, dash))
+    return lines_figure(
+        lines,
+        "devices a round, n",
+        f"rounds to {100 * needed.target:g} %",
+        y_limits=(0, None),
+        legend="upper right",
+    )

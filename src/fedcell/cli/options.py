@@ -1,0 +1,71 @@
+"""Options that several commands have, each checked as it is read: a bad value is refused before any work is done."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedcell.errors import InputError
+
+MAX_SEEDS = 10_000
+
+
+def check_seeds(seeds: int | None) -> int | None:
+    """Refuse a number of seeds that is none, or more than anybody waits for."""
+    if seeds is not None and not 1 <= seeds <= MAX_SEEDS:
+        raise InputError(f"--seeds is {seeds}; give a whole number from 1 to {MAX_SEEDS:,}")
+    return seeds
+
+
+def check_plot(plot: Path | None) -> Path | None:
+    """Refuse a picture that could not be written."""
+    if plot is not None:
+        from fedcell.plots import check_picture_path
+
+        check_picture_path(plot)
+    return plot
+
+
+def _check_workers(workers: int | None) -> int | None:
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers is {workers}; give a whole number of at least 1")
+    return workers
+
+
+def _check_target(target: float) -> float:
+    if not 0.0 < target <= 1.0:
+        raise InputError(f"--target is {target:g}; give an accuracy between 0 and 1, such as 0.8")
+    return target
+
+
+def output_format(as_json: bool, as_csv: bool) -> Literal["table", "json", "csv"]:
+    """What to print, of commands that have --json and --csv.
+
+    Args:
+        as_json: whether --json was given.
+        as_csv: whether --csv was given.
+
+    Returns:
+        str: "table" where neither was given.
+    """
+    if as_json and as_csv:
+        raise InputError("--json and --csv were both given; choose one")
+    return "json" if as_json else "csv" if as_csv else "table"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, for spreadsheets.")]
+Plot = Annotated[
+    Path | None, typer.Option(help="Draw it into this .png, .svg or .pdf.", show_default=False, callback=check_plot)
+]
+Seeds = Annotated[int, typer.Option(help="Trials, with the seeds 0, 1, ...", callback=check_seeds)]
+Target = Annotated[float, typer.Option(help="The target accuracy, between 0 and 1.", callback=_check_target)]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Runs at once; all cores by default.", show_default=False, callback=_check_workers),
+]
+
+PutStore = Annotated[
+    Path | None, typer.Option("--store", help="Put the runs into this SQLite file of results.", show_default=False)
+]
+"""Of commands that show runs and may keep them."""

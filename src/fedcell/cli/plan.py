@@ -1,0 +1,135 @@
+"""`fedcell plan`: one round for a table of devices."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcell import defaults
+from fedcell.cli.console import console
+from fedcell.cli.options import Csv, Json, Plot, output_format
+from fedcell.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedcell.plan.plans import PlannedRound
+
+MOST_ROWS = 100
+"""A terminal shows so many devices; --json and --csv list all."""
+
+
+def plan(
+    devices: Annotated[
+        str,
+        typer.Argument(
+            metavar="DEVICES", help="CSV or JSON file of devices, or - for standard input.", show_default=False
+        ),
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Such as optimal:theta=0, greedy, deadline:seconds=8. Repeat it to compare.", show_default=False
+        ),
+    ] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="All policies side by side (or those given).")] = False,
+    theta: Annotated[
+        float, typer.Option(help="Of the rounds model beta (theta + 1/n); see Table I of the paper.")
+    ] = 0.0,
+    as_json: Json = False,
+    as_csv: Csv = False,
+    plot: Plot = None,
+    bandwidth_hz: Annotated[float, typer.Option(help="The band that is shared.")] = defaults.BANDWIDTH_HZ,
+    model_bits: Annotated[int, typer.Option(help="Size of one upload.")] = defaults.MODEL_BITS,
+    noise_dbm_per_mhz: Annotated[float, typer.Option(help="Noise power density.")] = defaults.NOISE_DBM_PER_MHZ,
+    path_loss_1km_db: Annotated[float, typer.Option(help="Path loss at 1 km.")] = defaults.PATH_LOSS_1KM_DB,
+    path_loss_exponent: Annotated[float, typer.Option(help="Path loss exponent.")] = defaults.PATH_LOSS_EXPONENT,
+    seed: Annotated[int, typer.Option(help="Random seed, for policies that choose at random.")] = 0,
+) -> None:
+    """Decide one round: who trains, and with how much of the band.
+
+    DEVICES has a line for each device with the columns upload_s (seconds to upload with the whole band) and compute_s
+    (seconds to train). Instead of upload_s it may give snr_db, or distance_m and power_dbm_per_mhz; instead of
+    compute_s, samples, seconds_per_sample and samples_per_second. A column device names them, must_include forces some
+    in.
+    """
+    from fedcell import units
+    from fedcell.plan import plans as planning
+    from fedcell.plan.device_table import read_devices
+    from fedcell.plots import save
+    from fedcell.world import Cell
+
+    output = output_format(as_json, as_csv)
+    if not -1000 <= noise_dbm_per_mhz <= 1000:
+        raise InputError(f"--noise-dbm-per-mhz is {noise_dbm_per_mhz:g}; give a number between -1000 and 1000")
+    cell = Cell(
+        bandwidth_hz=bandwidth_hz,
+        model_bits=model_bits,
+        noise_w_per_hz=units.dbm_per_mhz(noise_dbm_per_mhz),
+        path_loss_1km_db=path_loss_1km_db,
+        path_loss_exponent=path_loss_exponent,
+    )
+    table = read_devices(devices, cell)
+    _print_notes(table.notes)
+    comparing = compare or len(policy or []) > 1
+    plans = planning.plan_round(table, policy or [], cell, theta, seed, compare=compare)
+    _print_notes(planning.notes(plans))
+    if plot is not None:
+        save(planning.figure(plans), plot)
+    if output == "json":
+        typer.echo(planning.to_json(plans, comparing))
+    elif output == "csv":
+        typer.echo(planning.to_csv(plans, comparing), nl=False)
+    else:
+        console().print(_comparison_table(plans) if comparing else _plan_table(plans[0]))
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def _plan_table(planned: "PlannedRound") -> "Table":
+    """The plan as a table: device, share, kHz, upload, compute, finish."""
+    from rich.table import Table
+    from rich.text import Text  # names are text as it stands: [bold] is no markup
+
+    from fedcell.plots import percent, short
+
+    n, of = planned.plan.devices.size, len(planned.table.names)
+    title = f"{planned.name}: {n:,} of {of:,} devices, {planned.plan.round_s:.6g} s"
+    table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
+    table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
+    for heading in ("share", "kHz", "compute s", "upload s", "finish s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in planned.rows(MOST_ROWS):
+        table.add_row(
+            Text(short(row["device"], 40)),
+            percent(row["share"], 2),
+            f"{row['bandwidth_hz'] / 1e3:.5g}",
+            *(f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")),
+        )
+    if n > MOST_ROWS:
+        table.caption = f"the first {MOST_ROWS} of {n:,}; --csv and --json list all"
+    return table
+
+
+def _comparison_table(plans: Sequence["PlannedRound"]) -> "Table":
+    """All plans side by side: devices, round time, and time to train relative to the best."""
+    from rich.table import Table
+    from rich.text import Text
+
+    values = [planned.objective_s for planned in plans if planned.objective_s is not None]
+    best = min(values, default=None)
+    n = len(plans[0].table.names)
+    table = Table(title=f"{n:,} device{'s' * (n > 1)}, one round", title_justify="left", caption_justify="left")
+    table.add_column("policy")
+    for heading in ("devices", "round s", "s per device", "time to train"):
+        table.add_column(heading, justify="right")
+    for planned in plans:
+        n = planned.plan.devices.size
+        relative = f"{planned.objective_s / best:.3f} x" if planned.objective_s is not None and best else "-"
+        each = f"{planned.plan.round_s / n:.5g}" if n else "-"
+        table.add_row(Text(planned.name), str(n), f"{planned.plan.round_s:.5g}", each, relative)
+    table.caption = "time to train: (theta + 1/n) x round s, relative to the least; beta and the target cancel"
+    return table

@@ -1,0 +1,158 @@
+"""`fedcell race`: options and a file become a race, which is watched and then shown."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcell import defaults
+from fedcell.cli.console import console, summary_tables
+from fedcell.cli.options import Csv, Json, Target, Workers, check_plot, check_seeds, output_format
+
+if TYPE_CHECKING:
+    from fedcell.runs.race import RaceResult
+    from fedcell.sim.spec import Spec
+
+
+def race(
+    spec: Annotated[
+        Path | None, typer.Argument(help="TOML file of the race (see --print-spec).", show_default=False)
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="A policy of the race; repeat it. By default the paper's.", show_default=False),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help=f"Seeds 0, 1, ...; {defaults.SEEDS} by default.", show_default=False, callback=check_seeds),
+    ] = None,
+    budget_s: Annotated[
+        float | None, typer.Option(help=f"Simulated seconds; {defaults.BUDGET_S:g} by default.", show_default=False)
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds, instead of or beside the budget.", show_default=False)
+    ] = None,
+    radius_m: Annotated[
+        float | None, typer.Option(help=f"Of the cell; {defaults.RACE_RADIUS_M:g} by default.", show_default=False)
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(help=f"In the cell; {defaults.DEVICES} by default.", show_default=False)
+    ] = None,
+    mobility: Annotated[
+        str | None, typer.Option(help="redrawn, static or waypoint:speed_mps=1.5,pause_s=10.", show_default=False)
+    ] = None,
+    fading: Annotated[str | None, typer.Option(help="none, rayleigh or rician.", show_default=False)] = None,
+    shadowing_db: Annotated[
+        float | None, typer.Option(help="Standard deviation; 0 is none.", show_default=False)
+    ] = None,
+    failure: Annotated[float | None, typer.Option(help="Probability that a model is lost.", show_default=False)] = None,
+    knowledge: Annotated[
+        str | None, typer.Option(help="Of compute times: perfect, expected or observed.", show_default=False)
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="mnist, fashion-mnist or a .npz file.", show_default=False)] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="iid, labels:2, labels:2,free or dirichlet:0.5.", show_default=False)
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="mlp or torch.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option(help="mlp, cnn or package.module:function.", show_default=False)] = None,
+    device: Annotated[str | None, typer.Option(help="Of the torch engine: cpu or cuda.", show_default=False)] = None,
+    target: Target = defaults.TARGET_ACCURACY,
+    workers: Workers = None,
+    plot: Annotated[
+        Path, typer.Option(help="Picture of accuracy against time (.png, .svg, .pdf).", callback=check_plot)
+    ] = Path("race.png"),
+    as_json: Json = False,
+    as_csv: Csv = False,
+    print_spec: Annotated[bool, typer.Option("--print-spec", help="Print the race as TOML and exit.")] = False,
+) -> None:
+    """Race policies: train real models against a simulated clock, and see who is accurate soonest.
+
+    By default the contest of the paper's Fig. 3: 20 devices, radius 1400 m, two digits a device, 450 simulated seconds,
+    5 seeds. Every policy of a seed meets the same devices, channels, data and batches. Options override the file.
+    """
+    output = output_format(as_json, as_csv)
+    changes = {
+        "budget_s": budget_s,
+        "rounds": rounds,
+        "knowledge": knowledge,
+        "cell.radius_m": radius_m,
+        "cell.fading": fading,
+        "cell.shadowing_db": shadowing_db,
+        "devices.count": devices,
+        "devices.mobility": mobility,
+        "devices.failure": failure,
+        "task.data": data,
+        "task.partition": partition,
+        "task.engine": engine,
+        "task.model": model,
+        "task.device": device,
+    }
+    contest = _build(spec, policy, seeds, {name: value for name, value in changes.items() if value is not None})
+    if print_spec:
+        typer.echo(contest.to_toml(), nl=False)
+        return
+    from fedcell.plots import race_figure, save
+    from fedcell.runs.race import curves, title, to_csv, to_json
+
+    result = _run_watched(contest, target, workers)
+    if not result.seeds:
+        typer.echo("fedcell: stopped before any seed was finished by all policies; nothing to show", err=True)
+        raise typer.Exit(130)
+    save(race_figure(curves(result), title(result), contest.budget_s), plot)
+    if output == "json":
+        typer.echo(to_json(result))
+    elif output == "csv":
+        typer.echo(to_csv(result), nl=False)
+    else:
+        _print(result, plot)
+    raise typer.Exit(0 if result.complete else 130)
+
+
+def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
+    """The race: the file's, or the paper's without one, with the options put over it."""
+    from fedcell.runs.defaults import paper_race
+    from fedcell.runs.race import race_spec
+    from fedcell.sim.spec import load_spec
+
+    base = load_spec(path) if path else paper_race()
+    if "rounds" in changes and "budget_s" not in changes and path is None:
+        changes = changes | {"budget_s": float("inf")}
+    grid = dict(race_spec(base).grid)
+    if policies:
+        grid["policy"] = policies
+    if seeds is not None:
+        grid["seed"] = list(range(seeds))
+    return race_spec(base.changed(changes, grid))
+
+
+def _run_watched(race: "Spec", target: float, workers: int | None) -> "RaceResult":
+    from rich.console import Console
+    from rich.live import Live
+
+    from fedcell.cli.live import RaceDisplay
+    from fedcell.runs.race import run_race
+    from fedcell.sim.task import load_task
+
+    display, screen = RaceDisplay(race), Console(stderr=True)
+    # Data may have to be downloaded, with a bar of its own: do it before the live display begins.
+    load_task(race.task, race.devices.count, race.grid["seed"][0], threads=1)
+    if not screen.is_terminal:
+        runs = len(race.grid["policy"]) * len(race.grid["seed"])
+        typer.echo(f"racing: {runs} runs; a terminal would show them live", err=True)
+        return run_race(race, target=target, workers=workers, watch=display.watch)
+    with Live(display, console=screen, refresh_per_second=8, transient=True):
+        return run_race(race, target=target, workers=workers, watch=display.watch)
+
+
+def _print(result: "RaceResult", plot: Path) -> None:
+    out = console()
+    if not result.complete:
+        out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are whole.")
+    for table in summary_tables(result):
+        out.print(table)
+        out.print()
+    if len(result.policies) > 1:
+        out.print("Best accuracy, paired by seed:")
+        for line in result.verdicts():
+            out.print(f"  {line}", highlight=False, soft_wrap=True)
+    out.print(f"Picture: {plot}", highlight=False)

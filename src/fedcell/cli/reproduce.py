@@ -1,0 +1,125 @@
+"""`fedcell reproduce`: the paper's figures and tables, and a page that binds them."""
+
+import io
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcell.cli.console import progress
+from fedcell.cli.options import Seeds, Workers
+from fedcell.errors import InputError
+
+if TYPE_CHECKING:
+    from fedcell.paper.output import Output
+    from fedcell.paper.runs import Watch
+    from fedcell.paper.settings import Settings
+    from fedcell.runs.rows import Rounds
+    from fedcell.sim.spec import Spec
+
+
+def reproduce(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FIGURE]...",
+            help="fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d calibration, or all (the default).",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Seeds = 5,
+    out: Annotated[Path, typer.Option(help="Folder of the pictures, the tables and index.html.")] = Path("out/paper"),
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            help="SQLite file that is read and filled; results.db in the folder by default.", show_default=False
+        ),
+    ] = None,
+    workers: Workers = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny settings, to try it out; the results mean nothing.")
+    ] = False,
+) -> None:
+    """Make the paper's figures and tables anew, and a page that sets each printed number beside ours.
+
+    Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
+    """
+    from fedcell.paper.figures import FIGURES, chosen
+    from fedcell.paper.runs import collect
+    from fedcell.paper.settings import Settings
+    from fedcell.runs.store import Store
+
+    wanted = chosen(figures or [])
+    settings = Settings.quick(seeds) if quick else Settings(seeds=seeds)
+    if store is not None:
+        with Store(store):  # a bad one is refused before anything is made
+            pass
+    _make_folder(out)
+    place = store or out / "results.db"
+    outputs: list[Output] = []
+    for name in wanted:
+        with progress(name) as watch:
+
+            def run(specs: Sequence["Spec"], watch: "Watch" = watch) -> dict[str, "Rounds"]:
+                return collect(specs, place, workers, watch)
+
+            outputs.append(FIGURES[name](settings, run))
+    command = " ".join(["fedcell reproduce", *(figures or ["all"]), f"--seeds {seeds}", *(["--quick"] * quick)])
+    # All files appear at the end, or none.
+    _write_all(outputs, settings, command, out)
+    for output in outputs:
+        for claim in output.claims:
+            typer.echo(f"{claim.verdict}: {claim.text}")
+    typer.echo(f"Page: {out / 'index.html'}")
+
+
+def _make_folder(out: Path) -> None:
+    import tempfile
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot write into {str(out)[:200]}: {reason}; give another --out") from None
+
+
+def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, out: Path) -> None:
+    """Write into a scratch folder beside the files, then move them: nobody sees half a report."""
+    import shutil
+    import tempfile
+
+    from fedcell.paper.report import page
+    from fedcell.plots import save
+
+    scratch = Path(tempfile.mkdtemp(prefix=".fedcell-", dir=out))
+    try:
+        pictures: dict[str, bytes] = {}
+        for output in outputs:
+            (scratch / f"{output.name}.csv").write_text(_csv(output), encoding="utf-8")
+            if output.figure is not None:
+                for ending in ("svg", "png"):
+                    save(output.figure, scratch / f"{output.name}.{ending}")
+                pictures[output.name] = (scratch / f"{output.name}.png").read_bytes()
+        (scratch / "index.html").write_text(page(outputs, pictures, settings, command), encoding="utf-8")
+        for path in sorted(scratch.iterdir()):
+            os.replace(path, out / path.name)
+    except OSError as error:
+        raise InputError(f"cannot write into {out}: {error.strerror}; give another --out") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _csv(output: "Output") -> str:
+    import csv
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    headings, rows = output.csv
+    writer.writerow(headings)
+    writer.writerows([["" if isinstance(v, float) and math.isnan(v) else v for v in row] for row in rows])
+    return text.getvalue()

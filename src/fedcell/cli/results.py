@@ -1,0 +1,309 @@
+"""`fedcell results`: what a store holds, listed, shown, exported and deleted."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcell.cli.console import console
+from fedcell.cli.options import Json
+from fedcell.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedcell.runs.store import Store, StoredRun
+    from fedcell.sim.loop import RoundRecord
+
+ROWS_IN_A_GROUP = 50_000
+
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="SQLite file of the results.", show_default=False)]
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What a store of `fedcell sweep` holds.")
+
+
+@app.command("list")
+def list_runs(store: StorePath, as_json: Json = False) -> None:
+    """List the runs: key, policy, seed, the fields in which they differ, rounds, best and last accuracy."""
+    from fedcell.runs.store import Store, differing_fields
+
+    with Store(store, "read") as kept:
+        runs = kept.runs()
+    runs.sort(key=lambda run: (run.policy, run.seed, run.key))
+    if as_json:
+        import json
+
+        typer.echo(json.dumps([_run_document(run) for run in runs]))
+        return
+    extra = differing_fields(runs)
+    console(160 + 20 * len(extra)).print(_runs_table(str(store), runs, extra), markup=False)
+
+
+def _runs_table(store: str, runs: Sequence["StoredRun"], extra: Sequence[str]) -> "Table":
+    from rich.table import Table
+
+    from fedcell.runs.store import flat
+
+    table = Table(title=f"{store}: {len(runs)} run{'s' * (len(runs) != 1)}", title_justify="left")
+    for heading in ("key", "policy", "seed", *extra, "status"):
+        table.add_column(heading, justify="right" if heading == "seed" else "left")
+    for heading in ("rounds", "best %", "last %"):
+        table.add_column(heading, justify="right")
+    digits = _short_digits([run.key for run in runs])
+    for run in runs:
+        fields = flat(run.document)
+        told = (f"{100 * run.best_accuracy:.2f}", f"{100 * run.last_accuracy:.2f}") if run.rounds else ("-", "-")
+        cells = [run.key[:digits], run.policy, str(run.seed), *(_cell(fields.get(name)) for name in extra), run.status]
+        table.add_row(*cells, str(run.rounds), *told)
+    return table
+
+
+def _short_digits(keys: Sequence[str]) -> int:
+    """How many digits tell all keys apart, 8 at least."""
+    return next((n for n in range(8, 64) if len({key[:n] for key in keys}) == len(keys)), 64)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _run_document(run: "StoredRun") -> dict[str, Any]:
+    return {
+        "key": run.key,
+        "status": run.status,
+        "reason": run.reason,
+        "finished_unix_s": run.finished_unix_s,
+        "duration_s": run.duration_s,
+        "rounds": run.rounds,
+        "best_accuracy": run.best_accuracy,
+        "last_accuracy": run.last_accuracy,
+        "spec": run.document,
+    }
+
+
+@app.command("show")
+def show_run(
+    store: StorePath,
+    key: Annotated[str, typer.Argument(help="The first digits of the run's key.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Show one run: its settings, how it went, its rounds."""
+    import json
+    from datetime import UTC, datetime
+
+    from fedcell.check import without_nan
+    from fedcell.runs.rows import cells
+    from fedcell.runs.store import Store, flat
+
+    with Store(store, "read") as kept:
+        run = kept.find(key)
+        records = kept.get(run.key) if run.status == "done" else []
+    if as_json:
+        rounds = [cells(record, plan=True) for record in records]
+        typer.echo(json.dumps(_run_document(run) | {"records": without_nan(rounds)}))
+        return
+    when = datetime.fromtimestamp(run.finished_unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    typer.echo(f"run {run.key}\n{run.status}, {when}, {run.duration_s:.1f} s of computing")
+    if run.reason:
+        typer.echo(f"reason: {run.reason}")
+    for name, value in flat(run.document).items():
+        if value is not None:
+            typer.echo(f"  {name} = {json.dumps(value)}")
+    if records:
+        console().print(_rounds_table(records), markup=False)
+
+
+def _rounds_table(records: Sequence["RoundRecord"], most: int = 20) -> "Table":
+    from rich.table import Table
+
+    step = -(-len(records) // most)
+    shown = [record for record in records if record.round % step == 0 or record in (records[0], records[-1])]
+    note = f", {len(shown)} of them shown (--json has all)" if len(shown) < len(records) else ""
+    table = Table(title=f"{len(records)} rounds{note}", title_justify="left")
+    for heading in ("round", "clock s", "round s", "devices", "delivered", "accuracy %", "loss"):
+        table.add_column(heading, justify="right")
+    for r in shown:
+        counts = (str(r.plan.devices.size), str(r.delivered.size))
+        table.add_row(
+            str(r.round), f"{r.clock_s:.1f}", f"{r.round_s:.2f}", *counts, f"{100 * r.accuracy:.2f}", f"{r.loss:.4f}"
+        )
+    return table
+
+
+@app.command("export")
+def export_runs(
+    store: StorePath,
+    as_csv: Annotated[
+        Path | None, typer.Option("--csv", help="This file, or rounds.csv and runs.csv in this folder.")
+    ] = None,
+    as_parquet: Annotated[Path | None, typer.Option("--parquet", help="This file; with the plans.")] = None,
+) -> None:
+    """Write the rounds of all finished runs, with their run's key, policy, seed and differing fields."""
+    from fedcell.runs.store import Store, differing_fields
+
+    if as_csv is None and as_parquet is None:
+        raise InputError("nothing to write; give --csv FILE, --csv FOLDER or --parquet FILE")
+    if as_parquet is not None:
+        _load_pyarrow()  # or say at once that it is missing
+    with Store(store, "read") as kept:
+        runs = kept.runs()
+        extra = differing_fields(runs)
+        files: dict[Path, Callable[[Path], None]] = {}
+        if as_csv is not None and as_csv.is_dir():
+            files[as_csv / "runs.csv"] = lambda scratch: _write_runs_csv(scratch, runs, extra)
+            as_csv = as_csv / "rounds.csv"
+        if as_csv is not None:
+            files[as_csv] = lambda scratch: _write_rounds_csv(scratch, kept, runs, extra)
+        if as_parquet is not None:
+            files[as_parquet] = lambda scratch: _write_parquet(scratch, kept, runs, extra)
+        for path in files:
+            _check_output(path, store)
+        for path, write in files.items():
+            _write_whole(path, write)
+
+
+def _check_output(path: Path, store_path: Path) -> None:
+    if not os.path.isdir(path.parent):
+        raise InputError(f"cannot write {path}: {path.parent} is no folder; create it first")
+    if os.path.isdir(path):
+        raise InputError(f"cannot write {path}: it is a folder; give a file's name")
+    if os.path.exists(path) and os.path.samefile(path, store_path):
+        raise InputError(f"{path} is the store itself; give another file")
+
+
+def _write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` write elsewhere and then give the file its name."""
+    import secrets
+
+    scratch = path.with_name(f".fedcell-{secrets.token_hex(8)}")
+    try:
+        write(scratch)
+        os.replace(scratch, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; give another place") from None
+    finally:
+        scratch.unlink(missing_ok=True)
+    typer.echo(f"wrote {path}", err=True)
+
+
+def _write_runs_csv(path: Path, runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
+    import csv
+
+    with path.open("x", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        told = ("status", "reason", "duration_s", "rounds", "best_accuracy", "last_accuracy")
+        writer.writerow(["key", "policy", "seed", *extra, *told])
+        for run in runs:
+            writer.writerow([*_run_cells(run, extra), *(getattr(run, name) for name in told)])
+
+
+def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
+    import json
+
+    from fedcell.runs.store import flat
+
+    fields = flat(run.document)
+    values = [fields.get(name) for name in extra]
+    return [run.key, run.policy, run.seed, *(json.dumps(v) if isinstance(v, list) else v for v in values)]
+
+
+def _write_rounds_csv(path: Path, store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
+    import csv
+
+    from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
+
+    with path.open("x", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["key", "policy", "seed", *extra, *ROUND_COLUMNS])
+        for run in runs:
+            cells = _run_cells(run, extra)
+            for record in store.get(run.key) if run.status == "done" else []:
+                writer.writerow([*cells, *numbers_of(record)])
+
+
+def _load_pyarrow() -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet."""
+    from importlib import import_module
+
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise InputError("--parquet needs pyarrow, which is not installed; pip install 'fedcell[parquet]'") from None
+
+
+def _write_parquet(path: Path, store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
+    from fedcell.runs.rows import cells
+
+    pa, parquet = _load_pyarrow()
+    names = ["key", "policy", "seed", *extra]
+    fields = [_run_cells(run, extra) for run in runs]
+    # A column's type comes from all runs, since each group of rows must have the same; mixed ones become text.
+    columns = {name: _one_type([row[at] for row in fields]) for at, name in enumerate(names)}
+    schema = _parquet_schema(pa, columns)
+    rows: list[dict[str, Any]] = []
+    with parquet.ParquetWriter(path, schema) as writer:
+        for at, run in enumerate(runs):
+            ours = {name: values[at] for name, values in columns.items()}
+            records = store.get(run.key) if run.status == "done" else []
+            rows += [ours | cells(record, plan=True) for record in records]
+            if len(rows) >= ROWS_IN_A_GROUP or at == len(runs) - 1:
+                writer.write_table(pa.Table.from_pylist(rows, schema))
+                rows = []
+
+
+def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:
+    """The types of the run's columns, whose values are given, and of the round's."""
+    from fedcell.runs.rows import COUNT_COLUMNS, ROUND_COLUMNS
+
+    return pa.schema(
+        [
+            *((name, pa.array(values, pa.string() if not values else None).type) for name, values in columns.items()),
+            *((name, pa.int64() if name in COUNT_COLUMNS else pa.float64()) for name in ROUND_COLUMNS),
+            ("plan_devices", pa.list_(pa.int32())),
+            ("plan_shares", pa.list_(pa.float64())),
+            ("plan_delivered", pa.list_(pa.int32())),
+        ]
+    )
+
+
+def _one_type(values: list[Any]) -> list[Any]:
+    kinds = {type(value) for value in values if value is not None}
+    fits = all(-(2**63) <= value < 2**63 for value in values if isinstance(value, int))
+    if kinds <= {int, float} and fits:
+        return [float(v) if v is not None and float in kinds else v for v in values]
+    return values if len(kinds) == 1 and fits else [None if v is None else str(v) for v in values]
+
+
+@app.command("delete")
+def delete_runs(
+    store: StorePath,
+    key: Annotated[list[str] | None, typer.Argument(help="The first digits of runs' keys.", show_default=False)] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All runs that failed.")] = False,
+    policy: Annotated[str | None, typer.Option(help="All runs of this policy.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete runs from the store."""
+    from fedcell.runs.store import Store
+
+    if bool(key) + failed + (policy is not None) != 1:
+        raise InputError("which runs? give their keys, or --failed, or --policy NAME, one of these")
+    with Store(store, "read") as kept:
+        if key:
+            found = list({run.key: run for run in map(kept.find, key)}.values())
+        else:
+            found = kept.runs(policy=policy, status="failed" if failed else None)
+        if policy is not None and not found:
+            known = ", ".join(sorted({run.policy for run in kept.runs()})) or "none"
+            raise InputError(f"{store} has no run of policy {policy!r}; its policies: {known}")
+    if found and not yes:
+        if not sys.stdin.isatty():
+            raise InputError(f"{len(found)} runs would be deleted from {store}; add --yes to do it")
+        if not typer.confirm(f"Delete {len(found)} run{'s' * (len(found) != 1)} from {store}?"):
+            raise typer.Exit(1)
+    if found:
+        with Store(store) as kept:
+            kept.delete(run.key for run in found)
+    typer.echo(f"{len(found)} run{'s' * (len(found) != 1)} deleted")

@@ -1,0 +1,104 @@
+"""`fedcell sweep`: every combination of a grid, into a store."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcell.cli.console import progress
+from fedcell.cli.options import Workers
+from fedcell.errors import InputError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from fedcell.runs.sweep import SweepResult
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+def sweep(
+    spec: Annotated[
+        Path, typer.Argument(help="TOML file with a [grid] of fields and their values.", show_default=False)
+    ],
+    store: Annotated[Path, typer.Option(help="SQLite file of the results; made if there is none.")] = Path(
+        "results.db"
+    ),
+    workers: Workers = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Run on this Dask scheduler, such as tcp://10.0.0.1:8786.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Run every combination of a spec's grid that the store lacks, on all cores or on a cluster.
+
+    Each run is stored as it ends: stop it or kill it at any time, and start it again to finish the rest. A run that
+    fails is recorded with its reason, does not stop the others, and is tried again by the next sweep.
+    """
+    from fedcell.learn.data import PUBLISHED, load_dataset
+    from fedcell.runs.store import Store
+    from fedcell.runs.sweep import run_sweep
+    from fedcell.sim.spec import load_spec
+
+    grid = load_spec(spec)
+    if cluster is None:
+        for name in {run.task.data for run in grid.runs()} & set(PUBLISHED):
+            load_dataset(name)  # may be downloaded, once and with a bar of its own, not by every worker
+    cluster_or_none = _cluster(cluster) if cluster is not None else nullcontext((None, None))
+    with cluster_or_none as (executor, width), Store(store) as kept, progress("sweep") as watch:
+        result = run_sweep(grid, kept, executor, workers or width, watch)
+    _print_end(result)
+    raise typer.Exit(130 if not result.complete else 1 if result.failures else 0)
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[tuple["Executor", int]]:
+    """The executor of a Dask cluster, and how many runs it does at once."""
+    parts = re.fullmatch(r"(?:tcp|tls)://[^/\s]+:(\d{1,5})", address)
+    if parts is None or not 1 <= int(parts[1]) <= 65535:
+        raise InputError(f"--cluster is {address!r}; give the scheduler's address, such as tcp://10.0.0.1:8786")
+    import asyncio
+    import logging
+    from importlib import import_module
+
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError:
+        raise InputError("--cluster needs Dask, which is not installed; pip install 'fedcell[cluster]'") from None
+    for name in ("distributed", "distributed.client"):  # it would log tracebacks of what we say in a sentence
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        asyncio.run(asyncio.wait_for(_knock(distributed, address), CONNECT_TIMEOUT_S))
+        client = distributed.Client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+    except Exception as error:  # a server of another kind can make Dask raise anything
+        reason = " ".join(str(error).split())[:200] or "no answer"
+        raise InputError(
+            f"--cluster {address}: no Dask scheduler answers there ({reason}); check the address"
+        ) from None
+    with client:
+        threads = sum(client.nthreads().values())
+        if not threads:
+            raise InputError(
+                f"--cluster {address}: the scheduler has no workers; start some with dask worker {address}"
+            )
+        yield client.get_executor(), threads
+
+
+async def _knock(distributed: Any, address: str) -> None:
+    """Shake hands once. A Client waits for ever on a server that says nothing, and cannot be given up without noise."""
+    comm = await distributed.comm.connect(address, timeout=CONNECT_TIMEOUT_S)
+    await comm.close()
+
+
+def _print_end(result: "SweepResult") -> None:
+    line = f"{result.done} runs done, {result.skipped} skipped (already in the store), {len(result.failures)} failed"
+    typer.echo(line if result.complete else f"Stopped early: {line}; start it again to finish")
+    for reason, count in Counter(result.failures.values()).most_common():
+        example = next(key for key, why in result.failures.items() if why == reason)
+        typer.echo(f"  failed, {count} run{'s' * (count != 1)} such as {example[:8]}: {reason}", err=True)

@@ -1,0 +1,130 @@
+"""What holds for every command: a quick start, options that several have, and a directory's own modules."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedcell.cli import main
+from twins.small import write_small_npz
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
+SCRIPT = Path(sys.executable).with_name("fedcell")
+POLICY = """
+from dataclasses import dataclass
+import numpy as np
+import fedcell as fc
+
+@dataclass(frozen=True)
+class Nearest(fc.Policy):
+    k: int = 3
+    def choose(self, view, rng):
+        return np.argsort(view.upload_s)[: self.k]
+"""
+SPEC = """
+policy = "mine:Nearest"
+rounds = 1
+task = { data = "small.npz", hidden = [4] }
+grid.seed = [0, 1, 2]
+"""
+
+
+def installed(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The script that pip installs, unlike python -m, does not look for modules in the directory first."""
+    command = [SCRIPT, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def hiding(tmp_path: Path) -> Path:
+    """A directory with modules named like the standard library's and like ours, all broken, and a policy."""
+    for name in ("queue", "json", "random", "csv", "socket", "asyncio", "numpy", "rich"):
+        (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('the {name} of this directory')")
+    (tmp_path / "mine.py").write_text(POLICY)
+    return tmp_path
+
+
+def test_modules_of_this_directory_hide_no_others(hiding: Path) -> None:
+    done = installed("plan", EXAMPLE, "--json", cwd=hiding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["policy"] == "optimal"
+
+
+def test_a_policy_of_this_directory_is_found_there_by_the_command_and_its_workers(hiding: Path) -> None:
+    done = installed("plan", EXAMPLE, "--policy", "mine:Nearest", "--json", cwd=hiding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(json.loads(done.stdout)["devices"]) == 3
+    write_small_npz(hiding / "small.npz")
+    (hiding / "spec.toml").write_text(SPEC)
+    swept = installed("sweep", "spec.toml", "--workers", "2", cwd=hiding)
+    assert swept.stdout == "3 runs done, 0 skipped (already in the store), 0 failed\n", swept.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["race"], ["results", "list"], ["serve"]], ids=" ".join)
+def test_help_imports_nothing_heavy(command: list[str]) -> None:
+    code = (
+        "import sys, fedcell.cli\n"
+        f"sys.argv = ['fedcell', *{command}, '--help']\n"
+        "try:\n    fedcell.cli.main()\n"
+        "except SystemExit:\n    print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Usage: fedcell" in done.stdout
+    loaded = set(done.stderr.split())
+    heavy = {"numpy", "numba", "pydantic", "matplotlib", "uvicorn", "asyncio"}
+    assert not loaded & (heavy if command else heavy | {"rich", "json"})  # Typer itself may load Rich for an option
+    ours = {name for name in loaded if name.startswith("fedcell.") and not name.startswith("fedcell.cli")}
+    assert ours == {"fedcell.errors"}
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence", "commands"),
+    [
+        (
+            ["--workers", "0"],
+            "--workers is 0; give a whole number of at least 1",
+            [["race"], ["sweep", "spec.toml"], ["fit"], ["reproduce"], ["serve"]],
+        ),
+        (
+            ["--seeds", "0"],
+            "--seeds is 0; give a whole number from 1 to 10,000",
+            [["race"], ["fit"], ["reproduce"]],
+        ),
+        (
+            ["--target", "80"],
+            "--target is 80; give an accuracy between 0 and 1, such as 0.8",
+            [["race"], ["fit"], ["flower", "state"]],
+        ),
+        (
+            ["--plot", "picture.gif"],
+            "picture.gif has no picture's ending; name it .png, .svg or .pdf",
+            [["plan", "devices.csv"], ["race"], ["fit"], ["flower", "state"], ["testbed"]],
+        ),
+        (
+            ["--json", "--csv"],
+            "--json and --csv were both given; choose one",
+            [["plan", "devices.csv"], ["race"]],
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) and isinstance(value[0], str) else "",
+)
+def test_an_option_is_checked_alike_by_every_command_that_has_it(
+    option: list[str],
+    sentence: str,
+    commands: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", ["fedcell", *command, *option])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        assert capsys.readouterr() == ("", f"fedcell: {sentence}\n"), command
+    assert list(tmp_path.iterdir()) == []
