@@ -58,6 +58,13 @@ def race(
     device: Annotated[str | None, typer.Option(help="Of the torch engine: cpu or cuda.", show_default=False)] = None,
     target: Target = defaults.TARGET_ACCURACY,
     workers: Workers = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the race in this SQLite file: interrupted, it resumes; fedcell serve shows it.",
+            show_default=False,
+        ),
+    ] = None,
     plot: Annotated[
         Path, typer.Option(help="Picture of accuracy against time (.png, .svg, .pdf).", callback=check_plot)
     ] = Path("race.png"),
@@ -67,8 +74,8 @@ def race(
 ) -> None:
     """Race policies: train real models against a simulated clock, and see who is accurate soonest.
 
-    By default the contest of the paper's Fig. 3: 20 devices, radius 1400 m, two digits a device, 450 simulated seconds,
-    5 seeds. Every policy of a seed meets the same devices, channels, data and batches. Options override the file.
+    By default the contest of the paper's Fig. 3, with two digits a device. Every policy of a seed meets the same
+    devices, channels, data and batches. Options override the file; what a file leaves out is as in fedcell.Spec.
     """
     output = output_format(as_json, as_csv)
     changes = {
@@ -94,17 +101,21 @@ def race(
     from fedcell.plots import race_figure, save
     from fedcell.runs.race import curves, title, to_csv, to_json
 
-    result = _run_watched(contest, target, workers)
+    result = _run_watched(contest, target, workers, store)
+    if not result.complete and store is not None:
+        typer.echo(f"fedcell: stopped; what was computed is in {store}, run the same command to resume", err=True)
     if not result.seeds:
-        typer.echo("fedcell: stopped before any seed was finished by all policies; nothing to show", err=True)
+        typer.echo("fedcell: stopped before all policies had finished a seed; nothing to show", err=True)
         raise typer.Exit(130)
-    save(race_figure(curves(result), title(result), contest.budget_s), plot)
     if output == "json":
         typer.echo(to_json(result))
     elif output == "csv":
         typer.echo(to_csv(result), nl=False)
     else:
-        _print(result, plot)
+        _print(result)
+    save(race_figure(curves(result), title(result), contest.budget_s), plot)
+    if output == "table":
+        typer.echo(f"Picture: {plot}")
     raise typer.Exit(0 if result.complete else 130)
 
 
@@ -125,29 +136,33 @@ def _build(path: Path | None, policies: list[str] | None, seeds: int | None, cha
     return race_spec(base.changed(changes, grid))
 
 
-def _run_watched(race: "Spec", target: float, workers: int | None) -> "RaceResult":
+def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | None) -> "RaceResult":
+    from contextlib import nullcontext
+
     from rich.console import Console
     from rich.live import Live
 
     from fedcell.cli.live import RaceDisplay
     from fedcell.runs.race import run_race
+    from fedcell.runs.store import Store
     from fedcell.sim.task import load_task
 
     display, screen = RaceDisplay(race), Console(stderr=True)
     # Data may have to be downloaded, with a bar of its own: do it before the live display begins.
     load_task(race.task, race.devices.count, race.grid["seed"][0], threads=1)
-    if not screen.is_terminal:
-        runs = len(race.grid["policy"]) * len(race.grid["seed"])
-        typer.echo(f"racing: {runs} runs; a terminal would show them live", err=True)
-        return run_race(race, target=target, workers=workers, watch=display.watch)
-    with Live(display, console=screen, refresh_per_second=8, transient=True):
-        return run_race(race, target=target, workers=workers, watch=display.watch)
+    live = Live(display, console=screen, refresh_per_second=8, transient=True) if screen.is_terminal else nullcontext()
+    with Store(path) if path is not None else nullcontext() as store:
+        if not screen.is_terminal:
+            runs = len(race.grid["policy"]) * len(race.grid["seed"])
+            typer.echo(f"racing: {runs} runs; a terminal would show them live", err=True)
+        with live:
+            return run_race(race, target=target, workers=workers, store=store, watch=display.watch)
 
 
-def _print(result: "RaceResult", plot: Path) -> None:
+def _print(result: "RaceResult") -> None:
     out = console()
     if not result.complete:
-        out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are whole.")
+        out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are complete.")
     for table in summary_tables(result):
         out.print(table)
         out.print()
@@ -155,4 +170,3 @@ def _print(result: "RaceResult", plot: Path) -> None:
         out.print("Best accuracy, paired by seed:")
         for line in result.verdicts():
             out.print(f"  {line}", highlight=False, soft_wrap=True)
-    out.print(f"Picture: {plot}", highlight=False)
