@@ -1,26 +1,23 @@
 """`fedcell race` as its users run it."""
 
-import contextlib
 import json
 import os
-import pty
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import fedcell as fc
 from fedcell.runs.race import race_spec, run_race
+from harness import FEDCELL, Process, Terminal, fedcell
 
+pytestmark = pytest.mark.processes
 QUICK = ["--policy", "greedy", "--policy", "random:k=3", "--seeds", "2", "--budget-s", "45"]
-COMMAND = [sys.executable, "-W", "error", "-m", "fedcell.cli", "race"]
+LONG = ["--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "60", "--workers", "1"]
 
 
 def race(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+    return fedcell("race", *arguments, cwd=cwd)
 
 
 def test_table_verdicts_and_picture(tmp_path: Path) -> None:
@@ -136,40 +133,3 @@ def test_a_failing_run_ends_the_race_with_its_reason() -> None:
         run_race(spec)
 
 
-@pytest.mark.parametrize("interactive", [False, True])
-def test_ctrl_c_ends_it_with_what_is_done(interactive: bool, tmp_path: Path) -> None:
-    """Interrupted after the first seed is whole: that seed is shown, and the status says that it was cut."""
-    reader, writer = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, "--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "60", "--workers", "1"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=writer if interactive else subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(writer)
-    shown, until = "", time.monotonic() + 90.0
-    os.set_blocking(reader, False)
-    while interactive and "/500" not in shown and time.monotonic() < until:
-        time.sleep(0.1)
-        with contextlib.suppress(BlockingIOError):
-            shown += os.read(reader, 2**20).decode(errors="replace")
-    if interactive:
-        assert "seeds" in shown
-        assert "/500" in shown
-    else:
-        assert process.stderr is not None
-        assert "racing: 1000 runs" in process.stderr.readline()
-    time.sleep(4.0)
-    process.send_signal(signal.SIGINT)
-    stdout, _ = process.communicate(timeout=30)
-    os.close(reader)
-    assert process.returncode == 130
-    if "Stopped early" in stdout:
-        assert "of 500 seeds are whole" in stdout
-        assert (tmp_path / "race.png").exists()
-    else:  # a slow machine: not one seed was whole
-        assert stdout == ""
-    assert [path for path in tmp_path.iterdir() if path.name != "race.png"] == []
