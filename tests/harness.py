@@ -33,6 +33,8 @@ TINY: dict[str, Any] = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden":
 """A race of seconds: each device has 15,000 digits, the model 4 hidden units."""
 
 Found = TypeVar("Found")
+marked = True
+"""Whether the test that runs has a marker for its processes; set by conftest.py."""
 
 
 def accept_interrupts() -> None:
@@ -68,7 +70,7 @@ class _Printed:
     """A file that a process writes and we read meanwhile, and after it is closed."""
 
     def __init__(self) -> None:
-        self.file = tempfile.TemporaryFile()
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)
         self._last = ""
 
     def text(self) -> str:
@@ -98,6 +100,7 @@ class Process:
         stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
     ) -> None:
+        assert marked, "a test that starts processes carries a marker: processes, browser, flower or links"
         self._mark = uuid.uuid4().hex
         self._out, self._err = _Printed(), _Printed()
         self.popen = subprocess.Popen(
@@ -282,13 +285,13 @@ class Served:
         assert answer.is_success, answer.text
         return answer.json()
 
-    def until(self, path: str, holds: Callable[[Any], bool], limit_s: float = LIMIT_S) -> dict[str, Any]:
+    def until(self, path: str, holds: Any, limit_s: float = LIMIT_S) -> dict[str, Any]:
         """The document at a path, once the condition holds."""
         last: dict[str, Any] = {}
 
         def fits() -> bool:
             last["document"] = self.get(path)
-            return holds(last["document"])
+            return bool(holds(last["document"]))
 
         try:
             wait_until(fits, path, limit_s)

@@ -65,10 +65,12 @@ def test_what_is_typed_and_what_is_printed() -> None:
 
 def test_a_terminal_shows_and_takes_keys() -> None:
     code = "import sys; print(sys.stdin.isatty(), sys.stderr.isatty(), file=sys.stderr); print(input())"
-    with Terminal() as screen:
-        with Process(sys.executable, "-c", code, stdin=screen.line, stderr=screen.line) as process:
-            screen.type("key\n")
-            assert process.finish().stdout == "key\n"
+    with (
+        Terminal() as screen,
+        Process(sys.executable, "-c", code, stdin=screen.line, stderr=screen.line) as process,
+    ):
+        screen.type("key\n")
+        assert process.finish().stdout == "key\n"
     assert "True True" in screen.shown
 
 

@@ -2,8 +2,10 @@
 
 import json
 import os
-import subprocess
+import re
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -12,11 +14,12 @@ from fedcell.runs.race import race_spec, run_race
 from harness import FEDCELL, Process, Terminal, fedcell
 
 pytestmark = pytest.mark.processes
+Call = Callable[..., CompletedProcess[str]]
 QUICK = ["--policy", "greedy", "--policy", "random:k=3", "--seeds", "2", "--budget-s", "45"]
 LONG = ["--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "60", "--workers", "1"]
 
 
-def race(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def race(*arguments: str, cwd: Path) -> CompletedProcess[str]:
     return fedcell("race", *arguments, cwd=cwd)
 
 
@@ -110,8 +113,10 @@ def test_the_default_is_the_papers_contest(tmp_path: Path) -> None:
         (["--mobility", "waypoint:speed_mps=0"], "speed_mps"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_is_written(arguments: list[str], words: str, tmp_path: Path) -> None:
-    done = race(*arguments, cwd=tmp_path)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    arguments: list[str], words: str, tmp_path: Path, fedcell_here: Call
+) -> None:
+    done = fedcell_here("race", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     *progress, sentence = done.stderr.strip().splitlines()
@@ -133,3 +138,25 @@ def test_a_failing_run_ends_the_race_with_its_reason() -> None:
         run_race(spec)
 
 
+def test_ctrl_c_shows_the_seeds_that_are_whole(tmp_path: Path) -> None:
+    """On a terminal, whose table tells when all policies have finished the first seed."""
+    env = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    with Terminal() as screen, Process(*FEDCELL, "race", *LONG, cwd=tmp_path, env=env, stderr=screen.line) as process:
+        process.wait_for(lambda: re.search(r"\b([2-9]|\d\d+)/500", screen.shown), "the second seed's end")
+        process.interrupt()
+        done = process.finish()
+    assert "seeds" in screen.shown
+    assert "Traceback" not in screen.shown
+    assert done.returncode == 130
+    assert re.search(r"Stopped early: \d+ of 500 seeds are whole", done.stdout)
+    assert [path.name for path in tmp_path.iterdir()] == ["race.png"]
+
+
+def test_ctrl_c_at_the_start_ends_it_too(tmp_path: Path) -> None:
+    with Process(*FEDCELL, "race", *LONG, cwd=tmp_path) as process:
+        process.wait_for_text("racing: 1000 runs")
+        process.interrupt()
+        done = process.finish()
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert (done.stdout == "") == (list(tmp_path.iterdir()) == [])  # a quick machine may have finished a seed by then

@@ -14,7 +14,6 @@ import httpx
 import numpy as np
 import pytest
 
-from dashboard.served import TINY, Served, read_events, serve
 from fedcell.dashboard.schemas import Curves, RaceDocument
 from fedcell.dashboard.views.curves import growing_curve
 from fedcell.runs.race import race_spec, run_race, to_csv, to_json
@@ -23,7 +22,9 @@ from fedcell.runs.store import Store
 from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
+from harness import TINY, Served, read_events, serve
 
+pytestmark = pytest.mark.processes
 LONG: dict[str, Any] = {"rounds": 4000, "devices": {"count": 20}, "task": {"hidden": [4]}}
 
 
