@@ -30,9 +30,21 @@ demo: $(VENV)/.installed
 paper: $(VENV)/.installed
 	$(BIN)/fedcell reproduce all --out out/paper
 
-test: lint fresh-cache system-packages
-	@$(BIN)/python -m pytest || { echo "once more, what failed: real servers, browsers and links share a busy machine"; \
-	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+# Half of the tests wait most of the time, for processes, browsers and links: four workers keep two cores busy.
+WORKERS ?= 4
+test: system-packages $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory -j2 lint compiled
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
+# What needs real processes, browsers or links, 20 times in a row beside a load of 6; hours.
+.PHONY: test-stress
+test-stress: system-packages compiled $(VENV)/.installed-test
+	@BIN=$(BIN) tests/stress.sh
+
+# Compile once, while the linters run: every worker and every process of a test would do it for itself otherwise.
+.PHONY: compiled
+compiled: fresh-cache $(VENV)/.installed
+	@$(BIN)/python -c 'import fedcell as fc; [list(fc.simulate(fc.Spec(rounds=1, policy=p))) for p in ("optimal", "greedy")]'
 
 # The browser tests want Chromium, the testbed's tests ip and tc. Root installs what is missing; else those tests are
 # skipped, and say why.

@@ -1,13 +1,12 @@
 """The picture in docs/architecture.md, held true."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import fedcell
+from harness import python
 
 SOURCE = Path(fedcell.__file__).parent
 BASE = {"errors", "check", "rng", "units", "intervals", "machine", "settings", "defaults"}
@@ -93,12 +92,14 @@ def test_all_exported_names_exist_and_are_all_there_is() -> None:
         _ = fedcell.gredy
 
 
+@pytest.mark.processes
 def test_importing_fedcell_imports_nothing_heavy() -> None:
     code = "import sys, fedcell; print(*sorted({m.split('.')[0] for m in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    loaded = python(code).split()
     assert not {"numpy", "numba", "matplotlib", "pydantic", "rich", *OPTIONAL} & set(loaded)
 
 
+@pytest.mark.processes
 def test_the_whole_api_imports_no_optional_dependency() -> None:
     # Numba looks for SciPy by itself, so that one cannot be asked for here.
     code = (
@@ -106,10 +107,11 @@ def test_the_whole_api_imports_no_optional_dependency() -> None:
         "[getattr(fedcell, n) for n in fedcell.__all__]\n"
         "print(*sorted({m.split('.')[0] for m in sys.modules}))"
     )
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    loaded = python(code).split()
     assert not (set(OPTIONAL) - {"scipy"}) & set(loaded)
 
 
+@pytest.mark.processes
 def test_simulate_stays_the_function_whatever_is_imported_first() -> None:
     code = "import fedcell.runs.race, fedcell; assert callable(fedcell.simulate)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert python(code) == ""

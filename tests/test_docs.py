@@ -3,11 +3,11 @@
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from harness import fedcell, python
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -29,23 +29,19 @@ def test_there_is_something_to_run() -> None:
     assert len(SHELL) >= 3
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("code", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
 def test_python_snippet_runs(code: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-    assert not done.stderr
+    assert python(code, cwd=tmp_path)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("lines", [lines for _, lines in SHELL], ids=[name for name, _ in SHELL])
 def test_commands_run_one_after_the_other(lines: list[str], tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for line in lines:
         words = shlex.split(line.partition("#")[0].partition(">")[0])
-        command = [sys.executable, "-m", "fedcell.cli", *words[1:]]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = fedcell(*words[1:], cwd=tmp_path)
         assert done.returncode == 0, f"{line}: {done.stderr}"
         assert done.stdout, line
 

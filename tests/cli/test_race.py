@@ -1,27 +1,27 @@
 """`fedcell race` as its users run it."""
 
-import contextlib
 import json
 import os
-import pty
-import signal
-import subprocess
-import sys
-import time
+import re
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 import fedcell as fc
 from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.race import race_spec, run_race
+from harness import FEDCELL, Process, Terminal, fedcell
 
+pytestmark = pytest.mark.processes
+Call = Callable[..., CompletedProcess[str]]
 QUICK = ["--policy", "greedy", "--policy", "random:k=3", "--seeds", "2", "--budget-s", "45"]
-COMMAND = [sys.executable, "-W", "error", "-m", "fedcell.cli", "race"]
+LONG = ["--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "60", "--workers", "1"]
 
 
-def race(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+def race(*arguments: str, cwd: Path) -> CompletedProcess[str]:
+    return fedcell("race", *arguments, cwd=cwd)
 
 
 def test_table_verdicts_and_picture(tmp_path: Path) -> None:
@@ -114,8 +114,10 @@ def test_the_default_is_the_papers_contest(tmp_path: Path) -> None:
         (["--mobility", "waypoint:speed_mps=0"], "speed_mps"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_is_written(arguments: list[str], words: str, tmp_path: Path) -> None:
-    done = race(*arguments, cwd=tmp_path)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    arguments: list[str], words: str, tmp_path: Path, fedcell_here: Call
+) -> None:
+    done = fedcell_here("race", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     *progress, sentence = done.stderr.strip().splitlines()
@@ -137,40 +139,25 @@ def test_a_failing_run_ends_the_race_with_its_reason() -> None:
         run_race(spec)
 
 
-@pytest.mark.parametrize("interactive", [False, True])
-def test_ctrl_c_ends_it_with_what_is_done(interactive: bool, tmp_path: Path) -> None:
-    """Interrupted after the first seed is whole: that seed is shown, and the status says that it was cut."""
-    reader, writer = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, "--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "60", "--workers", "1"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=writer if interactive else subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(writer)
-    shown, until = "", time.monotonic() + 90.0
-    os.set_blocking(reader, False)
-    while interactive and "/500" not in shown and time.monotonic() < until:
-        time.sleep(0.1)
-        with contextlib.suppress(BlockingIOError):
-            shown += os.read(reader, 2**20).decode(errors="replace")
-    if interactive:
-        assert "seeds" in shown
-        assert "/500" in shown
-    else:
-        assert process.stderr is not None
-        assert "racing: 1000 runs" in process.stderr.readline()
-    time.sleep(4.0)
-    process.send_signal(signal.SIGINT)
-    stdout, _ = process.communicate(timeout=30)
-    os.close(reader)
-    assert process.returncode == 130
-    if "Stopped early" in stdout:
-        assert "of 500 seeds are whole" in stdout
-        assert (tmp_path / "race.png").exists()
-    else:  # a slow machine: not one seed was whole
-        assert stdout == ""
-    assert [path for path in tmp_path.iterdir() if path.name != "race.png"] == []
+def test_ctrl_c_shows_the_seeds_that_are_whole(tmp_path: Path) -> None:
+    """On a terminal, whose table tells when all policies have finished the first seed."""
+    env = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    with Terminal() as screen, Process(*FEDCELL, "race", *LONG, cwd=tmp_path, env=env, stderr=screen.line) as process:
+        process.wait_for(lambda: re.search(r"\b([2-9]|\d\d+)/500", screen.shown), "the second seed's end")
+        process.interrupt()
+        done = process.finish()
+    assert "seeds" in screen.shown
+    assert "Traceback" not in screen.shown
+    assert done.returncode == 130
+    assert re.search(r"Stopped early: \d+ of 500 seeds are whole", done.stdout)
+    assert [path.name for path in tmp_path.iterdir()] == ["race.png"]
+
+
+def test_ctrl_c_at_the_start_ends_it_too(tmp_path: Path) -> None:
+    with Process(*FEDCELL, "race", *LONG, cwd=tmp_path) as process:
+        process.wait_for_text("racing: 1000 runs")
+        process.interrupt()
+        done = process.finish()
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert (done.stdout == "") == (list(tmp_path.iterdir()) == [])  # a quick machine may have finished a seed by then

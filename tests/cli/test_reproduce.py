@@ -1,16 +1,15 @@
 """`fedcell reproduce` and `fedcell fit` as a user calls them."""
 
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from harness import fedcell
 
-def fedcell(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedcell.cli", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+pytestmark = pytest.mark.processes
 
 
 def names(folder: Path) -> set[str]:
@@ -18,7 +17,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_reproduce_writes_pictures_tables_and_a_page_and_runs_nothing_twice(tmp_path: Path) -> None:
-    first = fedcell(tmp_path, "reproduce", "fig1a", "fig2", "--quick", "--seeds", "1", "--out", "out")
+    first = fedcell("reproduce", "fig1a", "fig2", "--quick", "--seeds", "1", "--out", "out", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "fig2: 100 %" in first.stderr
     assert "borne out: The latency bounds of Proposition 1 hold at R = 600 m" in first.stdout
@@ -28,7 +27,7 @@ def test_reproduce_writes_pictures_tables_and_a_page_and_runs_nothing_twice(tmp_
     assert "68.2" in page
     assert str(tmp_path) not in page
     drawn = (tmp_path / "out" / "fig2.csv").read_text()
-    second = fedcell(tmp_path, "reproduce", "fig1a", "fig2", "--quick", "--seeds", "1", "--out", "out")
+    second = fedcell("reproduce", "fig1a", "fig2", "--quick", "--seeds", "1", "--out", "out", cwd=tmp_path)
     assert second.returncode == 0
     assert "done" not in second.stderr  # all from the store
     assert (tmp_path / "out" / "fig2.csv").read_text() == drawn
@@ -36,13 +35,13 @@ def test_reproduce_writes_pictures_tables_and_a_page_and_runs_nothing_twice(tmp_
 
 def test_fit_prints_the_policy_to_use(tmp_path: Path) -> None:
     options = ("--partition", "labels:2", "--target", "0.4", "--seeds", "2", "--rounds-limit", "6", "--plot", "fit.png")
-    done = fedcell(tmp_path, "fit", *options, "--k", "2", "20")
+    done = fedcell("fit", *options, "--k", "2", "20", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Rounds to 40 % on labels:2, 2 trials of at most 6 rounds" in done.stdout
     assert re.search(r"^Policy: greedy:theta=-?[\d.e-]+$", done.stdout, re.MULTILINE)
     assert names(tmp_path) - {"results.db-wal", "results.db-shm"} == {"results.db", "fit.png"}
     # The same runs answer for another target, and say when nobody gets there.
-    high = fedcell(tmp_path, "fit", *options[:3], "0.99", *options[4:8], "--k", "2", "--k", "20")
+    high = fedcell("fit", *options[:3], "0.99", *options[4:8], "--k", "2", "--k", "20", cwd=tmp_path)
     assert high.returncode == 2
     assert "0 of 2" in high.stdout
     assert "more than 6" in high.stdout
@@ -67,9 +66,11 @@ def test_fit_prints_the_policy_to_use(tmp_path: Path) -> None:
         (["fit", "--plot", "fit.doc"], "fit.doc has no picture's ending"),
     ],
 )
-def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_mistakes_are_one_sentence_and_leave_nothing(
+    tmp_path: Path, arguments: list[str], message: str, fedcell_here: Callable[..., CompletedProcess[str]]
+) -> None:
     (tmp_path / "file").write_text("text")
-    done = fedcell(tmp_path, *arguments)
+    done = fedcell_here(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.startswith("fedcell: ")

@@ -3,22 +3,20 @@
 import csv
 import json
 import os
-import pty
-import select
-import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 import fedcell as fc
-from fedcell.cli import main
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec, load_spec
+from harness import FEDCELL, Process, Terminal, fedcell, run
 from twins.small import write_small_npz
 
-FEDCELL = [sys.executable, "-W", "error", "-m", "fedcell.cli"]
+pytestmark = pytest.mark.processes
 SPEC = """
 rounds = 4
 [task]
@@ -29,12 +27,6 @@ policy = ["greedy", "random:k=3", "random:k=30"]
 "cell.radius_m" = [500, 1500]
 seed = [0, 1]
 """
-
-
-def fedcell(*arguments: str, cwd: Path, typed: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*FEDCELL, *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=60, input=typed
-    )
 
 
 @pytest.fixture(scope="module")
@@ -187,9 +179,7 @@ def test_without_pyarrow_a_sentence_names_the_extra(copied: Path) -> None:
         (["sweep", "spec.toml", "--cluster", "tcp://a:1"], "pip install 'fedcell[cluster]'"),
     ):
         (copied / "spec.toml").write_text("")
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments], cwd=copied, capture_output=True, text=True, check=False
-        )
+        done = run(sys.executable, "-c", code, *arguments, cwd=copied)
         assert done.returncode == 2
         assert words in done.stderr
         assert len(done.stderr.splitlines()) == 1
@@ -216,16 +206,12 @@ def test_delete_by_key_failure_and_policy(copied: Path) -> None:
 
 @pytest.mark.parametrize(("answer", "status", "kept"), [("n\n", 1, 12), ("y\n", 0, 8)])
 def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int, copied: Path) -> None:
-    keyboard, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [*FEDCELL, "results", "delete", "results.db", "--failed"], cwd=copied, stdin=terminal, stdout=subprocess.PIPE
-    )
-    os.close(terminal)
-    os.write(keyboard, answer.encode())
-    stdout, _ = process.communicate(timeout=30)
-    os.close(keyboard)
-    assert b"Delete 4 runs from results.db?" in stdout
-    assert process.returncode == status
+    command = [*FEDCELL, "results", "delete", "results.db", "--failed"]
+    with Terminal() as terminal, Process(*command, cwd=copied, stdin=terminal.line) as process:
+        terminal.type(answer)
+        done = process.finish()
+    assert "Delete 4 runs from results.db?" in done.stdout
+    assert done.returncode == status
     with Store(copied / "results.db", "read") as store:
         assert len(store.runs()) == kept
 
@@ -233,27 +219,13 @@ def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int
 def test_a_terminal_shows_progress_with_an_estimate(swept: Path, tmp_path: Path) -> None:
     text = SPEC.replace("rounds = 4", "rounds = 100").replace('"small.npz"', f'"{swept / "small.npz"}"')
     (tmp_path / "spec.toml").write_text(text)
-    screen, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [*FEDCELL, "sweep", "spec.toml", "--workers", "2"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(terminal)
-    shown, end = b"", time.monotonic() + 60
-    while time.monotonic() < end and select.select([screen], [], [], 60)[0]:
-        try:
-            shown += os.read(screen, 2**16)
-        except OSError:  # the other side is closed
-            break
-    stdout, _ = process.communicate(timeout=60)
-    os.close(screen)
-    assert process.returncode == 1
-    assert stdout.startswith(b"8 runs done")
-    for words in (b"/12", b" s left", b"4 failed", b"k is 30"):
-        assert words in shown, shown
+    command, env = [*FEDCELL, "sweep", "spec.toml", "--workers", "2"], os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    with Terminal() as screen, Process(*command, cwd=tmp_path, env=env, stderr=screen.line) as process:
+        done = process.finish()
+    assert done.returncode == 1
+    assert done.stdout.startswith("8 runs done")
+    for words in ("/12", " s left", "4 failed", "k is 30"):
+        assert words in screen.shown
 
 
 @pytest.mark.parametrize(
@@ -294,24 +266,17 @@ def test_a_mistake_is_one_sentence_and_nothing_is_changed(
     arguments: list[str],
     words: str,
     copied: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    fedcell_here: Callable[..., CompletedProcess[str]],
 ) -> None:
     (copied / "bad.toml").write_text("polcy = 'greedy'")
     (copied / "lost.toml").write_text("task.data = 'lost.npz'")
     (copied / "good.toml").write_text("rounds = 1")
     before = {path.name: path.read_bytes() for path in copied.iterdir()}
-    monkeypatch.chdir(copied)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONSAFEPATH", "")
-    monkeypatch.setattr(sys, "argv", ["fedcell", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    stdout, stderr = capsys.readouterr()
-    assert (ended.value.code, stdout) == (2, "")
-    assert stderr.startswith("fedcell: ")
-    assert words in stderr
-    assert len(stderr.splitlines()) == 1
+    done = fedcell_here(*arguments, cwd=copied)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fedcell: ")
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
 
 

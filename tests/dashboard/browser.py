@@ -1,17 +1,12 @@
-"""A real `fedcell serve` and a real browser that notes everything that goes wrong in it."""
+"""A real browser that notes everything that goes wrong in it."""
 
-import json
-import re
 import shutil
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+from harness import LIMIT_S, Served
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = next(
@@ -25,62 +20,13 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-WAIT_S = 60.0
 
 
-class Server:
-    """`fedcell serve` on a free port, as a user starts it."""
-
-    def __init__(self, store: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "fedcell.cli", "serve", str(store), "--no-browser", "--port", "0", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=store.parent)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
-        assert found, f"fedcell serve printed {line!r}"
-        self.url = found[0]
-
-    def ask(self, path: str, body: Any = None) -> Any:
-        """The API's answer."""
-        headers = {"Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers)) as response:
-            return json.load(response)
-
-    def race(self, **changes: Any) -> dict[str, Any]:
-        """Queue a small race."""
-        document = {"spec": {"budget_s": 60.0}, "policies": ["greedy", "random:k=8"], "seeds": 2} | changes
-        race: dict[str, Any] = self.ask("api/races", document)
-        return race
-
-    def wait(self, race: str, *states: str) -> dict[str, Any]:
-        """Wait until the race is in one of the states."""
-        document: dict[str, Any] = until(lambda: self.ask(f"api/races/{race}"), lambda found: found["state"] in states)
-        return document
-
-    def end(self) -> None:
-        """As Ctrl-C would."""
-        self.process.terminate()
-        self._reap()
-
-    def kill(self) -> None:
-        """As kill -9 would."""
-        self.process.kill()
-        self._reap()
-
-    def _reap(self) -> None:
-        self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-def until(ask: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
-    """Ask until the answer fits."""
-    end = time.monotonic() + WAIT_S
-    while not fits(answer := ask()):
-        assert time.monotonic() < end, f"still {answer}"
-        time.sleep(0.05)
-    return answer
+def begin_race(served: Served, **changes: Any) -> dict[str, Any]:
+    """Queue a small race."""
+    document = {"spec": {"budget_s": 60.0}, "policies": ["greedy", "random:k=8"], "seeds": 2} | changes
+    race: dict[str, Any] = served.post("/api/races", document)
+    return race
 
 
 class Faults:
@@ -111,6 +57,24 @@ class Faults:
         assert not seen, "\n".join(seen)
 
 
+class Visitor:
+    """Someone with a browser window of their own, in which nothing may go wrong until they leave."""
+
+    def __init__(self, browser: Browser, **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1366, "height": 768}, **options)
+        self.context.set_default_timeout(1000 * LIMIT_S)
+        self.faults = Faults(self.context)
+        self.page = self.context.new_page()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.context.close()
+        if kind is None:
+            self.faults.check()
+
+
 def drop(page: Page, selector: str, name: str, content: str) -> None:
     """Drop a file onto an element."""
     transfer = page.evaluate_handle(
@@ -122,9 +86,3 @@ def drop(page: Page, selector: str, name: str, content: str) -> None:
         [name, content],
     )
     page.dispatch_event(selector, "drop", {"dataTransfer": transfer})
-
-
-def fedcell(*arguments: str) -> bytes:
-    """What the command line prints."""
-    command = [sys.executable, "-m", "fedcell.cli", *arguments]
-    return subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,11 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from dashboard.served import Served, serve
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
 from fedcell.dashboard.views import plans
+from harness import Served, fedcell, serve
 
+pytestmark = pytest.mark.processes
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
 CSV = EXAMPLE.read_text()
 
@@ -28,8 +27,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def cli(*options: str) -> str:
-    command = [sys.executable, "-m", "fedcell.cli", "plan", str(EXAMPLE), *options]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = fedcell("plan", EXAMPLE, *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def refused(served: Served, document: Any, status: int = 422) -> str:

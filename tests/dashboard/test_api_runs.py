@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from dashboard.served import Served, serve
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
 from fedcell.dashboard.views.colours import places, styles
 from fedcell.plots import STYLES
@@ -24,7 +22,9 @@ from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord, simulate
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import load_task
+from harness import Served, run, serve
 
+pytestmark = pytest.mark.processes
 TINY: dict[str, Any] = {
     "rounds": 3,
     "devices": {"count": 6, "mobility": "waypoint", "failure": 0.3},
@@ -265,7 +265,7 @@ def test_the_documented_requests_are_answered(served: Served) -> None:
         limit_s = 3 if "/api/events" in line else 60  # a stream goes on until curl ends it
         command = line.replace("localhost:8420", f"127.0.0.1:{served.port}")
         command = command.replace("curl", f"curl --max-time {limit_s}", 1)
-        said = subprocess.run(command, shell=True, cwd=root, capture_output=True, text=True, check=False).stdout
+        said = run("sh", "-c", command, cwd=root).stdout
         assert said.startswith("event: race") if "/api/events" in line else "detail" not in json.loads(said), line
     for race in served.get("/api/races")["races"]:
         served.http.post(f"/api/races/{race['id']}/stop")  # one that is done already refuses

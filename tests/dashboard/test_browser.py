@@ -19,14 +19,16 @@ pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip instal
 
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
-from dashboard.browser import ARGUMENTS, CHROMIUM, ROOT, Faults, Server, drop, fedcell
+from dashboard.browser import ARGUMENTS, CHROMIUM, ROOT, Visitor, begin_race, drop
+from harness import LIMIT_S, Served, fedcell, serve
 
 if not CHROMIUM:
     pytest.skip(
         "no Chromium or Chrome is installed, so the dashboard is not tested in a browser", allow_module_level=True
     )
 
-expect.set_options(timeout=30_000)
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=1000 * LIMIT_S)
 CSV = (ROOT / "examples" / "devices.csv").read_text()
 LONG = {"spec": {"budget_s": 3000.0}, "policies": ["greedy", "random:k=8"], "seeds": 3}
 
@@ -40,48 +42,32 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("serve") / "results.db")
-    yield server
-    server.end()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("serve") / "results.db") as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def finished(server: Server) -> dict[str, Any]:
+def finished(server: Served) -> dict[str, Any]:
     """A race that has ended."""
-    return server.wait(server.race()["id"], "done")
-
-
-class Visitor:
-    """Someone with a browser of their own."""
-
-    def __init__(self, browser: Browser, **options: Any) -> None:
-        self.context = browser.new_context(viewport={"width": 1366, "height": 768}, **options)
-        self.context.set_default_timeout(30_000)
-        self.faults = Faults(self.context)
-        self.page = self.context.new_page()
-
-    def leave(self) -> None:
-        self.context.close()
-        self.faults.check()
+    return server.wait(begin_race(server)["id"], "done")
 
 
 @pytest.fixture
 def visitor(browser: Browser) -> Iterator[Visitor]:
-    visitor = Visitor(browser)
-    yield visitor
-    visitor.leave()
+    with Visitor(browser) as visitor:
+        yield visitor
 
 
 @pytest.fixture
-def long_races(server: Server) -> Iterator[list[str]]:
+def long_races(server: Served) -> Iterator[list[str]]:
     """Two races that last longer than the test; one waits."""
-    races = [server.race(**LONG)["id"] for _ in range(2)]
+    races = [begin_race(server, **LONG)["id"] for _ in range(2)]
     yield races
-    for race in server.ask("api/races")["races"]:
+    for race in server.get("/api/races")["races"]:
         if race["id"] in races and race["state"] in ("queued", "running", "paused"):
-            server.ask(f"api/races/{race['id']}/stop", {})
-    for race in server.ask("api/races")["races"]:
+            server.post(f"/api/races/{race['id']}/stop")
+    for race in server.get("/api/races")["races"]:
         if race["id"] in races:
             server.wait(race["id"], "stopped")
 
@@ -92,7 +78,7 @@ def page(visitor: Visitor) -> Page:
 
 
 def state(page: Page, name: str) -> None:
-    expect(page.locator(".race-head .pill")).to_have_attribute("data-state", name, timeout=60_000)
+    expect(page.locator(".race-head .pill")).to_have_attribute("data-state", name)
 
 
 def numbers(page: Page, selector: str) -> list[str]:
@@ -107,7 +93,7 @@ def digits(value: float, count: int) -> str:
 # Race
 
 
-def test_a_race_is_started_and_its_curves_reach_the_end(server: Server, page: Page) -> None:
+def test_a_race_is_started_and_its_curves_reach_the_end(server: Served, page: Page) -> None:
     page.goto(server.url)
     for policy in ("optimal", "deadline:seconds=8", "deadline:seconds=25", "proportional_fair:k=8"):
         page.get_by_role("button", name=f"Remove {policy}", exact=True).click()
@@ -115,10 +101,10 @@ def test_a_race_is_started_and_its_curves_reach_the_end(server: Server, page: Pa
     page.get_by_label("seeds").fill("2")
     page.get_by_role("button", name="Start race").click()
     state(page, "done")
-    race = server.ask("api/races")["races"][0]
+    race = server.get("/api/races")["races"][0]
     assert [policy["line"] for policy in race["policies"]] == ["greedy", "random:k=8"]
     assert race["spec"]["budget_s"] == 70.0
-    curves = server.ask(f"api/races/{race['id']}/curves")
+    curves = server.get(f"/api/races/{race['id']}/curves")
     for row in curves["table"]:
         shown = [cell(row["best"], 100), cell(row["last"], 100), reached(row["time_to_target"])]
         shown += [cell(row["devices"]), cell(row["round_s"]), cell(row["rounds"], 1, 1)]
@@ -142,39 +128,38 @@ def reached(time: dict[str, Any]) -> str:
 
 
 def test_two_browsers_see_the_same_race_paused_reloaded_stopped(
-    server: Server, long_races: list[str], browser: Browser, page: Page
+    server: Served, long_races: list[str], browser: Browser, page: Page
 ) -> None:
-    second = Visitor(browser)
-    second.faults.allowed = ["404"]  # it may ask for the curves at the very moment that the other forgets the race
-    race = long_races[0]
-    for one in (page, second.page):
-        one.goto(f"{server.url}#race/{race}")
-        state(one, "running")
-        one.locator(".race-card path.line[d^=M]").first.wait_for()
-    page.get_by_role("link", name="Look into rounds").click()  # of the race under way
-    page.locator("[data-row=A] .bar").first.wait_for()
-    page.go_back()
-    page.get_by_role("button", name="Pause").click()
-    for one in (page, second.page):
-        state(one, "paused")
-    second.page.locator("body").press("Space")  # the same by keyboard
-    for one in (page, second.page):
-        state(one, "running")
-    page.reload()
-    state(page, "running")
-    assert page.url.endswith(f"#race/{race}")
-    page.locator(".race-card path.line[d^=M]").first.wait_for()
-    second.page.locator(".race-head").get_by_role("button", name="Stop").click()
-    for one in (page, second.page):
-        state(one, "stopped")
-        expect(one.locator(".race-head").get_by_role("button", name="Resume")).to_be_visible()
-    page.locator(f"[data-race='{race}']").get_by_role("button", name="Forget").click()
-    for one in (page, second.page):
-        expect(one.locator(f"[data-race='{race}']")).to_have_count(0)
-    second.leave()
+    with Visitor(browser) as second:
+        second.faults.allowed = ["404"]  # it may ask for the curves at the very moment that the other forgets the race
+        race = long_races[0]
+        for one in (page, second.page):
+            one.goto(f"{server.url}#race/{race}")
+            state(one, "running")
+            one.locator(".race-card path.line[d^=M]").first.wait_for()
+        page.get_by_role("link", name="Look into rounds").click()  # of the race under way
+        page.locator("[data-row=A] .bar").first.wait_for()
+        page.go_back()
+        page.get_by_role("button", name="Pause").click()
+        for one in (page, second.page):
+            state(one, "paused")
+        second.page.locator("body").press("Space")  # the same by keyboard
+        for one in (page, second.page):
+            state(one, "running")
+        page.reload()
+        state(page, "running")
+        assert page.url.endswith(f"#race/{race}")
+        page.locator(".race-card path.line[d^=M]").first.wait_for()
+        second.page.locator(".race-head").get_by_role("button", name="Stop").click()
+        for one in (page, second.page):
+            state(one, "stopped")
+            expect(one.locator(".race-head").get_by_role("button", name="Resume")).to_be_visible()
+        page.locator(f"[data-race='{race}']").get_by_role("button", name="Forget").click()
+        for one in (page, second.page):
+            expect(one.locator(f"[data-race='{race}']")).to_have_count(0)
 
 
-def test_a_queued_race_can_be_cancelled(server: Server, long_races: list[str], page: Page) -> None:
+def test_a_queued_race_can_be_cancelled(server: Served, long_races: list[str], page: Page) -> None:
     first, second = long_races
     page.goto(f"{server.url}#race/{first}")
     entry = page.locator(f"[data-race='{second}']")
@@ -183,7 +168,7 @@ def test_a_queued_race_can_be_cancelled(server: Server, long_races: list[str], p
     expect(entry.locator(".pill")).to_have_text("stopped")
 
 
-def test_what_the_server_refuses_is_said_at_the_form(server: Server, visitor: Visitor) -> None:
+def test_what_the_server_refuses_is_said_at_the_form(server: Served, visitor: Visitor) -> None:
     visitor.faults.allowed = ["422"]
     page = visitor.page
     page.goto(server.url)
@@ -192,9 +177,7 @@ def test_what_the_server_refuses_is_said_at_the_form(server: Server, visitor: Vi
     expect(page.locator("form .error")).to_contain_text("teleport")
 
 
-def test_a_killed_server_offers_to_resume(browser: Browser, tmp_path: Path) -> None:
-    server = Server(tmp_path / "results.db")
-    visitor = Visitor(browser)
+def test_a_killed_server_offers_to_resume(visitor: Visitor, tmp_path: Path) -> None:
     visitor.faults.allowed = [
         "ERR_CONNECTION_REFUSED",
         "ERR_INCOMPLETE_CHUNKED_ENCODING",
@@ -202,26 +185,26 @@ def test_a_killed_server_offers_to_resume(browser: Browser, tmp_path: Path) -> N
         "ERR_EMPTY_RESPONSE",
     ]
     document = {"spec": {"budget_s": 2000.0}, "policies": ["greedy", "random:k=8"], "seeds": 3}
-    race = server.race(**document)["id"]
-    visitor.page.goto(f"{server.url}#race/{race}")
-    visitor.page.locator(".race-card path.line[d^=M]").first.wait_for()
-    assert server.ask(f"api/races/{race}")["state"] == "running"  # or there would be nothing to resume
-    server.kill()
-    expect(visitor.page.locator("#connection")).to_contain_text("does not answer")
-    again = Server(tmp_path / "results.db")
-    visitor.page.goto(f"{again.url}#race/{race}")
-    state(visitor.page, "interrupted")
-    visitor.page.locator(".race-head").get_by_role("button", name="Resume").click()
-    state(visitor.page, "done")
-    assert all(run["state"] == "done" for run in again.ask(f"api/races/{race}")["runs"])
-    visitor.leave()
-    again.end()
+    with serve(tmp_path / "results.db") as server:
+        race = begin_race(server, **document)["id"]
+        visitor.page.goto(f"{server.url}#race/{race}")
+        visitor.page.locator(".race-card path.line[d^=M]").first.wait_for()
+        assert server.get(f"/api/races/{race}")["state"] == "running"  # or there would be nothing to resume
+        server.kill()
+        expect(visitor.page.locator("#connection")).to_contain_text("does not answer")
+    with serve(tmp_path / "results.db") as again:
+        visitor.page.goto(f"{again.url}#race/{race}")
+        state(visitor.page, "interrupted")
+        visitor.page.locator(".race-head").get_by_role("button", name="Resume").click()
+        state(visitor.page, "done")
+        assert all(run["state"] == "done" for run in again.get(f"/api/races/{race}")["runs"])
+        visitor.page.goto("about:blank")  # a page left open would complain that the server ends
 
 
 # Cell
 
 
-def test_rounds_are_scrubbed_and_the_numbers_are_the_apis(server: Server, finished: dict[str, Any], page: Page) -> None:
+def test_rounds_are_scrubbed_and_the_numbers_are_the_apis(server: Served, finished: dict[str, Any], page: Page) -> None:
     run = next(run for run in finished["runs"] if run["policy"] == "greedy" and run["seed"] == 1)
     page.goto(f"{server.url}#cell?run={run['key']}")
     expect(page.locator(".place")).to_have_text(f"round 1 of {run['rounds']}")
@@ -229,13 +212,13 @@ def test_rounds_are_scrubbed_and_the_numbers_are_the_apis(server: Server, finish
     slider.focus()
     for _ in range(3):
         slider.press("ArrowRight")
-    check_round(page, server.ask(f"api/runs/{run['key']}/rounds/4?sharing=planned"), run["rounds"])
+    check_round(page, server.get(f"/api/runs/{run['key']}/rounds/4?sharing=planned"), run["rounds"])
     page.locator(".segmented button", has_text="equal").click()
-    check_round(page, server.ask(f"api/runs/{run['key']}/rounds/4?sharing=equal"), run["rounds"])
+    check_round(page, server.get(f"/api/runs/{run['key']}/rounds/4?sharing=equal"), run["rounds"])
     page.reload()
     expect(page.locator(".place")).to_have_text(f"round 4 of {run['rounds']}")
     slider.press("End")
-    check_round(page, server.ask(f"api/runs/{run['key']}/rounds/{run['rounds']}?sharing=equal"), run["rounds"])
+    check_round(page, server.get(f"/api/runs/{run['key']}/rounds/{run['rounds']}?sharing=equal"), run["rounds"])
 
 
 def check_round(page: Page, document: dict[str, Any], rounds: int) -> None:
@@ -253,14 +236,14 @@ def check_round(page: Page, document: dict[str, Any], rounds: int) -> None:
     expect(row.locator(f".bar[data-device='{device['index']}']")).to_have_class(re.compile("lit"))
 
 
-def test_two_policies_side_by_side_by_round_and_by_clock(server: Server, finished: dict[str, Any], page: Page) -> None:
+def test_two_policies_side_by_side_by_round_and_by_clock(server: Served, finished: dict[str, Any], page: Page) -> None:
     runs = {run["policy"]: run for run in finished["runs"] if run["seed"] == 0}
     page.goto(f"{server.url}#cell?run={runs['greedy']['key']}&with={runs['random:k=8']['key']}")
     expect(page.locator("[data-row=B] h2")).to_contain_text("random:k=8")
     page.locator(".segmented button", has_text="clock").click()
     page.get_by_role("slider", name="Time").fill("30")
     for row, policy in (("A", "greedy"), ("B", "random:k=8")):
-        rows = server.ask(f"api/runs/{runs[policy]['key']}")["rows"]
+        rows = server.get(f"/api/runs/{runs[policy]['key']}")["rows"]
         under_way = next((row[0] for row in rows if row[1] >= 30), len(rows))
         expect(page.locator(f"[data-row={row}] [data-fact=round]")).to_have_text(f"round {under_way}")
     page.locator(".segmented button", has_text="round").click()
@@ -272,20 +255,27 @@ def test_two_policies_side_by_side_by_round_and_by_clock(server: Server, finishe
     page.locator("main").press("Space")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     most = max(run["rounds"] for run in runs.values())
-    expect(page.locator(".place")).to_have_text(f"round {most} of {most}", timeout=60_000)  # it plays to the end
+    expect(page.locator(".place")).to_have_text(f"round {most} of {most}")  # it plays to the end
     expect(page.get_by_role("button", name="Play")).to_be_visible()
 
 
 # Plan
 
 
-def test_a_dropped_csv_gives_the_plans_of_the_command_line(server: Server, page: Page) -> None:
+def planned(*options: str) -> str:
+    """What the command line prints of the example."""
+    done = fedcell("plan", "examples/devices.csv", *options, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_dropped_csv_gives_the_plans_of_the_command_line(server: Served, page: Page) -> None:
     page.goto(f"{server.url}#plan")
     drop(page, ".devices", "devices.csv", CSV)
     expect(page.locator(".editor-caption")).to_have_text("20 devices, devices.csv")
     expect(page.locator(".editor tbody tr").first.locator("input").first).to_have_value("phone-01")
     expect(page.locator("input[name=radius]")).to_be_disabled()
-    plans = json.loads(fedcell("plan", "examples/devices.csv", "--compare", "--json"))["plans"]
+    plans = json.loads(planned("--compare", "--json"))["plans"]
     expect(page.locator(".compare tbody tr")).to_have_count(len(plans))
     for plan in plans:
         row = numbers(page, f".compare tr[data-policy='{plan['policy']}'] td")
@@ -295,20 +285,20 @@ def test_a_dropped_csv_gives_the_plans_of_the_command_line(server: Server, page:
         with page.expect_download() as caught:
             page.locator(f"[data-export={kind}]").click()
         assert caught.value.suggested_filename == f"plan.{kind}"
-        printed = fedcell("plan", "examples/devices.csv", "--compare", f"--{kind}")
-        assert Path(caught.value.path()).read_bytes() == printed
+        printed = planned("--compare", f"--{kind}")
+        assert Path(caught.value.path()).read_text() == printed
 
 
-def test_sliders_and_edits_plan_again(server: Server, page: Page) -> None:
+def test_sliders_and_edits_plan_again(server: Served, page: Page) -> None:
     page.goto(f"{server.url}#plan")
     drop(page, ".devices", "devices.csv", CSV)
     expect(page.locator(".editor-caption")).to_have_text("20 devices, devices.csv")
     page.get_by_label("bandwidth, MHz, as a number").fill("6")
-    wide = json.loads(fedcell("plan", "examples/devices.csv", "--json", "--bandwidth-hz", "6e6"))
+    wide = json.loads(planned("--json", "--bandwidth-hz", "6e6"))
     round_s = page.locator(".compare tr[data-policy=optimal] td").nth(1)
     expect(round_s).to_have_text(digits(wide["round_s"], 5))
     page.get_by_label("theta, as a number").fill("0.1")
-    patient = json.loads(fedcell("plan", "examples/devices.csv", "--json", "--bandwidth-hz", "6e6", "--theta", "0.1"))
+    patient = json.loads(planned("--json", "--bandwidth-hz", "6e6", "--theta", "0.1"))
     expect(page.locator(f".compare tr[data-policy='{patient['policy']}'] td").first).to_have_text(
         str(len(patient["devices"]))
     )
@@ -319,7 +309,7 @@ def test_sliders_and_edits_plan_again(server: Server, page: Page) -> None:
     expect(page.locator(".compare tr[data-policy=all] td").first).to_have_text("2")
 
 
-def test_rows_are_pasted_from_a_spreadsheet(server: Server, page: Page) -> None:
+def test_rows_are_pasted_from_a_spreadsheet(server: Served, page: Page) -> None:
     page.goto(f"{server.url}#plan")
     expect(page.locator(".compare tr[data-policy=all] td").first).to_have_text("20")
     text = "device\\tupload_s\\tcompute_s\\na\\t1\\t2\\nb\\t1\\t3\\n"
@@ -334,7 +324,7 @@ def test_rows_are_pasted_from_a_spreadsheet(server: Server, page: Page) -> None:
     expect(page.locator(".compare tr[data-policy=all] td").first).to_have_text("2")
 
 
-def test_the_last_answer_wins(server: Server, page: Page) -> None:
+def test_the_last_answer_wins(server: Served, page: Page) -> None:
     page.goto(f"{server.url}#plan")
     all_row = page.locator(".compare tr[data-policy=all] td").first
     expect(all_row).to_have_text("20")
@@ -351,7 +341,7 @@ def test_the_last_answer_wins(server: Server, page: Page) -> None:
     page.unroute_all(behavior="wait")
 
 
-def test_garbage_is_refused_with_its_sentence(server: Server, visitor: Visitor) -> None:
+def test_garbage_is_refused_with_its_sentence(server: Served, visitor: Visitor) -> None:
     visitor.faults.allowed = ["422"]
     page = visitor.page
     page.goto(f"{server.url}#plan")
@@ -365,7 +355,7 @@ def test_garbage_is_refused_with_its_sentence(server: Server, visitor: Visitor) 
     expect(page.locator(".compare tr[data-policy=all] td").first).to_have_text("20")  # what was there stays
 
 
-def test_a_name_is_text_whatever_it_says(server: Server, page: Page) -> None:
+def test_a_name_is_text_whatever_it_says(server: Served, page: Page) -> None:
     name = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
     page.goto(f"{server.url}#plan")
     drop(page, ".devices", "devices.csv", f'device,upload_s,compute_s\n"{name}",1,2\nb,1,2\n')
@@ -377,13 +367,13 @@ def test_a_name_is_text_whatever_it_says(server: Server, page: Page) -> None:
 # Results
 
 
-def test_chosen_runs_are_compared_and_downloaded(server: Server, finished: dict[str, Any], page: Page) -> None:
+def test_chosen_runs_are_compared_and_downloaded(server: Served, finished: dict[str, Any], page: Page) -> None:
     page.goto(f"{server.url}#results")
     keys = [run["key"] for run in finished["runs"]]
     for key in keys:
         page.locator(f"tr[data-key='{key}'] input").check()
     comparison = page.get_by_role("region", name="Comparison")
-    row = server.ask(f"api/results/compare?keys={','.join(keys)}")["table"][0]
+    row = server.get(f"/api/results/compare?keys={','.join(keys)}")["table"][0]
     expect(comparison.locator(f"tr[data-policy='{row['policy']}'] td").first).to_have_text(cell(row["best"], 100))
     begins = {"SVG": b"<?xml", "PNG": b"\x89PNG", "CSV": b"group,", "JSON": b"[{"}
     for kind, begin in begins.items():
@@ -414,66 +404,61 @@ def test_measured_finishes_and_the_paper_are_shown(browser: Browser, tmp_path: P
     for name in ("fig1a", "fig3a"):
         shutil.copy(ROOT / "docs" / "reproduction" / f"{name}.png", paper)
     (paper / "index.html").write_text("<!doctype html><title>the report</title>")
-    server, visitor = Server(tmp_path / "results.db", "--paper", str(paper)), Visitor(browser)
-    page = visitor.page
-    page.goto(f"{server.url}#results?keys={key}")
-    region = page.get_by_role("region", name="Measured")
-    expect(region.locator("circle.dot")).to_have_count(sum(plan.devices.size for plan in plans))
-    expect(region).to_contain_text("off by 25 %")
-    images = page.get_by_role("region", name="The paper").locator("img")
-    expect(images).to_have_count(2)
-    expect(page.get_by_role("link", name="The whole report")).to_be_visible()
-    images.last.scroll_into_view_if_needed()
-    expect(images.last).to_have_js_property("complete", True)
-    assert images.evaluate_all("images => images.map((image) => image.naturalWidth > 100)") == [True, True]
-    page.locator(f"tr[data-key='{key}'] a").click()
-    expect(page.locator("[data-row=A] .bars .measured")).to_have_count(plans[0].devices.size)
-    visitor.leave()
-    server.end()
+    with serve(tmp_path / "results.db", "--paper", str(paper)) as server, Visitor(browser) as visitor:
+        page = visitor.page
+        page.goto(f"{server.url}#results?keys={key}")
+        region = page.get_by_role("region", name="Measured")
+        expect(region.locator("circle.dot")).to_have_count(sum(plan.devices.size for plan in plans))
+        expect(region).to_contain_text("off by 25 %")
+        images = page.get_by_role("region", name="The paper").locator("img")
+        expect(images).to_have_count(2)
+        expect(page.get_by_role("link", name="The whole report")).to_be_visible()
+        images.last.scroll_into_view_if_needed()
+        expect(images.last).to_have_js_property("complete", True)
+        assert images.evaluate_all("images => images.map((image) => image.naturalWidth > 100)") == [True, True]
+        page.locator(f"tr[data-key='{key}'] a").click()
+        expect(page.locator("[data-row=A] .bars .measured")).to_have_count(plans[0].devices.size)
 
 
 def test_without_runs_the_pages_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
-    server, visitor = Server(tmp_path / "empty.db"), Visitor(browser)
-    visitor.page.goto(f"{server.url}#results")
-    expect(visitor.page.get_by_role("region", name="Runs")).to_contain_text("fedcell sweep")
-    visitor.page.goto(f"{server.url}#cell")
-    expect(visitor.page.locator("#page-cell")).to_contain_text("No runs yet")
-    visitor.page.goto(f"{server.url}#race")
-    expect(visitor.page.locator("#page-race")).to_contain_text("press Start race")
-    visitor.leave()
-    server.end()
+    with serve(tmp_path / "empty.db") as server, Visitor(browser) as visitor:
+        visitor.page.goto(f"{server.url}#results")
+        expect(visitor.page.get_by_role("region", name="Runs")).to_contain_text("fedcell sweep")
+        visitor.page.goto(f"{server.url}#cell")
+        expect(visitor.page.locator("#page-cell")).to_contain_text("No runs yet")
+        visitor.page.goto(f"{server.url}#race")
+        expect(visitor.page.locator("#page-race")).to_contain_text("press Start race")
 
 
 # The whole
 
 
-def test_light_dark_talk_and_keys(server: Server, finished: dict[str, Any], browser: Browser) -> None:
-    visitor = Visitor(browser, color_scheme="dark")
-    page = visitor.page
-    page.goto(server.url)
-    state(page, "done")
-    ground = "getComputedStyle(document.body).backgroundColor"
-    dark = page.evaluate(ground)
-    page.keyboard.press("t")
-    assert page.evaluate(ground) != dark
-    page.keyboard.press("b")
-    page.reload()  # both are remembered
-    assert page.evaluate(ground) != dark
-    expect(page.get_by_role("button", name="Talk mode")).to_have_attribute("aria-pressed", "true")
-    page.keyboard.press("b")
-    for key, name in zip("4321", ("Results", "Plan", "Cell", "Race"), strict=True):
-        page.keyboard.press(key)
-        expect(page).to_have_title(f"{name} · fedcell")
-    page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    page.get_by_role("link", name="HTTP API").click()
-    expect(page.locator("#page-api")).to_contain_text("/api/plan")
-    visitor.leave()
+def test_light_dark_talk_and_keys(server: Served, finished: dict[str, Any], browser: Browser) -> None:
+    with Visitor(browser, color_scheme="dark") as visitor:
+        page = visitor.page
+        page.goto(server.url)
+        state(page, "done")
+        ground = "getComputedStyle(document.body).backgroundColor"
+        dark = page.evaluate(ground)
+        page.keyboard.press("t")
+        assert page.evaluate(ground) != dark
+        page.keyboard.press("b")
+        page.reload()  # both are remembered
+        assert page.evaluate(ground) != dark
+        expect(page.get_by_role("button", name="Talk mode")).to_have_attribute("aria-pressed", "true")
+        page.keyboard.press("b")
+        for key, name in zip("4321", ("Results", "Plan", "Cell", "Race"), strict=True):
+            page.keyboard.press(key)
+            expect(page).to_have_title(f"{name} · fedcell")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.get_by_role("link", name="HTTP API").click()
+        expect(page.locator("#page-api")).to_contain_text("/api/plan")
 
 
 @pytest.mark.parametrize("talk", ["off", "on"])
 def test_no_page_is_wider_than_the_window(
-    server: Server, finished: dict[str, Any], visitor: Visitor, talk: str
+    server: Served, finished: dict[str, Any], visitor: Visitor, talk: str
 ) -> None:
     page = visitor.page
     page.set_viewport_size({"width": 1024, "height": 768})

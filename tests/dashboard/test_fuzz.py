@@ -16,11 +16,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from dashboard.served import TINY, Served, serve
 from fedcell.runs.store import Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import parse_spec
+from harness import TINY, Served, serve
 
+pytestmark = pytest.mark.processes
 EXAMPLES = 20
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
@@ -56,4 +57,4 @@ def test_every_answer_is_as_documented(served: Served, mode: GenerationMode) -> 
             assert mode is GenerationMode.NEGATIVE, operation.label  # nothing can be wrong with it
         tried += 1
     assert tried >= 18
-    assert served.process.poll() is None
+    assert not served.process.ended

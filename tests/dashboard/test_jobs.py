@@ -13,13 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
-from dashboard.served import TINY, Served, read_events, serve
 from fedcell.dashboard.schemas import Curves, RaceDocument
 from fedcell.runs.race import race_spec, run_race, to_csv, to_json
 from fedcell.runs.rows import numbers_of
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec, parse_spec
+from harness import TINY, Served, read_events, serve
 
+pytestmark = pytest.mark.processes
 LONG: dict[str, Any] = {"rounds": 4000, "devices": {"count": 20}, "task": {"hidden": [4]}}
 
 

@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from dashboard.served import Served, serve
 from fedcell.cli.serve import serve as run_server
 from fedcell.errors import InputError
+from harness import Served, fedcell, serve
 
+pytestmark = pytest.mark.processes
 TOKEN = "correct-horse-battery"
 
 
@@ -131,10 +130,7 @@ def test_with_the_token_all_is_open(locked: Served) -> None:
 
 
 def start(folder: Path, *options: str, **environment: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "fedcell.cli", "serve", "--no-browser", *options]
-    found = subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=folder, env=dict(os.environ) | environment
-    )
+    found = fedcell("serve", "--no-browser", *options, cwd=folder, env=dict(os.environ) | environment)
     assert found.stdout == ""
     assert found.stderr.count("\n") == 1
     return found.returncode, found.stderr

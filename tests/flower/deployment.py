@@ -1,38 +1,22 @@
-"""Flower itself, on loopback: a SuperLink, SuperNodes and `flwr`, each a process that is ended by its id.
-
-Every process we start, and what it starts in turn, carries a mark in its environment. So none is missed at the end,
-even one that has changed its process group or outlived its parent, and none that is not ours is touched.
-"""
+"""Flower itself, on loopback: a SuperLink, SuperNodes and `flwr`, each a process of the harness."""
 
 import json
 import os
 import socket
-import subprocess
 import sys
-import time
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import STDOUT
 from typing import Any, Self
 
-import psutil  # type: ignore[import-untyped]
-
 from flower.keys import make_certificates, make_node_key
+from harness import LIMIT_S, Process, free_port, run, wait_until
 
-MARK = "FEDCELL_TEST_PROCESS"
 TAIL_CHARACTERS = 3000
 BIN = Path(sys.executable).parent
 LINK = "superlink"
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 @dataclass
@@ -50,8 +34,7 @@ class Deployment:
     simulation: bool = False
     nodes: dict[str, int] = field(default_factory=dict)
     pace_s: float = 15.0
-    _mark: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _started: dict[str, Process] = field(default_factory=dict)
     _port: int = field(default_factory=free_port)
 
     def __post_init__(self) -> None:
@@ -78,47 +61,15 @@ class Deployment:
 
     # --- processes -------------------------------------------------------------------------------------------------
 
-    def start(self, name: str, command: list[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(self, name: str, command: list[str], env: Mapping[str, str] | None = None) -> None:
         """Start a process; what it says goes to its log."""
         with self.log_path(name).open("ab") as log:
-            process = subprocess.Popen(
-                [str(BIN / command[0]), *command[1:]],
-                env={**self._env, **(env or {}), MARK: f"{self._mark} {name}"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        self._started[name] = process
-        return process
+            words, whole_env = [str(BIN / command[0]), *command[1:]], {**self._env, **(env or {})}
+            self._started[name] = Process(*words, env=whole_env, stdout=log, stderr=STDOUT, cwd=self.folder)
 
-    def living(self, name: str | None = None) -> list[psutil.Process]:
-        """The processes that we started and what these started in turn, of one name or all, that have not ended."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                mark, _, known = process.environ().get(MARK, "").partition(" ")
-                if mark == self._mark and name in (None, known) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue  # it is gone, or nobody's of ours
-        return found
-
-    def kill(self, name: str | None = None) -> None:
-        """SIGKILL for a process and all that it started (or for all of all), and wait until none is left."""
-
-        def none_left() -> bool:
-            processes = self.living(name)
-            for process in processes:  # again and again: one may start another meanwhile
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()  # psutil sees to it that its id is not another's by now
-            return not processes
-
-        wait_until(none_left, "the killed processes to be gone", 30.0)
-        for known, started in self._started.items():
-            if name in (None, known):
-                started.wait(timeout=30.0)
+    def kill(self, name: str) -> None:
+        """SIGKILL for a process and all that it started, and wait until none is left."""
+        self._started[name].end()
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +79,8 @@ class Deployment:
         if kind is not None:
             for name, tail in self.tails().items():
                 print(f"----- {name}\n{tail}")
-        self.kill()
+        for process in self._started.values():
+            process.end()
 
     # --- logs ------------------------------------------------------------------------------------------------------
 
@@ -145,21 +97,18 @@ class Deployment:
         """The end of every log."""
         return {path.stem: path.read_text(errors="replace")[-TAIL_CHARACTERS:] for path in self.folder.glob("*.log")}
 
-    def wait_for(self, what: str, condition: Callable[[], Any], within_s: float, *, alive: str | None = None) -> None:
+    def wait_for(
+        self, what: str, condition: Callable[[], Any], within_s: float = LIMIT_S, *, alive: str | None = None
+    ) -> None:
         """Wait until the condition holds; give up when it does not in time, or when ``alive`` has ended."""
-
-        def holds() -> bool:
-            if condition():
-                return True
-            if alive is not None and (status := self._started[alive].poll()) is not None:
-                raise AssertionError(f"{alive} ended with status {status} while a test awaited {what}")
-            return False
-
-        wait_until(holds, what, within_s)
+        if alive is None:
+            wait_until(condition, what, within_s)
+        else:
+            self._started[alive].wait_for(condition, what, within_s)
 
     # --- Flower ----------------------------------------------------------------------------------------------------
 
-    def start_superlink(self, within_s: float = 60.0) -> None:
+    def start_superlink(self, within_s: float = LIMIT_S) -> None:
         """Start the SuperLink (again), and wait until it answers."""
         command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self._port)]
         command += ["--database", str(self.folder / "superlink.db")]
@@ -176,18 +125,9 @@ class Deployment:
         with socket.socket() as s:
             return s.connect_ex(("127.0.0.1", self._port)) == 0
 
-    def flwr(self, *arguments: str, within_s: float = 60.0) -> dict[str, Any]:
+    def flwr(self, *arguments: str, within_s: float = LIMIT_S) -> dict[str, Any]:
         """Run a command of `flwr` that answers in JSON."""
-        done = subprocess.run(
-            [str(BIN / "flwr"), *arguments, "--format", "json"],
-            env={**self._env, MARK: f"{self._mark} flwr"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=within_s,
-            cwd=self.folder,
-            check=False,
-        )
+        done = run(BIN / "flwr", *arguments, "--format", "json", env=self._env, cwd=self.folder, limit_s=within_s)
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
         except ValueError:
@@ -234,7 +174,7 @@ class Deployment:
 
     def ended(self, name: str) -> bool:
         """Whether a process has ended by itself."""
-        return self._started[name].poll() is not None
+        return self._started[name].ended
 
     def listed(self) -> dict[int, str]:
         """The SuperNodes that the SuperLink knows, and whether each is online."""
@@ -246,18 +186,8 @@ class Deployment:
 
     def finish(self, name: str, within_s: float) -> str:
         """Wait until the run has ended well, and return its log."""
-        process = self._started[name]
-        self.wait_for(f"the run {name} to end", lambda: self.ended(name), within_s)
+        status = self._started[name].finish(within_s).returncode
         log = self.log(name)
-        failed = process.returncode != 0 or "Traceback" in log
-        assert not failed, f"the run {name} failed (status {process.returncode})"
+        assert status == 0, f"the run {name} failed (status {status})"
+        assert "Traceback" not in log, f"the run {name} failed"
         return log
-
-
-def wait_until(condition: Callable[[], Any], what: str, within_s: float) -> None:
-    """Wait, but not for ever."""
-    give_up_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > give_up_s:
-            raise TimeoutError(f"waited {within_s:g} s in vain for {what}")
-        time.sleep(0.1)

@@ -20,7 +20,8 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 from flower.deployment import LINK, Deployment
 from flower.runs import APPS, EXAMPLE, assert_as_simulated, delivered_names, rounds_of, run_config, saved_model
 
-START_S, RUN_S = 120.0, 400.0
+pytestmark = pytest.mark.flower
+START_S, RUN_S = 180.0, 400.0
 
 
 @pytest.fixture(scope="module")

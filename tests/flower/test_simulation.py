@@ -14,6 +14,7 @@ pytest.importorskip("ray", reason="Flower's simulation engine is not installed")
 from flower.deployment import Deployment
 from flower.runs import APPS, EXAMPLE, assert_as_simulated, rounds_of, run_config
 
+pytestmark = pytest.mark.flower
 RUN_S = 240.0
 
 

@@ -2,9 +2,9 @@
 
 import json
 import math
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedcell.flower.roster import Roster
 from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
+from harness import fedcell
 
 MODEL: dict[str, Any] = {"a/b": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.zeros(3)}
 
@@ -126,11 +127,7 @@ def test_a_model_elsewhere_or_a_pickle_is_not_read(tmp_path: Path) -> None:
         load_arrays(tmp_path, load_run(tmp_path))
 
 
-def fedcell(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedcell.cli", *map(str, arguments)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-
-
+@pytest.mark.processes
 def test_fedcell_flower_shows_runs_as_a_race_and_their_planned_and_measured_times(tmp_path: Path) -> None:
     one = saved(tmp_path / "one", a_run(4))
     two = saved(tmp_path / "two", a_run(4, "random:k=8", accuracy=0.35))
@@ -151,6 +148,7 @@ def test_fedcell_flower_shows_runs_as_a_race_and_their_planned_and_measured_time
     assert document["runs"][0]["measured_s"] == [11.0] * 4
 
 
+@pytest.mark.processes
 def test_runs_without_accuracy_still_show_their_times(tmp_path: Path) -> None:
     done = fedcell("flower", saved(tmp_path, a_run(2, accuracy=None)), "--plot", tmp_path / "f.svg")
     assert done.returncode == 0, done.stderr
@@ -158,7 +156,9 @@ def test_runs_without_accuracy_still_show_their_times(tmp_path: Path) -> None:
     assert "Rounds as planned and as measured" in done.stdout
 
 
-def test_mistakes_get_one_sentence_and_leave_nothing(tmp_path: Path) -> None:
+def test_mistakes_get_one_sentence_and_leave_nothing(
+    tmp_path: Path, fedcell_here: Callable[..., CompletedProcess[str]]
+) -> None:
     one, two = saved(tmp_path / "one", a_run(1)), saved(tmp_path / "two", a_run(1))
     bare = saved(tmp_path / "bare", a_run(1, spec=False))
     other = saved(tmp_path / "other", a_run(1, "all", seed=5))
@@ -170,7 +170,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing(tmp_path: Path) -> None:
         ([one, "--plot", tmp_path / "x.txt"], "no picture's ending"),
         ([bare, "--store", tmp_path / "r.db"], "give Scheduled the run's spec"),
     ):
-        done = fedcell("flower", *arguments)
+        done = fedcell_here("flower", *arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments
         assert complaint in done.stderr
         assert done.stderr.count("\n") == 1

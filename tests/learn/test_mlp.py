@@ -2,8 +2,6 @@
 
 import multiprocessing
 import pickle
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -19,6 +17,7 @@ from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Job, Vector, cross_entropy
 from fedcell.learn.mlp import PIECE, MlpEngine
+from harness import python
 
 Array = NDArray[np.float64]
 Layers = list[tuple[Array, Array]]
@@ -335,8 +334,8 @@ print([sum(k.stats.cache_misses.values()) for k in (mlp_kernel.train, mlp_kernel
 """
 
 
+@pytest.mark.processes
 def test_a_second_process_compiles_nothing(mnist: Dataset) -> None:
     engine = MlpEngine(mnist)
     engine.evaluate(engine.train([some_job(engine, seed=0, samples=20)]))
-    done = subprocess.run([sys.executable, "-c", SECOND_PROCESS], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["[0,", "0]"]
+    assert python(SECOND_PROCESS) == "[0, 0]\n"

@@ -1,7 +1,5 @@
 """The torch engine against the compiled one, against a plain PyTorch loop, and against modules it has to refuse."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +12,7 @@ from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Job
 from fedcell.learn.mlp import MlpEngine
+from harness import python
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -218,6 +217,6 @@ def test_a_cnn_needs_images(mnist: Dataset) -> None:
         cnn_module(flat)
 
 
+@pytest.mark.processes
 def test_the_mlp_engine_does_not_import_torch() -> None:
-    code = "import sys, fedcell, fedcell.learn.mlp; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert python("import sys, fedcell, fedcell.learn.mlp; print('torch' in sys.modules)") == "False\n"

@@ -1,7 +1,5 @@
 """The emulated cell: predicted against measured, and faults. Each test starts Flower's own processes once."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +11,28 @@ from fedcell.runs.store import Measured, Store
 from fedcell.sim.loop import RoundRecord, simulate
 from fedcell.sim.spec import Spec
 from fedcell.testbed.runs import build_runs, on_the_wire
-from testbed.needs import namespaces, needs_network
+from harness import LIMIT_S, Process, run
+from testbed.needs import TESTBED, namespaces, needs_network
 
 Runs = dict[str, tuple[Spec, list[RoundRecord], list[Measured]]]
 
 
 def testbed(folder: Path, *arguments: str) -> tuple[str, Runs]:
     """Run the command; what it printed, and by policy what it stored."""
-    command = [sys.executable, "-m", "fedcell.cli", "testbed", "--store", "results.db", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
-        printed, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    with Process(*TESTBED, "--store", "results.db", *arguments, cwd=folder) as process:
+        done = process.finish(2 * LIMIT_S)
+    assert done.returncode == 0, done.stderr
     assert namespaces(f"fedcell-{process.pid}-") == []
     with Store(folder / "results.db", "read") as store:
-        return printed, {run.policy: (run.spec, store.get(run.key), store.measured(run.key)) for run in store.runs()}
+        return done.stdout, {
+            run.policy: (run.spec, store.get(run.key), store.measured(run.key)) for run in store.runs()
+        }
 
 
 testbed.__test__ = False  # type: ignore[attr-defined]
 
 
+@pytest.mark.links
 @needs_network
 def test_rounds_take_what_the_plan_says_and_equal_shares_take_longer(tmp_path: Path) -> None:
     printed, runs = testbed(tmp_path, "--rounds", "4", "--compare", "equal", "--plot", "cell.png", "--logs", "logs")
@@ -56,6 +57,7 @@ def test_rounds_take_what_the_plan_says_and_equal_shares_take_longer(tmp_path: P
     assert (tmp_path / "cell.png").stat().st_size > 10_000
 
 
+@pytest.mark.links
 @needs_network
 def test_a_round_with_a_fault_ends_and_says_who_was_missing(tmp_path: Path) -> None:
     faults = ["cut:device=1,round=1", "degrade:device=2,round=3", "kill:device=3,round=5"]
@@ -73,10 +75,10 @@ def test_a_round_with_a_fault_ends_and_says_who_was_missing(tmp_path: Path) -> N
     assert "missing" in printed
 
 
+@pytest.mark.links
 @needs_network
 def test_a_kill_with_several_runs_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedcell.cli", "testbed", "--compare", "equal", "--fault", "kill:device=1,round=1"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = run(*TESTBED, "--compare", "equal", "--fault", "kill:device=1,round=1", cwd=tmp_path)
     assert done.returncode == 2
     assert "a killed device does not come back" in done.stderr
 

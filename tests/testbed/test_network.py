@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,8 @@ from fedcell.errors import InputError
 from fedcell.testbed import network as net
 from fedcell.testbed.process import end, ended, inside, start
 from fedcell.testbed.wire import HEADER_BYTES, Packet, Tap
-from testbed.needs import namespaces, needs_network
+from harness import Process, python, wait_until
+from testbed.needs import TESTBED, namespaces, needs_network
 
 PORT = 5001
 OWNER = """
@@ -75,6 +75,7 @@ def rate(packets: list[Packet]) -> float:
     return 8 * taken / (packets[-1].time_s - packets[0].time_s)
 
 
+@pytest.mark.links
 @needs_network
 def test_an_uplink_has_the_rate_that_was_set(tmp_path: Path) -> None:
     with net.network(2) as links:
@@ -89,12 +90,14 @@ def test_an_uplink_has_the_rate_that_was_set(tmp_path: Path) -> None:
             assert 0.7 * bits_per_s < rate(packets) < 1.02 * bits_per_s
 
 
+@pytest.mark.links
 @needs_network
 def test_a_rate_below_the_least_is_refused() -> None:
     with net.network(1) as links, pytest.raises(InputError, match="rate of device 0 is 0"):
         links.set_rates({0: 0.0})
 
 
+@pytest.mark.links
 @needs_network
 def test_a_cut_link_carries_nothing_until_it_is_mended() -> None:
     with net.network(2) as links, receiver(links):
@@ -112,6 +115,7 @@ def test_a_cut_link_carries_nothing_until_it_is_mended() -> None:
         assert any(reaches(0) for _ in range(10))
 
 
+@pytest.mark.links
 @needs_network
 def test_two_cells_of_one_process_do_not_meet() -> None:
     with net.network(1) as one, net.network(1) as other:
@@ -122,6 +126,7 @@ def test_two_cells_of_one_process_do_not_meet() -> None:
         assert len(namespaces(one.prefix)) == len(namespaces(other.prefix)) == 2
 
 
+@pytest.mark.links
 @needs_network
 def test_leaving_the_block_ends_what_runs_inside(tmp_path: Path) -> None:
     made = []
@@ -133,46 +138,48 @@ def test_leaving_the_block_ends_what_runs_inside(tmp_path: Path) -> None:
     def leave_by_an_error() -> None:
         with net.network(1) as links:
             made.append((links, start(stay, tmp_path / "log", links.device(0))))
-            assert until((tmp_path / "inside").exists)  # or it might enter while the namespace is removed
+            wait_until((tmp_path / "inside").exists, "its start")  # or it might enter while the namespace is removed
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         leave_by_an_error()
     [(links, pid)] = made
     assert namespaces(links.prefix) == []
-    assert until(lambda: ended(pid) is not None)
+    wait_until(lambda: ended(pid) is not None, "its end")
 
 
+@pytest.mark.links
 @needs_network
 def test_a_killed_owner_takes_its_processes_along_and_the_next_start_the_rest() -> None:
-    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        prefix, inner = owner.stdout.readline().split()
+    with Process(sys.executable, "-c", OWNER) as owner:
+        prefix, inner = owner.wait_for(lambda: owner.out if owner.out.endswith("\n") else "", "its first line").split()
         assert net.remove_leftovers() == []  # it lives
         assert len(namespaces(prefix)) == 3
         owner.kill()
-    assert until(lambda: not alive(int(inner)))
+        wait_until(lambda: not alive(int(inner)), "the end of what ran inside")
     assert len(namespaces(prefix)) == 3
     assert prefix in net.remove_leftovers()
     assert namespaces(prefix) == []
 
 
+@pytest.mark.links
 @needs_network
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedcell.cli", "testbed", "--devices", "2", "--logs", str(tmp_path / "logs")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    with Process(*TESTBED, "--devices", "2", "--logs", "logs", cwd=tmp_path) as process:
         prefix = f"fedcell-{process.pid}-"
-        assert until((tmp_path / "logs" / "supernode-1.log").exists)
+        process.wait_for((tmp_path / "logs" / "supernode-1.log").exists, "the second SuperNode")
         assert len(namespaces(prefix)) == 3
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
-    assert "Traceback" not in errors
+        process.popen.send_signal(number)
+        done = process.finish()
+        assert process.living() == []
+    assert done.returncode == 128 + number
+    assert "Traceback" not in done.stderr
     assert namespaces(prefix) == []
 
 
 @pytest.mark.parametrize("count", [0, 251])
+@pytest.mark.links
 @needs_network
 def test_a_cell_has_1_to_250_devices(count: int) -> None:
     with pytest.raises(InputError, match=f"has {count} devices"), net.network(count):
@@ -181,9 +188,10 @@ def test_a_cell_has_1_to_250_devices(count: int) -> None:
 
 def why_not_as(preparation: str) -> str:
     code = f"import os\nfrom fedcell.testbed import network\n{preparation}\nprint(network.why_not())"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return python(code).strip()
 
 
+@pytest.mark.links
 @needs_network
 def test_without_root_or_tools_the_reason_is_one_sentence() -> None:
     assert why_not_as("os.setuid(65534)") == (
@@ -197,16 +205,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def until(done: Callable[[], bool]) -> bool:
-    """Wait for what must come; a machine may be slow."""
-    give_up_s = time.monotonic() + 60.0
-    while not done():
-        if time.monotonic() > give_up_s:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_the_owner_of_a_name_is_told_by_pid_and_start_time() -> None:

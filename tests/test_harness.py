@@ -1,0 +1,78 @@
+"""What the other tests rely on: a process that gets Ctrl-C, whose end is awaited, and that leaves nothing behind."""
+
+import signal
+import sys
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from harness import Process, Terminal, python, run, traced_peak_bytes, wait_until
+
+pytestmark = pytest.mark.processes
+WAITS = "import time\nprint('here', flush=True)\ntime.sleep(600)"
+LEAVES_ONE = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {WAITS!r}], start_new_session=True)
+print(child.pid, flush=True)
+"""
+
+
+def test_ctrl_c_reaches_a_process_though_we_were_started_with_it_ignored() -> None:
+    code = f"""
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path.insert(0, {__file__.rpartition("/")[0]!r})
+import harness
+harness.accept_interrupts()
+with harness.Process(sys.executable, "-c", {WAITS!r}) as process:
+    process.wait_for_text("here")
+    process.interrupt()
+    print(process.finish().returncode)
+"""
+    assert int(python(code)) == -signal.SIGINT
+
+
+def test_what_a_process_left_running_in_another_session_is_ended() -> None:
+    with Process(sys.executable, "-c", LEAVES_ONE) as process:
+        done = process.finish()
+        wait_until(lambda: "here" in process.out, "the child")
+        left = psutil.Process(int(done.stdout.split()[0]))
+        assert process.living() == [left]
+    wait_until(lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE, "its end", 10.0)
+    assert process.out.split()[1] == "here"  # still to be read
+
+
+def test_a_wait_has_an_end_and_says_what_never_came() -> None:
+    with pytest.raises(AssertionError, match=r"waited 0\.1 s in vain for the moon"):
+        wait_until(lambda: False, "the moon", 0.1)
+    with (
+        Process(sys.executable, "-c", "print('no'); exit(3)") as process,
+        pytest.raises(AssertionError, match="it ended with status 3 before the text 'yes' came:\nno"),
+    ):
+        process.wait_for_text("yes")
+    with (
+        Process(sys.executable, "-c", WAITS) as process,
+        pytest.raises(AssertionError, match=r"it did not end within 0\.1 s"),
+    ):
+        process.finish(0.1)
+
+
+def test_what_is_typed_and_what_is_printed() -> None:
+    code = "import sys; print(input()); print(sys.stdin.read(), file=sys.stderr); exit(4)"
+    done = run(sys.executable, "-c", code, typed="one\ntwo")
+    assert (done.returncode, done.stdout, done.stderr) == (4, "one\n", "two\n")
+
+
+def test_a_terminal_shows_and_takes_keys() -> None:
+    code = "import sys; print(sys.stdin.isatty(), sys.stderr.isatty(), file=sys.stderr); print(input())"
+    with (
+        Terminal() as screen,
+        Process(sys.executable, "-c", code, stdin=screen.line, stderr=screen.line) as process,
+    ):
+        screen.type("key\n")
+        assert process.finish().stdout == "key\n"
+    assert "True True" in screen.shown
+
+
+def test_the_peak_is_of_the_code_alone() -> None:
+    assert 10e6 < traced_peak_bytes("kept = bytes(100_000_000)", "bytes(10_000_000)") < 11e6
