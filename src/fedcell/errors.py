@@ -1,9 +1,15 @@
-"""The one exception for a user's mistake."""
+"""The exception for invalid input."""
 
 
 class InputError(ValueError):
-    """Something the caller gave cannot be used.
+    """Invalid input: a value that cannot be used.
 
-    The message is one sentence that names what was wrong, its value, and what to do. The command line prints
-    it and exits with status 2; it never shows a traceback for it.
+    The message is one sentence that names what is wrong, the value, and what to do. The command line prints it without
+    a traceback and exits with status 2.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.Deadline(seconds=-1.0)
+        Traceback (most recent call last):
+        fedcell.errors.InputError: seconds is -1.0; give the deadline as a positive number of seconds
     """

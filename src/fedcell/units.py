@@ -1,7 +1,12 @@
-"""Conversions to SI, here and nowhere else.
+"""Conversions to SI units; no other module converts units.
 
-Inside fedcell every quantity is SI and says so in its name: ``_s``, ``_hz``, ``_m``, ``_bits``, ``_w_per_hz``.
+Inside fedcell every quantity is in SI units and its name says so: ``_s``, ``_hz``, ``_m``, ``_bits``, ``_w_per_hz``.
 Each function takes a number or an array and returns the same.
+
+Example:
+    >>> from fedcell import units
+    >>> units.km(1.4), units.mhz(3.0), units.db_to_ratio(20.0), round(units.dbm_per_mhz(7.0) * 1e9, 3)
+    (1400.0, 3000000.0, 100.0, 5.012)
 """
 
 from typing import TypeVar
@@ -13,13 +18,13 @@ F = TypeVar("F", float, NDArray[np.float64])
 
 
 def db_to_ratio(db: F) -> F:
-    """10^(dB/10)."""
+    """Decibels as a linear ratio: 10^(dB/10)."""
     ratio: F = 10.0 ** (db / 10.0)
     return ratio
 
 
 def ratio_to_db(ratio: F) -> F:
-    """10 log10(ratio)."""
+    """A linear ratio as decibels: 10 log10(ratio)."""
     db: F = 10.0 * np.log10(ratio)
     return db
 
@@ -35,7 +40,7 @@ def km(value: F) -> F:
 
 
 def ms(value: F) -> F:
-    """Milliseconds as seconds; milliseconds a sample as seconds a sample."""
+    """Milliseconds as seconds; milliseconds per sample as seconds per sample."""
     return value * 1e-3
 
 

@@ -65,7 +65,7 @@ def test_what_the_data_do_not_bound_is_unbounded() -> None:
     ("n", "rounds", "words"),
     [
         ([1, 2, 3], [1.0, 2.0], r"n has shape \(3,\) and rounds has shape \(2,\)"),
-        ([4, 4, 4], [1.0, 2.0, 3.0], "at least two different n"),
+        ([4, 4, 4], [1.0, 2.0, 3.0], "at least two different values of n"),
         ([0, 2], [3.0, 2.0], r"n\[0\] is 0.0"),
         ([1, 2], [math.nan, 2.0], r"rounds\[0\] is nan"),
         ([1, 2, 3], [1.0, 2.0, 3.0], "more devices needed more rounds"),

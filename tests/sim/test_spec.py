@@ -93,7 +93,7 @@ def test_a_grid_makes_every_combination() -> None:
         ("[grid]\nseed = []", "grid has 0 runs"),
         ("[grid]\nseed = [0, -1]", "seed is -1"),
         ("[grid]\ncell = [1]", "there is no field 'cell'"),
-        ("this is no toml", "no valid TOML"),
+        ("this is no toml", "is not valid TOML"),
     ],
 )
 def test_a_bad_spec_is_named(text: str, words: str, tmp_path: Path) -> None:

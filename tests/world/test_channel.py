@@ -66,8 +66,8 @@ def test_tiny_ratios_keep_their_digits() -> None:
 @pytest.mark.parametrize(
     ("loss_db", "sentence"),
     [
-        (1e5, "upload_s of device 1 is inf, its rate being 0 bit/s/Hz; change its distance"),
-        (-1e5, "upload_s of device 1 is 0, its rate being inf bit/s/Hz; change its distance"),
+        (1e5, "upload_s of device 1 is inf at a rate of 0 bit/s/Hz; change its distance"),
+        (-1e5, "upload_s of device 1 is 0 at a rate of inf bit/s/Hz; change its distance"),
     ],
 )
 def test_a_rate_beyond_floats_names_the_device(loss_db: float, sentence: str) -> None:
@@ -165,7 +165,7 @@ def test_mean_upload_time_over_the_fields_of_many_seeds() -> None:
 
 
 def test_mean_upload_time_says_why_there_is_none() -> None:
-    with pytest.raises(InputError, match="fading is 'rayleigh', under which the mean upload time is infinite"):
+    with pytest.raises(InputError, match="fading is 'rayleigh', for which the mean upload time is infinite"):
         mean_upload_s(Cell(fading="rayleigh"), POWER)
     with pytest.raises(InputError, match="fading is 'rician'"):
         mean_upload_s(Cell(fading="rician"), POWER)

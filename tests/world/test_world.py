@@ -127,5 +127,5 @@ def test_bad_arguments_get_one_sentence(arguments: dict[str, Any], sentence: str
 
 def test_a_device_out_of_reach_is_named() -> None:
     world = World(devices=Devices(power_w_per_hz=[1e-9, 5e-324, 1e-9]))
-    with pytest.raises(InputError, match="upload_s of device 1 is inf, its rate being"):
+    with pytest.raises(InputError, match="upload_s of device 1 is inf at a rate of"):
         world.conditions(1)

@@ -37,11 +37,21 @@ _BLOCK = 4096  # partial sums of this many terms keep the rounding error of a mi
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """How the band is shared.
+    """The result of `allocate`: how the band is shared, and how long the round takes.
 
     Attributes:
-        shares: (..., n) the fraction of the band each device gets; each row sums to 1 and is 0 where masked out.
-        round_s: seconds until the last device has delivered; a float for one set, (...) for a batch.
+        shares: (..., n) the fraction g_i of the band that each device gets; each row sums to 1, with 0 for the devices
+            that are masked out.
+        round_s: seconds until the last device has delivered its model; a float for one set of devices, an array of
+            shape (...) for a batch of sets.
+
+    Example:
+        >>> import fedcell as fc
+        >>> batch = fc.allocate([[1.0, 3.0], [2.0, 2.0]], [[2.0, 2.0], [1.0, 1.0]])
+        >>> batch.shares.tolist()
+        [[0.25, 0.75], [0.5, 0.5]]
+        >>> batch.round_s.tolist()
+        [6.0, 5.0]
     """
 
     shares: Floats
@@ -164,7 +174,15 @@ def _first_bad(c: Floats, t: Floats) -> int:  # pragma: no cover - compiled
 
 
 def times(upload_s: ArrayLike, compute_s: ArrayLike) -> tuple[Floats, Floats]:
-    """Return both as float64 arrays, or raise an InputError that names the field, the place and the value."""
+    """Check upload and compute times.
+
+    Args:
+        upload_s: seconds, of any shape, positive.
+        compute_s: seconds, of any shape, at least 0.
+
+    Returns:
+        Both as float64 arrays; an InputError names the field, the index and the value that cannot be used.
+    """
     try:
         c = np.ascontiguousarray(upload_s, dtype=np.float64)
         t = np.ascontiguousarray(compute_s, dtype=np.float64)
@@ -198,26 +216,33 @@ def allocate(
     where: ArrayLike | None = None,
     sharing: Sharing = "optimal",
 ) -> Allocation:
-    """Share the band among devices: problem (P2), Theorem 1 of the paper, to double precision.
+    """Share the band among given devices so that the round ends as early as possible: problem (P2) of the paper.
 
-    Minimises the round time max_i (t_i + c_i / g_i) over shares g_i >= 0 with sum g_i <= 1.
+    Minimises the round time max_i (t_i + c_i / g_i) over the shares g_i >= 0 with sum_i g_i <= 1. In the optimum all
+    devices finish at the same time T, with g_i = c_i / (T - t_i) (Theorem 1); T is found to double precision.
 
     Args:
-        upload_s: (n,) or (..., n) c_i, seconds to upload with the whole band, positive.
-        compute_s: the same shape, or one that broadcasts with it: t_i, seconds of local training, at least 0.
-        where: boolean mask of that shape; devices that are False take no part and get the share 0. A batch of sets of
-            different sizes is a batch with a mask.
-        sharing: ``"optimal"``, or ``"equal"``: every device gets 1/n and the slowest one ends the round.
+        upload_s: (n,) or (..., n) c_i, seconds to upload the model with the entire band, positive.
+        compute_s: t_i, seconds of local training, at least 0; the same shape, or one that broadcasts with it.
+        where: boolean mask of that shape; devices that are False are left out and get the share 0. Use it for a batch
+            of sets of different sizes.
+        sharing: ``"optimal"``, or ``"equal"``: every device gets 1/n, and the slowest device ends the round.
 
     Returns:
-        Allocation: shares (..., n), which sum to 1 along the last axis, and round_s (...), a float for one set.
+        Allocation: ``shares`` (..., n), which sum to 1 along the last axis, and ``round_s`` (...) in seconds, a float
+        for a single set of devices.
 
     Raises:
-        InputError: no device, a time that is negative, not finite or beyond 1e-300 to 1e300 s, unequal shapes.
+        InputError: if there is no device, if a time is negative, not finite or outside 1e-300 to 1e300 s, or if the
+            shapes do not match.
 
     Example:
-        >>> allocate([1.0, 3.0], [2.0, 2.0]).round_s
-        6.0
+        >>> import fedcell as fc
+        >>> band = fc.allocate(upload_s=[1.0, 3.0], compute_s=[2.0, 2.0])
+        >>> band.shares.tolist(), band.round_s  # both finish at 2 + 1/0.25 = 2 + 3/0.75 = 6 s
+        ([0.25, 0.75], 6.0)
+        >>> fc.allocate([1.0, 3.0], [2.0, 2.0], sharing="equal").round_s
+        8.0
     """
     c, t = times(upload_s, compute_s)
     if c.shape != t.shape:
@@ -245,7 +270,7 @@ def _broadcast(c: Floats, t: Floats) -> tuple[Floats, Floats]:
         shape = np.broadcast_shapes(c.shape, t.shape)
     except ValueError:
         shape = ()
-    # A vector of length 1 beside one of length n is far more often a slip than a wish.
+    # A vector of length 1 next to one of length n is far more often a mistake than intended.
     if c.shape[-1] != t.shape[-1] or not shape:
         raise InputError(
             f"upload_s has shape {c.shape} and compute_s has shape {t.shape}; give one entry of each for every device"
@@ -276,11 +301,11 @@ def _share_equally(c: Floats, t: Floats, used: Bools, shares: Floats, round_s: F
 
 
 def _refuse_lost_shares(shares: Floats, used: Bools) -> None:
-    """A share that underflowed would never deliver: say so rather than return it."""
+    """Raise if a share underflowed: such a device would never deliver its model."""
     smallest = shares.min(initial=1.0, where=used if used.size else True)
     if smallest < np.finfo(np.float64).tiny:
         lost = np.argwhere((shares < np.finfo(np.float64).tiny) & (used if used.size else True))[0]
         raise InputError(
             f"device {int(lost[-1])} would get a share of {shares[tuple(lost)]:.3g}, too small for double precision: "
-            "the times span too many magnitudes; leave the extreme device out"
+            "the times span too many orders of magnitude; leave the extreme device out"
         )

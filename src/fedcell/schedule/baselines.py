@@ -1,4 +1,4 @@
-"""The policies that the paper compares with, and two that everybody asks about."""
+"""The policies that the paper compares with, and two other common ones."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from fedcell.schedule.policy import Indices, Policy, RoundView, at_least_one, ro
 
 @dataclass(frozen=True)
 class _FixedNumber(Policy):
-    """Schedules exactly k devices, the forced ones among them.
+    """Schedules exactly k devices per round, including the ones that must be included.
 
     Attributes:
-        k: devices a round.
+        k: devices per round.
     """
 
     k: int
@@ -26,7 +26,7 @@ class _FixedNumber(Policy):
         at_least_one("k", self.k)
 
     def _first(self, order: Indices, view: RoundView) -> Indices:
-        """Return the forced devices and the first of the others in ``order``, k in all."""
+        """Return the forced devices and the first of the others in ``order``, k in total."""
         if self.k > len(view):
             raise InputError(f"k is {self.k}, but the cell has {len(view)} devices; give a k of at most {len(view)}")
         room(view, self.k, "k")
@@ -38,29 +38,66 @@ class _FixedNumber(Policy):
 
 @dataclass(frozen=True)
 class Random(_FixedNumber):
-    """k devices at random, each set equally likely."""
+    """Schedule k devices chosen at random; every set of k devices is equally likely.
+
+    Attributes:
+        k: devices per round, a whole number from 1 to M.
+        max_devices: upper limit on the devices per round, or None.
+        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 9.0, 1.5], compute_s=[3.0, 2.0, 5.0, 8.0])
+        >>> plan = fc.Random(k=2).decide(view, np.random.default_rng(0))
+        >>> plan.devices.tolist(), round(plan.round_s, 3)
+        ([0, 1], 5.414)
+    """
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
-        """Shuffle, and take the first k."""
+        """Return the first k devices of a random permutation."""
         return self._first(rng.permutation(view.order()), view)
 
 
 @dataclass(frozen=True)
 class RoundRobin(_FixedNumber):
-    """k devices in turn: in round r those at the places k r to k r + k - 1, modulo M, of the view's order."""
+    """Schedule k devices in turn: in round r those at positions k r to k r + k - 1, modulo M.
+
+    The order is that of ``view.ids``; without ids, that of (upload_s, compute_s).
+
+    Attributes:
+        k: devices per round, a whole number from 1 to M.
+        max_devices: upper limit on the devices per round, or None.
+        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> times_s = {"upload_s": [1.0, 2.0, 9.0], "compute_s": [3.0, 2.0, 5.0]}
+        >>> views = [fc.RoundView(**times_s, ids=[0, 1, 2], round_index=r) for r in range(3)]
+        >>> [fc.RoundRobin(k=2).decide(view, np.random.default_rng(0)).devices.tolist() for view in views]
+        [[0, 1], [0, 2], [1, 2]]
+    """
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
-        """Turn the order on by k places a round."""
+        """Rotate the order by k positions per round and return the first k."""
         return self._first(np.roll(view.order(), -self.k * view.round_index), view)
 
 
 @dataclass(frozen=True)
 class ProportionalFair(_FixedNumber):
-    """The k devices with the best instantaneous channel, as the paper uses the name.
+    """Schedule the k devices with the best instantaneous channel, which is what the paper means by this name.
 
     Attributes:
+        k: devices per round, a whole number from 1 to M.
         relative: compare each device's channel with its own average instead (mean_upload_s / upload_s, as in a
-            base station's proportional-fair scheduler); the view must then hold mean_upload_s.
+            base station's proportional-fair scheduler); the view must then have mean_upload_s.
+        max_devices: upper limit on the devices per round, or None.
+        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 9.0, 1.5], compute_s=[3.0, 2.0, 5.0, 8.0])
+        >>> fc.ProportionalFair(k=2).decide(view, np.random.default_rng(0)).devices.tolist()
+        [0, 3]
     """
 
     relative: bool = field(default=False, kw_only=True)
@@ -71,7 +108,7 @@ class ProportionalFair(_FixedNumber):
         if self.relative:
             if view.mean_upload_s is None:
                 raise InputError(
-                    "proportional_fair:relative=true needs mean_upload_s in the view; give each device's average"
+                    "proportional_fair:relative=true needs mean_upload_s in the view; give each device's average in s"
                 )
             cost = view.upload_s / view.mean_upload_s
         return self._first(np.argsort(cost, kind="stable"), view)
@@ -79,14 +116,27 @@ class ProportionalFair(_FixedNumber):
 
 @dataclass(frozen=True)
 class Deadline(Policy):
-    """Client selection: add the device that lengthens the round least while the round ends within ``seconds``.
+    """Schedule as many devices as can finish before a deadline: client selection.
 
-    This is Nishio and Yonetani's FedCS as the paper adapts it (CL-low: 8 s, CL-high: 25 s). When no device can make the
-    deadline the plan is empty, and the round costs the deadline. Devices that must be included stay in even if
-    they overrun it; nobody is added to them then.
+    Starting from no device, keep adding the one that lengthens the round least, as long as the round ends within
+    ``seconds``. This is Nishio and Yonetani's FedCS as the paper adapts it (CL-low: 8 s, CL-high: 25 s). If no device
+    can meet the deadline, the plan is empty and the round lasts until the deadline. Devices that must be included stay
+    in even if they miss the deadline; no others are added then.
 
     Attributes:
-        seconds: the deadline, positive.
+        seconds: the deadline, a positive number of seconds from the start of the round.
+        max_devices: upper limit on the devices per round, or None.
+        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 9.0, 1.5], compute_s=[3.0, 2.0, 5.0, 8.0])
+        >>> plan = fc.Deadline(seconds=6.0).decide(view, np.random.default_rng(0))
+        >>> plan.devices.tolist(), round(plan.round_s, 3)
+        ([0, 1], 5.414)
+        >>> nobody = fc.Deadline(seconds=1.0).decide(view, np.random.default_rng(0))
+        >>> nobody.devices.tolist(), nobody.round_s
+        ([], 1.0)
     """
 
     seconds: float
@@ -97,17 +147,30 @@ class Deadline(Policy):
             raise InputError(f"seconds is {self.seconds}; give the deadline as a positive number of seconds")
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
-        """Return as many devices as the greedy order fits into the deadline."""
+        """Return the devices, in the order in which they were added, that finish before the deadline."""
         return grow(view, room(view, self.max_devices, "max_devices"), deadline_s=self.seconds)
 
     def cost_of_nobody_s(self) -> float:
-        """The server waits until the deadline."""
+        """The deadline: the server waits until then."""
         return self.seconds
 
 
 @dataclass(frozen=True)
 class All(Policy):
-    """Every device, every round; under ``max_devices`` those that would be done soonest alone."""
+    """Schedule every device in every round; with ``max_devices``, those that would finish first on their own.
+
+    Attributes:
+        max_devices: upper limit on the devices per round, or None.
+        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 9.0, 1.5], compute_s=[3.0, 2.0, 5.0, 8.0])
+        >>> round(fc.All().decide(view, np.random.default_rng(0)).round_s, 3)
+        18.437
+        >>> round(fc.All(sharing="equal").decide(view, np.random.default_rng(0)).round_s, 3)
+        41.0
+    """
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return all devices."""

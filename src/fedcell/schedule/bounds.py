@@ -1,6 +1,6 @@
-"""Proposition 1: bounds on the mean round time of n devices taken at random, as printed and tight.
+"""Proposition 1: bounds on the mean round time of n randomly chosen devices, tight and as printed.
 
-For alike devices with d samples, compute time a d + (d/mu) Exp(1) and independent channels,
+For identical devices with d samples, compute time a d + (d/mu) Exp(1) and independent channels,
 
     a d + d/(n mu) + n E[c]  <=  E[t*(S)]  <=  a d + (d/mu) H_n + n E[c],      H_n = 1 + 1/2 + ... + 1/n.
 
@@ -22,12 +22,18 @@ from fedcell.world import mean_upload_s as paper_mean_upload_s
 
 @dataclass(frozen=True, eq=False)
 class RoundTimeBounds:
-    """Bounds on the mean round time, seconds, each of the shape of n.
+    """The result of `round_time_bounds`: bounds on the mean round time in seconds, each of the shape of n.
 
     Attributes:
-        lower_s: the paper's lower bound.
-        upper_s: the upper bound that the proof gives.
-        printed_upper_s: the upper bound as the paper prints it.
+        lower_s: (...) the paper's lower bound.
+        upper_s: (...) the upper bound that the proof gives.
+        printed_upper_s: (...) the upper bound as the paper prints it, which is looser.
+
+    Example:
+        >>> import fedcell as fc
+        >>> bounds = fc.round_time_bounds(10, mean_upload_s=0.1)
+        >>> round(float(bounds.lower_s), 3), round(float(bounds.upper_s), 3), round(float(bounds.printed_upper_s), 3)
+        (7.075, 9.197, 28.967)
     """
 
     lower_s: NDArray[np.float64]
@@ -43,15 +49,28 @@ def round_time_bounds(
     seconds_per_sample: float = defaults.SECONDS_PER_SAMPLE,
     samples_per_second: float = defaults.SAMPLES_PER_SECOND,
 ) -> RoundTimeBounds:
-    """Bound the mean round time of n random devices under the optimal sharing of the band (Proposition 1).
+    """Bound the mean round time of n random devices under optimal bandwidth allocation (Proposition 1).
+
+    For identical devices, with H_n = 1 + 1/2 + ... + 1/n:
+
+        a d + d / (n mu) + n E[c]  <=  E[round time]  <=  a d + (d / mu) H_n + n E[c]
 
     Args:
-        n: (...) scheduled devices, whole numbers of at least 1.
-        mean_upload_s: E[c], mean seconds to upload with the whole band (``fedcell.mean_upload_s(cell)``); by default
-            that of the paper's cell.
+        n: (...) number of scheduled devices, whole numbers of at least 1.
+        mean_upload_s: E[c], the mean seconds to upload the model with the entire band, as `mean_upload_s` computes it
+            for a cell; by default that of the paper's cell.
         samples: d, training samples of a device.
-        seconds_per_sample: a, the least training time a sample.
-        samples_per_second: mu, which sets how much the training time varies.
+        seconds_per_sample: a, the minimum training time per sample, in seconds.
+        samples_per_second: mu; the training time beyond the minimum has mean d / mu seconds.
+
+    Returns:
+        RoundTimeBounds: lower and upper bounds in seconds, each of the shape of n.
+
+    Example:
+        >>> import fedcell as fc
+        >>> bounds = fc.round_time_bounds([1, 10], mean_upload_s=0.1)
+        >>> bounds.lower_s.round(3).tolist(), bounds.upper_s.round(3).tolist()
+        ([6.85, 7.075], [6.85, 9.197])
     """
     counts = np.asarray(n)
     if counts.size == 0 or counts.dtype.kind not in "iu" or counts.min() < 1:

@@ -1,7 +1,7 @@
 """How many rounds a model needs: N(n) = beta (theta + 1/n), eq. (2) of the paper, its fit and Table I.
 
-n is the number of devices that train in each round, beta > 0 scales the number of rounds, and theta says how much of
-it more devices cannot save. (P1) multiplies N(n) by the time of a round, so beta drops out of every decision.
+n is the number of devices that train in each round, beta > 0 scales the number of rounds, and theta is the part that
+adding devices cannot reduce. (P1) multiplies N(n) by the time of a round, so beta drops out of every decision.
 """
 
 import math
@@ -17,7 +17,18 @@ Interval = tuple[float, float]
 
 
 class RoundsModel(NamedTuple):
-    """beta and theta of N(n) = beta (theta + 1/n)."""
+    """The rounds model N(n) = beta (theta + 1/n): how many rounds training needs with n devices per round.
+
+    Attributes:
+        beta: positive, in rounds; it scales the number of rounds.
+        theta: dimensionless, above -1; the part of the rounds that adding devices cannot reduce. A large theta (iid
+            data) favours short rounds with few devices, a small one (non-iid data) favours more devices.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.TABLE_I["iid"]
+        RoundsModel(beta=27.773, theta=0.941)
+    """
 
     beta: float
     theta: float
@@ -30,13 +41,14 @@ TABLE_I = {
     "L=8": RoundsModel(63.919, 0.139),
     "iid": RoundsModel(27.773, 0.941),
 }
-"""The paper's Table I: its regression for L digits a device and for iid data."""
+"""The paper's Table I: its regression for L digits per device and for iid data."""
 
 
 def largest_set(theta: float) -> float:
-    """Return the largest n with theta + 1/n > 0, infinity for theta >= 0.
+    """Return the largest n for which the rounds model holds, that is, theta + 1/n > 0; infinity for theta >= 0.
 
-    The paper's fits for L=1 and L=2 have theta < 0; from n = -1/theta on they predict no rounds at all: no meaning.
+    The paper's fits for L=1 and L=2 have theta < 0; for n >= -1/theta they predict zero or fewer rounds, which is
+    meaningless.
     """
     if theta >= 0.0 or math.isinf(-1.0 / theta):
         return math.inf
@@ -47,7 +59,23 @@ def largest_set(theta: float) -> float:
 
 
 def objective(n: int, round_s: float, theta: float) -> float:
-    """Return (P1)'s objective over beta, (theta + 1/n) round_s, in seconds: the smaller, the sooner training ends."""
+    """Return the objective of (P1) divided by beta: (theta + 1/n) T. The smaller it is, the sooner training ends.
+
+    The total training time is N(n) T = beta (theta + 1/n) T, and beta is the same for every schedule.
+
+    Args:
+        n: number of scheduled devices, at least 1.
+        round_s: T, the round time in seconds.
+        theta: of the rounds model N(n) = beta (theta + 1/n); theta + 1/n must be positive.
+
+    Returns:
+        Seconds; multiply by beta for the expected total training time.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.objective(n=4, round_s=10.0, theta=0.25)
+        5.0
+    """
     if not math.isfinite(theta):
         raise InputError(f"theta is {theta}; give a finite number above -1")
     if theta + 1.0 / n <= 0.0:
@@ -59,15 +87,20 @@ def objective(n: int, round_s: float, theta: float) -> float:
 
 
 def rounds_needed(n: ArrayLike, beta: float, theta: float) -> NDArray[np.float64]:
-    """Return N(n) = beta (theta + 1/n), the rounds needed with n devices in each.
+    """Return N(n) = beta (theta + 1/n), the number of rounds that training needs with n devices per round.
 
     Args:
-        n: (...) devices a round, at least 1.
-        beta: positive.
-        theta: large enough that theta + 1/n is positive for every n.
+        n: (...) devices per round, at least 1.
+        beta: scale, in rounds, positive.
+        theta: dimensionless; theta + 1/n must be positive for every n.
 
     Returns:
-        (...) rounds, not rounded to whole ones.
+        (...) rounds, not rounded to whole numbers.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.rounds_needed([1, 5, 20], beta=27.773, theta=0.941).round(1).tolist()
+        [53.9, 31.7, 27.5]
     """
     counts = np.asarray(n, dtype=np.float64)
     if not (math.isfinite(beta) and beta > 0.0):
@@ -101,17 +134,23 @@ class RoundsFit(RoundsModel):
 
 
 def fit_rounds(n: ArrayLike, rounds: ArrayLike, *, confidence: float = 0.95) -> RoundsFit:
-    """Fit N(n) = beta (theta + 1/n) by least squares.
+    """Fit the rounds model N(n) = beta (theta + 1/n) to observations, by least squares.
 
-    With x = 1/n the model is a line, intercept beta theta and slope beta, so the fit is ordinary linear regression.
+    With x = 1/n the model is a line with slope beta and intercept beta theta, so this is ordinary linear regression.
 
     Args:
-        n: (K,) devices a round.
+        n: (K,) devices per round, at least 1, with at least two different values.
         rounds: (K,) rounds that were needed to reach the target accuracy.
-        confidence: of the intervals.
+        confidence: confidence level of the intervals, between 0 and 1.
 
     Returns:
         RoundsFit: unpacks to ``(beta, theta)``; its intervals are infinite for two observations.
+
+    Example:
+        >>> import fedcell as fc
+        >>> beta, theta = fc.fit_rounds(n=[2, 5, 10, 20], rounds=[52, 20, 9, 4])
+        >>> round(beta, 2), round(theta, 4)
+        (106.97, -0.0139)
     """
     counts, needed = _observations(n, rounds)
     if not 0.0 < confidence < 1.0:
@@ -122,7 +161,8 @@ def fit_rounds(n: ArrayLike, rounds: ArrayLike, *, confidence: float = 0.95) -> 
     intercept = float(needed.mean() - beta * x.mean())
     if beta <= 0.0:
         raise InputError(
-            f"the fit gives beta = {beta:.4g}: more devices needed more rounds, which the model cannot say"
+            f"the fit gives beta = {beta:.4g}: more devices needed more rounds, which contradicts the model; "
+            "check the observations or average over more trials"
         )
     freedom = counts.size - 2
     if freedom == 0:
@@ -145,7 +185,7 @@ def _observations(n: ArrayLike, rounds: ArrayLike) -> tuple[NDArray[np.float64],
         if bad.size:
             raise InputError(f"{name}[{bad[0]}] is {values[bad[0]]}; give finite numbers of at least {least:g}")
     if np.unique(counts).size < 2:
-        raise InputError("fitting beta and theta takes at least two different n; give more observations")
+        raise InputError("fitting beta and theta needs at least two different values of n; give more observations")
     return counts, needed
 
 

@@ -3,8 +3,8 @@
 The literal algorithm solves (P2) for every remaining device at every step, O(M^3) in all. But for a set S the best
 addition k minimises the T at which f_S(T) + c_k / (T - t_k) = 1, so at that T it is the device with the smallest share
 c_k / (T - t_k), that is, the largest pace (T - t_k) / c_k. Hence: take the best device for a guess of T, solve (P2) for
-S with it, look again at the new T. The T's fall strictly until the device stays the best; two or three looks do, each
-one pass over the remaining devices.
+S with it, and look again at the new T. T falls strictly until the device stays the best; two or three looks are enough,
+each of them one pass over the remaining devices.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ def _grow(  # pragma: no cover - compiled
     """Return the devices in the order in which they were added.
 
     Starts from ``forced`` and stops before the set exceeds ``most`` devices, the round exceeds ``deadline_s``, or the
-    objective of (P1) rises; a theta that is NaN switches that last rule off.
+    objective of (P1) rises; a theta of NaN turns that last rule off.
     """
     M = c.size
     chosen = np.empty(M, np.int64)
@@ -92,21 +92,27 @@ def _grow(  # pragma: no cover - compiled
 
 
 def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = np.inf) -> Indices:
-    """Add the device that lengthens the round least, again and again, from the forced devices on.
+    """Starting from the forced devices, keep adding the device that lengthens the round least.
 
-    Stops before the set exceeds ``most`` devices, the round exceeds ``deadline_s``, or, if theta is given, the
-    objective (theta + 1/n) t*(S) rises. Returns the devices in the order in which they were added.
+    Args:
+        view: what the server knows this round.
+        most: stop before the set exceeds this many devices.
+        theta: stop before the objective (theta + 1/n) t*(S) rises; by default this rule is off.
+        deadline_s: stop before the round exceeds this many seconds.
+
+    Returns:
+        (n,) device indices in the order in which they were added.
     """
     return _grow(view.upload_s, view.compute_s, view.forced, most, theta, deadline_s)
 
 
 @dataclass(frozen=True)
 class ByObjective(Policy):
-    """What Greedy and Optimal share: the theta of (P1)'s objective, and how many devices it allows.
+    """What Greedy and Optimal have in common: the theta of (P1)'s objective, and how many devices it allows.
 
     Attributes:
-        theta: of the rounds model N = beta (theta + 1/n), dimensionless, above -1; see Table I. A negative theta holds
-            for fewer than -1/theta devices, and the set is capped there.
+        theta: of the rounds model N(n) = beta (theta + 1/n), dimensionless, above -1; see Table I. With a negative
+            theta the model holds for fewer than -1/theta devices, and no more are scheduled.
     """
 
     theta: float = 0.0
@@ -116,7 +122,7 @@ class ByObjective(Policy):
         objective(1, 1.0, self.theta)  # refuses a theta that predicts no rounds
 
     def most(self, view: RoundView) -> int:
-        """Return the most devices that max_devices and the rounds model allow."""
+        """Return the largest number of devices that max_devices and the rounds model allow."""
         most = room(view, self.max_devices, "max_devices")
         valid = largest_set(self.theta)
         if view.forced.size > valid:
@@ -129,8 +135,36 @@ class ByObjective(Policy):
 
 @dataclass(frozen=True)
 class Greedy(ByObjective):
-    """The paper's policy, Algorithm 2."""
+    """The paper's policy, Algorithm 2: approximately minimises the total training time, problem (P1).
+
+    (P1) is to choose the set S of devices that minimises
+
+        (theta + 1/|S|) t*(S),
+
+    where t*(S) is the time in seconds of a round with the devices S under optimal bandwidth allocation (see `allocate`)
+    and N(n) = beta (theta + 1/n) is the number of rounds that training needs with n devices per round. Greedy starts
+    with the device that finishes first on its own, and keeps adding the device that lengthens the round least, until
+    the objective would rise. See `Optimal` for the exact minimum.
+
+    Attributes:
+        theta: of the rounds model N(n) = beta (theta + 1/n), dimensionless, above -1: the part of the rounds that
+            adding devices cannot reduce. 0 schedules the most devices, large values few. Measure it with
+            ``fedcell fit`` or `fit_rounds`, or take it from `TABLE_I`. With a negative theta, fewer than -1/theta
+            devices are scheduled.
+        max_devices: upper limit on the devices per round, or None.
+        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
+
+    `decide(view, rng)` returns a `Plan`: the devices, their shares of the band and the round time. It draws no random
+    numbers.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 9.0, 1.5], compute_s=[3.0, 2.0, 5.0, 8.0])
+        >>> plan = fc.Greedy(theta=0.0).decide(view, np.random.default_rng(0))
+        >>> plan.devices.tolist(), plan.shares.round(3).tolist(), round(plan.round_s, 3)
+        ([0, 1], [0.414, 0.586], 5.414)
+    """
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
-        """Return Algorithm 2's schedule."""
+        """Return the devices that Algorithm 2 schedules, in the order in which they were added."""
         return grow(view, self.most(view), self.theta)

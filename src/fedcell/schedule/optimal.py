@@ -4,12 +4,12 @@ Let T_n be the shortest round with n devices. At a given T, n devices can all de
 shares c_i / (T - t_i) sum to at most 1. So T_n is the T at which they sum to 1, and (P1) is a search over n.
 
 - T_n: take the n devices with the smallest shares at a guess of T, solve (P2) for them, take the n smallest at that T,
-  and so on: the T's fall strictly until the set stays, and then it is the best one (the argument is Dinkelbach's).
+  and so on: T falls strictly until the set no longer changes, and then it is optimal (the argument is Dinkelbach's).
 - Which n: T_n >= min t + (sum of the n smallest c) bounds the objective of every n from below at the cost of one sort.
-  Only the n whose bound is below the best objective found are left. They are searched by branch and bound: T_n does not
-  fall in n, so for a <= n <= b the objective is at least (theta + 1/b) T_a.
+  Only the n whose bound is below the best objective found remain. They are searched by branch and bound: T_n does not
+  fall as n grows, so for a <= n <= b the objective is at least (theta + 1/b) T_a.
 - Which devices: where n <= b and T_a <= T <= T_b, a device whose share at T_b is larger than the b-th smallest share at
-  T_a is beaten by b others throughout, and is not looked at again.
+  T_a is beaten by b others everywhere in that range, and is not considered again.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.policy import Indices, RoundView
 
 _DOWN = 1.0 - 1e-15
-"""A few units in the last place: a set must be better by more than rounding to be worth a look."""
+"""A few units in the last place: a set must be better by more than rounding error to be considered."""
 
 
 @njit(cache=True, nogil=True)
@@ -44,7 +44,7 @@ def _nth_largest(values: Floats, n: int) -> float:  # pragma: no cover - compile
 def _take(
     c: Floats, t: Floats, q: int, n: int, T: float, set_c: Floats, set_t: Floats, at: Indices
 ) -> None:  # pragma: no cover
-    """Put into ``at`` the first q devices and the n - q others with the smallest shares at T; their times beside."""
+    """Fill ``at`` with the first q devices and the n - q others with the smallest shares at T; and their times."""
     for i in range(q):
         at[i] = i
     if n > q:
@@ -165,14 +165,31 @@ def _best_set(
 
 
 def best_set(view: RoundView, theta: float, most: int) -> Indices:
-    """Return the devices, at most ``most`` and the forced ones among them, that minimise (theta + 1/n) t*(S)."""
+    """Return the set of devices that minimises (theta + 1/n) t*(S).
+
+    Args:
+        view: what the server knows this round; the devices that must be included are in the set.
+        theta: of the rounds model, with theta + 1/most > 0.
+        most: the largest n allowed.
+
+    Returns:
+        (n,) device indices, in no particular order.
+    """
     c, t, order = _forced_first(view)
     found, _ = _best_set(c, t, view.forced.size, most, theta)
     return found if order is None else order[found]
 
 
 def shortest_rounds(view: RoundView, sizes: Indices) -> Floats:
-    """Return T_n, the shortest round with n devices and the forced ones among them, for each n of ascending sizes."""
+    """Return T_n, the shortest round with n devices, the ones that must be included among them.
+
+    Args:
+        view: what the server knows this round.
+        sizes: (K,) values of n, ascending.
+
+    Returns:
+        (K,) seconds.
+    """
     c, t, _ = _forced_first(view)
     rounds: Floats = _shortest_rounds(c, t, view.forced.size, sizes)
     return rounds
@@ -191,8 +208,38 @@ def _forced_first(view: RoundView) -> tuple[Floats, Floats, Indices | None]:
 
 @dataclass(frozen=True)
 class Optimal(ByObjective):
-    """(P1), solved exactly."""
+    """The set of devices that exactly minimises the total training time: problem (P1) of the paper.
+
+    Over all sets S of devices that contain the ones that must be included, it minimises
+
+        (theta + 1/|S|) t*(S),
+
+    where t*(S) is the time in seconds of a round with the devices S under optimal bandwidth allocation (see `allocate`)
+    and N(n) = beta (theta + 1/n) is the number of rounds that training needs with n devices per round; beta does not
+    change the best set. The search is exact, not exhaustive: docs/optimal.md has the proof.
+
+    Attributes:
+        theta: of the rounds model N(n) = beta (theta + 1/n), dimensionless, above -1: the part of the rounds that
+            adding devices cannot reduce. 0 schedules the most devices, large values few. Measure it with
+            ``fedcell fit`` or `fit_rounds`, or take it from `TABLE_I`. With a negative theta, fewer than -1/theta
+            devices are scheduled.
+        max_devices: upper limit on the devices per round, or None.
+        sharing: ``"optimal"`` or ``"equal"`` shares of the band for the chosen set; see `Policy`. The set itself is
+            chosen for optimal shares.
+
+    `decide(view, rng)` returns a `Plan`: the devices, their shares of the band and the round time. It draws no random
+    numbers.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 9.0, 1.5], compute_s=[3.0, 2.0, 5.0, 8.0])
+        >>> plan = fc.Optimal(theta=0.0).decide(view, np.random.default_rng(0))
+        >>> plan.devices.tolist(), plan.shares.round(3).tolist(), round(plan.round_s, 3)
+        ([0, 1], [0.414, 0.586], 5.414)
+        >>> round(fc.objective(n=2, round_s=plan.round_s, theta=0.0), 3)  # the minimum, in seconds
+        2.707
+    """
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
-        """Return the best set."""
+        """Return the devices of the optimal set."""
         return best_set(view, self.theta, self.most(view))

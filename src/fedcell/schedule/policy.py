@@ -1,14 +1,4 @@
-"""What a policy sees and what it answers.
-
-A policy is a frozen dataclass and a pure function of what the server knows this round. To write one, subclass Policy
-and define ``choose``; the band is then shared optimally and the plan built for you:
-
-    @dataclass(frozen=True)
-    class Nearest(Policy):
-        k: int = 3
-        def choose(self, view, rng):
-            return np.argsort(view.upload_s)[: self.k]
-"""
+"""What a policy sees (RoundView), what it decides (Plan), and the base class of all policies."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -25,20 +15,29 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RoundView:
-    """All that the server knows when it schedules a round. Only the two times are required.
+    """Everything the server knows when it schedules a round. Only the two times are required.
 
     Attributes:
-        upload_s: (M,) c_i, seconds to upload a model with the whole band, positive.
+        upload_s: (M,) c_i, seconds to upload a model with the entire band, positive.
         compute_s: (M,) t_i, seconds of local training, at least 0 (this round's, its mean, or an estimate).
         round_index: the round, from 0.
-        must_include: (M,) booleans: devices that have to take part (fairness, audits).
-        ids: (M,) distinct integers that tell devices apart from round to round. Without them, policies that need an
-            order of the devices (Random, RoundRobin) use that of (upload_s, compute_s): never that of the arrays, so
-            that relabelling the devices relabels the plan.
-        last_round: (M,) the round a device last took part in, -1 for never.
+        must_include: (M,) booleans: devices that must be scheduled (fairness, audits).
+        ids: (M,) distinct integers that identify the devices from round to round. Without them, policies that need an
+            order of the devices (Random, RoundRobin) use that of (upload_s, compute_s), never that of the arrays, so
+            that permuting the devices permutes the plan.
+        last_round: (M,) the round in which a device was last scheduled, -1 for never.
         mean_upload_s: (M,) a device's average of upload_s so far.
-        samples: (M,) training samples a device holds.
-        label_counts: (M, classes) how many samples of each label a device holds.
+        samples: (M,) number of training samples on a device.
+        label_counts: (M, classes) number of samples of each label on a device.
+
+    Example:
+        >>> import fedcell as fc
+        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 9.0], compute_s=[3.0, 2.0, 5.0])
+        >>> len(view)
+        3
+        >>> audited = fc.RoundView([1.0, 2.0, 9.0], [3.0, 2.0, 5.0], must_include=[False, False, True])
+        >>> audited.forced.tolist()
+        [2]
     """
 
     upload_s: Floats
@@ -84,11 +83,11 @@ class RoundView:
 
     @property
     def forced(self) -> Indices:
-        """The devices that must take part, as indices."""
+        """Indices of the devices that must be scheduled, ascending."""
         return _NO_DEVICES if self.must_include is None else np.flatnonzero(self.must_include)
 
     def order(self) -> Indices:
-        """The devices in an order that does not depend on how the arrays are laid out."""
+        """(M,) the device indices in an order that does not depend on the order of the arrays."""
         return np.lexsort((self.compute_s, self.upload_s)) if self.ids is None else np.argsort(self.ids)
 
 
@@ -96,18 +95,27 @@ _NO_DEVICES = np.empty(0, dtype=np.int64)
 
 
 def _distinct(ids: NDArray[Any]) -> bool:
-    # Ascending ids, the usual case, need no sorting: it would be a third of a round's cost with 100,000 devices.
+    # Ascending ids, the usual case, need no sorting, which would be a third of a round's cost with 100,000 devices.
     return bool((ids[1:] > ids[:-1]).all()) or np.unique(ids).size == ids.size
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Who trains this round.
+    """A policy's decision: which devices train this round, and with which share of the band.
 
     Attributes:
-        devices: (n,) indices of the scheduled devices, ascending; empty if nobody is scheduled.
-        shares: (n,) the share of the band that each of them gets.
-        round_s: seconds that the round takes, as far as the view tells.
+        devices: (n,) indices of the scheduled devices, ascending; empty if no device is scheduled.
+        shares: (n,) the fraction of the band that each of them gets; they sum to 1.
+        round_s: the time of the round in seconds, according to the times in the view.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> view = fc.RoundView(upload_s=[1.0, 3.0, 9.0], compute_s=[2.0, 2.0, 9.0])
+        >>> plan = fc.All(max_devices=2).decide(view, np.random.default_rng(0))
+        >>> plan.devices.tolist(), plan.shares.tolist(), plan.round_s
+        ([0, 1], [0.25, 0.75], 6.0)
+        >>> plan.finish_s(upload_s=[1.0, 3.0, 9.0], compute_s=[4.0, 2.0, 9.0]).tolist()  # device 0 trained longer
+        [8.0, 6.0]
     """
 
     devices: Indices
@@ -115,7 +123,15 @@ class Plan:
     round_s: float
 
     def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike) -> Floats:
-        """(n,) seconds until each scheduled device has delivered, t_i + c_i / g_i, given all M devices' true times."""
+        """Return when each scheduled device delivers its model: t_i + c_i / g_i.
+
+        Args:
+            upload_s: (M,) c_i of all devices, seconds with the entire band.
+            compute_s: (M,) t_i of all devices, seconds.
+
+        Returns:
+            (n,) seconds from the start of the round.
+        """
         c, t = times(upload_s, compute_s)
         finish: Floats = t[self.devices] + c[self.devices] / self.shares
         return finish
@@ -123,11 +139,28 @@ class Plan:
 
 @dataclass(frozen=True)
 class Policy(ABC):
-    """Decides who trains. Subclasses are frozen dataclasses that define ``choose``.
+    """Base class of all policies: decides which devices train in a round.
+
+    A policy is a frozen dataclass and a pure function of what the server knows. To write your own, subclass Policy and
+    define ``choose``; ``decide`` then adds the devices that must be included, shares the band and builds the plan.
 
     Attributes:
-        max_devices: never schedule more than these; the first that ``choose`` returns are kept.
-        sharing: ``"optimal"`` (all scheduled devices end together) or ``"equal"`` shares of the band.
+        max_devices: upper limit on the devices per round, or None; the first that ``choose`` returns are kept.
+        sharing: ``"optimal"`` (the shortest round: all scheduled devices finish at the same time) or ``"equal"`` shares
+            of the band.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import fedcell as fc, numpy as np
+        >>> @dataclass(frozen=True)
+        ... class Nearest(fc.Policy):
+        ...     k: int = 2
+        ...     def choose(self, view, rng):
+        ...         return np.argsort(view.upload_s)[: self.k]
+        >>> view = fc.RoundView(upload_s=[5.0, 1.0, 3.0], compute_s=[1.0, 2.0, 2.0])
+        >>> plan = Nearest(k=2).decide(view, np.random.default_rng(0))
+        >>> plan.devices.tolist(), plan.shares.tolist(), plan.round_s
+        ([1, 2], [0.25, 0.75], 6.0)
     """
 
     max_devices: int | None = field(default=None, kw_only=True)
@@ -141,14 +174,30 @@ class Policy(ABC):
 
     @abstractmethod
     def choose(self, view: RoundView, rng: np.random.Generator) -> ArrayLike:
-        """Return the indices of the devices that shall train this round, the most wanted first."""
+        """Choose the devices that train this round; this is the one method a policy must define.
+
+        Args:
+            view: what the server knows this round, for M devices.
+            rng: the source of every random number that the policy uses.
+
+        Returns:
+            (n,) distinct device indices from 0 to M - 1, most wanted first; empty to schedule no device.
+        """
 
     def cost_of_nobody_s(self) -> float:
-        """Seconds that a round takes in which nobody is scheduled."""
+        """Return the time in seconds of a round in which no device is scheduled."""
         return 0.0
 
     def decide(self, view: RoundView, rng: np.random.Generator) -> Plan:
-        """Choose devices, add the ones that must be included, and share the band among them."""
+        """Choose the devices, add the ones that must be included, and share the band among them.
+
+        Args:
+            view: what the server knows this round, for M devices.
+            rng: passed on to ``choose``.
+
+        Returns:
+            Plan: the scheduled devices, their shares of the band and the round time.
+        """
         chosen = np.asarray(self.choose(view, rng))
         devices = self._checked(chosen, view)
         if devices.size == 0:
@@ -157,7 +206,7 @@ class Policy(ABC):
         return Plan(devices, band.shares, float(band.round_s))
 
     def _checked(self, chosen: NDArray[Any], view: RoundView) -> Indices:
-        """Return the chosen and the forced devices, sorted and at most max_devices, or say what is wrong with them."""
+        """Return the chosen and the forced devices, sorted and at most max_devices; raise if the choice is invalid."""
         who = type(self).__name__
         most = room(view, self.max_devices, "max_devices")
         if chosen.size == 0:
@@ -181,13 +230,22 @@ class Policy(ABC):
 
 
 def at_least_one(name: str, value: int) -> None:
-    """Refuse a count of devices that is no positive integer."""
+    """Raise an InputError unless the value is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"{name} is {value!r}; give a whole number of devices of at least 1")
 
 
 def room(view: RoundView, limit: int | None, name: str) -> int:
-    """How many devices may take part: at most ``limit``, which must leave room for the forced ones."""
+    """Return how many devices may be scheduled: at most ``limit``, which must leave room for the forced ones.
+
+    Args:
+        view: what the server knows this round.
+        limit: the most devices allowed, or None.
+        name: the setting that has this limit, for the message.
+
+    Returns:
+        The smaller of the limit and M.
+    """
     most = len(view) if limit is None else min(limit, len(view))
     if view.forced.size > most:
         raise InputError(f"must_include forces {view.forced.size} devices in, but {name} is {limit}; raise {name}")

@@ -1,7 +1,7 @@
 """A run as one validated document: TOML in, TOML out.
 
-A Spec says all that determines a run's result. Its ``grid`` lists values of any fields to be tried in all combinations;
-``spec.runs()`` are those runs. Units are SI, and the unit is in the name.
+A Spec has everything that determines the result of a run. Its ``grid`` lists values of any fields, to be run in all
+combinations; ``spec.runs()`` returns those runs. Units are SI, and the unit is in the name.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 RESULTS_VERSION = 1
-"""Raised whenever the same spec would give other records than before, so that stored runs no longer answer for it."""
+"""Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
 
 
 class _Part(BaseModel):
@@ -39,7 +39,26 @@ class _Part(BaseModel):
 
 
 class CellSpec(_Part):
-    """The cell; see fedcell.Cell, whose defaults these are."""
+    """The section ``[cell]`` of a spec: the radio and the geometry; see `Cell`.
+
+    Attributes:
+        radius_m: radius of the cell, in metres.
+        bandwidth_hz: uplink bandwidth that the scheduled devices share, in Hz.
+        noise_w_per_hz: noise power density, in W/Hz.
+        path_loss_1km_db: path loss at 1 km, in dB.
+        path_loss_exponent: alpha; the loss grows by 10 alpha dB per decade of distance.
+        min_distance_m: devices closer than this, in metres, have the path loss of this distance.
+        shadowing_db: standard deviation of the log-normal shadowing, in dB; 0 turns it off.
+        shadowing_distance_m: distance, in metres, over which the correlation of the shadowing falls to 1/e.
+        fading: ``none``, ``rayleigh`` or ``rician``.
+        rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
+        model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.Spec(cell={"radius_m": 500.0}).cell.radius_m
+        500.0
+    """
 
     radius_m: float = Cell.radius_m
     bandwidth_hz: float = Cell.bandwidth_hz
@@ -52,11 +71,27 @@ class CellSpec(_Part):
     fading: Fading = Cell.fading
     rician_k: float = Cell.rician_k
     model_bits: int | None = None
-    """Size of one upload; by default 32 bits for each of the model's weights."""
 
 
 class DevicesSpec(_Part):
-    """The devices; one number for all, or a list with one for each. Their samples are the partition's."""
+    """The section ``[devices]`` of a spec: one number for all devices, or a list with one for each; see `Devices`.
+
+    The numbers of samples come from the task's partition.
+
+    Attributes:
+        count: M, the number of devices.
+        seconds_per_sample: minimum training time per sample, in seconds.
+        samples_per_second: mu; the training time beyond the minimum has mean samples / mu seconds.
+        power_w_per_hz: transmit power density, in W/Hz.
+        mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
+            ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
+        failure: probability that the model of a scheduled device does not arrive.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.Spec(devices={"count": 3, "seconds_per_sample": [1e-3, 2e-3, 4e-3]}).devices.count
+        3
+    """
 
     count: int = Field(default=defaults.DEVICES, ge=1, le=1_000_000)
     seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
@@ -64,7 +99,6 @@ class DevicesSpec(_Part):
     power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Probability that a scheduled device's model does not arrive."""
 
     @field_validator("mobility")
     @classmethod
@@ -74,7 +108,31 @@ class DevicesSpec(_Part):
 
 
 class TaskSpec(_Part):
-    """What is learnt, from which data, and how."""
+    """The section ``[task]`` of a spec: the data, how it is split among the devices, the model and its training.
+
+    Attributes:
+        data: ``mnist`` or another published data set, an ``.npz`` file, or a directory with four idx files.
+        scaling: ``standard`` (zero mean, unit variance) or ``unit`` (0 to 1).
+        partition: how samples are dealt to devices: ``iid``, ``labels:L`` (L labels per device) or ``dirichlet:alpha``.
+        sizes: how many samples the devices get: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or a list with one
+            number per device.
+        engine: ``mlp`` (compiled, on the CPU) or ``torch``.
+        model: ``mlp``; with the torch engine also ``cnn``, or ``package.module:function`` that returns an nn.Module.
+        device: where the torch engine computes, such as ``cuda``.
+        hidden: sizes of the hidden layers of the MLP.
+        learning_rate: of stochastic gradient descent.
+        momentum: of stochastic gradient descent; torch engine only.
+        weight_decay: L2 penalty; torch engine only.
+        batch_size: samples per step of stochastic gradient descent.
+        epochs: passes over a device's samples in a round.
+        averaging: ``plain``, the unweighted mean of the models as in the paper, or ``samples``, weighted by each
+            device's number of samples.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.Spec(task={"partition": "iid", "hidden": [200, 200]}).task.hidden
+        [200, 200]
+    """
 
     data: str = "mnist"
     scaling: Literal["standard", "unit"] = "standard"
@@ -82,9 +140,7 @@ class TaskSpec(_Part):
     sizes: str | list[int] = "equal"
     engine: Literal["mlp", "torch"] = "mlp"
     model: str = "mlp"
-    """``mlp``; with the torch engine also ``cnn``, or ``package.module:function`` that returns an nn.Module."""
     device: str = "cpu"
-    """Where the torch engine computes, such as ``cuda``."""
     hidden: list[int] = list(HIDDEN)
     learning_rate: float = Field(default=LEARNING_RATE, gt=0.0)
     momentum: float = Field(default=0.0, ge=0.0, lt=1.0)
@@ -92,10 +148,9 @@ class TaskSpec(_Part):
     batch_size: int = Field(default=BATCH_SIZE, ge=1)
     epochs: int = Field(default=1, ge=1)
     averaging: Literal["plain", "samples"] = "plain"
-    """``plain``, the paper's mean; ``samples`` weighs each model by its device's samples."""
 
     def data_sha256(self) -> str:
-        """Of the content of data of one's own, wherever they lie; empty for published data, which never change."""
+        """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
         return "" if self.data in PUBLISHED else _data_sha256(os.path.expanduser(self.data))
 
     @field_validator("partition")
@@ -113,10 +168,29 @@ class TaskSpec(_Part):
 
 
 class Spec(_Part):
-    """One run, or with a grid several; the defaults are the paper's cell, devices and task.
+    """One run, or several with a grid; the defaults are the paper's cell, devices and task.
 
-    A run ends at the first of: ``budget_s`` simulated seconds (a round that would end later does not count),
-    ``rounds``, ``target_accuracy``. Where ``rounds`` is given and ``budget_s`` is not, there is no budget.
+    A run ends at the first of ``budget_s`` simulated seconds (a round that would end later does not count), ``rounds``
+    and ``target_accuracy``. If ``rounds`` is given and ``budget_s`` is not, the time is unlimited.
+
+    Attributes:
+        policy: the scheduling policy, such as ``greedy:theta=0``; see `parse_policy`.
+        seed: random seed. Runs with the same seed have the same devices, channels, data and batches.
+        budget_s: simulated time limit, in seconds.
+        rounds: limit on the number of rounds, or None.
+        target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
+        knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
+            means) or ``observed`` (estimates from earlier rounds).
+        cell: the radio and the geometry, a CellSpec.
+        devices: the devices, a DevicesSpec.
+        task: data, model and training, a TaskSpec.
+        grid: values to run in all combinations, by field, such as ``{"seed": [0, 1], "cell.radius_m": [500.0]}``.
+
+    Example:
+        >>> import fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=5", rounds=10, grid={"seed": [0, 1], "cell.radius_m": [500.0, 1000.0]})
+        >>> [(run.seed, run.cell.radius_m) for run in spec.runs()]
+        [(0, 500.0), (0, 1000.0), (1, 500.0), (1, 1000.0)]
     """
 
     policy: str = "greedy"
@@ -125,7 +199,6 @@ class Spec(_Part):
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Literal["perfect", "expected", "observed"] = "perfect"
-    """What the scheduler knows of compute times: this round's, their mean, or what earlier rounds showed."""
     cell: CellSpec = CellSpec()
     devices: DevicesSpec = DevicesSpec()
     task: TaskSpec = TaskSpec()
@@ -161,9 +234,19 @@ class Spec(_Part):
         return self
 
     def changed(self, changes: dict[str, Any], grid: dict[str, list[Any]] | None = None) -> "Spec":
-        """Return this spec with some fields changed, and another grid or none.
+        """Return a copy of this spec with some fields changed.
 
-        Nested fields are named with a dot, such as ``cell.radius_m``.
+        Args:
+            changes: new values by field; nested fields are named with a dot, such as ``cell.radius_m``.
+            grid: the grid of the copy; by default it has none.
+
+        Returns:
+            Spec: the validated copy.
+
+        Example:
+            >>> import fedcell as fc
+            >>> fc.Spec().changed({"seed": 7, "task.partition": "iid"}).task.partition
+            'iid'
         """
         return self._changed(changes, grid or {}, "the spec")
 
@@ -180,33 +263,41 @@ class Spec(_Part):
         return parse_spec(document | {"grid": grid}, source)
 
     def runs(self) -> list["Spec"]:
-        """Every combination of the grid's values, the last field varying fastest; this run itself without a grid."""
+        """Return one spec for every combination of the grid's values, the last field varying fastest.
+
+        Without a grid, the only run is this spec itself.
+        """
         if not self.grid:
             return [self]
         combinations = itertools.product(*self.grid.values())
         return [self.changed(dict(zip(self.grid, values, strict=True))) for values in combinations]
 
     def world(self, samples: list[int], parameters: int) -> World:
-        """The world of the run, for devices that go through so many samples a round and models of so many weights."""
+        """Return the world of the run.
+
+        Args:
+            samples: (M,) training samples that each device processes in a round.
+            parameters: number of weights of the model.
+        """
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
         devices = self.devices.model_dump(exclude={"mobility", "failure"})
         return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility())
 
     def make_mobility(self) -> Mobility:
-        """How the devices move."""
+        """Return the mobility model of this run."""
         return parse_mobility(self.devices.mobility)
 
     def make_policy(self) -> Policy:
-        """The policy of this run."""
+        """Return the policy of this run."""
         return parse_policy(self.policy)
 
     def key(self) -> str:
-        """The SHA-256, in hex, of all that determines this run's records; the grid has no part in it.
+        """Return the SHA-256, in hex, of everything that determines this run's records; the grid is not included.
 
-        Equal for equal runs however they were written: settings inside texts are parsed, a list of equal values for all
-        devices is one value, and data of one's own count by their content, wherever the file lies. What is not seen is
-        the code behind ``package.module:name``: give a changed policy or model another name.
+        Equal runs have equal keys however they are written: settings inside strings are parsed, a list of equal values
+        for all devices is one value, and your own data is identified by its content, not its path. The code behind
+        ``package.module:name`` is not included: if you change such a policy or model, give it another name.
         """
         run = self.model_dump(exclude={"grid"})
         devices, task = run["devices"], run["task"]
@@ -224,12 +315,12 @@ class Spec(_Part):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_toml(self) -> str:
-        """The document that load_spec reads back as this spec."""
+        """Return this spec as a TOML document, which load_spec reads back."""
         return _toml(self.model_dump(exclude_none=True))
 
 
 def _canonical(value: Any) -> Any:
-    """The same numbers the same way: -0.0 as 0.0, and infinity, which JSON lacks, as a word."""
+    """Write equal numbers in the same way: -0.0 as 0.0, and infinity, which JSON lacks, as a string."""
     if isinstance(value, float):
         return value + 0.0 if math.isfinite(value) else str(value)
     if isinstance(value, dict):
@@ -244,14 +335,14 @@ def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
 
 
 def _data_sha256(path: str) -> str:
-    """Of an .npz file, or of the four idx files in a folder."""
+    """Return the SHA-256 of an .npz file, or of the four idx files in a directory."""
     files = [path]
     try:
         if os.path.isdir(path):
             zipped = [os.path.join(path, f"{name}.gz") for name in IDX_FILES.values()]
             files = [file if os.path.exists(file) else file.removesuffix(".gz") for file in zipped]
         if any(os.path.exists(file) and not os.path.isfile(file) for file in files):
-            raise OSError(0, "it is no plain file")  # a pipe would never end
+            raise OSError(0, "not a regular file")  # a pipe would never end
         stats = [os.stat(file) for file in files]
         parts = [
             _file_sha256(os.path.realpath(file), stat.st_mtime_ns, stat.st_size)
@@ -277,7 +368,15 @@ def _paths(spec: Spec) -> list[str]:
 
 
 def parse_spec(document: dict[str, Any], source: str) -> Spec:
-    """Validate a document; ``source`` names it in messages."""
+    """Validate a document.
+
+    Args:
+        document: the fields of a spec, as TOML gives them.
+        source: where it comes from, for error messages.
+
+    Returns:
+        Spec: the validated spec; an InputError names the field that is wrong.
+    """
     try:
         return Spec.model_validate(document)
     except ValidationError as error:
@@ -301,7 +400,22 @@ def _first_fault(error: ValidationError) -> str:
 
 
 def load_spec(path: str | Path) -> Spec:
-    """Read a spec from a TOML file."""
+    """Read a spec from a TOML file.
+
+    Args:
+        path: a TOML file such as ``fedcell race --print-spec`` prints; fields that are left out have their defaults.
+
+    Returns:
+        Spec: the validated spec; an InputError names the file and the field that is wrong.
+
+    Example:
+        >>> import fedcell as fc
+        >>> from pathlib import Path
+        >>> _ = Path("run.toml").write_text('policy = "random:k=5"\\nrounds = 3\\n[cell]\\nradius_m = 500.0\\n')
+        >>> spec = fc.load_spec("run.toml")
+        >>> spec.policy, spec.rounds, spec.cell.radius_m
+        ('random:k=5', 3, 500.0)
+    """
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_SPEC_BYTES + 1)
@@ -316,7 +430,7 @@ def load_spec(path: str | Path) -> Spec:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte at offset {error.start}); save it as UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is no valid TOML ({error}); correct it") from None
+        raise InputError(f"{path} is not valid TOML ({error}); correct it") from None
     return parse_spec(document, str(path))
 
 

@@ -1,4 +1,4 @@
-"""A task ready to be trained: data, who holds them, and the engine. Data and engines are shared between runs."""
+"""A task ready to be trained: the data, its partition, and the engine. Data and engines are shared between runs."""
 
 import importlib
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ _LOADING = Lock()  # runs in several threads share what is loaded
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What the loop trains.
+    """What a run trains.
 
     Attributes:
-        engine: trains and evaluates.
+        engine: trains and evaluates models.
         parts: M arrays of sample indices, one for each device.
-        samples: (M,) how many they are.
-        label_counts: (M, classes) and of which labels.
+        samples: (M,) number of samples on each device.
+        label_counts: (M, classes) number of samples of each label on each device.
     """
 
     engine: Engine
@@ -37,9 +37,19 @@ class Task:
 
 
 def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = None) -> Task:
-    """Load the data, deal them to the devices by the seed, and build the engine."""
+    """Load the data, split it among the devices, and build the engine.
+
+    Args:
+        spec: the data, the partition, the model and its training.
+        devices: M, the number of devices.
+        seed: random seed of the partition.
+        threads: training threads; by default one per core.
+
+    Returns:
+        Task: the engine, and who has which samples.
+    """
     with _LOADING:
-        content = spec.data_sha256()  # a file that changes under a process that lives long is loaded again
+        content = spec.data_sha256()  # a file that changes while a long process runs is loaded again
         data = _dataset(spec.data, spec.scaling, content)
         same = spec.model_copy(update={"partition": "iid", "sizes": "equal", "epochs": 1})
         engine = _engine(data, content, same, threads)
@@ -56,7 +66,7 @@ _engines: dict[Any, Engine] = {}
 
 
 def _engine(data: Dataset, content: str, spec: TaskSpec, threads: int | None) -> Engine:
-    """Engines hold the data in their own form: keep the last few rather than build one for each of many runs."""
+    """Return a cached engine, or build one: engines keep the data in their own form, so the last few are kept."""
     key = (content, spec.model_dump_json(), threads)
     if key not in _engines:
         while len(_engines) >= 2:

@@ -1,4 +1,4 @@
-"""The cell and its devices: what stays the same from round to round."""
+"""The cell and its devices, which stay the same from round to round, and the conditions of one round."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -23,21 +23,27 @@ PAPER_POWER_W_PER_HZ = units.dbm_per_mhz(defaults.POWER_DBM_PER_MHZ)
 class Cell:
     """The radio and the geometry of a cell with its base station at the centre; the defaults are the paper's.
 
-    The paper leaves the constant of the path loss unsaid; 128.1 dB at 1 km is 3GPP's macro-cell line. Shadowing and
+    The paper does not give the path loss constant; 128.1 dB at 1 km is 3GPP's value for macro cells. Shadowing and
     fading are off, as in the paper.
 
     Attributes:
-        radius_m: R, the cell's radius.
-        bandwidth_hz: B, the band that the devices of a round share.
-        noise_w_per_hz: N0, the noise's power density (-114 dBm/MHz).
-        path_loss_1km_db: the path loss at 1 km.
-        path_loss_exponent: alpha; the loss grows by 10 alpha dB a decade of distance.
-        min_distance_m: nearer devices have the path loss of this distance.
-        shadowing_db: standard deviation of the log-normal shadowing; 0 turns it off.
-        shadowing_distance_m: the distance over which the shadowing's correlation falls to 1/e.
-        fading: ``"none"``, ``"rayleigh"`` or ``"rician"``; one independent draw a device and round.
-        rician_k: Rician fading's power ratio (linear, no dB) of the direct path to the scattered ones.
-        model_bits: S_model, the size of one upload.
+        radius_m: R, the radius of the cell, in metres.
+        bandwidth_hz: B, the uplink bandwidth that the scheduled devices share, in Hz.
+        noise_w_per_hz: N0, the noise power density, in W/Hz (-114 dBm/MHz).
+        path_loss_1km_db: the path loss at 1 km, in dB.
+        path_loss_exponent: alpha; the loss grows by 10 alpha dB per decade of distance.
+        min_distance_m: devices closer than this, in metres, have the path loss of this distance.
+        shadowing_db: standard deviation of the log-normal shadowing, in dB; 0 turns it off.
+        shadowing_distance_m: the distance, in metres, over which the correlation of the shadowing falls to 1/e.
+        fading: ``"none"``, ``"rayleigh"`` or ``"rician"``; one independent draw per device and round.
+        rician_k: for Rician fading, the power ratio (linear, not in dB) of the direct path to the scattered ones.
+        model_bits: S_model, the size of one upload, in bits.
+
+    Example:
+        >>> import fedcell as fc
+        >>> cell = fc.Cell(radius_m=500.0, bandwidth_hz=10e6, fading="rayleigh")
+        >>> cell.bandwidth_hz, cell.model_bits
+        (10000000.0, 1628480)
     """
 
     radius_m: float = defaults.RADIUS_M
@@ -73,15 +79,23 @@ class Cell:
 class Devices:
     """The M devices of a cell: read-only arrays of length M; the defaults are the paper's.
 
-    Each argument is one number for all devices or M numbers. ``count`` is needed only where no argument is a list and
-    the paper's 20 is not meant. Every device may differ from every other.
+    Each argument is one number for all devices, or a list with one number per device. ``count`` is needed only if no
+    argument is a list and M is not the paper's 20.
 
     Attributes:
-        count: M.
-        samples: (M,) D_i, the training samples the device goes through in a round.
-        seconds_per_sample: (M,) a_i, the least time a sample takes (2 ms).
-        samples_per_second: (M,) mu_i; the time beyond the least has mean D_i / mu_i (4 samples/ms).
-        power_w_per_hz: (M,) p_i, the transmit power density (7 dBm/MHz).
+        count: M, the number of devices.
+        samples: (M,) D_i, the training samples that the device processes in a round.
+        seconds_per_sample: (M,) a_i, the minimum training time per sample, in seconds (2 ms).
+        samples_per_second: (M,) mu_i; the training time beyond the minimum has mean D_i / mu_i seconds (4 samples/ms).
+        power_w_per_hz: (M,) p_i, the transmit power density, in W/Hz (7 dBm/MHz).
+
+    Example:
+        >>> import fedcell as fc
+        >>> devices = fc.Devices(samples=[1000, 3000], seconds_per_sample=1e-3)
+        >>> len(devices), devices.seconds_per_sample.tolist()
+        (2, [0.001, 0.001])
+        >>> len(fc.Devices()), len(fc.Devices(count=5))
+        (20, 5)
     """
 
     count: int
@@ -128,16 +142,24 @@ class Devices:
 
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """What one round meets: the scheduler's two vectors, and what they come from.
+    """The conditions of one round: the two vectors that the scheduler needs, and what they are computed from.
 
     Attributes:
-        positions_m: (M, 2) the devices' places, the base station at the origin.
-        distance_m: (M,) to the base station.
-        snr: (M,) p_i h_i^2 / N0, a ratio.
+        positions_m: (M, 2) the positions of the devices in metres, with the base station at the origin.
+        distance_m: (M,) distance to the base station in metres.
+        snr: (M,) p_i h_i^2 / N0, a linear ratio.
         spectral_efficiency: (M,) log2(1 + snr), in bit/s/Hz.
-        upload_s: (M,) c_i, seconds to upload the model with the whole band.
-        compute_s: (M,) t_i, seconds of this round's local training.
-        expected_compute_s: (M,) the mean of t_i.
+        upload_s: (M,) c_i, seconds to upload the model with the entire band.
+        compute_s: (M,) t_i, seconds of local training in this round.
+        expected_compute_s: (M,) the mean of t_i, in seconds.
+
+    Example:
+        >>> import fedcell as fc
+        >>> conditions = fc.World(devices=fc.Devices(count=3)).conditions(seed=1, round_index=0)
+        >>> conditions.positions_m.shape, conditions.upload_s.shape
+        ((3, 2), (3,))
+        >>> conditions.compute_s.round(2).tolist(), conditions.expected_compute_s.tolist()
+        ([6.2, 6.61, 6.03], [6.75, 6.75, 6.75])
     """
 
     positions_m: FloatArray
@@ -150,14 +172,20 @@ class Conditions:
 
 
 def uniform_in_disc(radius_m: float, unit: FloatArray) -> FloatArray:
-    """Points uniform in a disc: r = R sqrt(u), phi = 2 pi v.
+    """Map uniform random numbers to points uniform in a disc: r = R sqrt(u), phi = 2 pi v.
 
     Args:
-        radius_m: R.
-        unit: (M, 2), u and v uniform in [0, 1).
+        radius_m: R, in metres.
+        unit: (M, 2) u and v, uniform in [0, 1).
 
     Returns:
         (M, 2) x and y in metres.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import uniform_in_disc
+        >>> uniform_in_disc(10.0, np.array([[0.25, 0.0]])).tolist()
+        [[5.0, 0.0]]
     """
     radius = radius_m * np.sqrt(unit[:, 0])
     angle = 2 * np.pi * unit[:, 1]
@@ -176,7 +204,7 @@ def _whole_array(name: str, value: ArrayLike) -> FloatArray:
 
 
 def _common_length(count: int | None, given: dict[str, FloatArray]) -> int:
-    """M, on which count and every list must agree."""
+    """Return M; count and the lengths of all lists must agree."""
     lengths = {f"the length of {name}": len(array) for name, array in given.items() if array.ndim == 1}
     if count is not None:
         require_whole("count", count, least=1)

@@ -1,4 +1,4 @@
-"""The uplink: path loss, shadowing and fading give the SNR, the SNR gives the whole-band upload time."""
+"""The uplink: path loss, shadowing and fading give the SNR, and the SNR gives the upload time with the entire band."""
 
 from functools import lru_cache
 from math import inf, log, sqrt
@@ -16,35 +16,48 @@ _BLOCK = 128  # positions at a time: a block of waves stays in the cache
 
 
 def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
-    """L(d) = L(1 km) + 10 alpha log10(d / 1 km), with d at least the cell's minimum.
+    """Path loss L(d) = L(1 km) + 10 alpha log10(d / 1 km), with d at least the cell's minimum distance.
 
     Args:
-        cell: L(1 km), alpha and the minimum.
-        distance_m: (M,) d.
+        cell: L(1 km) (``path_loss_1km_db``), alpha (``path_loss_exponent``) and ``min_distance_m``.
+        distance_m: (M,) d, in metres.
 
     Returns:
-        (M,) in dB.
+        (M,) loss in dB.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Cell, path_loss_db
+        >>> path_loss_db(Cell(), np.array([100.0, 1000.0])).round(3).tolist()
+        [90.5, 128.1]
     """
     near_enough_m = np.maximum(distance_m, cell.min_distance_m)
     return cell.path_loss_1km_db + 10 * cell.path_loss_exponent * np.log10(near_enough_m / units.km(1.0))
 
 
 def shadowing_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
-    """The loss by obstacles, a stationary Gaussian field over the plane with Gudmundson's exponential correlation.
+    """Loss due to obstacles: a stationary Gaussian field over the plane with Gudmundson's exponential correlation.
 
-    E[S(x) S(y)] = sigma^2 exp(-|x - y| / d). It is a fixed function of the place, so a moving device meets a
-    correlated course of it and policies with different clocks meet the same one. Random Fourier features make it:
-    S(x) = sigma sqrt(2/K) sum_k cos(w_k . x + phi_k), phi uniform, w from the correlation's spectral density, which in
-    the plane is a bivariate Cauchy: w = z / (|g| d), z and g standard normal. Over seeds the correlation is exact; the
-    marginal is normal but for an excess kurtosis of -3/(2K), K = 256.
+    E[S(x) S(y)] = sigma^2 exp(-|x - y| / d). It is a fixed function of the position, so a moving device sees
+    correlated values and policies whose rounds last differently see the same field. It is built from random Fourier
+    features: S(x) = sigma sqrt(2/K) sum_k cos(w_k . x + phi_k), with phi uniform and w from the spectral density of
+    the correlation, which in the plane is a bivariate Cauchy: w = z / (|g| d), z and g standard normal. Over seeds the
+    correlation is exact; the marginal is normal except for an excess kurtosis of -3/(2K), K = 256.
 
     Args:
         cell: sigma (``shadowing_db``) and d (``shadowing_distance_m``).
-        positions_m: (M, 2) x.
-        seed: the run's seed; each seed has a field of its own.
+        positions_m: (M, 2) x, in metres.
+        seed: the run's random seed; each seed has its own field.
 
     Returns:
         (M,) in dB, positive for more loss.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Cell, shadowing_db
+        >>> positions_m = np.array([[0.0, 0.0], [1.0, 0.0], [500.0, 0.0]])  # the first two are neighbours
+        >>> shadowing_db(Cell(shadowing_db=8.0), positions_m, seed=0).round(1).tolist()
+        [-6.9, -6.2, 1.4]
     """
     rng = stream(seed, "shadowing")
     normal = rng.standard_normal((_WAVES, 3))
@@ -58,17 +71,24 @@ def shadowing_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
 
 
 def fading_power(cell: Cell, count: int, rng: np.random.Generator) -> FloatArray:
-    """The power gain X of flat block fading, with mean 1.
+    """Power gain X of flat block fading, with mean 1.
 
     X = |sqrt(K / (K+1)) + sqrt(1 / (2 (K+1))) (z1 + j z2)|^2, z standard normal. Rayleigh fading is K = 0, X ~ Exp(1).
 
     Args:
-        cell: its ``fading`` and ``rician_k``, K.
-        count: M.
-        rng: drawn from unless there is no fading.
+        cell: ``fading`` and, for Rician fading, K (``rician_k``).
+        count: M, the number of devices.
+        rng: random generator; not used if there is no fading.
 
     Returns:
-        (M,) ratios.
+        (M,) linear ratios.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Cell, fading_power
+        >>> gains = fading_power(Cell(fading="rayleigh"), 100_000, np.random.default_rng(0))
+        >>> gains.shape, round(float(gains.mean()), 2)
+        ((100000,), 1.0)
     """
     if cell.fading == "none":
         return np.ones(count)
@@ -79,58 +99,97 @@ def fading_power(cell: Cell, count: int, rng: np.random.Generator) -> FloatArray
 
 
 def link_snr(cell: Cell, power_w_per_hz: FloatArray | float, loss_db: FloatArray) -> FloatArray:
-    """SNR = p h^2 / N0 with h^2 = 10^(-loss / 10); (M,) ratios, 0 or infinity beyond a float's range."""
+    """Signal-to-noise ratio p h^2 / N0 with h^2 = 10^(-loss / 10).
+
+    Args:
+        cell: N0 (``noise_w_per_hz``).
+        power_w_per_hz: p, the transmit power density in W/Hz, one number or (M,).
+        loss_db: (M,) the loss of the link in dB.
+
+    Returns:
+        (M,) linear ratios; 0 or infinity where they exceed the range of a float.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Cell, link_snr
+        >>> link_snr(Cell(), 1e-9, np.array([100.0])).round(2).tolist()  # 14 dB: 0 dBm/MHz - 100 dB + 114 dBm/MHz
+        [25.12]
+    """
     with np.errstate(over="ignore"):
         return power_w_per_hz / cell.noise_w_per_hz * units.db_to_ratio(-loss_db)
 
 
 def spectral_efficiency(snr: FloatArray) -> FloatArray:
-    """log2(1 + snr) in bit/s/Hz, exact for tiny ratios too; (M,)."""
+    """Spectral efficiency log2(1 + snr), accurate for very small ratios too.
+
+    Args:
+        snr: (M,) linear signal-to-noise ratios.
+
+    Returns:
+        (M,) in bit/s/Hz.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import spectral_efficiency
+        >>> spectral_efficiency(np.array([1.0, 15.0])).round(3).tolist()
+        [1.0, 4.0]
+    """
     return np.log1p(snr) / log(2)
 
 
 def whole_band_upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
-    """Whole-band upload time c = S_model / (B e), eq. (4) with a share of 1.
+    """Upload time with the entire band, c = S_model / (B e): eq. (4) with a share of 1.
 
     Args:
-        cell: S_model (``model_bits``) and B.
+        cell: S_model (``model_bits``) and B (``bandwidth_hz``).
         efficiency: (M,) e = log2(1 + snr), in bit/s/Hz.
 
     Returns:
-        (M,) seconds, finite and positive; an InputError names the first device for which that cannot be.
+        (M,) seconds, finite and positive; otherwise an InputError names the first device.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Cell, whole_band_upload_s
+        >>> whole_band_upload_s(Cell(bandwidth_hz=1e6, model_bits=2_000_000), np.array([1.0, 4.0])).tolist()
+        [2.0, 0.5]
     """
     upload_s = unchecked_upload_s(cell, efficiency)
     usable = np.isfinite(upload_s) & (upload_s > 0)
     if not usable.all():
         device = int(np.argmin(usable))
         raise InputError(
-            f"upload_s of device {device} is {upload_s[device]:g}, its rate being {efficiency[device]:g} bit/s/Hz; "
+            f"upload_s of device {device} is {upload_s[device]:g} at a rate of {efficiency[device]:g} bit/s/Hz; "
             "change its distance or power_w_per_hz, or the cell"
         )
     return upload_s
 
 
 def mean_upload_s(cell: Cell, power_w_per_hz: float = PAPER_POWER_W_PER_HZ) -> float:
-    """E[c] over uniform placement and shadowing, for Proposition 1's bounds.
+    """Mean upload time E[c] with the entire band, over uniform placement and shadowing; see `round_time_bounds`.
 
-    The density of the distance is 2 d / R^2; all nearer than the minimum count as at the minimum. Gauss-Legendre
-    quadrature runs over log d and Gauss-Hermite over the normal shadowing; together they are good to 1e-9 (up to
-    20 dB of shadowing).
+    The density of the distance is 2 d / R^2; devices closer than the minimum distance count as at that distance.
+    Gauss-Legendre quadrature over log d and Gauss-Hermite quadrature over the normal shadowing are accurate to 1e-9
+    (up to 20 dB of shadowing).
 
-    With Rayleigh or Rician fading there is no mean: the power gain X has a positive density at 0, near which
-    1/log2(1 + s X) grows like 1/X, so that its integral diverges.
+    With Rayleigh or Rician fading there is no mean: the power gain X has a positive density at 0, where
+    1/log2(1 + s X) grows like 1/X, so the integral diverges. An InputError says so.
 
     Args:
-        cell: the radio and R.
-        power_w_per_hz: p, the device's transmit power density.
+        cell: the radio and the radius R; ``fading`` must be ``"none"``.
+        power_w_per_hz: p, the transmit power density of the devices, in W/Hz.
 
     Returns:
         Seconds.
+
+    Example:
+        >>> import fedcell as fc
+        >>> round(fc.mean_upload_s(fc.Cell(radius_m=500.0)), 3), round(fc.mean_upload_s(fc.Cell(radius_m=1000.0)), 3)
+        (0.162, 0.828)
     """
     require_number("power_w_per_hz", power_w_per_hz, above=0)
     if cell.fading != "none":
         raise InputError(
-            f"fading is {cell.fading!r}, under which the mean upload time is infinite (deep fades); "
+            f"fading is {cell.fading!r}, for which the mean upload time is infinite (deep fades); "
             "set fading to 'none' for the mean"
         )
     (node, weight), (normal, normal_weight) = _quadrature()

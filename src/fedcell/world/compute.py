@@ -10,23 +10,42 @@ if TYPE_CHECKING:
 
 
 def draw_compute_s(devices: "Devices", rng: np.random.Generator) -> "FloatArray":
-    """t_i = a_i D_i + (D_i / mu_i) E_i with E_i ~ Exp(1), so that P[t_i < t] = 1 - exp(-(mu_i / D_i) (t - a_i D_i)).
+    """Draw compute times t_i = a_i D_i + (D_i / mu_i) E_i with E_i ~ Exp(1).
 
-    a_i sets the minimum and mu_i the fluctuation (the paper's text below eq. (3) says it the other way round).
+    That is, P[t_i < t] = 1 - exp(-(mu_i / D_i) (t - a_i D_i)). a_i sets the minimum and mu_i the fluctuation (the
+    paper's text below eq. (3) says it the other way round).
 
     Args:
-        devices: D_i, a_i and mu_i.
-        rng: one draw a device, in their order.
+        devices: D_i (``samples``), a_i (``seconds_per_sample``) and mu_i (``samples_per_second``).
+        rng: random generator; one draw per device, in their order.
 
     Returns:
         (M,) seconds.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Devices, draw_compute_s
+        >>> draw_compute_s(Devices(count=2), np.random.default_rng(0)).round(2).tolist()
+        [6.51, 6.76]
     """
     fluctuation = devices.samples / devices.samples_per_second * rng.standard_exponential(len(devices))
     return devices.seconds_per_sample * devices.samples + fluctuation
 
 
 def expected_compute_s(devices: "Devices") -> "FloatArray":
-    """E[t_i] of the devices; (M,) seconds."""
+    """Return the mean compute times E[t_i] = a_i D_i + D_i / mu_i.
+
+    Args:
+        devices: D_i (``samples``), a_i (``seconds_per_sample``) and mu_i (``samples_per_second``).
+
+    Returns:
+        (M,) seconds.
+
+    Example:
+        >>> from fedcell.world import Devices, expected_compute_s
+        >>> expected_compute_s(Devices(samples=[1000, 3000])).tolist()
+        [2.25, 6.75]
+    """
     return mean_compute_s(devices.samples, devices.seconds_per_sample, devices.samples_per_second)
 
 

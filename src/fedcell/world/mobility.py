@@ -1,4 +1,4 @@
-"""Where the devices are: each law of motion is a pure function of seed, round and clock."""
+"""Where the devices are: each mobility model is a pure function of seed, round and clock."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,43 +17,80 @@ _MAX_DEVICE_LEGS = 2**24  # about 0.7 GB of legs
 
 
 class Mobility(Protocol):
-    """A law of motion."""
+    """A mobility model: any class with this method."""
 
     def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:
-        """(M, 2) metres from the base station, for M = ``count`` devices."""
+        """Return the positions of the devices.
+
+        Args:
+            cell: its radius bounds the positions.
+            count: M, the number of devices.
+            seed: the run's random seed.
+            round_index: the round, from 0.
+            clock_s: seconds from the start of the run.
+
+        Returns:
+            (M, 2) metres from the base station.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Redrawn:
-    """New uniform places each round (the paper); the clock plays no part."""
+    """New uniform positions in every round, as in the paper.
+
+    Example:
+        >>> import fedcell as fc
+        >>> cell = fc.Cell(radius_m=500.0)
+        >>> for r in range(2):
+        ...     print(fc.Redrawn().positions(cell, count=1, seed=1, round_index=r, clock_s=0.0).round(1).tolist())
+        [[26.2, -485.5]]
+        [[-15.3, 352.9]]
+    """
 
     def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
-        """(M, 2) metres, drawn for the round."""
+        """(M, 2) metres from the base station, drawn for the round; the clock has no effect."""
         return uniform_in_disc(cell.radius_m, stream(seed, "placement", round_index).random((count, 2)))
 
 
 @dataclass(frozen=True)
 class Static:
-    """Uniform places, drawn once for the run."""
+    """Uniform positions, drawn once for the run.
+
+    Example:
+        >>> import fedcell as fc
+        >>> cell = fc.Cell(radius_m=500.0)
+        >>> for r in range(2):
+        ...     print(fc.Static().positions(cell, count=1, seed=1, round_index=r, clock_s=0.0).round(1).tolist())
+        [[89.5, 452.0]]
+        [[89.5, 452.0]]
+    """
 
     def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
-        """(M, 2) metres, the same in every round."""
+        """(M, 2) metres from the base station, the same in every round."""
         return uniform_in_disc(cell.radius_m, stream(seed, "placement").random((count, 2)))
 
 
 @dataclass(frozen=True)
 class RandomWaypoint:
-    """Each device walks straight to a uniform point at a uniform speed, pauses for a uniform time, and goes on.
+    """Random waypoint: a device walks straight to a uniform point at a uniform speed, pauses, and walks on.
 
-    Leg l of all devices is drawn from ``stream(seed, "waypoint", l)``: the walk is a function of seed and time
-    only, and policies whose rounds last differently meet the same walks. It starts at ``Static``'s uniform places at
-    time 0, walking. In the long run a random-waypoint device is nearer the middle than a uniform one (straight lines
-    between uniform points cross it) and slower than the mean of its speeds (slow legs last longer).
+    Leg l of all devices is drawn from ``stream(seed, "waypoint", l)``: the walk depends on seed and time only, so
+    policies whose rounds last differently see the same walks. At time 0 the devices start walking from the uniform
+    positions of `Static`. In the long run a random-waypoint device is closer to the centre than a uniform one (straight
+    lines between uniform points cross it) and slower than its mean speed (slow legs last longer).
 
     Attributes:
-        speed_mps: the slowest and the fastest leg, in m/s. A speed of 0 would strand a device for ever.
-        pause_s: the shortest and the longest pause between legs.
+        speed_mps: (slowest, fastest) speed of a leg, in m/s, positive.
+        pause_s: (shortest, longest) pause between two legs, in seconds.
+
+    Example:
+        >>> import fedcell as fc
+        >>> walk = fc.RandomWaypoint(speed_mps=(0.5, 2.0), pause_s=(0.0, 10.0))
+        >>> for clock_s in (0.0, 100.0):
+        ...     print(walk.positions(fc.Cell(radius_m=500.0), 1, 1, 0, clock_s).round(1).tolist())
+        [[89.5, 452.0]]
+        [[185.3, 445.5]]
     """
 
     speed_mps: tuple[float, float] = (0.5, 2.0)
@@ -73,7 +110,7 @@ class RandomWaypoint:
                 raise InputError(f"{name} is {pair!r}; give the least first")
 
     def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
-        """(M, 2) metres at ``clock_s``; the round plays no part."""
+        """(M, 2) metres from the base station at time ``clock_s``; the round has no effect."""
         legs = _FIRST_LEGS
         while (walk := _walk(self, cell.radius_m, count, seed, legs)).known_until_s <= clock_s:
             legs *= 2
@@ -102,7 +139,7 @@ class _Walk(NamedTuple):
 # The length doubles on demand, so eight entries hold one seed's walk of up to 1,024 legs.
 @lru_cache(maxsize=8, typed=True)
 def _walk(mobility: RandomWaypoint, radius_m: float, count: int, seed: int, legs: int) -> _Walk:
-    """The first legs of all devices; a longer walk begins with the very same legs."""
+    """Return the first legs of all devices; a longer walk begins with the same legs."""
     (slowest, fastest), (shortest, longest) = mobility.speed_mps, mobility.pause_s
     points_m = np.empty((legs + 1, count, 2))
     points_m[0] = uniform_in_disc(radius_m, stream(seed, "placement").random((count, 2)))

@@ -21,12 +21,19 @@ from fedcell.world.mobility import Mobility, Redrawn
 
 @dataclass(frozen=True)
 class World:
-    """All that a round's conditions are drawn from; the defaults are the paper's.
+    """A cell, its devices and how they move: everything that the conditions of a round are drawn from.
 
     Attributes:
-        cell: the radio and the geometry.
-        devices: the M devices.
-        mobility: how they move.
+        cell: the radio and the geometry; by default the paper's.
+        devices: the M devices; by default the paper's 20.
+        mobility: how they move, such as `Redrawn` (the default, as in the paper), `Static` or `RandomWaypoint`.
+
+    Example:
+        >>> import fedcell as fc
+        >>> world = fc.World(fc.Cell(radius_m=1000.0), fc.Devices(count=3), fc.Static())
+        >>> first, second = world.conditions(seed=1, round_index=0), world.conditions(seed=1, round_index=1)
+        >>> bool((first.upload_s == second.upload_s).all()), bool((first.compute_s == second.compute_s).all())
+        (True, False)
     """
 
     cell: Cell = field(default_factory=Cell)
@@ -34,15 +41,18 @@ class World:
     mobility: Mobility = field(default_factory=Redrawn)
 
     def conditions(self, seed: int, round_index: int = 0, clock_s: float = 0.0) -> Conditions:
-        """The conditions of one round, a pure function of its arguments.
+        """Draw the conditions of one round, a pure function of the arguments.
 
-        Places, shadowing, fading and compute times come from streams of their own, so that turning one on leaves the
-        others as they were; a device's draws do not depend on how many devices come after it.
+        Positions, shadowing, fading and compute times come from separate random streams, so turning one on does not
+        change the others; a device's draws do not depend on how many devices follow it.
 
         Args:
-            seed: the run's seed.
-            round_index: the round; it keys fading, compute times and redrawn places.
-            clock_s: the time at which the round begins; it moves walking devices.
+            seed: the run's random seed, a nonnegative integer.
+            round_index: the round, from 0; it selects the draws of fading, compute times and redrawn positions.
+            clock_s: the time in seconds at which the round starts; it determines the positions of moving devices.
+
+        Returns:
+            Conditions: positions, channels, upload and compute times of the M devices.
         """
         require_whole("round_index", round_index, least=0)
         require_number("clock_s", clock_s, least=0)
