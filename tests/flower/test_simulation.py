@@ -53,8 +53,8 @@ def test_lots_and_observations_are_reproduced_when_a_run_is_taken_up_until_the_t
     assert len(expected) == 4
     assert_as_simulated(engine.folder / "lots", expected)
     assert (engine.folder / "lots" / "rounds.jsonl").read_bytes().startswith(first)
-    assert "going on after round 2" in log
-    assert "which was the target" in log
+    assert "resuming after round 2" in log
+    assert "stopping: accuracy is" in log
 
 
 def test_a_run_taken_up_has_the_inner_strategys_memory_bit_for_bit(engine: Deployment) -> None:
@@ -70,7 +70,7 @@ def test_a_run_taken_up_has_the_inner_strategys_memory_bit_for_bit(engine: Deplo
     }
     engine.submit("adam", APPS / "scripted", run_config(values), "--federation-config", "num-supernodes=6")
     log = engine.finish("adam", RUN_S)
-    assert "going on after round 2" in log
+    assert "resuming after round 2" in log
     whole, parts = engine.folder / "whole", engine.folder / "parts"
     with np.load(whole / "model-4.npz") as one, np.load(parts / "model-4.npz") as other:
         assert any("m_t" in name for name in one.files)

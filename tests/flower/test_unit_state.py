@@ -98,12 +98,12 @@ def test_a_round_says_who_was_missing_and_becomes_the_simulators_record() -> Non
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("state.json", b"{", "is no JSON"),
-        ("state.json", b"[1]", "is no state of fedcell's"),
-        ("state.json", b'{"fedcell_state": 99}', "is of version 99"),
-        ("state.json", b'{"fedcell_state": 1}', "no whole state folder"),
+        ("state.json", b"{", "is not JSON"),
+        ("state.json", b"[1]", "is not a state of fedcell"),
+        ("state.json", b'{"fedcell_state": 99}', "has version 99"),
+        ("state.json", b'{"fedcell_state": 1}', "not a complete state directory"),
         ("rounds.jsonl", b"", "it has 0 rounds of 2"),
-        ("rounds.jsonl", b'{"round": 1}\n{"round": 2}\n', "no whole state folder"),
+        ("rounds.jsonl", b'{"round": 1}\n{"round": 2}\n', "not a complete state directory"),
     ],
 )
 def test_a_folder_of_garbage_is_refused_in_one_sentence(
@@ -119,7 +119,7 @@ def test_a_model_elsewhere_or_a_pickle_is_not_read(tmp_path: Path) -> None:
     saved(tmp_path, a_run(1))
     document = json.loads((tmp_path / "state.json").read_text())
     (tmp_path / "state.json").write_text(json.dumps(document | {"model": "../model-1.npz"}))
-    with pytest.raises(InputError, match="lies elsewhere"):
+    with pytest.raises(InputError, match="is outside of it"):
         load_run(tmp_path)
     (tmp_path / "state.json").write_text(json.dumps(document))
     np.savez(tmp_path / "model-1.npz", **{"model/0": np.array([{}], dtype=object)}, allow_pickle=True)

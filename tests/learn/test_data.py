@@ -197,13 +197,13 @@ def test_the_real_fashion_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_folder_or_file_is_named(fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"the data folder '.*nowhere' does not exist; give one with"):
+    with pytest.raises(InputError, match=r"the data directory '.*nowhere' does not exist; give one with"):
         load_dataset("fashion-mnist", folder=fashion / "nowhere")
     monkeypatch.setenv("FEDCELL_DATA", str(fashion / "elsewhere"))
-    with pytest.raises(InputError, match=r"the data folder '.*elsewhere' does not exist"):
+    with pytest.raises(InputError, match=r"the data directory '.*elsewhere' does not exist"):
         load_dataset("fashion-mnist")
     (write_folder(fashion / "here") / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(InputError, match=r"here lacks t10k-labels-idx1-ubyte.gz \(test_y\); put the four"):
+    with pytest.raises(InputError, match=r"here has no file t10k-labels-idx1-ubyte.gz \(test_y\); put the four"):
         load_dataset("fashion-mnist", folder=fashion / "here")
     with pytest.raises(InputError, match=r"folder is given with the data set 'own.npz'"):
         load_dataset("own.npz", folder=fashion)
@@ -307,7 +307,7 @@ def test_a_damaged_cache_is_completed(fashion: Path, server: Server, monkeypatch
             "missing",
             r"cannot be downloaded from .* \(HTTP Error 404.*\); check the network, install Debian's",
         ),
-        ("moved", r"the download leads to 'http://127.1:.*'; give an https address"),
+        ("moved", r"the download goes to 'http://127.1:.*'; give an https address"),
         ("changed", r"changed/t10k-labels-idx1-ubyte.gz has the SHA-256 [0-9a-f]{64}, not "),
         ("page", r"t10k-labels-idx1-ubyte.gz cannot be read \(.*incorrect header check"),
         ("cut", r"http://127.0.0.1:\d+/cut/t10k-labels-idx1-ubyte.gz ends within its header"),
@@ -337,7 +337,7 @@ def test_without_a_network_the_error_says_what_else_to_do(fashion: Path) -> None
 
 @pytest.mark.parametrize("url", ["http://example.com/x", "ftp://127.0.0.1/x", "file:///etc"])
 def test_a_download_must_be_encrypted(fashion: Path, url: str) -> None:
-    with pytest.raises(InputError, match=r"the download leads to '.*'; give an https address"):
+    with pytest.raises(InputError, match=r"the download goes to '.*'; give an https address"):
         data.download_fashion_mnist(fashion / "cache" / "fashion-mnist", url)
 
 
@@ -394,12 +394,12 @@ def test_damage_is_found_or_harmless(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"starts with '', not like an idx file"),
-        (b"\x89PNG\r\n", r"starts with '89504e47', not like an idx file"),
-        (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", r"starts with '00000d01', not like an idx file"),
-        (b"\0\0\x08\x03\0\0", r"ends within its header; get it again"),
-        (b"\0\0\x08\x01\0\0\0\x05abcd", r"declares 5 bytes but holds only 4; get it again"),
-        (b"\0\0\x08\x01\0\0\0\x03abcd", r"declares 3 bytes but holds more; get it again"),
+        (b"", r"starts with '' and is not an idx file"),
+        (b"\x89PNG\r\n", r"starts with '89504e47' and is not an idx file"),
+        (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", r"starts with '00000d01' and is not an idx file"),
+        (b"\0\0\x08\x03\0\0", r"ends within its header; download it again"),
+        (b"\0\0\x08\x01\0\0\0\x05abcd", r"declares 5 bytes but has only 4; download it again"),
+        (b"\0\0\x08\x01\0\0\0\x03abcd", r"declares 3 bytes but has more; download it again"),
         (b"\0\0\x08\x03" + b"\xff" * 12, r"declares 79228162458924105385300197375 bytes, over 2147483648"),
     ],
 )
@@ -417,7 +417,7 @@ def test_a_gzip_bomb_does_not_fill_the_memory(tmp_path: Path) -> None:
         file.write(b"\0\0\x08\x01\0\0\0\x64")
         for _ in range(100):
             file.write(bytes(1 << 20))
-    assert peak_bytes(path, "bomb.gz declares 100 bytes but holds more") < 4 << 20
+    assert peak_bytes(path, "bomb.gz declares 100 bytes but has more") < 4 << 20
 
 
 # One's own data
@@ -466,7 +466,7 @@ BOTH_INFINITIES[3] = np.inf, -np.inf
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"test_y": None}, r"lacks the array 'test_y'; it needs train_x, train_y, test_x, test_y"),
+        ({"test_y": None}, r"has no array 'test_y'; it needs train_x, train_y, test_x, test_y"),
         ({"train_x": np.array([[{}]] * 12)}, r"train_x cannot be read \(Object arrays cannot be loaded"),
         (
             {"train_x": np.zeros((12, 2), np.int32)},
@@ -475,9 +475,9 @@ BOTH_INFINITIES[3] = np.inf, -np.inf
         ({"train_x": np.zeros((12, 2), complex)}, r"train_x has the type complex128"),
         ({"train_x": np.zeros(12)}, r"train_x has the shape \(12,\); give \(samples, features\)"),
         ({"train_x": np.zeros((0, 4))}, r"train_x has the shape \(0, 4\)"),
-        ({"train_x": NAN}, r"train_x\[7\] has a value that is NaN or beyond float32; repair the sample"),
-        ({"train_x": BOTH_INFINITIES}, r"train_x\[3\] has a value that is NaN or beyond float32"),
-        ({"test_x": np.full((6, 2), 1e300)}, r"test_x\[0\] has a value that is NaN or beyond float32"),
+        ({"train_x": NAN}, r"train_x\[7\] has a value that is NaN or exceeds float32; correct the sample"),
+        ({"train_x": BOTH_INFINITIES}, r"train_x\[3\] has a value that is NaN or exceeds float32"),
+        ({"test_x": np.full((6, 2), 1e300)}, r"test_x\[0\] has a value that is NaN or exceeds float32"),
         (
             {"test_x": np.zeros((6, 4, 5), np.uint8)},
             r"shape \(4, 4\) and type uint8, test_x of \(4, 5\) and uint8",

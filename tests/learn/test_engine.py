@@ -95,7 +95,7 @@ GOOD = np.zeros(5, np.float32)
         (GOOD, np.zeros((1, 0), np.int64), r"order of shape \(1, 0\)"),
         (GOOD, np.zeros((0, 3), np.int64), r"order of shape \(0, 3\)"),
         (GOOD, [[0.0, 1.0]], "type float64"),
-        (GOOD, [[0, 4]], "job 1 visits samples 0 to 4; the training set has 0 to 3"),
+        (GOOD, [[0, 4]], "job 1 visits samples 0 to 4; give indices from 0 to 3"),
         (GOOD, [[-1, 2]], "visits samples -1 to 2"),
     ],
 )

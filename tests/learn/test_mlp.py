@@ -294,7 +294,7 @@ def test_bad_settings_are_refused(mnist: Dataset, setting: dict[str, Any], messa
 def test_bad_jobs_never_reach_the_kernel(mnist: Dataset) -> None:
     engine = MlpEngine(mnist)
     start = engine.initial(np.random.default_rng(0))
-    with pytest.raises(InputError, match="visits samples 0 to 60000; the training set has 0 to 59999"):
+    with pytest.raises(InputError, match="visits samples 0 to 60000; give indices from 0 to 59999"):
         engine.train([Job(start, np.array([[0, 60000]]))])
     with pytest.raises(InputError, match=r"shape \(50889,\); give one of shape \(50890,\)"):
         engine.train([Job(start[1:], np.array([[0]]))])

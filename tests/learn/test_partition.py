@@ -333,9 +333,9 @@ def test_wrong_labels_are_refused(labels: NDArray[Any]) -> None:
 
 def test_too_many_labels_or_devices_say_what_to_change() -> None:
     labels = np.repeat(np.arange(3), [40, 40, 2])
-    with pytest.raises(InputError, match=r"labels per device is 4, but the data have 3; give fewer"):
+    with pytest.raises(InputError, match=r"labels per device is 4, but the data has 3; give fewer"):
         partition(labels, 3, "labels:4", stream(0, "partition"))
     with pytest.raises(InputError, match=r"label 2 has 2 samples for 6 devices; give fewer devices"):
         partition(labels, 6, "labels:3", stream(0, "partition"))
-    with pytest.raises(InputError, match=r"device 1 is to hold 2 labels in a size of 1; give fewer devices"):
+    with pytest.raises(InputError, match=r"device 1 needs 2 labels but has only 1 samples; give fewer devices"):
         partition(np.arange(40) % 4, 2, "labels:2", stream(0, "partition"), [30, 1])

@@ -193,7 +193,7 @@ def test_modules_it_cannot_train_are_refused(mnist: Dataset, make: Callable[[], 
         ({"weight_decay": -1.0}, "weight_decay is -1.0; give a number of at least 0"),
         ({"device": "abacus"}, "device is 'abacus'"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"loss": nn.functional.cross_entropy}, r"loss of 2 samples has shape \(\); give one loss a sample"),
+        ({"loss": nn.functional.cross_entropy}, r"loss of 2 samples has shape \(\); give one loss per sample"),
     ],
 )
 def test_bad_settings_are_refused(mnist: Dataset, setting: dict[str, Any], message: str) -> None:

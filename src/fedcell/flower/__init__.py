@@ -1,6 +1,6 @@
-"""fedcell in Flower: ``Scheduled(strategy, policy)`` at the server, ``report_device(app, ...)`` at the clients.
+"""fedcell in Flower: ``Scheduled(strategy, policy)`` in the ServerApp, ``report_device(app, ...)`` in the ClientApp.
 
-Needs the extra ``flower``.
+Needs the extra ``flower``: ``pip install "fedcell[flower]"``.
 """
 
 from importlib.util import find_spec

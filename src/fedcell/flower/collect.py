@@ -1,4 +1,4 @@
-"""Messages sent and replies gathered, each with the moment at which it came."""
+"""Send messages and collect the replies, each with its arrival time."""
 
 import queue
 import threading
@@ -10,22 +10,31 @@ from flwr.serverapp import Grid
 from flwr.superlink.grid import InMemoryGrid
 
 Replies = dict[int, tuple[Message, float]]
-"""By node, its reply and when it came, seconds since the messages were sent."""
+"""By node, its reply and when it arrived, in seconds since the messages were sent."""
 POLL_S = 0.2
 PULLS_S = 0.01
-"""A pull costs the SuperLink about so much: with many nodes each is asked for less often."""
+"""About what a pull costs the SuperLink: with many nodes, each is polled less often."""
 
 
 def push(grid: Grid, messages: list[Message]) -> dict[str, int]:
-    """Send the messages; by message id, the node of each that could be sent."""
+    """Send the messages; return, by message id, the node of each message that could be sent."""
     sent = set(grid.push_messages(messages))
     return {m.metadata.message_id: m.metadata.dst_node_id for m in messages if m.metadata.message_id in sent}
 
 
 def collect(grid: Grid, messages: list[Message], deadline_s: float, poll_s: float = POLL_S) -> Replies:
-    """Send the messages and gather replies until all are there or ``deadline_s`` have passed.
+    """Send the messages and collect replies until all have arrived or ``deadline_s`` seconds have passed.
 
-    Flower's own send_and_receive looks every 3 s and does not say when a reply came.
+    Flower's own send_and_receive polls every 3 s and does not say when a reply arrived.
+
+    Args:
+        grid: Flower's grid.
+        messages: one per node.
+        deadline_s: seconds to wait.
+        poll_s: seconds between two polls.
+
+    Returns:
+        By node, its reply and when it arrived, in seconds since the messages were sent.
     """
     began_s = time.monotonic()
     waiting = push(grid, messages)
@@ -52,11 +61,11 @@ def _together(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iter
 
 
 def _apart(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iterator[Message]:
-    """Replies over a network, each pulled by a thread of its own.
+    """Replies over a network, each pulled by its own thread.
 
-    The SuperLink offers a reply when its first bytes have come, and a pull then blocks until the last has: over a slow
-    uplink for seconds, over one that was cut for minutes. None may hold up the others or the deadline, so a thread that
-    blocks is left behind at the deadline.
+    The SuperLink offers a reply when its first bytes have arrived, and a pull then blocks until the last one: for
+    seconds over a slow uplink, for minutes over one that was cut. This must not delay the others or the deadline, so a
+    thread that blocks is abandoned at the deadline.
     """
     came: queue.SimpleQueue[Message | BaseException] = queue.SimpleQueue()
     over = threading.Event()
@@ -69,7 +78,7 @@ def _apart(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iterato
                     came.put(replies[0])
                     return
                 over.wait(max(poll_s, PULLS_S * len(ids)))
-        except BaseException as error:  # the main thread shall see it
+        except BaseException as error:  # passed on to the main thread
             came.put(error)
 
     for message_id in ids:

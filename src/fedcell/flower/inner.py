@@ -1,4 +1,4 @@
-"""The strategy inside: freed of its own sampling, its messages one a node, its arrays kept, its replies checked."""
+"""The wrapped strategy: without its own sampling, one message per node, its arrays saved, its replies checked."""
 
 import logging
 from collections import Counter
@@ -22,13 +22,13 @@ R = TypeVar("R", ArrayRecord, ConfigRecord, MetricRecord)
 
 
 class ChosenNodes(Grid):
-    """A Grid on which only the chosen nodes are there; all else goes to the real one."""
+    """A Grid that shows only the chosen nodes; everything else goes to the real one."""
 
     def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
         self._grid, self._nodes, self._looks = grid, list(nodes), 0
 
     def get_node_ids(self) -> list[int]:
-        """The chosen nodes. A strategy that keeps looking waits for more, and would wait for ever."""
+        """Return the chosen nodes; raise if a strategy keeps asking, because it would wait for more forever."""
         self._looks += 1
         if self._looks > _MOST_LOOKS:
             raise InputError(
@@ -38,7 +38,7 @@ class ChosenNodes(Grid):
         return list(self._nodes)
 
     def get_nodes(self) -> list[NodeInfo]:
-        """The chosen nodes, with what the SuperLink says of them."""
+        """Return the chosen nodes, with the SuperLink's information about them."""
         return [node for node in self._grid.get_nodes() if node.node_id in self._nodes]
 
     def set_run(self, run: Any) -> None:
@@ -68,7 +68,7 @@ class ChosenNodes(Grid):
 
 
 def _chain(strategy: Strategy) -> list[Strategy]:
-    """The strategy and those inside it, as the differential-privacy wrappers have one."""
+    """Return the strategy and those it wraps, as the differential-privacy wrappers do."""
     found = [strategy]
     while isinstance(inside := getattr(found[-1], "strategy", None), Strategy):
         found.append(inside)
@@ -77,7 +77,7 @@ def _chain(strategy: Strategy) -> list[Strategy]:
 
 @contextmanager
 def taking_all(strategy: Strategy, count: int) -> Iterator[None]:
-    """While this lasts the strategy samples all of ``count`` nodes: the policy has chosen already."""
+    """Inside this context the strategy samples all ``count`` nodes: the policy has already chosen."""
     wanted = {"fraction_train": 1.0, "min_train_nodes": count, "min_available_nodes": count}
     kept = [(s, name, getattr(s, name)) for s in _chain(strategy) for name in wanted if hasattr(s, name)]
     try:
@@ -90,7 +90,7 @@ def taking_all(strategy: Strategy, count: int) -> Iterator[None]:
 
 
 def personal(message: Message, values: dict[str, float | int]) -> Message:
-    """The message with values of its node's own in its ConfigRecord; strategies share one record among all nodes."""
+    """Return the message with values for its node added to its ConfigRecord; strategies share one among all nodes."""
     content = RecordDict(dict(message.content))
     key, config = next(_records(message.content, ConfigRecord), ("config", ConfigRecord()))
     content[key] = ConfigRecord({**config, **values})
@@ -99,7 +99,7 @@ def personal(message: Message, values: dict[str, float | int]) -> Message:
 
 
 def take_train_s(reply: Message) -> float:
-    """Remove what the mod ``timed`` put into the reply, and return the seconds of training; NaN if there are none."""
+    """Remove the record of the mod ``timed`` from the reply and return the training time in s, NaN if there is none."""
     if not reply.has_content() or RECORD not in reply.content:
         return np.nan
     record = reply.content[RECORD]
@@ -109,17 +109,18 @@ def take_train_s(reply: Message) -> float:
 
 
 def faults(replies: dict[int, Message]) -> dict[int, str]:
-    """By node, what makes its reply unfit for a mean: one such reply would spoil the model or end Flower's run."""
+    """Return, by node, why its reply cannot be averaged: one such reply would ruin the model or end Flower's run."""
     found, shapes = {}, {}
     for node, reply in replies.items():
         if reply.has_error():
             found[node] = f"its app failed: {str(reply.error.reason)[:200]}"
         elif not _finite(reply.content):
-            found[node] = "its model has values that are no finite numbers"
+            found[node] = "its model has values that are not finite"
         else:
             shapes[node] = _shape(reply.content)
     usual = Counter(shapes.values()).most_common(1)
-    found |= {node: "its reply is not made as the others are" for node, shape in shapes.items() if shape != usual[0][0]}
+    unlike = "its arrays or metrics differ from the others'"
+    found |= {node: unlike for node, shape in shapes.items() if shape != usual[0][0]}
     return found
 
 
@@ -152,7 +153,7 @@ def _records(content: RecordDict, kind: type[R]) -> Iterator[tuple[str, R]]:
 
 
 def arrays_of(strategy: Strategy) -> dict[str, NDArray[Any]]:
-    """What the strategy remembers in arrays (FedAdam's moments, FedAvgM's momentum), to be saved."""
+    """Return the strategy's internal arrays (FedAdam's moments, FedAvgM's momentum), to be saved."""
     found: dict[str, NDArray[Any]] = {}
     for depth, part in enumerate(_chain(strategy)):
         for name, value in vars(part).items():
@@ -162,7 +163,7 @@ def arrays_of(strategy: Strategy) -> dict[str, NDArray[Any]]:
 
 
 def _items(value: Any) -> list[tuple[str, NDArray[Any]]]:
-    """A dict of arrays, or a list of them, as pairs; anything else is none."""
+    """Return a dict or a list of arrays as pairs; nothing for any other value."""
     pairs = [("d" + str(k), v) for k, v in value.items()] if isinstance(value, dict) else []
     pairs = [(f"l{i}", v) for i, v in enumerate(value)] if isinstance(value, list) else pairs
     return pairs if all(isinstance(v, np.ndarray) and v.dtype.kind in "fiu" for _, v in pairs) else []

@@ -1,4 +1,4 @@
-"""Flower's nodes and the devices they are: each is asked once who it is, and again when the server wants news."""
+"""Which of Flower's nodes is which device: each is asked for its report once, or again when the server wants it."""
 
 import logging
 import time
@@ -21,8 +21,8 @@ class Nodes:
     """Which node is which device.
 
     Attributes:
-        answer_s: how long to wait for answers where the round cannot begin without.
-        devices: by node id, the devices that are known.
+        answer_s: seconds to wait for answers if the round cannot start without them.
+        devices: the known devices, by node id.
     """
 
     answer_s: float
@@ -31,24 +31,24 @@ class Nodes:
     _warned: set[tuple[int, str]] = field(default_factory=set)
 
     def wait_for(self, grid: Grid, count: int, wait_s: float) -> None:
-        """Return when so many nodes are there, or at least one after ``wait_s``."""
+        """Wait until ``count`` nodes are connected, or at most ``wait_s`` seconds; raise if there is none then."""
         give_up_s = time.monotonic() + wait_s
         there = len(list(grid.get_node_ids()))
         if there < count:
-            LOG.info("fedcell: %d of %d nodes are there; waiting up to %g s for the rest", there, count, wait_s)
+            LOG.info("fedcell: %d of %d nodes are connected; waiting up to %g s for the others", there, count, wait_s)
         while there < count and time.monotonic() < give_up_s:
             time.sleep(POLL_S)
             there = len(list(grid.get_node_ids()))
         if there == 0:
-            raise InputError(f"no node has connected in {wait_s:g} s; start SuperNodes, then run again")
+            raise InputError(f"no node has connected within {wait_s:g} s; start SuperNodes, then run again")
         if there < count:
-            LOG.warning("fedcell: going on with %d of the %d nodes expected", there, count)
+            LOG.warning("fedcell: continuing with %d of the %d expected nodes", there, count)
 
     def meet(self, grid: Grid, *, ask_all: bool = False) -> list[int]:
-        """Ask the nodes that are new (or all), and return those that have answered, one for each name.
+        """Ask new nodes (or all) for their reports, and return those that have answered, one for each name.
 
-        It waits for answers only where it would know nobody otherwise, or where news is wanted: a node that joins late
-        must not hold up the others. A node that never answers would not train either.
+        It waits for answers only if no device is known yet or all were asked: a node that joins late must not delay
+        the others. A node that never answers would not train either.
         """
         there = list(grid.get_node_ids())
         known = any(node in self.devices for node in there)
@@ -61,7 +61,7 @@ class Nodes:
                 time.sleep(POLL_S)
                 self._hear(grid)
         for node in set(self._asked.values()) & set(there):
-            self._warn(node, f"node {node} has not answered yet, and takes no part until it does")
+            self._warn(node, f"node {node} has not answered yet and is not scheduled until it does")
         return self._one_each([node for node in there if node in self.devices])
 
     def _ask(self, grid: Grid, nodes: list[int]) -> None:
@@ -76,9 +76,9 @@ class Nodes:
                 self.devices[node] = self._read(node, reply)
 
     def _read(self, node: int, reply: Message) -> Device:
-        """The device that answers. Nothing in an answer is trusted."""
+        """Return the device that answers. Nothing in an answer is trusted."""
         if reply.has_error() or RECORD not in reply.content.config_records:
-            why = str(reply.error.reason)[:200] if reply.has_error() else "it answers something else"
+            why = str(reply.error.reason)[:200] if reply.has_error() else "its answer is not a report"
             known = self.devices.get(node)
             return known or self._unknown(node, str(node), f"does its app call report_device? ({why})")
         record = dict(reply.content.config_records[RECORD])
@@ -94,7 +94,7 @@ class Nodes:
             return self._unknown(node, name, str(error))
 
     def _unknown(self, node: int, name: str, why: str) -> Device:
-        self._warn(node, f"device {name} reports nothing of use: {why}")
+        self._warn(node, f"the report of device {name} cannot be used: {why}")
         return Device(name, Report())
 
     def _warn(self, node: int, what: str) -> None:
@@ -103,14 +103,14 @@ class Nodes:
             LOG.warning("fedcell: %s", what)
 
     def _one_each(self, nodes: list[int]) -> list[int]:
-        """Nodes with distinct names: of two with one name the later counts, for a node that starts again is new."""
+        """Return nodes with distinct names: of two with the same name the later one, which has restarted."""
         last = {device.name: node for node, device in self.devices.items() if node in nodes}
         for node in nodes:
             name = self.devices[node].name
             if last[name] != node:
                 self._warn(
                     node,
-                    f"two nodes call themselves {name}; node {node} is taken for gone, and {last[name]} for the same "
-                    "started again (if both are there, give each a partition-id of its own)",
+                    f"two nodes have the name {name}; assuming that node {node} has restarted as {last[name]} "
+                    "(if both are connected, give each its own partition-id)",
                 )
         return [node for node in nodes if last[self.devices[node].name] == node]

@@ -1,10 +1,10 @@
-"""Where upload times come from, who is told of the plan, and who measures how it went.
+"""The interface to a radio network: where upload times come from, who applies the shares, and who measures the round.
 
-A Radio is asked three times a round: what the links are (``look``), to grant the plan's shares (``grant``), and how
-long everything took (``measure``). Write one for a radio network of your own; three come with fedcell:
+A Radio is called three times per round: for the state of the links (``look``), to apply the shares of the plan
+(``grant``), and for how long everything took (``measure``). Write one for your own radio network; fedcell has three:
 
-- CellRadio: real nodes report their SNR or rate; nobody measures but Flower's server, by the wall clock.
-- SimulatedRadio: the simulator's own world and clock, around nodes that really train.
+- CellRadio: real nodes report their SNR or rate; Flower's server measures with its own clock.
+- SimulatedRadio: the simulator's world and clock, around nodes that really train.
 - fedcell.testbed's: network namespaces whose links are shaped to the granted rates, measured on the wire.
 """
 
@@ -28,8 +28,13 @@ class Device:
     """A node as the scheduler knows it.
 
     Attributes:
-        name: what it calls itself; it stays the same when the node or the server starts again.
-        report: what it last reported.
+        name: the device's name; it stays the same when the node or the server restarts.
+        report: its latest report.
+
+    Example:
+        >>> from fedcell.flower import Device, Report
+        >>> Device("pi-3", Report(snr_db=12.0)).report.snr_db
+        12.0
     """
 
     name: str
@@ -38,13 +43,22 @@ class Device:
 
 @dataclass(frozen=True, eq=False)
 class Grant:
-    """A round that is about to begin.
+    """A round that is about to start: what a radio needs to apply the shares.
 
     Attributes:
-        round_index: from 0.
-        devices: all M devices that are there.
-        plan: who trains; its indices are into ``devices``.
-        finish_s: (n,) when each scheduled device is expected to have delivered, seconds since the round began.
+        round_index: the round, from 0.
+        devices: all M connected devices.
+        plan: who trains, with which share of the band; its indices refer to ``devices``.
+        finish_s: (n,) when each scheduled device is expected to have delivered, in seconds from the start of the round.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell import Plan
+        >>> from fedcell.flower import Device, Grant, Report
+        >>> plan = Plan(devices=np.array([1]), shares=np.array([1.0]), round_s=5.0)
+        >>> grant = Grant(0, [Device("a", Report()), Device("b", Report())], plan, finish_s=np.array([5.0]))
+        >>> [grant.devices[i].name for i in grant.plan.devices]
+        ['b']
     """
 
     round_index: int
@@ -54,41 +68,66 @@ class Grant:
 
 
 class Radio(Protocol):
-    """What Scheduled asks of a radio network."""
+    """The interface between Scheduled and a radio network; any class with these four members is one.
+
+    Example:
+        >>> from fedcell import Cell
+        >>> from fedcell.flower import CellRadio
+        >>> class Printing(CellRadio):
+        ...     def grant(self, grant):
+        ...         for i, share in zip(grant.plan.devices, grant.plan.shares):
+        ...             print(grant.devices[i].name, "gets", round(float(share), 3))
+        >>> Printing(Cell()).real_time
+        True
+    """
 
     @property
     def real_time(self) -> bool:
-        """Whether its seconds are those of the wall clock; a deadline is kept only then."""
+        """Whether its times are wall-clock times; only then does the server enforce deadlines."""
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:
-        """What is known of these devices' links and compute times before the round."""
+        """Return what is known about the links and compute times of these devices before the round.
+
+        Args:
+            devices: M connected devices.
+            round_index: the round, from 0.
+            clock_s: seconds from the start of the run.
+        """
 
     def grant(self, grant: Grant) -> None:
-        """Give the scheduled devices their shares of the band; called just before they are told to train."""
+        """Give the scheduled devices their shares of the band; called just before training starts."""
 
     def measure(self, grant: Grant) -> Timing | None:
-        """How it went, after the replies or the deadline; None leaves it to the server's clock."""
+        """Return the measured times, after all replies or the deadline; None to use the server's clock."""
 
 
 @dataclass(frozen=True)
 class CellRadio:
-    """A cell whose nodes report their SNR, rate or upload time; the server's own clock measures.
+    """A cell whose nodes report their SNR, rate or upload time; times are measured with the server's clock.
 
-    Subclass it and define ``grant`` to tell a radio network of the shares.
+    Subclass it and define ``grant`` to pass the shares to a radio network.
 
     Attributes:
-        cell: its band and the size of one upload, ``model_bits``.
+        cell: its bandwidth and the size of one upload, ``model_bits``.
+
+    Example:
+        >>> from fedcell import Cell
+        >>> from fedcell.flower import CellRadio, Device, Report
+        >>> radio = CellRadio(Cell(model_bits=2_000_000))
+        >>> devices = [Device("a", Report(rate_bps=1e6)), Device("b", Report(upload_s=0.5)), Device("c", Report())]
+        >>> radio.look(devices, round_index=0, clock_s=0.0).upload_s.tolist()
+        [2.0, 0.5, nan]
     """
 
     cell: Cell
 
     @property
     def real_time(self) -> bool:
-        """Its seconds are the wall clock's."""
+        """True: its times are wall-clock times."""
         return True
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:  # noqa: ARG002
-        """What the nodes last reported."""
+        """Return the upload times that follow from the latest reports."""
         upload_s = np.array([self._upload_s(device.report) for device in devices])
         return Look(upload_s, np.full(len(devices), np.nan))
 
@@ -103,10 +142,10 @@ class CellRadio:
         return float(whole_band_upload_s(self.cell, efficiency)[0])
 
     def grant(self, grant: Grant) -> None:
-        """Tell nobody: the shares reach the nodes in their messages."""
+        """Do nothing: the shares reach the nodes in their messages."""
 
     def measure(self, grant: Grant) -> Timing | None:  # noqa: ARG002
-        """Leave it to the server's clock."""
+        """Return None: the server's clock measures."""
         return None
 
 
@@ -114,13 +153,21 @@ class CellRadio:
 class SimulatedRadio:
     """The simulator's world around nodes that really train: links, compute times and clock are drawn, not measured.
 
-    A node's name is its device's number, from 0. With the seed of a simulation the devices meet the same channels and
-    compute times round by round.
+    A node's name is the number of its device, from 0. With the seed of a simulation, the devices have the same channels
+    and compute times in every round as there.
 
     Attributes:
         world: the cell, its devices and how they move.
-        seed: of the world.
-        knowledge: of compute times: ``perfect``, ``expected``, or ``observed`` (what earlier rounds showed).
+        seed: random seed of the world.
+        knowledge: what the server knows about compute times: ``perfect``, ``expected``, or ``observed`` (estimates from
+            earlier rounds).
+
+    Example:
+        >>> from fedcell import Devices, World
+        >>> from fedcell.flower import Device, Report, SimulatedRadio
+        >>> radio = SimulatedRadio(World(devices=Devices(count=2)), seed=1, knowledge="expected")
+        >>> radio.look([Device("0", Report()), Device("1", Report())], round_index=0, clock_s=0.0).compute_s.tolist()
+        [6.75, 6.75]
     """
 
     world: World
@@ -130,11 +177,11 @@ class SimulatedRadio:
 
     @property
     def real_time(self) -> bool:
-        """Its seconds are simulated."""
+        """False: its times are simulated."""
         return False
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:
-        """The round's draws for these devices; of compute times what the knowledge lets see."""
+        """Return the round's draws for these devices, and their compute times as far as ``knowledge`` allows."""
         there = [self._number(device) for device in devices]
         conditions = self.world.conditions(self.seed, round_index, clock_s)
         self._now = conditions.upload_s[there], conditions.compute_s[there]
@@ -144,16 +191,16 @@ class SimulatedRadio:
         count = len(self.world.devices)
         if not (device.name.isascii() and device.name.isdigit() and int(device.name) < count):
             raise InputError(
-                f"a node calls itself {device.name[:50]!r}; in a simulated cell of {count} devices give each node "
+                f"a node has the name {device.name[:50]!r}; in a simulated cell of {count} devices, give each node "
                 f"a partition-id from 0 to {count - 1}"
             )
         return int(device.name)
 
     def grant(self, grant: Grant) -> None:
-        """Nothing to do: nobody transmits."""
+        """Do nothing: transmission is simulated."""
 
     def measure(self, grant: Grant) -> Timing | None:
-        """What the plan really takes in this world."""
+        """Return the times of the plan under the true conditions of the round."""
         assert self._now is not None  # look comes first
         upload_s, compute_s = self._now
         return Timing(compute_s[grant.plan.devices], grant.plan.finish_s(upload_s, compute_s))

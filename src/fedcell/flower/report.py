@@ -1,4 +1,4 @@
-"""What a node says of itself, and how it says it."""
+"""What a node reports about itself, and how the report reaches the server."""
 
 import math
 import re
@@ -36,17 +36,24 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Report:
-    """What a node knows of itself; all of it optional.
+    """What a node knows about itself; every field is optional.
 
     Attributes:
-        name: what it calls itself, the same whenever it starts again; its ``partition-id`` by default, or its node id.
-        samples: D, the training samples it holds.
-        seconds_per_sample: a, the fixed part of its training time.
+        name: the name of the device, which must not change when the node restarts; by default its ``partition-id``, or
+            its node id.
+        samples: D, the number of its training samples.
+        seconds_per_sample: a, the fixed part of its training time, in seconds per sample.
         samples_per_second: mu, the rate of the exponential part; it trains for a D + D / mu seconds on average.
         compute_s: seconds of local training, instead of the two above.
-        snr_db: of its uplink.
-        rate_bps: bits a second of its uplink with the whole band, instead of an SNR.
-        upload_s: seconds to upload a model with the whole band, instead of both.
+        snr_db: signal-to-noise ratio of its uplink, in dB.
+        rate_bps: rate of its uplink with the entire band, in bit/s, instead of an SNR.
+        upload_s: seconds to upload a model with the entire band, instead of either.
+
+    Example:
+        >>> from fedcell.flower import Report
+        >>> report = Report(samples=3000, seconds_per_sample=2e-3, samples_per_second=4000.0, snr_db=12.0)
+        >>> report.expected_compute_s()  # 2 ms * 3000 + 3000 / 4000
+        6.75
     """
 
     name: str = ""
@@ -70,7 +77,7 @@ class Report:
                 raise InputError(f"{field} is {str(value)[:50]!r}; give a number from {least:g} to {most:g}")
 
     def expected_compute_s(self) -> float:
-        """Seconds of training that the report leads one to expect; NaN if it says nothing of it."""
+        """Return the expected seconds of training according to the report; NaN if it has no compute times."""
         if self.compute_s is not None:
             return self.compute_s
         if self.samples is None or (self.seconds_per_sample is None and self.samples_per_second is None):
@@ -81,7 +88,7 @@ class Report:
 
 
 def parse_report(record: Mapping[str, Any]) -> Report:
-    """Return the report in a node's answer; an InputError names what is wrong with it."""
+    """Return the report in a node's answer; an InputError names the field that is wrong."""
     known = {field.name for field in fields(Report)}
     for key in record:
         if key not in known:
@@ -90,15 +97,22 @@ def parse_report(record: Mapping[str, Any]) -> Report:
 
 
 def report_device(app: ClientApp, report: Report | Callable[[Context], Report] | None = None, **values: Any) -> None:
-    """Make a ClientApp answer fedcell's query: a line after ``app = ClientApp(...)``.
+    """Make a ClientApp answer fedcell's query; add this line after ``app = ClientApp(...)``.
 
     Args:
-        app: of Flower's Message API.
-        report: a Report, or a function of the Context that makes one whenever the server asks (the SNR of the moment).
-        values: the fields of a Report instead.
+        app: a ClientApp of Flower's Message API.
+        report: a Report, or a function from the Context to a Report, called whenever the server asks (for example to
+            measure the current SNR).
+        values: the fields of a Report, instead of ``report``.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> from fedcell.flower import Report, report_device
+        >>> report_device(ClientApp(), samples=600, snr_db=12.0)
+        >>> report_device(ClientApp(), lambda context: Report(name=f"pi-{context.node_id}", rate_bps=5e6))
     """
     if report is not None and values:
-        raise InputError("report_device was given a report and fields of one; give either")
+        raise InputError("report_device was given both a report and fields of a report; give one or the other")
     fixed = Report(**values) if report is None else report
 
     @app.query(ACTION)
@@ -106,7 +120,7 @@ def report_device(app: ClientApp, report: Report | Callable[[Context], Report] |
         own_name = str(context.node_config.get("partition-id", context.node_id))
         try:
             given = fixed(context) if callable(fixed) else fixed
-        except Exception as error:  # the server shall know whose fault it is, and of what kind
+        except Exception as error:  # tell the server which device failed, and how
             record = ConfigRecord({"name": own_name, FAULT: f"{type(error).__name__}: {error}"[:500]})
             return Message(RecordDict({RECORD: record}), reply_to=message)
         said = {field.name: getattr(given, field.name) for field in fields(given)} | {"name": given.name or own_name}
@@ -117,7 +131,20 @@ def report_device(app: ClientApp, report: Report | Callable[[Context], Report] |
 def timed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """A Flower mod that tells the server how long training took: ``ClientApp(mods=[fedcell.flower.timed])``.
 
-    Without it the server takes all of a reply's delay that the link does not explain for training.
+    Without it, the server counts all of a reply's delay that the link does not explain as training time.
+
+    Args:
+        message: the message from the server.
+        context: the node's context.
+        call_next: the next mod, or the app itself.
+
+    Returns:
+        The reply; for a training message, with the seconds of training in its record ``fedcell``.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> from fedcell.flower import timed
+        >>> app = ClientApp(mods=[timed])
     """
     began_s = time.monotonic()
     reply = call_next(message, context)

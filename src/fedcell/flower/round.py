@@ -1,4 +1,4 @@
-"""One round of a federation: what was planned for it, and how it went."""
+"""One round of a federation: what was planned, and how it went."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ from fedcell.sim.knowledge import Look, Timing
 
 @dataclass(frozen=True, eq=False)
 class PlannedRound:
-    """A round that is about to begin.
+    """A round that is about to start.
 
     Attributes:
-        nodes: the ids of all M nodes that are there.
-        look: what the radio said of them.
+        nodes: the ids of all M connected nodes.
+        look: what the radio knew about them.
         view: what the policy saw.
-        grant: who trains, with which share, and when each is to be done.
+        grant: who trains, with which share, and when each is expected to finish.
     """
 
     nodes: list[int]
@@ -36,16 +36,16 @@ class PlannedRound:
 
     @property
     def chosen(self) -> list[int]:
-        """The node ids of those, in the plan's order."""
+        """The node ids of the scheduled devices, in the plan's order."""
         return [self.nodes[i] for i in self.plan.devices]
 
     @property
     def devices(self) -> list[Device]:
-        """Those, as devices."""
+        """The scheduled devices, in the plan's order."""
         return [self.grant.devices[i] for i in self.plan.devices]
 
     def upload_s(self) -> Floats:
-        """(n,) how long each was to upload with its share."""
+        """(n,) planned seconds of upload of each scheduled device with its share."""
         upload: Floats = self.view.upload_s[self.plan.devices] / self.plan.shares
         return upload
 
@@ -55,12 +55,12 @@ class PlayedRound:
     """How a planned round went. Arrays are of the n scheduled devices, in the plan's order.
 
     Attributes:
-        kept: the replies that count.
-        delivered: (n,) booleans: whose.
-        late: (n,) booleans: who delivered after the deadline.
-        timing: when they began to upload and finished.
-        taught: the same, with the deadline in place of what never came: at least so slow they are.
-        measured: whether the radio measured the timing, and not the server's clock.
+        kept: the replies that are used.
+        delivered: (n,) booleans: the devices whose replies are used.
+        late: (n,) booleans: the devices that delivered after the deadline.
+        timing: when the devices started to upload and finished.
+        taught: the same, with the deadline for replies that never arrived: those devices are at least as slow.
+        measured: whether the times were measured by the radio, not by the server's clock.
     """
 
     kept: list[Message]
@@ -76,10 +76,13 @@ def play(planned: PlannedRound, replies: Replies, measured: Timing | None, slack
 
     Args:
         planned: the round.
-        replies: those that came.
-        measured: the radio's timing, if it has one.
-        slack: a device is late after ``slack`` times its planned finish.
-        grace_s: seconds more, where only the server's clock tells.
+        replies: the replies that arrived.
+        measured: the times that the radio measured, if any.
+        slack: a device is late after ``slack`` times its planned time.
+        grace_s: additional seconds if only the server's clock measures.
+
+    Returns:
+        PlayedRound: which replies are used, and the times.
     """
     train_s = {node: take_train_s(reply) for node, (reply, _) in replies.items()}
     timing = measured or _by_server_clock(planned, replies, train_s)
@@ -91,10 +94,10 @@ def play(planned: PlannedRound, replies: Replies, measured: Timing | None, slack
     }
     bad = faults(whole)
     for node, fault in bad.items():
-        LOG.warning("fedcell: the reply of device %s is left out: %s", _name(planned, node), fault)
+        LOG.warning("fedcell: the reply of device %s is not used: %s", _name(planned, node), fault)
     kept = [reply for node, reply in whole.items() if node not in bad]
     delivered = np.array([node in whole and node not in bad for node in planned.chosen], dtype=bool)
-    # Of a node whose app failed nothing is learnt; one that did not come is at least as slow as the deadline.
+    # A node whose app failed teaches nothing; one whose reply did not arrive is at least as slow as the deadline.
     slow = late | ~arrived
     finish_s = np.where(slow, np.fmax(timing.finish_s, allowed_s), timing.finish_s)
     began_s = np.where(slow, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
@@ -112,11 +115,11 @@ def _name(planned: PlannedRound, node: int) -> str:
 
 
 def _by_server_clock(planned: PlannedRound, replies: Replies, train_s: dict[int, float]) -> Timing:
-    """When replies came, and from that when uploads began.
+    """Derive from the arrival of the replies when the uploads started.
 
-    Where the link is known, all that it does not explain was before the upload: training, and Flower's own delays,
-    which no share of the band shortens. Where it is not, the node's own clock says how long it trained, and where that
-    is silent too, the time is split as it was planned.
+    If the link is known, all the time that it does not explain was before the upload: training, and Flower's own
+    delays, which no share of the band shortens. If it is not known, the node's own clock says how long it trained; if
+    that is missing too, the time is split as it was planned.
     """
     chosen = planned.chosen
     finish_s = np.array([replies[node][1] if node in replies else np.nan for node in chosen])

@@ -1,4 +1,4 @@
-"""A Flower strategy around a Flower strategy: fedcell says who trains, the strategy inside does what it always did."""
+"""A Flower strategy that wraps another: fedcell chooses who trains, the wrapped strategy does the rest."""
 
 import math
 import time
@@ -34,33 +34,46 @@ EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class Scheduled(Strategy):
-    """Flower's strategy ``strategy``, with the nodes of each round chosen by ``policy``.
+    """A Flower strategy that runs ``strategy`` on the nodes that ``policy`` chooses in each round.
 
-    Each round the policy sees every node's upload time c_i (from its report, through the radio) and compute time t_i
-    (reported, then observed), and answers who trains with which share g_i of the band. The chosen nodes' messages carry
-    ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i) and ``fedcell-round`` (from 0) in their config.
-    The strategy inside sees a federation of the chosen nodes only. Evaluation is its own affair.
+    In each round the policy sees every node's upload time c_i (from its report, through the radio) and compute time t_i
+    (first reported, then observed), and decides who trains with which share g_i of the band. The messages to the chosen
+    nodes have ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i) and ``fedcell-round`` (from 0) in their
+    config. The wrapped strategy sees a federation of the chosen nodes only. Evaluation is left to it.
 
     Args:
         strategy: any strategy of ``flwr.serverapp.strategy``.
-        policy: who trains; a Policy, or a line such as ``greedy:theta=0``.
-        radio: where upload times come from and who is told of the shares; a Cell for nodes that report an SNR or
-            a rate.
-        seed: of the policy's lots, which are keyed by (seed, round).
-        nodes: how many nodes to wait for before the first round.
-        wait_s: how long to wait for them.
-        answer_s: how long to wait in the first round for nodes to say who they are; later ones join when they have.
-        query_every: ask all nodes again every so many rounds, for links that change; 0 asks each once.
-        poll_s: how often to look for a reply; a moment at which one came is known no better than this.
-        slack: a node that takes more than ``slack`` times its predicted finish is left out of the mean, and remembered
-            as slow.
-        grace_s: seconds more that the wall clock is given for what Flower adds: its nodes look for work every 3 s, and
-            start a process for it. No part of a radio's own measurements.
-        budget_s: a round that is predicted to end later than this is not begun.
-        target_accuracy: training ends when ``metric`` reaches it.
-        metric: of the evaluation function's answer, or of the clients' where there is none.
-        state: a folder in which each round is saved; an earlier run in it is taken up.
-        spec: the cell and the task as a spec, if there is one: kept with the state, for charts that show the cell.
+        policy: the scheduling policy: a `Policy`, or a string such as ``greedy:theta=0``.
+        radio: the radio network, which knows the upload times and applies the shares; a `Cell` for nodes that report
+            an SNR or a rate.
+        seed: random seed of the policy; its draws depend on (seed, round) only.
+        nodes: number of nodes to wait for before the first round.
+        wait_s: how many seconds to wait for them.
+        answer_s: how many seconds to wait in the first round for the nodes' reports; a node that answers later joins
+            then.
+        query_every: ask all nodes for a new report every this many rounds, for links that change; 0 asks each once.
+        poll_s: seconds between two checks for replies; arrival times are no more precise than this.
+        slack: the reply of a node that takes more than ``slack`` times its planned time is not used, and the node is
+            remembered as slow.
+        grace_s: additional wall-clock seconds for Flower's own overhead: its nodes look for work every 3 s, and start a
+            process for it. Not applied to times that a radio measures.
+        budget_s: time limit in seconds; a round that is planned to end later is not started.
+        target_accuracy: training stops when ``metric`` reaches this value, a fraction between 0 and 1.
+        metric: the metric to compare with the target: of the evaluation function, or of the clients if there is none.
+        state: a directory in which every round is saved; if it has an earlier run, that run is resumed.
+        spec: the cell and the task as a spec, if there is one; saved with the state, for charts that show the cell.
+
+    Attributes:
+        rounds: one `ScheduledRound` for each round so far.
+
+    Example:
+        >>> from flwr.serverapp.strategy import FedAvg
+        >>> from fedcell.flower import Scheduled
+        >>> strategy = Scheduled(FedAvg(fraction_evaluate=0.0), "greedy:theta=0.94", nodes=10, budget_s=3600.0)
+        >>> strategy.policy.theta, strategy.rounds
+        (0.94, [])
+
+        In a ServerApp, ``strategy.start(grid, initial_arrays, num_rounds=50)`` then trains.
     """
 
     def __init__(
@@ -105,7 +118,7 @@ class Scheduled(Strategy):
         self.target_accuracy, self.metric = target_accuracy, metric
         self.state, self.spec = None if state is None else Path(state), spec
         self.rounds: list[ScheduledRound] = []
-        # In simulated time nothing is lost by waiting, and a round without a slow node would be another round.
+        # In simulated time waiting costs nothing, and leaving out a slow node would change the round.
         real_time = isinstance(self.radio, Cell) or self.radio.real_time
         self._nodes = Nodes(answer_s if real_time else max(answer_s, wait_s))
         self._roster = Roster.empty()
@@ -114,7 +127,7 @@ class Scheduled(Strategy):
         self._planned: PlannedRound | None = None
 
     def summary(self) -> None:
-        """Log what schedules, then the summary of the strategy inside."""
+        """Log the policy and the seed, then the summary of the wrapped strategy."""
         LOG.info("\t├──> fedcell schedules: %s, seed %d", format_policy(self.policy), self.seed)
         self.strategy.summary()
 
@@ -128,19 +141,19 @@ class Scheduled(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """Train as Flower's own ``start`` does, but for the choice of nodes, the deadlines, the budget and the target.
+        """Train like Flower's own ``start``, except for the choice of nodes, the deadlines, the budget and the target.
 
         Args:
-            grid: Flower's.
-            initial_arrays: the model to begin with; the saved one replaces it where a run is taken up.
-            num_rounds: at most so many, those of a run taken up included.
-            timeout: the longest wait for a reply, whatever the plan says.
-            train_config: for the chosen nodes.
-            evaluate_config: for the nodes that evaluate.
-            evaluate_fn: evaluates the model at the server, as in Flower.
+            grid: Flower's grid.
+            initial_arrays: the initial model; a resumed run starts from its saved model instead.
+            num_rounds: limit on the number of rounds, including those of a resumed run.
+            timeout: the longest wait for a reply in seconds, whatever the plan says.
+            train_config: config for the chosen nodes.
+            evaluate_config: config for the nodes that evaluate.
+            evaluate_fn: evaluates the model on the server, as in Flower.
 
         Returns:
-            Result: the model and all rounds' metrics; ``rounds`` has what fedcell adds.
+            Result: the model and the metrics of all rounds; ``rounds`` has what fedcell adds.
         """
         LOG.info("Starting Scheduled(%s):", type(self.strategy).__name__)
         self.summary()
@@ -154,7 +167,7 @@ class Scheduled(Strategy):
             messages = list(self.configure_train(number, result.arrays, train_config or ConfigRecord(), grid))
             planned, radio = self._the_plan, self._radio(result.arrays)
             if self._clock_s + planned.plan.round_s > self.budget_s:
-                LOG.info("fedcell: round %d would end after the budget of %g s", number, self.budget_s)
+                LOG.info("fedcell: stopping: round %d would end after the budget of %g s", number, self.budget_s)
                 break
             radio.grant(planned.grant)
             sent_s = time.monotonic()
@@ -176,13 +189,15 @@ class Scheduled(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Choose the nodes, and have the strategy inside make its messages for exactly those."""
+        """Choose the nodes, and let the wrapped strategy create its messages for exactly those."""
         ask_all = self.query_every > 0 and server_round > 1 and (server_round - 1) % self.query_every == 0
         nodes = self._nodes.meet(grid, ask_all=ask_all)
         give_up_s = time.monotonic() + self.wait_s
         while not nodes:
             if time.monotonic() > give_up_s:
-                raise InputError(f"no node has said who it is in {self.wait_s:g} s; see their logs, then run again")
+                raise InputError(
+                    f"no node has sent its report within {self.wait_s:g} s; check their logs and run again"
+                )
             self._nodes.wait_for(grid, 1, self.wait_s)
             nodes = self._nodes.meet(grid)
         devices = [self._nodes.devices[node] for node in nodes]
@@ -195,7 +210,7 @@ class Scheduled(Strategy):
         by_node = {node: i for i, node in enumerate(chosen)}
         odd = set(by_node) ^ {message.metadata.dst_node_id for message in made}
         if odd:
-            LOG.warning("fedcell: %s left out nodes that the policy chose", type(self.strategy).__name__)
+            LOG.warning("fedcell: %s did not use all nodes that the policy chose", type(self.strategy).__name__)
         return [
             personal(
                 message,
@@ -226,20 +241,20 @@ class Scheduled(Strategy):
             new = [name for name in names if (what, name) not in self._warned]
             self._warned |= {(what, name) for name in new}
             if new and len(names) == len(devices):
-                LOG.warning("fedcell: no device says anything of its %s; they are taken for alike until seen", what)
+                LOG.warning("fedcell: no device reports its %s; assuming they are all equal until observed", what)
             elif new:
                 LOG.warning(
-                    "fedcell: nothing is known of the %s of %s; it is taken as the median of the others until seen",
+                    "fedcell: nothing is known about the %s of %s; assuming the median of the others until observed",
                     *(what, ", ".join(new)),
                 )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """What the strategy inside makes of the replies."""
+        """Aggregate the replies with the wrapped strategy."""
         replies = list(replies)
         for reply in replies:
-            take_train_s(reply)  # a strategy may object to a record that it does not know
+            take_train_s(reply)  # a strategy may reject a record that it does not know
         return self.strategy.aggregate_train(server_round, replies)
 
     def configure_evaluate(
@@ -263,7 +278,7 @@ class Scheduled(Strategy):
     ) -> dict[str, MetricRecord | None]:
         messages = list(self.configure_evaluate(number, arrays, config, grid))
         replies = collect(grid, messages, timeout, self.poll_s) if messages else {}
-        # In the order of the devices, not of their coming: the mean's last bit shall not depend on it.
+        # In the order of the devices, not of arrival: the last bit of the mean must not depend on it.
         order = sorted(replies, key=lambda node: self._nodes.devices[node].name if node in self._nodes.devices else "")
         evaluated = self.aggregate_evaluate(number, [replies[node][0] for node in order])
         return {"evaluate": evaluated, "server": evaluate_fn(number, arrays) if evaluate_fn else None}
@@ -276,14 +291,14 @@ class Scheduled(Strategy):
         return self._planned
 
     def _radio(self, arrays: ArrayRecord) -> Radio:
-        """The radio; of a Cell one whose uploads are as large as the model is."""
+        """Return the radio; for a Cell, one whose uploads have the size of the model."""
         if isinstance(self.radio, Cell):
             bits = 8 * sum(len(array.data) for array in arrays.values())
             self.radio = CellRadio(replace(self.radio, model_bits=max(1, bits)))
         return self.radio
 
     def _deadline_s(self, planned: PlannedRound, radio: Radio) -> float:
-        """How long to wait for replies; only where the radio's seconds are the wall clock's does the plan say."""
+        """Return how long to wait for replies; the plan sets it only if the radio's times are wall-clock times."""
         if not radio.real_time or planned.grant.finish_s.size == 0:
             return math.inf
         return self.slack * float(planned.grant.finish_s.max()) + self.grace_s
@@ -293,7 +308,7 @@ class Scheduled(Strategy):
         if planned.plan.devices.size == 0:
             round_s = planned.plan.round_s
             if radio.real_time:
-                time.sleep(min(max(round_s, 1.0), 60.0))  # somebody may come, or a link get better
+                time.sleep(min(max(round_s, 1.0), 60.0))  # a node may join, or a link improve
         elif played.measured and (played.delivered.all() or not radio.real_time):
             round_s = float(np.nanmax(played.timing.finish_s))
         else:
@@ -306,11 +321,11 @@ class Scheduled(Strategy):
             return False
         value = self.rounds[-1].metric(self.metric)
         if value >= self.target_accuracy:
-            LOG.info("fedcell: %s is %.4g, which was the target", self.metric, value)
+            LOG.info("fedcell: stopping: %s is %.4g, the target is %.4g", self.metric, value, self.target_accuracy)
         return value >= self.target_accuracy
 
     def _keep(self, number: int, planned: PlannedRound, played: PlayedRound, round_s: float, result: Result) -> None:
-        """Record the round, say how it went, and save the state."""
+        """Record the round, log how it went, and save the state."""
         plan, ids = planned.plan, np.asarray(planned.view.ids)[planned.plan.devices]
         done = ScheduledRound(
             round=number,
@@ -332,7 +347,7 @@ class Scheduled(Strategy):
         LOG.info(
             "fedcell: round %d: %d of %d devices, planned %.4g s, took %.4g s, clock %.6g s%s",
             *(number, len(ids), len(planned.nodes), plan.round_s, round_s, self._clock_s),
-            f"; left out: {', '.join(missing)}" if missing else "",
+            f"; missing: {', '.join(missing)}" if missing else "",
         )
         if self.state is not None:
             model = {name: array.numpy() for name, array in result.arrays.items()}
@@ -344,7 +359,7 @@ class Scheduled(Strategy):
         return Run(line, self.seed, inner, self.rounds, names, None, self.spec)
 
     def _taken_up(self, result: Result) -> Result:
-        """The result so far of the run in the state folder, if there is one; its knowledge becomes ours."""
+        """Return the result so far of the run in the state directory, if there is one, and restore what it knew."""
         if self.state is None or not (self.state / "state.json").exists():
             return result
         run, own = load_run(self.state), self._run()
@@ -356,17 +371,17 @@ class Scheduled(Strategy):
         ):
             if theirs != ours:
                 raise InputError(
-                    f"{self.state} holds a run whose {what} is {theirs}, not {ours}; give another folder, or remove it"
+                    f"{self.state} has a run whose {what} is {theirs}, not {ours}; give another directory or remove it"
                 )
         self._roster, model, inner = load_arrays(self.state, run)
         if list(model) != list(result.arrays):
-            raise InputError(f"{self.state} holds a run of another model; give another folder, or remove it")
+            raise InputError(f"{self.state} has a run of another model; give another directory or remove it")
         restore_arrays(self.strategy, inner)
         self.rounds, self._clock_s = run.rounds, run.rounds[-1].clock_s
         for done in run.rounds:
             _note(result, done.round, {source: MetricRecord(values) for source, values in done.metrics.items()})
         result.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
-        LOG.info("fedcell: going on after round %d, %.6g s, from %s", run.rounds[-1].round, self._clock_s, self.state)
+        LOG.info("fedcell: resuming after round %d, %.6g s, from %s", run.rounds[-1].round, self._clock_s, self.state)
         return result
 
 

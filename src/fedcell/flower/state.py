@@ -1,8 +1,8 @@
-"""What a run has done, in a folder: enough to go on after the server dies, and to show afterwards.
+"""The state of a run in a directory: enough to resume after the server dies, and to show the run afterwards.
 
-``rounds.jsonl`` has a line for each round; ``model-N.npz`` the model, the inner strategy's own arrays and the knowledge
-after round N; ``state.json`` says which of them count. The last is replaced in one step when the others are on the
-disc, so a server killed at any moment leaves the last whole round. Nothing is ever pickled.
+``rounds.jsonl`` has a line for each round; ``model-N.npz`` has the model, the wrapped strategy's arrays and the
+knowledge after round N; ``state.json`` says which of them are valid. It is replaced atomically once the others are on
+disk, so a server killed at any time leaves the last complete round. Nothing is ever pickled.
 """
 
 import json
@@ -32,22 +32,32 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True)
 class ScheduledRound:
-    """What one round of a federation did. Lists are of the scheduled devices, in the plan's order.
+    """One round of a federation. Lists have one entry per scheduled device, in the plan's order.
 
     Attributes:
-        round: its number, from 1.
-        clock_s: when it ended, seconds since the run began.
-        round_s: how long it took; the deadline if somebody was missing.
-        planned_s: how long it was to take.
-        devices: their numbers in the run.
-        names: what they call themselves.
-        shares: of the band.
-        planned_finish_s: when each was to have delivered, seconds since the round began.
-        began_s: when each began to upload, as far as it is known.
+        round: the number of the round, from 1.
+        clock_s: when it ended, in seconds from the start of the run.
+        round_s: how long it took, in seconds; until the deadline if a device was missing.
+        planned_s: how long it was planned to take, in seconds.
+        devices: numbers of the scheduled devices in the run.
+        names: their names.
+        shares: their shares of the band.
+        planned_finish_s: when each was expected to have delivered, in seconds from the start of the round.
+        began_s: when each started to upload; None if unknown.
         finish_s: when each had delivered; None if it did not.
-        delivered: the numbers of those whose models count.
-        late: the numbers of those whose models came too late to count.
-        metrics: by ``train``, ``evaluate`` and ``server``, what the strategy and the evaluation function gave.
+        delivered: numbers of the devices whose models are used.
+        late: numbers of the devices whose models arrived too late to be used.
+        metrics: by ``train``, ``evaluate`` and ``server``, the metrics of the strategy and the evaluation function.
+
+    Example:
+        >>> from fedcell.flower import ScheduledRound
+        >>> done = ScheduledRound(
+        ...     round=1, clock_s=7.5, round_s=7.5, planned_s=6.0, devices=[0, 3], names=["a", "d"], shares=[0.25, 0.75],
+        ...     planned_finish_s=[6.0, 6.0], began_s=[2.0, None], finish_s=[6.1, None], delivered=[0], late=[],
+        ...     metrics={"server": {"accuracy": 0.81}},
+        ... )
+        >>> done.missing, done.metric("accuracy")
+        ([3], 0.81)
     """
 
     round: int
@@ -66,11 +76,11 @@ class ScheduledRound:
 
     @property
     def missing(self) -> list[int]:
-        """The numbers of those that delivered nothing that counts, the late ones included."""
+        """Numbers of the scheduled devices whose models are not used, the late ones included."""
         return [device for device in self.devices if device not in self.delivered]
 
     def metric(self, name: str) -> float:
-        """The server's evaluation of this, else the clients'; NaN if there is none."""
+        """Return a metric of the server's evaluation, otherwise of the clients'; NaN if there is none."""
         for source in ("server", "evaluate"):
             value = self.metrics.get(source, {}).get(name)
             if isinstance(value, int | float):
@@ -78,7 +88,7 @@ class ScheduledRound:
         return math.nan
 
     def record(self) -> RoundRecord:
-        """As the simulator would write it."""
+        """Return the round as a record of the simulator."""
         plan = Plan(np.array(self.devices, dtype=np.int64), np.array(self.shares), self.planned_s)
         delivered = np.array(self.delivered, dtype=np.int64)
         accuracy, loss = self.metric("accuracy"), self.metric("loss")
@@ -87,16 +97,16 @@ class ScheduledRound:
 
 @dataclass(frozen=True)
 class Run:
-    """What a state folder says of its run.
+    """The run in a state directory.
 
     Attributes:
-        policy: the line that names it.
-        seed: of its lots.
-        strategy: the inner strategy's class.
-        rounds: those that are whole.
-        names: the devices.
-        model: the file of the model and the knowledge, None before the first round.
-        spec: the run as a spec, if it was given.
+        policy: the policy, as a string.
+        seed: random seed of the policy.
+        strategy: class name of the wrapped strategy.
+        rounds: the complete rounds.
+        names: names of the devices.
+        model: the file with the model and the knowledge; None before the first round.
+        spec: the run as a spec, if there is one.
     """
 
     policy: str
@@ -149,7 +159,7 @@ def save(
 
 
 def _append_round(path: Path, rounds: list[ScheduledRound]) -> None:
-    """Lines after those that count are a dead server's: they are written over."""
+    """Append a round; lines after the valid ones are from a killed server and are overwritten."""
     keep = b"".join(path.read_bytes().splitlines(keepends=True)[: len(rounds) - 1]) if path.exists() else b""
     with path.open("r+b" if path.exists() else "wb") as file:
         file.seek(len(keep))
@@ -160,12 +170,12 @@ def _append_round(path: Path, rounds: list[ScheduledRound]) -> None:
 
 
 def load_run(folder: Path) -> Run:
-    """Read what a state folder says of its run."""
+    """Read the run in a state directory, without its arrays."""
     document = _read_json(folder / "state.json")
     if document.get("fedcell_state") != STATE_VERSION:
         raise InputError(
-            f"{folder / 'state.json'} is of version {document.get('fedcell_state')!r}, and this fedcell reads "
-            f"{STATE_VERSION}; give another folder"
+            f"{folder / 'state.json'} has version {document.get('fedcell_state')!r}, but this fedcell reads version "
+            f"{STATE_VERSION}; give another directory"
         )
     known = {f.name for f in fields(ScheduledRound)}
     try:
@@ -175,17 +185,17 @@ def load_run(folder: Path) -> Run:
             raise ValueError(f"it has {len(rounds)} rounds of {document['rounds']}")
         model = str(document["model"])
         if Path(model).name != model:
-            raise ValueError(f"its model {model[:50]!r} lies elsewhere")
+            raise ValueError(f"its model {model[:50]!r} is outside of it")
         names = [str(name) for name in document["names"]]
         text = document["spec"]
         spec = None if text is None else parse_spec(tomllib.loads(text), str(folder / "state.json"))
         return Run(document["policy"], int(document["seed"]), document["strategy"], rounds, names, model, spec)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder} is no whole state folder of fedcell ({error}); give another") from None
+        raise InputError(f"{folder} is not a complete state directory of fedcell ({error}); give another") from None
 
 
 def load_arrays(folder: Path, run: Run) -> tuple[Roster, dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """The knowledge, the model and the inner strategy's arrays after the run's last round."""
+    """Return the roster, the model and the wrapped strategy's arrays after the last round of the run."""
     names = _read_json(folder / "state.json").get("arrays", [])
     try:
         with np.load(folder / str(run.model), allow_pickle=False) as file:
@@ -211,10 +221,10 @@ def _read(path: Path) -> bytes:
             content = file.read(MAX_STATE_BYTES + 1)
     except OSError as error:
         raise InputError(
-            f"cannot read {path}: {error.strerror}; give the folder that Scheduled(state=...) wrote"
+            f"cannot read {path}: {error.strerror}; give the directory that Scheduled(state=...) wrote"
         ) from None
     if len(content) > MAX_STATE_BYTES:
-        raise InputError(f"{path} is larger than {MAX_STATE_BYTES >> 20} MiB; it is no state of fedcell's")
+        raise InputError(f"{path} is larger than {MAX_STATE_BYTES >> 20} MiB and not a state of fedcell; give another")
     return content
 
 
@@ -222,7 +232,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(_read(path))
     except ValueError as error:
-        raise InputError(f"{path} is no JSON ({error}); give the folder that Scheduled(state=...) wrote") from None
+        raise InputError(f"{path} is not JSON ({error}); give the directory that Scheduled(state=...) wrote") from None
     if not isinstance(document, dict):
-        raise InputError(f"{path} is no state of fedcell's; give the folder that Scheduled(state=...) wrote")
+        raise InputError(f"{path} is not a state of fedcell; give the directory that Scheduled(state=...) wrote")
     return document

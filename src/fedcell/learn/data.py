@@ -1,9 +1,8 @@
-"""The samples: MNIST (shipped), Fashion-MNIST, and arrays of one's own.
+"""The data sets: MNIST (included), Fashion-MNIST, and your own arrays.
 
-Every source ends in one :class:`Dataset`, checked in one place: shapes, labels, finite values. What comes
-from outside is read within bounds and without pickles. Published files must have their published content:
-the SHA-256 is that of the uncompressed file, so that a recompressed copy, such as Debian's, is as good as the
-original.
+Every source ends in one :class:`Dataset`, checked in one place: shapes, labels, finite values. Files from outside are
+read with size limits and without pickles. Published files must have their published content: the SHA-256 is that of
+the uncompressed file, so a recompressed copy, such as Debian's, is accepted too.
 """
 
 import hashlib
@@ -53,15 +52,20 @@ class Dataset:
     """A training set of N and a test set of K labelled samples.
 
     Attributes:
-        name: ``mnist``, ``fashion-mnist``, or the stem of the user's file.
+        name: ``mnist``, ``fashion-mnist``, or the name of your file without its extension.
         train_x: (N, *shape), uint8 or float32.
         train_y: (N,), int64, each 0..classes-1.
         test_x: (K, *shape), of the same type as ``train_x``.
         test_y: (K,), int64, each 0..classes-1.
         classes: the number of labels.
-        shift: with ``scale`` makes the network's input: ``(x/255 - shift)/scale`` for uint8, and
-            ``(x - shift)/scale`` for float32.
+        shift: the network's input is ``(x/255 - shift)/scale`` for uint8, and ``(x - shift)/scale`` for float32.
         scale: see ``shift``.
+
+    Example:
+        >>> from fedcell.learn.data import load_dataset
+        >>> mnist = load_dataset("mnist")
+        >>> mnist.train_x.shape, mnist.test_y.shape, mnist.classes
+        ((60000, 28, 28), (10000,), 10)
     """
 
     name: str
@@ -76,7 +80,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Published:
-    """A published data set's usual scaling and the SHA-256 of its uncompressed idx files."""
+    """The usual scaling of a published data set, and the SHA-256 of its uncompressed idx files."""
 
     shift: float
     scale: float
@@ -113,18 +117,26 @@ def load_dataset(
     *,
     folder: str | os.PathLike[str] | None = None,
 ) -> Dataset:
-    """Load a data set by name or from the user's own file.
+    """Load a data set by name, or your own from a file.
 
     Args:
         name_or_path: ``mnist``; ``fashion-mnist``; an ``.npz`` file with the arrays ``train_x``, ``train_y``,
-            ``test_x`` and ``test_y`` (and, if some label never occurs, the number ``classes``); or a folder
+            ``test_x`` and ``test_y`` (and, if some label never occurs, the number ``classes``); or a directory
             with the four idx files under MNIST's names, plain or ``.gz``.
-        scaling: ``standard`` (the usual mean and deviation of the data set; for one's own arrays those of
-            ``train_x``) or ``unit`` (uint8 becomes [0, 1], floats stay as they are).
-        folder: where the four files of a named data set lie. Without it ``mnist`` comes from the package, and
-            ``fashion-mnist`` from the first of these: the folder ``$FEDCELL_DATA`` or its subfolder
+        scaling: ``standard`` (the usual mean and standard deviation of the data set; for your own arrays those of
+            ``train_x``) or ``unit`` (uint8 becomes [0, 1], floats are not changed).
+        folder: the directory with the four files of a named data set. Without it, ``mnist`` comes from the package, and
+            ``fashion-mnist`` from the first of these: the directory ``$FEDCELL_DATA`` or its subdirectory
             ``fashion-mnist``, if that variable is set; Debian's package ``dataset-fashion-mnist``; the cache;
             a download into the cache.
+
+    Returns:
+        Dataset: the checked arrays and their scaling.
+
+    Example:
+        >>> from fedcell.learn.data import load_dataset
+        >>> load_dataset("mnist").shift, load_dataset("mnist", "unit").shift
+        (0.1307, 0.0)
     """
     if scaling not in SCALINGS:
         raise InputError(f"scaling is {scaling!r}; give {' or '.join(SCALINGS)}")
@@ -134,7 +146,7 @@ def load_dataset(
         source = _published_folder(name) if folder is None else _existing_folder(folder)
         dataset = _checked(name, source, _read_folder(source, usual.sha256))
     elif folder is not None:
-        raise InputError(f"folder is given with the data set {name!r}; it goes with a named one only")
+        raise InputError(f"folder is given with the data set {name!r}; leave it out: only published data sets take it")
     else:
         source = Path(name).expanduser()
         dataset = _checked(source.resolve().stem, source, _read_own(source))
@@ -147,12 +159,15 @@ def load_dataset(
 def read_idx(path: Path, sha256: str | None = None, origin: str | None = None) -> NDArray[np.uint8]:
     """Read an idx file of unsigned bytes, plain or ``.gz``, into an array of the shape its header declares.
 
-    Reading stops where the declared size is exceeded, so that a small hostile file cannot fill the memory.
+    Reading stops when the declared size is exceeded, so that a small malicious file cannot fill the memory.
 
     Args:
         path: the file.
-        sha256: what its uncompressed content must have.
-        origin: what errors call the file, if not by its path.
+        sha256: the expected SHA-256 of its uncompressed content, in hex; None accepts any.
+        origin: what error messages call the file; by default its path.
+
+    Returns:
+        The content, of the shape that the header declares.
     """
     name = origin or str(path)
     try:
@@ -160,9 +175,9 @@ def read_idx(path: Path, sha256: str | None = None, origin: str | None = None) -
         first = next(blocks, b"")
         magic = first[:4]
         if magic not in IDX_MAGIC:
-            raise InputError(f"{name} starts with {magic.hex()!r}, not like an idx file; get it again")
+            raise InputError(f"{name} starts with {magic.hex()!r} and is not an idx file; download it again")
         if len(first) < 4 + 4 * magic[3]:
-            raise InputError(f"{name} ends within its header; get it again")
+            raise InputError(f"{name} ends within its header; download it again")
         header, rest = first[: 4 + 4 * magic[3]], first[4 + 4 * magic[3] :]
         shape = tuple(int(length) for length in np.frombuffer(header, ">u4", offset=4))
         size = math.prod(shape)
@@ -172,16 +187,16 @@ def read_idx(path: Path, sha256: str | None = None, origin: str | None = None) -
         digest, filled = hashlib.sha256(header), 0
         for block in itertools.chain([rest], blocks):
             if filled + len(block) > size:
-                raise InputError(f"{name} declares {size} bytes but holds more; get it again")
+                raise InputError(f"{name} declares {size} bytes but has more; download it again")
             array[filled : filled + len(block)] = np.frombuffer(block, np.uint8)
             digest.update(block)
             filled += len(block)
     except FILE_ERRORS as error:
-        raise InputError(f"{name} cannot be read ({error}); get it again") from error
+        raise InputError(f"{name} cannot be read ({error}); download it again") from error
     if filled < size:
-        raise InputError(f"{name} declares {size} bytes but holds only {filled}; get it again")
+        raise InputError(f"{name} declares {size} bytes but has only {filled}; download it again")
     if sha256 is not None and digest.hexdigest() != sha256:
-        raise InputError(f"{name} has the SHA-256 {digest.hexdigest()}, not {sha256}; get it again")
+        raise InputError(f"{name} has the SHA-256 {digest.hexdigest()}, not {sha256}; download it again")
     return array.reshape(shape)
 
 
@@ -206,7 +221,7 @@ def _read_folder(folder: Path, sha256: Mapping[str, str]) -> dict[str, NDArray[A
         if not path.exists():
             paths[field] = path.with_suffix("")
         if not paths[field].exists():
-            raise InputError(f"{folder} lacks {path.name} ({field}); put the four idx files there")
+            raise InputError(f"{folder} has no file {path.name} ({field}); put the four idx files there")
     with ThreadPoolExecutor() as pool:  # zlib and hashlib release the interpreter lock
         arrays = pool.map(lambda field: read_idx(paths[field], sha256.get(field)), FIELDS)
         return dict(zip(FIELDS, arrays, strict=True))
@@ -215,7 +230,7 @@ def _read_folder(folder: Path, sha256: Mapping[str, str]) -> dict[str, NDArray[A
 def _existing_folder(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder).expanduser()
     if not path.is_dir():
-        raise InputError(f"the data folder {str(path)!r} does not exist; give one with the idx files")
+        raise InputError(f"the data directory {str(path)!r} does not exist; give one with the idx files")
     return path
 
 
@@ -234,11 +249,11 @@ def _published_folder(name: str) -> Path:
 
 
 def download_fashion_mnist(folder: Path, url: str) -> None:
-    """Download Fashion-MNIST's four ``.gz`` files into a folder: all of them, checked, or none.
+    """Download the four ``.gz`` files of Fashion-MNIST into a directory: all of them, checked, or none.
 
     Args:
-        folder: where the files go; made if need be. Until all are checked they lie beside it.
-        url: the address of the folder that holds the files; https, or http on this very machine.
+        folder: the directory for the files, created if necessary; they are moved there once all are checked.
+        url: the address of the directory with the files; https, or http on this machine.
     """
     from http.client import HTTPException
 
@@ -263,7 +278,7 @@ def download_fashion_mnist(folder: Path, url: str) -> None:
     except (OSError, HTTPException) as error:
         raise InputError(
             f"Fashion-MNIST cannot be downloaded from {url} to {folder} ({error}); check the network, "
-            "install Debian's dataset-fashion-mnist, or set FEDCELL_DATA to a folder that holds the files"
+            "install Debian's dataset-fashion-mnist, or set FEDCELL_DATA to a directory with the files"
         ) from error
 
 
@@ -279,14 +294,14 @@ def _download(url: str, path: Path, progress: "Progress") -> None:
             file.write(block)
             progress.update(task, completed=file.tell())
         if max(length, file.tell()) > MAX_DOWNLOAD_BYTES:
-            raise InputError(f"{url} is over {MAX_DOWNLOAD_BYTES} bytes, not Fashion-MNIST; give another")
+            raise InputError(f"{url} is over {MAX_DOWNLOAD_BYTES} bytes and not Fashion-MNIST; give another address")
 
 
 def _demand_https(url: str) -> None:
     parts = urlsplit(url)
     local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")
     if parts.scheme != "https" and not local:
-        raise InputError(f"the download leads to {url!r}; give an https address")
+        raise InputError(f"the download goes to {url!r}; give an https address")
 
 
 def _read_own(path: Path) -> dict[str, NDArray[Any]]:
@@ -307,7 +322,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     field = "the archive"
     try:
         with zipfile.ZipFile(path) as archive:
-            # zipfile reads no more than the declared sizes, whatever the compressed data hold.
+            # zipfile reads no more than the declared sizes, whatever the compressed data contains.
             size = sum(entry.file_size for entry in archive.infolist())
         with np.load(path, allow_pickle=False) as members:
             for field in (*FIELDS, "classes") if size <= MAX_ARRAY_BYTES else ():
@@ -321,12 +336,12 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"{path} unpacks to {size} bytes, over {MAX_ARRAY_BYTES}; store less, or as uint8")
     for field in FIELDS:
         if field not in arrays:
-            raise InputError(f"{path} lacks the array {field!r}; it needs {', '.join(FIELDS)}")
+            raise InputError(f"{path} has no array {field!r}; it needs {', '.join(FIELDS)}")
     return arrays
 
 
 def _checked(name: str, source: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
-    """The arrays as an unscaled data set, after every check that does not depend on where they came from."""
+    """Return the arrays as an unscaled data set, after all checks that do not depend on their source."""
     train_x = _checked_samples(arrays["train_x"], f"{source}: train_x")
     test_x = _checked_samples(arrays["test_x"], f"{source}: test_x")
     if (train_x.shape[1:], train_x.dtype) != (test_x.shape[1:], test_x.dtype):
@@ -346,7 +361,7 @@ def _checked(name: str, source: Path, arrays: Mapping[str, NDArray[Any]]) -> Dat
 
 def _checked_samples(x: NDArray[Any], field: str) -> NDArray[Any]:
     if x.ndim < 2 or x.size == 0:
-        raise InputError(f"{field} has the shape {x.shape}; give (samples, features) or an image each")
+        raise InputError(f"{field} has the shape {x.shape}; give (samples, features) or one image per sample")
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
     if x.dtype.kind != "f":
@@ -356,12 +371,12 @@ def _checked_samples(x: NDArray[Any], field: str) -> NDArray[Any]:
         # In double precision a sum of float32 values is finite exactly if all of them are.
         wrong = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1).sum(axis=1, dtype=np.float64)))
     if wrong.size:
-        raise InputError(f"{field}[{wrong[0]}] has a value that is NaN or beyond float32; repair the sample")
+        raise InputError(f"{field}[{wrong[0]}] has a value that is NaN or exceeds float32; correct the sample")
     return x
 
 
 def _class_count(arrays: Mapping[str, NDArray[Any]], source: Path) -> int:
-    """The number of labels: as given, or else as many as the training set has, numbered without gaps."""
+    """Return the number of labels: as given, or those of the training set, numbered without gaps."""
     given = arrays.get("classes")
     if given is not None:
         if given.ndim or given.dtype.kind not in "iu" or not 1 <= given <= MAX_CLASSES:
@@ -381,7 +396,7 @@ def _class_count(arrays: Mapping[str, NDArray[Any]], source: Path) -> int:
 
 def _checked_labels(y: NDArray[Any], classes: int, field: str) -> NDArray[np.int64]:
     if y.dtype.kind not in "iu" or y.ndim != 1 or not y.size:
-        raise InputError(f"{field} has the shape {y.shape} and type {y.dtype}; give one integer a sample")
+        raise InputError(f"{field} has the shape {y.shape} and type {y.dtype}; give one integer per sample")
     wrong = np.flatnonzero((y < 0) | (y >= classes))
     if wrong.size:
         raise InputError(f"{field}[{wrong[0]}] is {y[wrong[0]]}; give labels from 0 to {classes - 1}")
@@ -389,7 +404,7 @@ def _checked_labels(y: NDArray[Any], classes: int, field: str) -> NDArray[np.int
 
 
 def _measured(train_x: NDArray[Any], source: Path) -> tuple[float, float]:
-    """Mean and deviation of the training set before scaling, in blocks to save memory."""
+    """Return mean and standard deviation of the training set before scaling, in blocks to save memory."""
     unit = 255.0 if train_x.dtype == np.uint8 else 1.0
     mean = np.float64(train_x.mean(dtype=np.float64))
     blocks = (train_x[start : start + 1024] for start in range(0, len(train_x), 1024))

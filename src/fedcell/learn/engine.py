@@ -1,9 +1,9 @@
 """What a training engine is: it trains a batch of jobs, and it evaluates models.
 
 A model is one flat float32 vector, in the order of PyTorch's ``state_dict``: for each layer its weights (out, in) by
-rows, then its biases. A job is a start model and the samples to visit, in order. The jobs of one call may start from
-different models and visit different numbers of samples, so one call can hold the clients of a round or the clients of
-many runs; and a job's result does not depend on the company it is trained in.
+rows, then its biases. A job is an initial model and the samples to visit, in order. The jobs of one call may start from
+different models and visit different numbers of samples, so one call can train the clients of a round or the clients of
+many runs; a job's result does not depend on the other jobs of the call.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Job:
     """One client's local training.
 
     Attributes:
-        start: (P,), the model it starts from.
+        start: (P,), the initial model.
         order: (epochs, D), indices into the training set. Row e is the visiting order of epoch e; its batches are
             consecutive runs of ``batch_size``, the last of which may be short.
     """
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How K models do on the test set.
+    """The performance of K models on the test set.
 
     Attributes:
         accuracy: (K,), the fraction of test samples whose largest logit is the label's.
@@ -59,17 +59,30 @@ class Engine(Protocol):
         """P, the length of a model vector."""
 
     def initial(self, rng: np.random.Generator) -> Vector:
-        """A start model (P,), drawn from ``rng`` as PyTorch draws it: see ``linear_start``."""
+        """Return an initial model (P,), drawn from ``rng`` as PyTorch draws it: see ``linear_start``."""
 
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
-        """The models (J, P) that stochastic gradient descent ends with, one for each of J jobs."""
+        """Return the models (J, P) after stochastic gradient descent, one for each of the J jobs."""
 
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
-        """How the models (K, P) do on the test set."""
+        """Return accuracy and loss of the models (K, P) on the test set."""
 
 
 def cross_entropy(logits: ArrayLike, labels: ArrayLike) -> float:
-    """The mean of -log softmax(logits)[label], in nats; logits (n, classes), labels (n,)."""
+    """Return the mean of -log softmax(logits)[label].
+
+    Args:
+        logits: (n, classes).
+        labels: (n,) integers from 0 to classes - 1.
+
+    Returns:
+        The mean cross-entropy in nats.
+
+    Example:
+        >>> from fedcell.learn.engine import cross_entropy
+        >>> round(cross_entropy([[0.0, 0.0]], [1]), 4)  # two equally likely classes: log 2
+        0.6931
+    """
     z = np.asarray(logits, dtype=np.float64)
     z = z - z.max(axis=1, keepdims=True)
     chosen = np.take_along_axis(z, np.asarray(labels)[:, None], axis=1)[:, 0]
@@ -80,13 +93,21 @@ def linear_start(rng: np.random.Generator, weights: tuple[int, ...], biases: int
     """Draw a layer's weights (out, in, ...) and then its biases from U(-k, k), k = 1/sqrt(fan in), as one vector.
 
     This is PyTorch's default for linear and convolution layers; the fan in is the product of all but the first size.
+
+    Args:
+        rng: random generator.
+        weights: shape of the weights.
+        biases: number of biases.
+
+    Returns:
+        (weights + biases,) float32.
     """
     bound = 1.0 / np.sqrt(prod(weights[1:]))
     return rng.uniform(-bound, bound, prod(weights) + biases).astype(np.float32)
 
 
 def checked_dataset(data: Dataset) -> Dataset:
-    """Refuse data that no engine can take: kernels index by what is in it, and check nothing."""
+    """Return the data, or raise if an engine cannot use it: the kernels use it as indices without checks."""
     for name, x, y in (("train", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
         if x.dtype not in (np.uint8, np.float32):
             raise InputError(f"{name}_x has type {x.dtype}; give uint8 pixels or float32 inputs")
@@ -102,7 +123,7 @@ def checked_dataset(data: Dataset) -> Dataset:
 
 
 def checked_setting(learning_rate: float, batch_size: int) -> None:
-    """Refuse a learning rate or a batch size with which SGD has no meaning."""
+    """Raise an InputError unless the learning rate and the batch size are positive."""
     if not (np.isfinite(learning_rate) and learning_rate > 0):
         raise InputError(f"learning_rate is {learning_rate}; give a number above 0")
     if not is_count(batch_size):
@@ -115,7 +136,7 @@ def is_count(value: Any) -> bool:
 
 
 def checked_jobs(jobs: Sequence[Job], parameters: int, samples: int) -> list[Job]:
-    """The jobs with contiguous arrays of the right types, or the reason why one cannot be trained."""
+    """Return the jobs with contiguous arrays of the right types, or raise if one cannot be trained."""
     return [_checked_job(job, f"job {number}", parameters, samples) for number, job in enumerate(jobs)]
 
 
@@ -130,14 +151,12 @@ def _checked_job(job: Job, name: str, parameters: int, samples: int) -> Job:
             f"{name} has an order of shape {order.shape} and type {order.dtype}; give indices (epochs, samples)"
         )
     if order.min() < 0 or order.max() >= samples:
-        raise InputError(
-            f"{name} visits samples {order.min()} to {order.max()}; the training set has 0 to {samples - 1}"
-        )
+        raise InputError(f"{name} visits samples {order.min()} to {order.max()}; give indices from 0 to {samples - 1}")
     return Job(np.ascontiguousarray(start, np.float32), np.ascontiguousarray(order, np.int64))
 
 
 def checked_models(models: NDArray[np.float32], parameters: int) -> NDArray[np.float32]:
-    """The models as a contiguous float32 array (K, P)."""
+    """Return the models as a contiguous float32 array (K, P)."""
     array = np.ascontiguousarray(models, np.float32)
     if array.ndim != 2 or array.shape[1] != parameters:
         raise InputError(f"models has shape {array.shape}; give (models, {parameters})")

@@ -1,25 +1,25 @@
-"""Who holds which samples.
+"""Which device has which samples.
 
-A partition is named by a short text, the same in Python, on the command line and in TOML::
+A partition is named by a short string, the same in Python, on the command line and in TOML::
 
-    iid                each device a random sample of everything
-    labels:2           two labels a device, every label held equally often (balanced)
-    labels:2,free      two labels a device, drawn freely: some labels are then rare or held by nobody
-    dirichlet:0.5      each device mixes the labels by its own draw from Dirichlet(0.5, ..., 0.5)
+    iid                each device has a random sample of all data
+    labels:2           two labels per device, each label on equally many devices (balanced)
+    labels:2,free      two labels per device, drawn independently: some labels are then rare or missing
+    dirichlet:0.5      each device has its own mixture of labels, drawn from Dirichlet(0.5, ..., 0.5)
 
-The parameters can be named, too: ``labels:per_device=2,mode=free`` (or ``L=2``), ``dirichlet:alpha=0.5``. How
-many samples a device holds is a second text: ``equal`` (the default, N // devices each), ``lognormal:0.5``
-(the deviation of the logarithm), ``zipf:1`` (the exponent); or a list of sizes.
+The parameters can also be named: ``labels:per_device=2,mode=free`` (or ``L=2``), ``dirichlet:alpha=0.5``. A second
+string says how many samples a device has: ``equal`` (the default, N // devices each), ``lognormal:0.5`` (the standard
+deviation of the logarithm), ``zipf:1`` (the exponent); or a list of sizes.
 
-No sample is held twice, and nothing but the generator that is passed in decides who holds what.
+No sample is on two devices, and the partition depends only on the random generator that is passed in.
 
-**When a label runs short.** With ``labels:L`` a device holds its L labels and no others, so the demand for a
-label can exceed its samples: MNIST has 5,421 fives, and with ``free`` eight of twenty devices may want 1,500
-each. The holders then share the label by size and take more of their other labels instead; where those have
-run out, too, other holders make room, but nobody gives up more than half of an even share. So a size is the
-most that a device gets. With the paper's 20 devices and 60,000 digits, ``iid``, ``dirichlet`` and nearly
-every draw of ``labels:2`` and up give 3,000 samples each; ``labels:1`` gives 2,710 to 3,000; with
-``labels:2,free`` some devices have as few as 1,500, and samples of unpopular labels stay unused.
+**When a label runs short.** With ``labels:L`` a device has samples of its L labels and no others, so the demand for a
+label can exceed its samples: MNIST has 5,421 fives, and with ``free`` eight of twenty devices may want 1,500 each. The
+devices with that label then share it by size and take more of their other labels instead; if those have run out too,
+other devices make room, but none gives up more than half of an even share. So a size is the most that a device gets.
+With the paper's 20 devices and 60,000 digits, ``iid``, ``dirichlet`` and nearly every draw of ``labels:2`` and up give
+3,000 samples each; ``labels:1`` gives 2,710 to 3,000; with ``labels:2,free`` some devices have as few as 1,500, and
+some samples of rarely drawn labels are not used.
 """
 
 from collections import deque
@@ -127,17 +127,25 @@ def partition(
     rng: np.random.Generator,
     sizes: str | Sequence[int] = "equal",
 ) -> list[NDArray[np.int64]]:
-    """Deal the samples to the devices.
+    """Split the samples among the devices.
 
     Args:
-        labels: (N,), each sample's label, nonnegative integers.
-        devices: M, how many devices there are.
-        kind: ``iid``, ``labels:L`` or ``dirichlet:alpha``; the module's text has the grammar.
-        rng: the stream of this run's partition, such as ``stream(seed, "partition")``.
+        labels: (N,), the label of each sample, nonnegative integers.
+        devices: M, the number of devices.
+        kind: ``iid``, ``labels:L`` or ``dirichlet:alpha``; see the module's docstring.
+        rng: random generator of the partition, such as ``stream(seed, "partition")``.
         sizes: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or M sizes.
 
     Returns:
         M sorted arrays of sample indices, disjoint, none empty.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.learn.partition import partition
+        >>> labels = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
+        >>> parts = partition(labels, 3, "labels:1", np.random.default_rng(0))
+        >>> [labels[part].tolist() for part in parts]
+        [[1, 1, 1], [2, 2, 2], [0, 0, 0]]
     """
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size or labels.min() < 0:
@@ -166,7 +174,16 @@ def partition(
 
 
 def label_counts(labels: NDArray[Any], parts: Sequence[NDArray[np.int64]], classes: int) -> Counts:
-    """How many samples of each label each device holds: (M, classes)."""
+    """Count the samples of each label on each device.
+
+    Args:
+        labels: (N,) the label of each sample.
+        parts: M arrays of sample indices, as `partition` returns them.
+        classes: number of labels.
+
+    Returns:
+        (M, classes) counts.
+    """
     return np.array([np.bincount(labels[part], minlength=classes) for part in parts], np.int64)
 
 
@@ -205,7 +222,7 @@ def _rounded(values: Wishes) -> Counts:
 def _held_labels(devices: int, classes: int, kind: Labels, rng: np.random.Generator) -> Mask:
     """Which labels each device holds: (M, C), L in each row."""
     if kind.per_device > classes:
-        raise InputError(f"labels per device is {kind.per_device}, but the data have {classes}; give fewer")
+        raise InputError(f"labels per device is {kind.per_device}, but the data has {classes}; give fewer")
     held = np.zeros((devices, classes), bool)
     # How many more holders each label gets. A device that takes the labels with the most room left, ties at
     # random, never leaves a later one without L labels to take (as in Havel and Hakimi's theorem).
@@ -232,7 +249,7 @@ def _share_labels(held: Mask, wanted: Counts, supply: Counts, present: NDArray[A
         )
     if wanted.min() < per_device:
         raise InputError(
-            f"device {wanted.argmin()} is to hold {per_device} labels in a size of {wanted.min()}; "
+            f"device {wanted.argmin()} needs {per_device} labels but has only {wanted.min()} samples; "
             "give fewer devices, fewer labels per device or more even sizes"
         )
     weights = np.where(held, wanted[:, None], 0)

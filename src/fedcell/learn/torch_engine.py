@@ -1,12 +1,12 @@
-"""The general engine: any ``torch.nn.Module``, all clients of a call stacked and stepped together.
+"""The general engine: any ``torch.nn.Module``, with all clients of a call stacked and trained together.
 
-A call's jobs become one tensor of models (J, P). Each step takes batch number t of every job at once: ``vmap`` over J
-of ``functional_call``, and one backward pass, are a handful of launches whatever J is, so many small models keep a GPU
-busy. Indices and models go to the device once a call, the data set once an engine, and nothing comes
-back before the end: the host never waits for a step.
+The jobs of a call become one tensor of models (J, P). Each step takes batch number t of every job at once: ``vmap`` of
+``functional_call`` over J, and one backward pass, are a few kernel launches whatever J is, so many small models keep a
+GPU busy. Indices and models go to the device once per call, the data set once per engine, and results come back at the
+end: the host never waits for a step.
 
 Jobs may differ in length: a batch is padded with samples of weight 0, and a job that has no batch t keeps its model. So
-a job's batches, and its result up to rounding, do not depend on the company.
+a job's batches, and its result up to rounding, do not depend on the other jobs.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,22 +48,22 @@ _DRAWN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class TorchEngine:
     """Federated local training of any module that is a function of its parameters and one input.
 
-    One step of job j is SGD as PyTorch has it, on the mean loss L of the batch: with momentum m and weight decay d
+    One step of a job is PyTorch's SGD on the mean loss L of the batch: with momentum m and weight decay d
 
         g = dL/dw + d w,    u = m u + g (u = g at first),    w = w - learning_rate u.
 
-    A job's momentum starts at zero with the job: clients keep no state between rounds.
+    The momentum of a job starts at zero: clients keep no state between rounds.
 
     Args:
-        dataset: inputs reach the module as float32 (batch, *shape), scaled; samples of shape (height, width) get a
+        dataset: the module gets scaled float32 inputs (batch, *shape); samples of shape (height, width) get a
             channel dimension of 1 if the module's first layer with weights is a 2-D convolution.
-        module: an ``nn.Module``, or a function that makes one. Its own parameters only serve as a template.
-        loss: loss(logits (n, classes), labels (n,)) -> losses (n,), one a sample; None is cross-entropy.
-        learning_rate: SGD's step size.
-        batch_size: samples in a step.
+        module: an ``nn.Module``, or a function that returns one. Its own parameters are only a template.
+        loss: loss(logits (n, classes), labels (n,)) -> losses (n,), one per sample; None is cross-entropy.
+        learning_rate: step size of SGD.
+        batch_size: samples per step.
         momentum: m above, at least 0 and less than 1.
         weight_decay: d above, at least 0.
-        device: where it all happens, such as ``"cpu"`` or ``"cuda"``.
+        device: where to compute, such as ``"cpu"`` or ``"cuda"``.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class TorchEngine:
 
     @property
     def parameters(self) -> int:
-        """P, the length of a model vector; parameters lie in it in the order of ``named_parameters``."""
+        """P, the length of a model vector; its parameters are in the order of ``named_parameters``."""
         return sum(shape.numel() for shape in self._shapes)
 
     def initial(self, rng: np.random.Generator) -> Vector:
-        """A start model (P,).
+        """Return an initial model (P,).
 
-        Linear and convolution layers are drawn from ``rng`` just as the mlp engine does; any other layer by its own
-        ``reset_parameters``, seeded from ``rng`` (one without keeps the values it came with).
+        Linear and convolution layers are drawn from ``rng`` exactly as in the mlp engine; any other layer by its own
+        ``reset_parameters``, seeded from ``rng`` (a layer without that method keeps its values).
         """
         parts: list[Vector] = []
         for layer in self._module.modules():
@@ -115,7 +115,7 @@ class TorchEngine:
         return np.concatenate(parts)
 
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
-        """The models (J, P) after the jobs."""
+        """Return the trained models (J, P), one for each of the J jobs."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         if not checked:
             return np.empty((0, self.parameters), np.float32)
@@ -131,7 +131,7 @@ class TorchEngine:
         return cast(NDArray[np.float32], models.cpu().numpy())
 
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
-        """Accuracy and mean loss of the models (K, P) on the test set."""
+        """Return accuracy and mean loss of the models (K, P) on the test set."""
         rows = self._tensor(checked_models(models, self.parameters))
         count = len(self._test_y)
         right = torch.zeros(len(rows), dtype=torch.float64, device=self._device)
@@ -152,10 +152,10 @@ class TorchEngine:
         return cast(Tensor, functional_call(self._module, named, (x,)))
 
     def _gradient(self, models: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """Each job's own gradient (J, P), of its mean loss over a batch: x (J, n, *shape), y and weight (J, n).
+        """Return each job's gradient (J, P) of its mean loss over a batch: x (J, n, *shape), y and weight (J, n).
 
-        A job's loss depends on no other job's model, so one backward pass of the sum yields them all. The loss is
-        called on all J n samples at once, outside vmap: it may use what vmap does not know.
+        A job's loss depends on no other job's model, so one backward pass of the sum gives them all. The loss is
+        called on all J n samples at once, outside vmap, so it may use operations that vmap does not support.
         """
         leaf = models.detach().requires_grad_()
         logits = vmap(self._logits, randomness="error")(leaf, self._input(x))
@@ -172,7 +172,7 @@ class TorchEngine:
         return torch.tensor(array, device=self._device)
 
     def _try_out(self) -> None:
-        """One forward pass of two samples, and one step of two clients: what fails, fails at construction."""
+        """Run one forward pass of two samples and one step of two clients, so that errors show at construction."""
         models = torch.zeros((2, self.parameters), device=self._device)
         x, y = self._input(self._train_x[:1]), self._train_y[:1]
         try:
@@ -191,11 +191,16 @@ class TorchEngine:
                 f"the module's output for 2 samples has shape {tuple(logits.shape)}; give (2, {self._data.classes})"
             )
         if losses.shape != (2,):
-            raise InputError(f"the loss of 2 samples has shape {tuple(losses.shape)}; give one loss a sample")
+            raise InputError(f"the loss of 2 samples has shape {tuple(losses.shape)}; give one loss per sample")
 
 
 def mlp_module(dataset: Dataset, hidden: Sequence[int] = HIDDEN) -> nn.Module:
-    """The network of ``MlpEngine``: flatten, then linear layers with ReLU between them."""
+    """Return the network of ``MlpEngine``: flatten, then linear layers with ReLU between them.
+
+    Args:
+        dataset: its sample shape and number of classes set the sizes of the input and the output.
+        hidden: units of each hidden layer.
+    """
     sizes = [int(np.prod(dataset.train_x.shape[1:])), *hidden, dataset.classes]
     layers: list[nn.Module] = [nn.Flatten()]
     for n_in, n_out in pairwise(sizes):
@@ -204,9 +209,11 @@ def mlp_module(dataset: Dataset, hidden: Sequence[int] = HIDDEN) -> nn.Module:
 
 
 def cnn_module(dataset: Dataset, channels: tuple[int, int] = (8, 16)) -> nn.Module:
-    """A small convolution network: twice 5x5 convolution, ReLU and 2x2 maximum, then one linear layer.
+    """Return a small convolutional network: twice 5x5 convolution, ReLU and 2x2 max pooling, then one linear layer.
 
-    Samples are (height, width), or (channels, height, width), of at least 16 x 16 pixels.
+    Args:
+        dataset: samples of (height, width) or (channels, height, width), at least 16 x 16 pixels.
+        channels: output channels of the two convolutions.
     """
     *depth, height, width = dataset.train_x.shape[1:]
     if len(depth) > 1 or min(height, width) < 16:
@@ -230,7 +237,7 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _exact() -> AbstractContextManager[None]:
-    """Convolutions in full float32, the same at each call: cuDNN would take a shorter mantissa and the fastest way."""
+    """Deterministic convolutions in full float32; by default cuDNN uses TF32 and its fastest algorithm."""
     return cast(
         AbstractContextManager[None],
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
@@ -238,7 +245,7 @@ def _exact() -> AbstractContextManager[None]:
 
 
 def _batches(jobs: Sequence[Job], size: int) -> NDArray[np.int64]:
-    """All jobs' indices as (steps, J, size); -1 where a batch is short or a job has ended."""
+    """Return the indices of all jobs as (steps, J, size); -1 where a batch is short or a job has ended."""
     steps = max(job.order.shape[0] * -(-job.order.shape[1] // size) for job in jobs)
     table = np.full((steps, len(jobs), size), -1, np.int64)
     for number, job in enumerate(jobs):
@@ -251,7 +258,7 @@ def _batches(jobs: Sequence[Job], size: int) -> NDArray[np.int64]:
 
 
 def _reset(layer: nn.Module, seed: int) -> Vector:
-    """A layer's own parameters as its ``reset_parameters`` draws them; PyTorch's global generator is left alone."""
+    """Return a layer's parameters as its ``reset_parameters`` draws them, without changing PyTorch's global state."""
     reset = getattr(layer, "reset_parameters", None)
     if reset is not None:
         with torch.random.fork_rng():
@@ -262,20 +269,20 @@ def _reset(layer: nn.Module, seed: int) -> Vector:
 
 
 def _checked_module(module: nn.Module) -> nn.Module:
-    """Refuse what a model vector cannot hold or a stacked step cannot do."""
+    """Return the module, or raise if its state does not fit into a model vector or it cannot be trained stacked."""
     if not isinstance(module, nn.Module):
-        raise InputError(f"module is a {type(module).__name__}; give an nn.Module or a function that makes one")
+        raise InputError(f"module is a {type(module).__name__}; give an nn.Module or a function that returns one")
     for name, layer in module.named_modules():
         if isinstance(layer, _RANDOM) and getattr(layer, "p", 1.0) != 0:
             raise InputError(
                 f"layer {name!r} ({type(layer).__name__}) draws random numbers in training, which would not be "
-                "reproducible across clients; take it out"
+                "reproducible across clients; remove it"
             )
     buffers = [name for name, _ in module.named_buffers()]
     if buffers:
         raise InputError(
-            f"the module has the buffer {buffers[0]!r}, which a model vector does not hold and averaging would miss; "
-            "use layers without running statistics, such as GroupNorm for BatchNorm"
+            f"the module has the buffer {buffers[0]!r}, which is not part of the model vector and would not be "
+            "averaged; use layers without running statistics, such as GroupNorm instead of BatchNorm"
         )
     parameters = dict(module.named_parameters())
     if len(parameters) != len(dict(module.named_parameters(remove_duplicate=False))):

@@ -400,7 +400,7 @@ def _first_fault(error: ValidationError) -> str:
 
 
 def load_spec(path: str | Path) -> Spec:
-    """Read a spec from a TOML file.
+    r"""Read a spec from a TOML file.
 
     Args:
         path: a TOML file such as ``fedcell race --print-spec`` prints; fields that are left out have their defaults.
@@ -411,7 +411,7 @@ def load_spec(path: str | Path) -> Spec:
     Example:
         >>> import fedcell as fc
         >>> from pathlib import Path
-        >>> _ = Path("run.toml").write_text('policy = "random:k=5"\\nrounds = 3\\n[cell]\\nradius_m = 500.0\\n')
+        >>> _ = Path("run.toml").write_text('policy = "random:k=5"\nrounds = 3\n[cell]\nradius_m = 500.0\n')
         >>> spec = fc.load_spec("run.toml")
         >>> spec.policy, spec.rounds, spec.cell.radius_m
         ('random:k=5', 3, 500.0)
