@@ -8,34 +8,66 @@ import pytest
 import fedcell
 
 STATIC = Path(fedcell.__file__).parent / "dashboard" / "static"
-FILES = sorted(STATIC.iterdir())
-SCRIPTS = [file for file in FILES if file.suffix == ".js"]
+FILES = {str(file.relative_to(STATIC)): file for file in sorted(STATIC.rglob("*")) if file.is_file()}
+SCRIPTS = [name for name in FILES if name.endswith(".js")]
 NAMESPACE = "http://www.w3.org/2000/svg"
+# Which directories each one may import from.
+LAYERS = {"lib": {"lib"}, "charts": {"charts", "lib"}, "pages": {"pages", "charts", "lib"}}
+
+
+def imports(script: str) -> set[str]:
+    """The scripts that a script imports."""
+    found = re.findall(r"^import [^;]*?from \"([^\"]+)\"", FILES[script].read_text(), re.MULTILINE)
+    assert FILES[script].read_text().count("import {") == len(found)
+    places = ((FILES[script].parent / name).resolve() for name in found)
+    return {str(place.relative_to(STATIC.resolve())) for place in places}
+
+
+def all_imports(script: str) -> set[str]:
+    """The scripts that must be there before a script can run, itself among them."""
+    needed, new = set(), {script}
+    while new:
+        needed |= new
+        new = {other for one in new for other in imports(one)} - needed
+    return needed
 
 
 def test_there_is_a_page() -> None:
-    assert {"index.html", "app.css", "main.js"} <= {file.name for file in FILES}
+    assert {"index.html", "app.css", "pages/main.js"} <= set(FILES)
 
 
-@pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
-def test_nothing_is_fetched_from_elsewhere(file: Path) -> None:
-    assert re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]{2,}[^\s\"']*", file.read_text().replace(NAMESPACE, "")) == []
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_is_fetched_from_elsewhere(name: str) -> None:
+    text = FILES[name].read_text().replace(NAMESPACE, "")
+    assert re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]{2,}[^\s\"']*", text) == []
 
 
-@pytest.mark.parametrize("file", SCRIPTS, ids=[file.name for file in SCRIPTS])
-def test_data_never_become_markup_or_code(file: Path) -> None:
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_data_never_become_markup_or_code(script: str) -> None:
     forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(\"style\""
-    assert re.findall(forbidden, re.sub(r"//.*", "", file.read_text())) == []
+    assert re.findall(forbidden, re.sub(r"//.*", "", FILES[script].read_text())) == []
 
 
-@pytest.mark.parametrize("file", SCRIPTS, ids=[file.name for file in SCRIPTS])
-def test_every_import_leads_to_a_file(file: Path) -> None:
-    for name in re.findall(r"from \"\./([^\"]+)\"", file.read_text()):
-        assert (STATIC / name).is_file(), name
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_import_leads_to_a_file_and_none_upwards(script: str) -> None:
+    for name in imports(script):
+        assert name in FILES, name
+        assert name.split("/")[0] in LAYERS[script.split("/", maxsplit=1)[0]], name
+
+
+def test_every_page_of_the_menu_has_a_script() -> None:
+    pages = re.findall(r"id=\"page-(\w+)\"", FILES["index.html"].read_text())
+    assert {"race", "cell", "plan", "results"} <= set(pages)
+    assert {f"pages/{page}.js" for page in pages} <= set(SCRIPTS)
+    assert "import(`./${page}.js`)" in FILES["pages/main.js"].read_text()
 
 
 def test_the_page_has_no_inline_code_or_style_and_names_files_that_exist() -> None:
-    page = (STATIC / "index.html").read_text()
+    page = FILES["index.html"].read_text()
     assert not re.search(r"<script(?![^>]*src=)|\sstyle=|\son\w+=|<style", page)
-    for name in re.findall(r"(?:href|src)=\"static/([^\"]+)\"", page):
-        assert (STATIC / name).is_file(), name
+    assert set(re.findall(r"(?:href|src)=\"static/([^\"]+)\"", page)) <= set(FILES)
+
+
+def test_what_the_first_page_needs_is_fetched_at_once() -> None:
+    preloaded = re.findall(r"<link rel=\"modulepreload\" href=\"static/([^\"]+)\">", FILES["index.html"].read_text())
+    assert set(preloaded) == all_imports("pages/race.js") | (all_imports("pages/main.js") - {"pages/main.js"})

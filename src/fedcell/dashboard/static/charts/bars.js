@@ -1,8 +1,8 @@
 // A round as bars: one a device, training then upload, and a line where the round ends.
 
+import { h, rem, s } from "../lib/dom.js";
+import { share, significant } from "../lib/format.js";
 import { ink, ticks } from "./chart.js";
-import { h, rem, s } from "./dom.js";
-import { share, significant } from "./format.js";
 
 const MOST_BARS = 40;
 

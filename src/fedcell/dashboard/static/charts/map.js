@@ -1,9 +1,9 @@
 // The cell from above: the base station, the SNR as shade and contours, and the devices.
 
+import { s } from "../lib/dom.js";
+import { hertz, percent, seconds, share, significant } from "../lib/format.js";
 import { ink } from "./chart.js";
-import { s } from "./dom.js";
 import { contour, levels, readable, shade } from "./field.js";
-import { hertz, percent, seconds, share, significant } from "./format.js";
 
 const EDGE = 0.465; // of the map's width, from the base station to the cell's edge
 

@@ -1,7 +1,7 @@
 // The paper's figures as `fedcell reproduce` made them, with its claims judged.
 
-import { h } from "./dom.js";
-import { makeTable } from "./table.js";
+import { h } from "../lib/dom.js";
+import { makeTable } from "../lib/table.js";
 
 const path = (file) => `api/paper/${file.split("/").map(encodeURIComponent).join("/")}`;
 

@@ -1,7 +1,7 @@
 // The parts of the Race page that are made of one race: its head with its buttons, its line in the queue.
 
-import { h, icon } from "./dom.js";
-import { plural, seconds, when } from "./format.js";
+import { h, icon } from "../lib/dom.js";
+import { plural, seconds, when } from "../lib/format.js";
 
 export const ENDED = ["stopped", "done", "failed", "interrupted"];
 export const ACTIONS = {

@@ -1,7 +1,7 @@
 // The form of a race: the cell, the task, the policies, the seeds.
 
-import { swatch } from "./chart.js";
-import { field, h, icon, setOptions } from "./dom.js";
+import { swatch } from "../charts/chart.js";
+import { field, h, icon, setOptions } from "../lib/dom.js";
 
 const numberInput = (name, value, extra = {}) =>
   h("input", { type: "number", name, value, required: true, step: "any", ...extra });

@@ -1,10 +1,10 @@
 // What a plan looks like: the comparison, the objective, every policy's timeline and the scheduled devices.
 
-import { RoundBars, barsLegend } from "./bars.js";
-import { LineChart, swatch } from "./chart.js";
-import { announce, h, segmented, setOptions } from "./dom.js";
-import { fixed, hertz, plural, seconds, share, significant } from "./format.js";
-import { makeTable } from "./table.js";
+import { RoundBars, barsLegend } from "../charts/bars.js";
+import { LineChart, swatch } from "../charts/chart.js";
+import { announce, h, segmented, setOptions } from "../lib/dom.js";
+import { fixed, hertz, plural, seconds, share, significant } from "../lib/format.js";
+import { makeTable } from "../lib/table.js";
 
 const SCALES = [
   ["same", "same scale"],

@@ -1,12 +1,12 @@
 // One run of the Cell page: its map, its bars, the numbers of the device pointed at, and all of them as a table.
 
-import { get, query } from "./client.js";
-import { RoundBars } from "./bars.js";
-import { swatch } from "./chart.js";
-import { h } from "./dom.js";
-import { percent, plural, seconds, significant } from "./format.js";
-import { CellMap, DEVICE_COLUMNS, facts } from "./map.js";
-import { makeTable } from "./table.js";
+import { RoundBars } from "../charts/bars.js";
+import { swatch } from "../charts/chart.js";
+import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
+import { get, query } from "../lib/client.js";
+import { h } from "../lib/dom.js";
+import { percent, plural, seconds, significant } from "../lib/format.js";
+import { makeTable } from "../lib/table.js";
 
 const MOST_KEPT = 200; // rounds kept, so that going back is instant and memory bounded
 

@@ -1,8 +1,8 @@
 // Race: start one, watch it, and the queue of them all.
 
-import { atMost, get, listen, post, remove } from "./client.js";
-import { CurvesView } from "./curves.js";
-import { announce, h, redraw, throttle } from "./dom.js";
+import { CurvesView } from "../charts/curves.js";
+import { atMost, get, listen, post, remove } from "../lib/client.js";
+import { announce, h, redraw, throttle } from "../lib/dom.js";
 import { raceForm } from "./race_form.js";
 import { ACTIONS, ENDED, headOf, headOfNone, progress, queueItem } from "./race_parts.js";
 

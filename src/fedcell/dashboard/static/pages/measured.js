@@ -1,10 +1,10 @@
 // Predicted against measured: when each device of a real round finished, beside when the plan said it would.
 
-import { get, query } from "./client.js";
-import { LineChart } from "./chart.js";
-import { h } from "./dom.js";
-import { seconds, significant } from "./format.js";
-import { makeTable } from "./table.js";
+import { LineChart } from "../charts/chart.js";
+import { get, query } from "../lib/client.js";
+import { h } from "../lib/dom.js";
+import { seconds, significant } from "../lib/format.js";
+import { makeTable } from "../lib/table.js";
 
 const MOST_ROUNDS = 24;
 

@@ -1,8 +1,8 @@
 // The devices of a plan: a table to edit, a file to drop, or a cell to draw.
 
-import { formatCsv, parseCsv } from "./csv.js";
-import { field, h, icon } from "./dom.js";
-import { integer, plural } from "./format.js";
+import { formatCsv, parseCsv } from "../lib/csv.js";
+import { field, h, icon } from "../lib/dom.js";
+import { integer, plural } from "../lib/format.js";
 
 const MOST_ROWS = 200; // more are kept and planned, but not shown for editing
 export const COLUMNS = [

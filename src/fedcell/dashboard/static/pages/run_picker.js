@@ -1,8 +1,8 @@
 // Which run is looked at: its results file and experiment, its policy, its seed, and another policy beside it.
 
-import { get, query } from "./client.js";
-import { field, h, setOptions } from "./dom.js";
-import { fileName } from "./format.js";
+import { get, query } from "../lib/client.js";
+import { field, h, setOptions } from "../lib/dom.js";
+import { fileName } from "../lib/format.js";
 
 const LIVE = "the race under way";
 

@@ -1,9 +1,9 @@
 // Accuracy against time with its tables beside it: the race and the comparison of stored runs look the same.
 
+import { h, redraw } from "../lib/dom.js";
+import { fixed, percent, significant } from "../lib/format.js";
+import { makeTable } from "../lib/table.js";
 import { LineChart, swatch } from "./chart.js";
-import { h, redraw } from "./dom.js";
-import { fixed, percent, significant } from "./format.js";
-import { makeTable } from "./table.js";
 
 const MINUS = "–";
 

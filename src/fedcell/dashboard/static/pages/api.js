@@ -1,8 +1,8 @@
 // The HTTP API as a list, made from its own OpenAPI document.
 
-import { get } from "./client.js";
-import { h } from "./dom.js";
-import { makeTable } from "./table.js";
+import { get } from "../lib/client.js";
+import { h } from "../lib/dom.js";
+import { makeTable } from "../lib/table.js";
 
 function operations(document) {
   return Object.entries(document.paths).flatMap(([path, methods]) =>

@@ -1,7 +1,7 @@
 // The shell: which page is shown, light or dark, talk mode, keys.
 
-import { get } from "./client.js";
-import { announce, h } from "./dom.js";
+import { get } from "../lib/client.js";
+import { announce, h } from "../lib/dom.js";
 
 const TITLES = { race: "Race", cell: "Cell", plan: "Plan", results: "Results", api: "HTTP API" };
 const PAGES = Object.keys(TITLES);

@@ -1,10 +1,10 @@
 // Results: the stored runs, a comparison of those chosen, and the paper's figures made anew.
 
-import { get, latest, query } from "./client.js";
-import { swatch } from "./chart.js";
-import { CurvesView } from "./curves.js";
-import { field, h, icon, setOptions, throttle } from "./dom.js";
-import { fileName, integer, percent, plural, when } from "./format.js";
+import { swatch } from "../charts/chart.js";
+import { CurvesView } from "../charts/curves.js";
+import { get, latest, query } from "../lib/client.js";
+import { field, h, icon, setOptions, throttle } from "../lib/dom.js";
+import { fileName, integer, percent, plural, when } from "../lib/format.js";
 import { MeasuredView } from "./measured.js";
 import { paperGallery } from "./paper.js";
 

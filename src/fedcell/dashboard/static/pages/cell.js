@@ -1,10 +1,10 @@
 // Cell: any round of any run, on the map and as bars; two policies side by side on the same seed.
 
+import { barsLegend } from "../charts/bars.js";
+import { LineChart } from "../charts/chart.js";
+import { announce, h, icon, segmented, setOptions } from "../lib/dom.js";
+import { fixed, percent, significant } from "../lib/format.js";
 import { CellRow } from "./cell_row.js";
-import { LineChart } from "./chart.js";
-import { barsLegend } from "./bars.js";
-import { announce, h, icon, segmented, setOptions } from "./dom.js";
-import { fixed, percent, significant } from "./format.js";
 import { RunPicker } from "./run_picker.js";
 
 const SPEEDS = ["0.5", "1", "2", "4", "8"].map((speed) => [speed, `${speed.replace("0.5", "½")}×`]);

@@ -1,8 +1,8 @@
 // Plan: one round for devices of one's own, under every policy at once.
 
-import { atMost, latest, post, postText } from "./client.js";
+import { atMost, latest, post, postText } from "../lib/client.js";
+import { download, h, icon, throttle } from "../lib/dom.js";
 import { DeviceEditor } from "./devices.js";
-import { download, h, icon, throttle } from "./dom.js";
 import { PlanView } from "./plan_view.js";
 
 const STORED = "fedcell-plan";

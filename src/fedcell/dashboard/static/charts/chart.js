@@ -1,8 +1,8 @@
 // Lines over two axes, as SVG: steps, bands, marks and a reading under the pointer.
 // Written by hand: 200 lines paint at once, where a plotting library would be megabytes before the first curve.
 
-import { h, rem, s } from "./dom.js";
-import { significant } from "./format.js";
+import { h, rem, s } from "../lib/dom.js";
+import { significant } from "../lib/format.js";
 
 const DASHES = { "-": "", "--": "7 4", "-.": "9 3 2 3", ":": "2 3" };
 
