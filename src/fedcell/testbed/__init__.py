@@ -1,1 +1,6 @@
 """An emulated cell: network namespaces whose links are shaped to the plan's rates, with Flower's own nodes in them."""
+
+import os
+
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read when Flower is imported, which the modules here do
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
