@@ -177,6 +177,11 @@ def test_what_the_server_refuses_is_said_at_the_form(server: Served, visitor: Vi
     expect(page.locator("form .error")).to_contain_text("teleport")
 
 
+def begun(race: dict[str, Any]) -> set[str]:
+    """The policies that have a curve to draw."""
+    return {run["policy"] for run in race["runs"] if (run["rounds"] or 0) > 2}
+
+
 def test_a_killed_server_offers_to_resume(visitor: Visitor, tmp_path: Path) -> None:
     visitor.faults.allowed = [
         "ERR_CONNECTION_REFUSED",
@@ -184,12 +189,13 @@ def test_a_killed_server_offers_to_resume(visitor: Visitor, tmp_path: Path) -> N
         "ERR_CONNECTION_RESET",
         "ERR_EMPTY_RESPONSE",
     ]
-    document = {"spec": {"budget_s": 2000.0}, "policies": ["greedy", "random:k=8"], "seeds": 3}
     with serve(tmp_path / "results.db") as server:
-        race = begin_race(server, **document)["id"]
+        race = begin_race(server, spec={"budget_s": 600.0})["id"]
+        server.until(f"/api/races/{race}", lambda found: len(begun(found)) == 2)
+        server.post(f"/api/races/{race}/pause")  # or it might be done before a slow page has shown it
         visitor.page.goto(f"{server.url}#race/{race}")
         visitor.page.locator(".race-card path.line[d^=M]").first.wait_for()
-        assert server.get(f"/api/races/{race}")["state"] == "running"  # or there would be nothing to resume
+        state(visitor.page, "paused")
         server.kill()
         expect(visitor.page.locator("#connection")).to_contain_text("does not answer")
     with serve(tmp_path / "results.db") as again:

@@ -15,7 +15,7 @@ from fedcell.errors import InputError
 from fedcell.testbed import network as net
 from fedcell.testbed.process import end, ended, inside, start
 from fedcell.testbed.wire import HEADER_BYTES, Packet, Tap
-from harness import Process, python, wait_until
+from harness import LIMIT_S, Process, python, wait_until
 from testbed.needs import TESTBED, namespaces, needs_network
 
 PORT = 5001
@@ -50,7 +50,7 @@ def send(size: int, device: int = 0) -> Callable[[], None]:
 
 def receive_all(listener: socket.socket) -> int:
     taken, _ = listener.accept()
-    taken.settimeout(20.0)
+    taken.settimeout(LIMIT_S)
     total = 0
     with taken:
         while part := taken.recv(1 << 16):
@@ -83,11 +83,15 @@ def test_an_uplink_has_the_rate_that_was_set(tmp_path: Path) -> None:
             tap = Tap(2, PORT)
         for bits_per_s, size in ((1e6, 150_000), (20e6, 1_500_000), (2e6, 300_000)):
             links.set_rates({0: bits_per_s, 1: 1e9})
-            packets = transfer(links, tap, tmp_path, size)
-            assert {packet.device for packet in packets} == {0}
-            assert max(packet.bytes for packet in packets) + HEADER_BYTES == net.FRAME_BYTES
-            # A busy machine may send more slowly, and the link never lets more pass.
-            assert 0.7 * bits_per_s < rate(packets) < 1.02 * bits_per_s
+
+            def reaches_the_rate(bits_per_s: float = bits_per_s, size: int = size) -> bool:
+                packets = transfer(links, tap, tmp_path, size)
+                assert {packet.device for packet in packets} == {0}
+                assert max(packet.bytes for packet in packets) + HEADER_BYTES == net.FRAME_BYTES
+                assert rate(packets) < 1.02 * bits_per_s  # the link never lets more pass
+                return rate(packets) > 0.9 * bits_per_s
+
+            wait_until(reaches_the_rate, "a transfer that the busy machine itself does not slow down")
 
 
 @pytest.mark.links
@@ -107,12 +111,12 @@ def test_a_cut_link_carries_nothing_until_it_is_mended() -> None:
                 probe.settimeout(0.5)
                 return probe.connect_ex((net.BASE_ADDRESS, PORT)) == 0
 
-        assert reaches(0)
+        wait_until(lambda: reaches(0), "the link to carry")
         links.cut(0)
         assert not reaches(0)
-        assert reaches(1)
+        wait_until(lambda: reaches(1), "the other link to carry")
         links.mend([0])
-        assert any(reaches(0) for _ in range(10))
+        wait_until(lambda: reaches(0), "the mended link to carry again")
 
 
 @pytest.mark.links
