@@ -308,9 +308,8 @@ class Served:
         return float(psutil.Process(self.process.pid).memory_info().rss / 2**20)
 
     def workers(self) -> list[int]:
-        """The process ids of the server's workers."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        return [child.pid for child in children if "spawn_main" in " ".join(_command(child))]
+        """The process ids of the server's workers: the children of its fork server."""
+        return workers_of(self.process.pid)
 
     def stop(self) -> None:
         """Ctrl-C, and the server's end; what it has said besides its address is a fault."""
@@ -324,6 +323,16 @@ class Served:
         self.http.close()
         self.process.kill()
         assert self.process.err == ""
+
+
+def workers_of(driver: int) -> list[int]:
+    """The process ids of a driver's workers: the children of its fork server."""
+    found = []
+    with suppress(psutil.Error):
+        for child in psutil.Process(driver).children():
+            if "forkserver" in " ".join(_command(child)):
+                found += [worker.pid for worker in child.children()]
+    return found
 
 
 def _command(process: psutil.Process) -> list[str]:

@@ -92,7 +92,6 @@ class Info(Answer):
     target: float
     plan_cell: PlanCell
     """The cell of a plan where nothing else is asked for."""
-    round_columns: list[str]
     choices: dict[str, list[str]]
 
 
@@ -315,10 +314,11 @@ class RunList(Answer):
 
 
 class RunAnswer(Answer):
-    """One run; a row has the round_columns of /api/info."""
+    """One run and its rounds: the names of the columns, and a row of values for each round."""
 
     run: RunDocument
     spec: dict[str, Any]
+    columns: list[str]
     rows: list[Row]
 
 

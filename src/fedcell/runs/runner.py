@@ -123,8 +123,9 @@ class Runner:
 
     Equal runs are computed once. What the store has is not computed again: a finished run gives ``RunDone`` with no
     rows, an unfinished one goes on where it was. A run that fails is recorded with its reason and does not stop the
-    others. Where a worker process dies, its runs are tried again from their last slice, three times at most, the last
-    time with nothing beside them, so that a run is only blamed for what it did alone.
+    others. Where a worker process dies, its runs are tried again from their last slice. A run that has not got on in
+    three tries has failed; the last try is made with nothing beside it, so that a run is only blamed for what it did
+    alone.
 
     Args:
         specs: single runs.
@@ -203,6 +204,7 @@ class Runner:
                 elif self._flying:
                     yield from self._collect(executor, foreign)
                 else:
+                    self._save()
                     self._going.wait(TICK_S)
             while self._flying and not foreign:  # stopped: the present slices still count
                 yield from self._collect(executor, foreign)
@@ -331,6 +333,7 @@ class Runner:
         course = self._courses[one.key]
         if one.reason:
             return [self._fail(one.key, one.reason, course.duration_s + one.duration_s)]
+        self._tries.pop(one.key, None)  # it got on: what killed its worker was something else
         course.rows += one.rows
         course.duration_s += one.duration_s
         course.state = one.state

@@ -19,7 +19,6 @@ from fedcell.learn.data import PUBLISHED
 from fedcell.paper.figures import FIGURES
 from fedcell.plots import STYLES
 from fedcell.runs.defaults import PAPER_POLICIES, paper_race
-from fedcell.runs.rows import ROUND_COLUMNS
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES
@@ -79,7 +78,6 @@ def router(desk: Desk) -> APIRouter:
                 "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
                 "styles": list(STYLES),
                 "defaults": spec_document(paper_race()),
-                "round_columns": list(ROUND_COLUMNS),
                 "seeds": defaults.SEEDS,
                 "target": defaults.TARGET_ACCURACY,
                 "plan_cell": PlanCell(),

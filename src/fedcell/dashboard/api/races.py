@@ -17,7 +17,7 @@ from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, race_data, race_picture
 from fedcell.runs.race import ENDED
-from fedcell.runs.rows import Rounds
+from fedcell.runs.rows import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import Store, spec_document
 
 ROWS_AN_EVENT = 500
@@ -195,7 +195,7 @@ def _race_watcher(desk: Desk, race: LiveRace) -> Callable[[], tuple[list[str], b
                     part = rows[seen_rows[run.key] : seen_rows[run.key] + ROWS_AN_EVENT]
                     seen_rows[run.key] += len(part)
                     told = {"run": run.key, "policy": run.spec.policy, "seed": run.spec.seed}
-                    found.append(event("rounds", told | {"rows": part}))
+                    found.append(event("rounds", told | {"columns": ROUND_COLUMNS, "rows": part}))
             ended = race.state in ENDED and len(found) < EVENTS_A_LOOK
         return [*found, event("end", {"state": race.state})] if ended else found, ended
 

@@ -14,7 +14,7 @@ from fedcell.dashboard.views.cells import Sharing, field_document, round_documen
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, compared_picture, grouped
 from fedcell.errors import InputError
-from fedcell.runs.rows import numbers_of
+from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.store import StoredRun, differing_fields, flat
 
 Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
@@ -45,7 +45,7 @@ def router(desk: Desk) -> APIRouter:
         """One run and its rounds; runs of the race that computes too."""
         found = await desk.run(key, store)
         rows = [numbers_of(record) for record in found.records]
-        told = {"run": run_document(found), "spec": found.document, "rows": rows}
+        told = {"run": run_document(found), "spec": found.document, "columns": ROUND_COLUMNS, "rows": rows}
         return Response(to_json(told), media_type="application/json")
 
     @routes.get("/runs/{key}/rounds/{number}", response_class=Response, responses={200: {"model": RoundAnswer}})

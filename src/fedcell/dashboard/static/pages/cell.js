@@ -14,7 +14,6 @@ const SHARINGS = [
   ["optimal", "optimal"],
   ["equal", "equal"],
 ];
-const ROUND_COLUMN = { round: 0, clock: 1, accuracy: 5 };
 
 /** The round that is under way at a time: the first that ends then or later. */
 function roundAt(rows, clock) {
@@ -22,7 +21,7 @@ function roundAt(rows, clock) {
   let high = rows.length - 1;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (rows[middle][ROUND_COLUMN.clock] >= clock) high = middle;
+    if (rows[middle].clock_s >= clock) high = middle;
     else low = middle + 1;
   }
   return low + 1;
@@ -187,7 +186,7 @@ class CellPage {
     const rows = this.shown();
     const most = (of) => Math.max(1, ...rows.map((row) => of(row.records)));
     if (this.sync === "round") return { min: 1, max: most((records) => records.length) };
-    return { min: 0, max: Math.ceil(most((records) => records[records.length - 1][ROUND_COLUMN.clock])) };
+    return { min: 0, max: Math.ceil(most((records) => records[records.length - 1].clock_s)) };
   }
 
   /** Move to a round, or in clock mode to a second. */
@@ -197,7 +196,7 @@ class CellPage {
     Object.assign(this.slider, { min, max, value: this.at });
     const byClock = this.sync === "clock";
     const first = this.shown()[0];
-    const clock = byClock ? this.at : first?.records[Math.min(this.at, first.records.length) - 1][ROUND_COLUMN.clock];
+    const clock = byClock ? this.at : first?.records[Math.min(this.at, first.records.length) - 1].clock_s;
     this.place.textContent = byClock ? `${this.at} s of ${max} s` : `round ${this.at} of ${max}`;
     this.slider.setAttribute("aria-label", byClock ? "Time" : "Round");
     this.slider.setAttribute("aria-valuetext", this.place.textContent);
@@ -229,8 +228,8 @@ class CellPage {
       colour: run.colour,
       dash: run.dash,
       step: true,
-      x: records.map((row) => row[ROUND_COLUMN.clock]),
-      y: records.map((row) => row[ROUND_COLUMN.accuracy]),
+      x: records.map((row) => row.clock_s),
+      y: records.map((row) => row.accuracy),
     }));
     const values = series.flatMap((line) => line.y.filter(Number.isFinite));
     const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
@@ -257,7 +256,7 @@ class CellPage {
     if (!first) return; // still loading: it begins where it is
     const at =
       value === "clock"
-        ? first.records[Math.min(this.at, first.records.length) - 1][ROUND_COLUMN.clock]
+        ? first.records[Math.min(this.at, first.records.length) - 1].clock_s
         : roundAt(first.records, this.at);
     this.go(Math.floor(at));
   }

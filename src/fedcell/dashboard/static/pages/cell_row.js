@@ -6,6 +6,7 @@ import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
 import { get, query } from "../lib/client.js";
 import { h } from "../lib/dom.js";
 import { percent, plural, seconds, significant } from "../lib/format.js";
+import { rounds } from "../lib/rounds.js";
 import { makeTable } from "../lib/table.js";
 
 const MOST_KEPT = 200; // rounds kept, so that going back is instant and memory bounded
@@ -89,9 +90,10 @@ export class CellRow {
 
   async reload() {
     const run = this.run;
-    const { rows, run: fresh } = await get(this.path(""));
+    const answer = await get(this.path(""));
     if (this.run !== run) return;
-    this.records = rows;
+    this.records = rounds(answer);
+    const fresh = answer.run;
     if (fresh.store) Object.assign(run, { store: fresh.store, status: fresh.status }); // it has ended meanwhile
     if (fresh?.dash && !run.dash) Object.assign(run, { colour: fresh.colour, dash: fresh.dash });
   }

@@ -3,6 +3,7 @@
 import { CurvesView } from "../charts/curves.js";
 import { atMost, get, listen, post, remove } from "../lib/client.js";
 import { announce, h, redraw, throttle } from "../lib/dom.js";
+import { rounds } from "../lib/rounds.js";
 import { raceForm } from "./race_form.js";
 import { ACTIONS, ENDED, headOf, headOfNone, progress, queueItem } from "./race_parts.js";
 
@@ -154,11 +155,11 @@ class RacePage {
     this.drawQueue();
   }
 
-  noteRounds(id, { run, rows }) {
-    if (id !== this.race?.id || !rows.length) return;
-    const [round, clock, , , accuracy] = rows[rows.length - 1];
-    const entry = this.race.runs.find((other) => other.key === run);
-    if (entry) Object.assign(entry, { rounds: round, clock_s: clock, accuracy });
+  noteRounds(id, batch) {
+    if (id !== this.race?.id || !batch.rows.length) return;
+    const { round, clock_s, accuracy } = rounds(batch).pop();
+    const entry = this.race.runs.find((other) => other.key === batch.run);
+    if (entry) Object.assign(entry, { rounds: round, clock_s, accuracy });
     this.drawRace();
     this.refresh();
   }

@@ -66,7 +66,7 @@ export function headOfNone() {
 /** Title, state, what can be done and downloaded; `act(race, action)` does it. */
 export function headOf(race, { finished, begun }, act) {
   const buttons = Object.entries(ACTIONS)
-    .filter(([, action]) => action.states.includes(race.state))
+    .filter(([, action]) => action.states.includes(race.state) && !race.elsewhere)
     .map(([name, action]) =>
       h(
         "button",
@@ -108,6 +108,7 @@ export function headOf(race, { finished, begun }, act) {
       { class: "muted race-spec" },
       describe(race),
       race.reason ? h("strong", { class: "reason" }, ` ${race.reason}`) : null,
+      race.elsewhere ? " It runs in another process, such as fedcell race in a terminal; stop it there." : null,
     ),
   ];
 }
@@ -136,7 +137,7 @@ export function queueItem(race, here, { act, open }) {
       h("span", { class: "queue-what" }, race.policies.map((policy) => policy.line).join(", ")),
       h("small", {}, `${describe(race)} · ${when(race.created_unix_s)}`),
     ),
-    race.state === "queued" ? button("stop", "Cancel") : null,
+    race.state === "queued" && !race.elsewhere ? button("stop", "Cancel") : null,
     ["interrupted", "stopped"].includes(race.state) ? button("resume", "Resume") : null,
     ENDED.includes(race.state) ? button("forget", "Forget") : null,
   );
