@@ -37,18 +37,3 @@ def dbm_per_mhz(dbm: F) -> F:
 def km(value: F) -> F:
     """Kilometres as metres."""
     return value * 1e3
-
-
-def ms(value: F) -> F:
-    """Milliseconds as seconds; milliseconds per sample as seconds per sample."""
-    return value * 1e-3
-
-
-def per_ms(value: F) -> F:
-    """Samples a millisecond as samples a second."""
-    return value * 1e3
-
-
-def mhz(value: F) -> F:
-    """Megahertz as hertz."""
-    return value * 1e6

@@ -5,7 +5,7 @@ adding devices cannot reduce. (P1) multiplies N(n) by the time of a round, so be
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,11 +126,31 @@ class RoundsFit(RoundsModel):
     theta_interval: Interval
     residual_rounds: float
 
-    def __new__(cls, beta: float, theta: float, beta_i: Interval, theta_i: Interval, residual: float) -> "RoundsFit":
-        """Build the pair and hang the intervals on it."""
+    def __new__(
+        cls,
+        beta: float,
+        theta: float,
+        beta_interval: Interval,
+        theta_interval: Interval,
+        residual_rounds: float,
+    ) -> "RoundsFit":
+        """Make the pair, with the intervals as attributes."""
         self = super().__new__(cls, beta, theta)
-        self.beta_interval, self.theta_interval, self.residual_rounds = beta_i, theta_i, residual
+        self.beta_interval, self.theta_interval, self.residual_rounds = beta_interval, theta_interval, residual_rounds
         return self
+
+    # A named tuple copies, pickles and replaces by its two items alone; these three take the rest along.
+    def _asdict(self) -> dict[str, Any]:
+        return {"beta": self.beta, "theta": self.theta} | vars(self)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self._asdict().values())
+
+    def _replace(self, **changes: Any) -> "RoundsFit":
+        return RoundsFit(**(self._asdict() | changes))
+
+    def __repr__(self) -> str:
+        return f"RoundsFit({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
 
 
 def fit_rounds(n: ArrayLike, rounds: ArrayLike, *, confidence: float = 0.95) -> RoundsFit:
