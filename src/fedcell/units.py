@@ -5,8 +5,8 @@ Each function takes a number or an array and returns the same.
 
 Example:
     >>> from fedcell import units
-    >>> units.km(1.4), units.mhz(3.0), units.db_to_ratio(20.0), round(units.dbm_per_mhz(7.0) * 1e9, 3)
-    (1400.0, 3000000.0, 100.0, 5.012)
+    >>> units.km(1.4), units.db_to_ratio(20.0), round(units.dbm_per_mhz(7.0) * 1e9, 3)
+    (1400.0, 100.0, 5.012)
 """
 
 from typing import TypeVar
