@@ -120,6 +120,13 @@ class RoundsFit(RoundsModel):
         theta_interval: confidence interval of theta, by Fieller's theorem (theta is a ratio of two estimates);
             (-inf, inf) where the data do not bound it.
         residual_rounds: root mean square of the residuals, with their degrees of freedom.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fit = fc.fit_rounds(n=[2, 5, 10, 20], rounds=[52, 20, 9, 4])
+        >>> beta, theta = fit
+        >>> [round(end, 4) for end in fit.theta_interval]
+        [-0.0195, -0.008]
     """
 
     beta_interval: Interval
