@@ -5,8 +5,8 @@ Each function takes a number or an array and returns the same.
 
 Example:
     >>> from fedcell import units
-    >>> units.km(1.4), units.mhz(3.0), units.db_to_ratio(20.0), round(units.dbm_per_mhz(7.0) * 1e9, 3)
-    (1400.0, 3000000.0, 100.0, 5.012)
+    >>> units.km(1.4), units.db_to_ratio(20.0), round(units.dbm_per_mhz(7.0) * 1e9, 3)
+    (1400.0, 100.0, 5.012)
 """
 
 from typing import TypeVar
@@ -37,18 +37,3 @@ def dbm_per_mhz(dbm: F) -> F:
 def km(value: F) -> F:
     """Kilometres as metres."""
     return value * 1e3
-
-
-def ms(value: F) -> F:
-    """Milliseconds as seconds; milliseconds per sample as seconds per sample."""
-    return value * 1e-3
-
-
-def per_ms(value: F) -> F:
-    """Samples a millisecond as samples a second."""
-    return value * 1e3
-
-
-def mhz(value: F) -> F:
-    """Megahertz as hertz."""
-    return value * 1e6

@@ -1,4 +1,6 @@
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -141,3 +143,40 @@ def test_bounds_by_hand() -> None:
 def test_bad_bounds_are_named(n: float, more: dict[str, float], words: str) -> None:
     with pytest.raises(fc.InputError, match=words):
         fc.round_time_bounds(n, **{"mean_upload_s": 1.0, **more})
+
+
+FIT = fc.fit_rounds([2, 4, 8, 16], [52, 27, 15, 9])
+WHOLE = ("beta", "theta", "beta_interval", "theta_interval", "residual_rounds")
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.copy(FIT),
+        copy.deepcopy(FIT),
+        FIT._replace(),
+        *(pickle.loads(pickle.dumps(FIT, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
+    ],
+)
+def test_a_copied_fit_is_whole(copied: fc.RoundsFit) -> None:
+    assert type(copied) is type(FIT)
+    assert [getattr(copied, name) for name in WHOLE] == [getattr(FIT, name) for name in WHOLE]
+
+
+def test_a_changed_fit_keeps_the_rest() -> None:
+    changed = FIT._replace(theta=0.5, beta_interval=(1.0, 2.0))
+    assert changed == (FIT.beta, 0.5)
+    assert changed.beta_interval == (1.0, 2.0)
+    assert (changed.theta_interval, changed.residual_rounds) == (FIT.theta_interval, FIT.residual_rounds)
+    assert FIT.beta_interval != (1.0, 2.0)
+    with pytest.raises(TypeError, match="gamma"):
+        FIT._replace(gamma=1.0)
+
+
+def test_a_fit_is_a_pair() -> None:
+    beta, theta = FIT
+    assert FIT == (beta, theta) == (FIT[0], FIT[1]) == fc.RoundsModel(beta, theta)
+    assert len(FIT) == 2
+    assert repr(FIT).startswith(f"RoundsFit(beta={beta!r}, theta={theta!r}, beta_interval=(")
+    model = copy.deepcopy(fc.TABLE_I["L=2"])
+    assert pickle.loads(pickle.dumps(model)) == model == (103.783, -0.0367)

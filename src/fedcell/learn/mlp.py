@@ -1,26 +1,6 @@
 """The fast engine: multi-layer perceptrons, trained by a compiled kernel that skips zero inputs.
 
-How far from the floor. The paper's client-epoch is 300 batches of 10 MNIST images through 784-64-10. An image has 150
-nonzero pixels of 784, two images have 229 between them, ten have 382. ``mlp_kernel`` walks the pixels of two images at
-a time, 5 x 229 rows of 64 weights a batch, forward and again for the update; either takes at least 8 cycles a row on
-Zen 4 (8 multiply-adds of 512 bits; 4 stores of 2 cycles each): 18,300 cycles a batch, 1.5 ms a client-epoch at 3.6 GHz.
-Measured on one such core: 2.65 ms, of which the forward walk 0.97, the update walk 1.22, the layers above and softmax
-0.29, laying the model out and back 0.07, prefetches and constants 0.06 ms. Twenty clients in turn, whose images no
-longer fit in L2, take 3.0 ms each. A NumPy loop with BLAS takes 18.2 ms in the same process. An evaluation on 10,000
-images takes 4.9 ms.
-
-What else was tried (the two walks alone, ms a client-epoch, minima within one process; 2.0 as it is):
-
-- one image at a time from a sparse (CSR) copy of the data: 2.5; the update is bound by its stores, 8 cycles for each
-  of 1,500 nonzeros. Two images share the load and the store of a row, and no copy of the data is needed;
-- the update of a batch and the forward product of the next in one walk, by blocks of pixels: 2.04 to 2.24 with 2 to 13
-  blocks, some of which fit in L1. L2 keeps up, so the simpler order stays;
-- keeping the list of pixels, or pixels and values, of the forward walk for the update: 2.14, 2.05;
-- CSR padded to groups of four, to save mispredicted branches: within 0.03 of CSR.
-
-Prefetching matters for clients in turn: 3.52 ms each without, 3.19 with the whole next batch asked for at once, 3.05
-with its samples asked for one by one during both walks (one process, other work on the machine). Vectors of 64 floats
-need AVX-512's registers: in code for AVX2, vectors of 32 take 3.7 ms a client-epoch and vectors of 64 4.2.
+docs/engine.md has how fast it is, how fast it could be, and what else was tried.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,7 +5,7 @@ adding devices cannot reduce. (P1) multiplies N(n) by the time of a round, so be
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -120,17 +120,44 @@ class RoundsFit(RoundsModel):
         theta_interval: confidence interval of theta, by Fieller's theorem (theta is a ratio of two estimates);
             (-inf, inf) where the data do not bound it.
         residual_rounds: root mean square of the residuals, with their degrees of freedom.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fit = fc.fit_rounds(n=[2, 5, 10, 20], rounds=[52, 20, 9, 4])
+        >>> beta, theta = fit
+        >>> [round(end, 4) for end in fit.theta_interval]
+        [-0.0195, -0.008]
     """
 
     beta_interval: Interval
     theta_interval: Interval
     residual_rounds: float
 
-    def __new__(cls, beta: float, theta: float, beta_i: Interval, theta_i: Interval, residual: float) -> "RoundsFit":
-        """Build the pair and hang the intervals on it."""
+    def __new__(
+        cls,
+        beta: float,
+        theta: float,
+        beta_interval: Interval,
+        theta_interval: Interval,
+        residual_rounds: float,
+    ) -> "RoundsFit":
+        """Make the pair, with the intervals as attributes."""
         self = super().__new__(cls, beta, theta)
-        self.beta_interval, self.theta_interval, self.residual_rounds = beta_i, theta_i, residual
+        self.beta_interval, self.theta_interval, self.residual_rounds = beta_interval, theta_interval, residual_rounds
         return self
+
+    # A named tuple copies, pickles and replaces by its two items alone; these three take the rest along.
+    def _asdict(self) -> dict[str, Any]:
+        return {"beta": self.beta, "theta": self.theta} | vars(self)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self._asdict().values())
+
+    def _replace(self, **changes: Any) -> "RoundsFit":
+        return RoundsFit(**(self._asdict() | changes))
+
+    def __repr__(self) -> str:
+        return f"RoundsFit({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
 
 
 def fit_rounds(n: ArrayLike, rounds: ArrayLike, *, confidence: float = 0.95) -> RoundsFit:

@@ -51,7 +51,7 @@ def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
     Returns:
         The policy.
 
-    Examples:
+    Example:
         >>> parse_policy("greedy:theta=0.5,max_devices=8")
         Greedy(max_devices=8, sharing='optimal', theta=0.5)
     """
@@ -75,7 +75,13 @@ def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
 
 
 def format_policy(policy: Policy) -> str:
-    """Return the line that parse_policy turns into this policy again."""
+    """Return the line that parse_policy turns into this policy again.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.format_policy(fc.Random(8, sharing="equal"))
+        'random:sharing=equal,k=8'
+    """
     kind = type(policy)
     name = next((n for n, registered in POLICIES.items() if registered is kind), f"{kind.__module__}:{kind.__name__}")
     return settings.write(name, policy)

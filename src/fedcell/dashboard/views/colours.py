@@ -44,11 +44,6 @@ def styles(lines: Iterable[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def colour(line: str) -> str:
-    """The usual colour of one policy line."""
-    return styles([line])[line][0]
-
-
 def placed(curves: Sequence[Curve]) -> list[Curve]:
     """The curves at their places, for race_figure styles a curve by its place; empty ones stand between."""
     import numpy as np
