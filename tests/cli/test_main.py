@@ -1,13 +1,14 @@
 """What holds for every command: a quick start, options that several have, and a directory's own modules."""
 
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
-from fedcell.cli import main
+from harness import run
 from twins.small import write_small_npz
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
@@ -31,10 +32,9 @@ grid.seed = [0, 1, 2]
 """
 
 
-def installed(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The script that pip installs, unlike python -m, does not look for modules in the directory first."""
-    command = [SCRIPT, *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+def installed(*arguments: str | Path, cwd: Path) -> CompletedProcess[str]:
+    """The script that pip installs: unlike python -m, it does not look for modules in the directory first."""
+    return run(sys.executable, "-W", "error", SCRIPT, *arguments, cwd=cwd)
 
 
 @pytest.fixture
@@ -46,12 +46,14 @@ def hiding(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.processes
 def test_modules_of_this_directory_hide_no_others(hiding: Path) -> None:
     done = installed("plan", EXAMPLE, "--json", cwd=hiding)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["policy"] == "optimal"
 
 
+@pytest.mark.processes
 def test_a_policy_of_this_directory_is_found_there_by_the_command_and_its_workers(hiding: Path) -> None:
     done = installed("plan", EXAMPLE, "--policy", "mine:Nearest", "--json", cwd=hiding)
     assert (done.returncode, done.stderr) == (0, "")
@@ -62,6 +64,7 @@ def test_a_policy_of_this_directory_is_found_there_by_the_command_and_its_worker
     assert swept.stdout == "3 runs done, 0 skipped (already in the store), 0 failed\n", swept.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", [[], ["race"], ["results", "list"], ["serve"]], ids=" ".join)
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     code = (
@@ -70,13 +73,13 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
         "try:\n    fedcell.cli.main()\n"
         "except SystemExit:\n    print(*sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run(sys.executable, "-c", code)
     assert "Usage: fedcell" in done.stdout
     loaded = set(done.stderr.split())
     heavy = {"numpy", "numba", "pydantic", "matplotlib", "uvicorn", "asyncio"}
     assert not loaded & (heavy if command else heavy | {"rich", "json"})  # Typer itself may load Rich for an option
     ours = {name for name in loaded if name.startswith("fedcell.") and not name.startswith("fedcell.cli")}
-    assert ours == {"fedcell.errors"}
+    assert ours == {"fedcell.errors", "fedcell.defaults"}
 
 
 @pytest.mark.parametrize(
@@ -115,16 +118,9 @@ def test_an_option_is_checked_alike_by_every_command_that_has_it(
     sentence: str,
     commands: list[list[str]],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    fedcell_here: Callable[..., CompletedProcess[str]],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONSAFEPATH", "")
     for command in commands:
-        monkeypatch.setattr(sys, "argv", ["fedcell", *command, *option])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 2
-        assert capsys.readouterr() == ("", f"fedcell: {sentence}\n"), command
+        done = fedcell_here(*command, *option, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fedcell: {sentence}\n"), command
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,5 @@
-"""`fedcell sweep` and `fedcell results` as their users run them."""
+"""`fedcell sweep` as its users run it."""
 
-import csv
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,9 +8,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-import fedcell as fc
 from fedcell.runs.store import Store
-from fedcell.sim.spec import Spec, load_spec
+from fedcell.sim.spec import load_spec
 from harness import FEDCELL, Process, Terminal, fedcell, run
 from twins.small import write_small_npz
 
@@ -29,12 +26,17 @@ seed = [0, 1]
 """
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a spec, its data and its swept store."""
-    folder = tmp_path_factory.mktemp("swept")
-    write_small_npz(folder / "small.npz")
-    (folder / "spec.toml").write_text(SPEC)
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With a spec and its data."""
+    write_small_npz(tmp_path / "small.npz")
+    (tmp_path / "spec.toml").write_text(SPEC)
+    return tmp_path
+
+
+def test_every_run_of_the_grid_is_in_the_store_and_failures_are_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = fedcell("sweep", "spec.toml", "--workers", "2", cwd=folder)
     assert done.returncode == 1, done.stderr
     assert done.stdout == "8 runs done, 0 skipped (already in the store), 4 failed\n"
@@ -44,183 +46,18 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert len(progress) <= 11
     assert report.startswith("  failed, 4 runs such as ")
     assert report.endswith(": k is 30, but the cell has 20 devices; give a k of at most 20")
-    return folder
+    monkeypatch.chdir(folder)  # where the data are
+    wanted = {run.key() for run in load_spec("spec.toml").runs() if run.policy != "random:k=30"}
+    with Store("results.db", "read") as store:
+        assert {run.key for run in store.runs(status="done")} == wanted
+    again = fedcell("sweep", "spec.toml", "--workers", "2", cwd=folder)
+    assert again.stdout == "0 runs done, 8 skipped (already in the store), 4 failed\n"
 
 
-@pytest.fixture
-def copied(swept: Path, tmp_path: Path) -> Path:
-    (tmp_path / "results.db").write_bytes((swept / "results.db").read_bytes())
-    return tmp_path
-
-
-def finished(folder: Path) -> dict[str, tuple[Spec, list[fc.RoundRecord]]]:
-    with Store(folder / "results.db", "read") as store:
-        return {run.key: (run.spec, store.get(run.key)) for run in store.runs(status="done")}
-
-
-def test_the_list_has_each_run_and_what_tells_them_apart(swept: Path) -> None:
-    done = fedcell("results", "list", "results.db", cwd=swept)
-    assert done.returncode == 0
-    for words in ("12 runs", "key", "policy", "seed", "cell.radius_m", "rounds", "best %", "last %", "failed"):
-        assert words in done.stdout
-    assert "task.data" not in done.stdout  # all alike
-    for key, (spec, records) in finished(swept).items():
-        (line,) = (line for line in done.stdout.splitlines() if key[:8] in line)
-        cells = [cell.strip() for cell in line.strip("│").split("│")]
-        best, last = max(record.accuracy for record in records), records[-1].accuracy
-        where = [spec.policy, str(spec.seed), f"{spec.cell.radius_m:g}", "done", "4"]
-        assert cells == [key[:8], *where, f"{100 * best:.2f}", f"{100 * last:.2f}"]
-    document = json.loads(fedcell("results", "list", "results.db", "--json", cwd=swept).stdout)
-    assert {run["key"] for run in document if run["status"] == "done"} == set(finished(swept))
-    assert {run["reason"][:7] for run in document if run["status"] == "failed"} == {"k is 30"}
-    assert document[0]["spec"]["cell"]["radius_m"] in (500.0, 1500.0)
-
-
-def test_one_run_is_shown_by_the_first_digits_of_its_key(swept: Path) -> None:
-    key, (spec, records) = next(iter(finished(swept).items()))
-    done = fedcell("results", "show", "results.db", key[:10], cwd=swept)
-    assert done.returncode == 0
-    for words in (key, f'policy = "{spec.policy}"', f"cell.radius_m = {spec.cell.radius_m}", f"{records[-1].loss:.4f}"):
-        assert words in done.stdout
-    document = json.loads(fedcell("results", "show", "results.db", key[:10], "--json", cwd=swept).stdout)
-    assert [row["loss"] for row in document["records"]] == [record.loss for record in records]
-    assert document["records"][1]["plan_shares"] == records[1].plan.shares.tolist()
-    with Store(swept / "results.db", "read") as store:
-        failed = store.runs(status="failed")[0]
-    assert "reason: k is 30" in fedcell("results", "show", "results.db", failed.key, cwd=swept).stdout
-
-
-def test_csv_has_every_round(copied: Path) -> None:
-    folder = copied / "out"
-    folder.mkdir()
-    assert fedcell("results", "export", "results.db", "--csv", "out", cwd=copied).returncode == 0
-    assert fedcell("results", "export", "results.db", "--csv", "all.csv", cwd=copied).returncode == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["rounds.csv", "runs.csv"]
-    assert (folder / "rounds.csv").read_bytes() == (copied / "all.csv").read_bytes()
-    with (folder / "rounds.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    expected = [
-        {
-            "key": key,
-            "policy": spec.policy,
-            "seed": str(spec.seed),
-            "cell.radius_m": str(spec.cell.radius_m),
-            "round": str(r.round),
-            "clock_s": repr(r.clock_s),
-            "round_s": repr(r.round_s),
-            "devices": str(r.plan.devices.size),
-            "delivered": str(r.delivered.size),
-            "accuracy": repr(r.accuracy),
-            "loss": repr(r.loss),
-        }
-        for key, (spec, records) in finished(copied).items()
-        for r in records
-    ]
-    assert len(expected) == 32
-    assert lines == expected
-    with (folder / "runs.csv").open(newline="") as file:
-        runs = list(csv.DictReader(file))
-    assert [run["status"] for run in runs].count("failed") == 4
-    assert {run["cell.radius_m"] for run in runs} == {"500.0", "1500.0"}
-
-
-def test_parquet_has_every_round_with_its_plan(copied: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    assert fedcell("results", "export", "results.db", "--parquet", "all.parquet", cwd=copied).returncode == 0
-    table = parquet.read_table(copied / "all.parquet")
-    types = {field.name: str(field.type) for field in table.schema}
-    assert (types["seed"], types["cell.radius_m"], types["loss"], types["round"]) == (
-        "int64",
-        "double",
-        "double",
-        "int64",
-    )
-    found = finished(copied)
-    rows = table.to_pylist()
-    assert len(rows) == 32
-    for row in rows:
-        spec, records = found[row["key"]]
-        record = records[row["round"] - 1]
-        assert (row["policy"], row["seed"], row["cell.radius_m"]) == (spec.policy, spec.seed, spec.cell.radius_m)
-        assert (row["clock_s"], row["accuracy"], row["loss"]) == (record.clock_s, record.accuracy, record.loss)
-        assert row["plan_devices"] == record.plan.devices.tolist()
-        assert row["plan_shares"] == record.plan.shares.tolist()
-        assert row["plan_delivered"] == record.delivered.tolist()
-    assert sorted(path.name for path in copied.iterdir()) == ["all.parquet", "results.db"]
-
-
-def test_columns_of_mixed_kinds_are_exported_too(tmp_path: Path) -> None:
-    """A list beside a number, a seed beyond 64 bits, a budget that some runs lack, a store of failures only."""
-    parquet = pytest.importorskip("pyarrow.parquet")
-    specs = [Spec(rounds=1), Spec(seed=2**70), Spec(devices={"count": 2, "seconds_per_sample": [1.0, 2.0]})]  # type: ignore[arg-type]
-    with Store(tmp_path / "results.db") as store:
-        store.fail(specs[0], "no")
-        assert fedcell("results", "export", "results.db", "--parquet", "x.parquet", cwd=tmp_path).returncode == 0
-        assert parquet.read_table(tmp_path / "x.parquet").num_rows == 0
-        for spec in specs:
-            store.put(spec, fc.simulate(Spec(rounds=1, policy="random:k=1"), threads=1))
-    done = fedcell("results", "export", "results.db", "--parquet", "x.parquet", "--csv", "x.csv", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = parquet.read_table(tmp_path / "x.parquet").to_pylist()
-    assert {row["seed"] for row in rows} == {"0", str(2**70)}
-    assert {row["devices.seconds_per_sample"] for row in rows} == {"0.002", "[1.0, 2.0]"}
-    assert {row["budget_s"] for row in rows} == {None, 450.0}
-    assert len((tmp_path / "x.csv").read_text().splitlines()) == 4
-    assert fedcell("results", "list", "results.db", cwd=tmp_path).returncode == 0
-
-
-def test_without_pyarrow_a_sentence_names_the_extra(copied: Path) -> None:
-    code = "import sys; sys.modules |= {'pyarrow': None, 'distributed': None}; from fedcell.cli import main; main()"
-    for arguments, words in (
-        (
-            ["results", "export", "results.db", "--parquet", "a.parquet", "--csv", "a.csv"],
-            "pip install 'fedcell[parquet]'",
-        ),
-        (["sweep", "spec.toml", "--cluster", "tcp://a:1"], "pip install 'fedcell[cluster]'"),
-    ):
-        (copied / "spec.toml").write_text("")
-        done = run(sys.executable, "-c", code, *arguments, cwd=copied)
-        assert done.returncode == 2
-        assert words in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-    assert sorted(path.name for path in copied.iterdir()) == ["results.db", "spec.toml"]
-
-
-def test_delete_by_key_failure_and_policy(copied: Path) -> None:
-    def left() -> int:
-        with Store(copied / "results.db", "read") as store:
-            return len(store.runs())
-
-    refused = fedcell("results", "delete", "results.db", "--failed", cwd=copied, typed="y\n")
-    assert refused.returncode == 2
-    assert "4 runs would be deleted from results.db; add --yes" in refused.stderr
-    assert left() == 12
-    assert fedcell("results", "delete", "results.db", "--failed", "--yes", cwd=copied).stdout == "4 runs deleted\n"
-    one, two, *_ = finished(copied)
-    done = fedcell("results", "delete", "results.db", one[:9], two, one, "--yes", cwd=copied)
-    assert done.stdout == "2 runs deleted\n"
-    assert left() == 6
-    assert fedcell("results", "delete", "results.db", "--policy", "greedy", "--yes", cwd=copied).returncode == 0
-    assert {spec.policy for spec, _ in finished(copied).values()} <= {"random:k=3"}
-
-
-@pytest.mark.parametrize(("answer", "status", "kept"), [("n\n", 1, 12), ("y\n", 0, 8)])
-def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int, copied: Path) -> None:
-    command = [*FEDCELL, "results", "delete", "results.db", "--failed"]
-    with Terminal() as terminal, Process(*command, cwd=copied, stdin=terminal.line) as process:
-        terminal.type(answer)
-        done = process.finish()
-    assert "Delete 4 runs from results.db?" in done.stdout
-    assert done.returncode == status
-    with Store(copied / "results.db", "read") as store:
-        assert len(store.runs()) == kept
-
-
-def test_a_terminal_shows_progress_with_an_estimate(swept: Path, tmp_path: Path) -> None:
-    text = SPEC.replace("rounds = 4", "rounds = 100").replace('"small.npz"', f'"{swept / "small.npz"}"')
-    (tmp_path / "spec.toml").write_text(text)
+def test_a_terminal_shows_progress_with_an_estimate(folder: Path) -> None:
+    (folder / "spec.toml").write_text(SPEC.replace("rounds = 4", "rounds = 100"))
     command, env = [*FEDCELL, "sweep", "spec.toml", "--workers", "2"], os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    with Terminal() as screen, Process(*command, cwd=tmp_path, env=env, stderr=screen.line) as process:
+    with Terminal() as screen, Process(*command, cwd=folder, env=env, stderr=screen.line) as process:
         done = process.finish()
     assert done.returncode == 1
     assert done.stdout.startswith("8 runs done")
@@ -228,59 +65,35 @@ def test_a_terminal_shows_progress_with_an_estimate(swept: Path, tmp_path: Path)
         assert words in screen.shown
 
 
+def test_without_dask_a_sentence_names_the_extra(folder: Path) -> None:
+    code = "import sys; sys.modules['distributed'] = None; from fedcell.cli import main; main()"
+    done = run(sys.executable, "-c", code, "sweep", "spec.toml", "--cluster", "tcp://a:1", cwd=folder)
+    assert done.returncode == 2
+    assert "pip install 'fedcell[cluster]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (folder / "results.db").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["sweep", "missing.toml"], "cannot read missing.toml"),
-        (["sweep", "bad.toml"], "unknown field 'polcy'"),
-        (["sweep", "lost.toml"], "task.data is 'lost.npz' (No such file or directory)"),
-        (["sweep", "good.toml", "--workers", "0"], "--workers is 0"),
-        (["sweep", "good.toml", "--store", "no/results.db"], "is no folder; create it first"),
-        (["sweep", "good.toml", "--store", "bad.toml"], "bad.toml is no fedcell store"),
-        (["sweep", "good.toml", "--cluster", "localhost"], "--cluster is 'localhost'; give the scheduler's address"),
-        (["results", "list", "missing.db"], "there is no store missing.db; fedcell sweep makes one"),
-        (["results", "list", "bad.toml"], "bad.toml is no fedcell store"),
-        (["results", "show", "results.db", "00000000"], "results.db has no run '00000000'"),
-        (["results", "show", "results.db", ""], "'' begins 12 runs' keys"),
-        (["results", "show", "results.db", "zz"], "'zz' is no key of a run"),
-        (["results", "export", "results.db"], "nothing to write; give --csv"),
-        (
-            ["results", "export", "results.db", "--csv", "results.db"],
-            "results.db is the store itself; give another file",
-        ),
-        (
-            ["results", "export", "results.db", "--csv", "x.csv", "--parquet", "no/x"],
-            "no is no folder; create it first",
-        ),
-        (["results", "export", "results.db", "--csv", "no/x.csv"], "no is no folder; create it first"),
-        (["results", "export", "results.db", "--parquet", "."], "cannot write .: it is a folder"),
-        (["results", "delete", "results.db"], "which runs? give their keys, or --failed, or --policy"),
-        (["results", "delete", "results.db", "ab", "--failed"], "which runs?"),
-        (
-            ["results", "delete", "results.db", "--policy", "gredy", "--yes"],
-            "has no run of policy 'gredy'; its policies: gr",
-        ),
+        (["missing.toml"], "cannot read missing.toml"),
+        (["bad.toml"], "unknown field 'polcy'"),
+        (["lost.toml"], "task.data is 'lost.npz' (No such file or directory)"),
+        (["good.toml", "--store", "no/results.db"], "is no folder; create it first"),
+        (["good.toml", "--store", "bad.toml"], "bad.toml is no fedcell store"),
+        (["good.toml", "--cluster", "localhost"], "--cluster is 'localhost'; give the scheduler's address"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_is_changed(
-    arguments: list[str],
-    words: str,
-    copied: Path,
-    fedcell_here: Callable[..., CompletedProcess[str]],
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    arguments: list[str], words: str, tmp_path: Path, fedcell_here: Callable[..., CompletedProcess[str]]
 ) -> None:
-    (copied / "bad.toml").write_text("polcy = 'greedy'")
-    (copied / "lost.toml").write_text("task.data = 'lost.npz'")
-    (copied / "good.toml").write_text("rounds = 1")
-    before = {path.name: path.read_bytes() for path in copied.iterdir()}
-    done = fedcell_here(*arguments, cwd=copied)
+    texts = {"bad.toml": "polcy = 'greedy'", "lost.toml": "task.data = 'lost.npz'", "good.toml": "rounds = 1"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    done = fedcell_here("sweep", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("fedcell: ")
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
-
-
-def test_the_spec_swept_is_the_spec_of_the_file(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(swept)
-    wanted = {run.key() for run in load_spec("spec.toml").runs() if run.policy != "random:k=30"}
-    assert set(finished(swept)) == wanted
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts

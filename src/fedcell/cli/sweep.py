@@ -46,13 +46,14 @@ def sweep(
     from fedcell.runs.sweep import run_sweep
     from fedcell.sim.spec import load_spec
 
-    grid = load_spec(spec)
-    if cluster is None:
-        for name in {run.task.data for run in grid.runs()} & set(PUBLISHED):
-            load_dataset(name)  # may be downloaded, once and with a bar of its own, not by every worker
+    runs = load_spec(spec).runs()
+    for data, run in {run.task.data: run for run in runs}.items():
+        run.key()  # data that cannot be read are refused here, before a store is made
+        if data in PUBLISHED and cluster is None:
+            load_dataset(data)  # may be downloaded, once and with a bar of its own, not by every worker
     cluster_or_none = _cluster(cluster) if cluster is not None else nullcontext((None, None))
     with cluster_or_none as (executor, width), Store(store) as kept, progress("sweep") as watch:
-        result = run_sweep(grid, kept, executor, workers or width, watch)
+        result = run_sweep(runs, kept, executor, workers or width, watch)
     _print_end(result)
     raise typer.Exit(130 if not result.complete else 1 if result.failures else 0)
 

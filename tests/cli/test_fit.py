@@ -1,0 +1,54 @@
+"""`fedcell fit` as a user calls it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from harness import fedcell
+
+pytestmark = pytest.mark.processes
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_fit_prints_the_policy_to_use(tmp_path: Path) -> None:
+    options = ("--partition", "labels:2", "--target", "0.4", "--seeds", "2", "--rounds-limit", "6", "--plot", "fit.png")
+    done = fedcell("fit", *options, "--k", "2", "20", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Rounds to 40 % on labels:2, 2 trials of at most 6 rounds" in done.stdout
+    assert re.search(r"^Policy: greedy:theta=-?[\d.e-]+$", done.stdout, re.MULTILINE)
+    assert names(tmp_path) - {"results.db-wal", "results.db-shm"} == {"results.db", "fit.png"}
+    # The same runs answer for another target, and say when nobody gets there.
+    high = fedcell("fit", *options[:3], "0.99", *options[4:8], "--k", "2", "--k", "20", cwd=tmp_path)
+    assert high.returncode == 2
+    assert "0 of 2" in high.stdout
+    assert "more than 6" in high.stdout
+    assert "lower the target or raise the limit" in high.stderr
+    assert "done" not in high.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--k", "2"], "--k is 2; give at least two different numbers from 1 to 20"),
+        (["--k", "2", "40"], "--k is 2, 40; give"),
+        (["--rounds-limit", "0"], "--rounds-limit is 0"),
+        (["--partition", "label:2"], "did you mean"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_leave_nothing(
+    tmp_path: Path, arguments: list[str], message: str, fedcell_here: Callable[..., CompletedProcess[str]]
+) -> None:
+    (tmp_path / "file").write_text("text")
+    done = fedcell_here("fit", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.startswith("fedcell: ")
+    assert done.stderr.count("\n") == 1
+    assert names(tmp_path) == {"file"}
+    assert (tmp_path / "file").read_text() == "text"

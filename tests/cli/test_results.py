@@ -1,0 +1,247 @@
+"""`fedcell results` as its users run it."""
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+import fedcell as fc
+from fedcell.runs.store import Store
+from fedcell.sim.spec import Spec
+from harness import FEDCELL, Process, Terminal, run
+from twins.small import write_small_npz
+
+Call = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a store of 12 runs, 4 of which failed."""
+    folder = tmp_path_factory.mktemp("filled")
+    write_small_npz(folder / "small.npz")
+    spec = Spec(rounds=4, task=fc.TaskSpec(data=str(folder / "small.npz"), hidden=[4]))
+    grid: dict[str, list[Any]] = {
+        "policy": ["greedy", "random:k=3", "random:k=30"],
+        "cell.radius_m": [500, 1500],
+        "seed": [0, 1],
+    }
+    with Store(folder / "results.db") as store:
+        for one in spec.changed({}, grid).runs():
+            try:
+                store.put(one, fc.simulate(one, threads=1))
+            except fc.InputError as error:
+                store.fail(one, str(error))
+    return folder
+
+
+@pytest.fixture
+def copied(filled: Path, tmp_path: Path) -> Path:
+    (tmp_path / "results.db").write_bytes((filled / "results.db").read_bytes())
+    return tmp_path
+
+
+def finished(folder: Path) -> dict[str, tuple[Spec, list[fc.RoundRecord]]]:
+    with Store(folder / "results.db", "read") as store:
+        return {run.key: (run.spec, store.get(run.key)) for run in store.runs(status="done")}
+
+
+def test_the_list_has_each_run_and_what_tells_them_apart(filled: Path, fedcell_here: Call) -> None:
+    done = fedcell_here("results", "list", "results.db", cwd=filled)
+    assert done.returncode == 0
+    for words in ("12 runs", "key", "policy", "seed", "cell.radius_m", "rounds", "best %", "last %", "failed"):
+        assert words in done.stdout
+    assert "task.data" not in done.stdout  # all alike
+    for key, (spec, records) in finished(filled).items():
+        (line,) = (line for line in done.stdout.splitlines() if key[:8] in line)
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        best, last = max(record.accuracy for record in records), records[-1].accuracy
+        where = [spec.policy, str(spec.seed), f"{spec.cell.radius_m:g}", "done", "4"]
+        assert cells == [key[:8], *where, f"{100 * best:.2f}", f"{100 * last:.2f}"]
+    document = json.loads(fedcell_here("results", "list", "results.db", "--json", cwd=filled).stdout)
+    assert {run["key"] for run in document if run["status"] == "done"} == set(finished(filled))
+    assert {run["reason"][:7] for run in document if run["status"] == "failed"} == {"k is 30"}
+    assert document[0]["spec"]["cell"]["radius_m"] in (500.0, 1500.0)
+
+
+def test_one_run_is_shown_by_the_first_digits_of_its_key(filled: Path, fedcell_here: Call) -> None:
+    key, (spec, records) = next(iter(finished(filled).items()))
+    done = fedcell_here("results", "show", "results.db", key[:10], cwd=filled)
+    assert done.returncode == 0
+    for words in (key, f'policy = "{spec.policy}"', f"cell.radius_m = {spec.cell.radius_m}", f"{records[-1].loss:.4f}"):
+        assert words in done.stdout
+    document = json.loads(fedcell_here("results", "show", "results.db", key[:10], "--json", cwd=filled).stdout)
+    assert [row["loss"] for row in document["records"]] == [record.loss for record in records]
+    assert document["records"][1]["plan_shares"] == records[1].plan.shares.tolist()
+    with Store(filled / "results.db", "read") as store:
+        failed = store.runs(status="failed")[0]
+    assert "reason: k is 30" in fedcell_here("results", "show", "results.db", failed.key, cwd=filled).stdout
+
+
+def test_csv_has_every_round(copied: Path, fedcell_here: Call) -> None:
+    folder = copied / "out"
+    folder.mkdir()
+    assert fedcell_here("results", "export", "results.db", "--csv", "out", cwd=copied).returncode == 0
+    assert fedcell_here("results", "export", "results.db", "--csv", "all.csv", cwd=copied).returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["rounds.csv", "runs.csv"]
+    assert (folder / "rounds.csv").read_bytes() == (copied / "all.csv").read_bytes()
+    with (folder / "rounds.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    expected = [
+        {
+            "key": key,
+            "policy": spec.policy,
+            "seed": str(spec.seed),
+            "cell.radius_m": str(spec.cell.radius_m),
+            "round": str(r.round),
+            "clock_s": repr(r.clock_s),
+            "round_s": repr(r.round_s),
+            "planned_s": repr(r.plan.round_s),
+            "devices": str(r.plan.devices.size),
+            "delivered": str(r.delivered.size),
+            "accuracy": repr(r.accuracy),
+            "loss": repr(r.loss),
+        }
+        for key, (spec, records) in finished(copied).items()
+        for r in records
+    ]
+    assert len(expected) == 32
+    assert lines == expected
+    with (folder / "runs.csv").open(newline="") as file:
+        runs = list(csv.DictReader(file))
+    assert [run["status"] for run in runs].count("failed") == 4
+    assert {run["cell.radius_m"] for run in runs} == {"500.0", "1500.0"}
+
+
+def test_parquet_has_every_round_with_its_plan(copied: Path, fedcell_here: Call) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert fedcell_here("results", "export", "results.db", "--parquet", "all.parquet", cwd=copied).returncode == 0
+    table = parquet.read_table(copied / "all.parquet")
+    types = {field.name: str(field.type) for field in table.schema}
+    assert (types["seed"], types["cell.radius_m"], types["loss"], types["round"]) == (
+        "int64",
+        "double",
+        "double",
+        "int64",
+    )
+    found = finished(copied)
+    rows = table.to_pylist()
+    assert len(rows) == 32
+    for row in rows:
+        spec, records = found[row["key"]]
+        record = records[row["round"] - 1]
+        assert (row["policy"], row["seed"], row["cell.radius_m"]) == (spec.policy, spec.seed, spec.cell.radius_m)
+        assert (row["clock_s"], row["accuracy"], row["loss"]) == (record.clock_s, record.accuracy, record.loss)
+        assert row["plan_devices"] == record.plan.devices.tolist()
+        assert row["plan_shares"] == record.plan.shares.tolist()
+        assert row["plan_delivered"] == record.delivered.tolist()
+    assert sorted(path.name for path in copied.iterdir()) == ["all.parquet", "results.db"]
+
+
+def test_columns_of_mixed_kinds_are_exported_too(tmp_path: Path, fedcell_here: Call) -> None:
+    """A list beside a number, a seed beyond 64 bits, a budget that some runs lack, a store of failures only."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    specs = [Spec(rounds=1), Spec(seed=2**70), Spec(devices={"count": 2, "seconds_per_sample": [1.0, 2.0]})]  # type: ignore[arg-type]
+    with Store(tmp_path / "results.db") as store:
+        store.fail(specs[0], "no")
+        assert fedcell_here("results", "export", "results.db", "--parquet", "x.parquet", cwd=tmp_path).returncode == 0
+        assert parquet.read_table(tmp_path / "x.parquet").num_rows == 0
+        for spec in specs:
+            store.put(spec, fc.simulate(Spec(rounds=1, policy="random:k=1"), threads=1))
+    done = fedcell_here("results", "export", "results.db", "--parquet", "x.parquet", "--csv", "x.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = parquet.read_table(tmp_path / "x.parquet").to_pylist()
+    assert {row["seed"] for row in rows} == {"0", str(2**70)}
+    assert {row["devices.seconds_per_sample"] for row in rows} == {"0.002", "[1.0, 2.0]"}
+    assert {row["budget_s"] for row in rows} == {None, 450.0}
+    assert len((tmp_path / "x.csv").read_text().splitlines()) == 4
+    assert fedcell_here("results", "list", "results.db", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.processes
+def test_without_pyarrow_a_sentence_names_the_extra(copied: Path) -> None:
+    code = "import sys; sys.modules['pyarrow'] = None; from fedcell.cli import main; main()"
+    arguments = ["results", "export", "results.db", "--parquet", "a.parquet", "--csv", "a.csv"]
+    done = run(sys.executable, "-c", code, *arguments, cwd=copied)
+    assert done.returncode == 2
+    assert "pip install 'fedcell[parquet]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert [path.name for path in copied.iterdir()] == ["results.db"]
+
+
+def test_delete_by_key_failure_and_policy(copied: Path, fedcell_here: Call) -> None:
+    def left() -> int:
+        with Store(copied / "results.db", "read") as store:
+            return len(store.runs())
+
+    refused = fedcell_here("results", "delete", "results.db", "--failed", cwd=copied)
+    assert refused.returncode == 2
+    assert "4 runs would be deleted from results.db; add --yes" in refused.stderr
+    assert left() == 12
+    assert fedcell_here("results", "delete", "results.db", "--failed", "--yes", cwd=copied).stdout == "4 runs deleted\n"
+    one, two, *_ = finished(copied)
+    done = fedcell_here("results", "delete", "results.db", one[:9], two, one, "--yes", cwd=copied)
+    assert done.stdout == "2 runs deleted\n"
+    assert left() == 6
+    assert fedcell_here("results", "delete", "results.db", "--policy", "greedy", "--yes", cwd=copied).returncode == 0
+    assert {spec.policy for spec, _ in finished(copied).values()} <= {"random:k=3"}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("answer", "status", "kept"), [("n\n", 1, 12), ("y\n", 0, 8)])
+def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int, copied: Path) -> None:
+    command = [*FEDCELL, "results", "delete", "results.db", "--failed"]
+    with Terminal() as terminal, Process(*command, cwd=copied, stdin=terminal.line) as process:
+        terminal.type(answer)
+        done = process.finish()
+    assert "Delete 4 runs from results.db?" in done.stdout
+    assert done.returncode == status
+    with Store(copied / "results.db", "read") as store:
+        assert len(store.runs()) == kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["list", "missing.db"], "there is no store missing.db; fedcell sweep makes one"),
+        (["list", "notes.txt"], "notes.txt is no fedcell store"),
+        (["show", "results.db", "00000000"], "results.db has no run '00000000'"),
+        (["show", "results.db", ""], "'' begins the keys of 12 runs"),
+        (["show", "results.db", "zz"], "'zz' is not the key of a run"),
+        (["export", "results.db"], "nothing to write; give --csv"),
+        (
+            ["export", "results.db", "--csv", "results.db"],
+            "results.db is the store itself; give another file",
+        ),
+        (
+            ["export", "results.db", "--csv", "x.csv", "--parquet", "no/x"],
+            "no is no folder; create it first",
+        ),
+        (["export", "results.db", "--csv", "no/x.csv"], "no is no folder; create it first"),
+        (["export", "results.db", "--parquet", "."], "cannot write .: it is a folder"),
+        (["delete", "results.db"], "which runs? give their keys, or --failed, or --policy"),
+        (["delete", "results.db", "ab", "--failed"], "which runs?"),
+        (
+            ["delete", "results.db", "--policy", "gredy", "--yes"],
+            "has no run of policy 'gredy'; its policies: gr",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_changed(
+    arguments: list[str],
+    words: str,
+    copied: Path,
+    fedcell_here: Call,
+) -> None:
+    (copied / "notes.txt").write_text("not a store")
+    before = {path.name: path.read_bytes() for path in copied.iterdir()}
+    done = fedcell_here("results", *arguments, cwd=copied)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fedcell: ")
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
