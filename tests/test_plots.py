@@ -16,7 +16,7 @@ import fedcell as fc
 from fedcell import plots
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import parse_devices
-from fedcell.plots import RoundBars, check_picture_path, round_figure, save
+from fedcell.plots import RoundBars, check_picture_path, round_figure, save_picture
 
 UPLOAD_S = np.array([0.5, 2.0, 1.0])
 COMPUTE_S = np.array([3.0, 0.0, 1.0])
@@ -131,7 +131,7 @@ def test_places_that_cannot_be(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(fc.InputError, match=words):
         check_picture_path(tmp_path / name)
     with pytest.raises(fc.InputError, match=words):
-        save(Figure(), tmp_path / name)
+        save_picture(Figure(), tmp_path / name)
 
 
 def test_a_good_place_is_returned(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_saved_picture_replaces_the_old_one_and_leaves_nothing_else(tmp_path: 
     path.write_text("old")
     mask = os.umask(0o022)
     try:
-        save(round_figure([panel()]), path)
+        save_picture(round_figure([panel()]), path)
     finally:
         os.umask(mask)
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -170,7 +170,7 @@ def test_a_save_cut_short_leaves_the_old_picture(
     else:
         monkeypatch.setattr(Path, "open", stop)
     with pytest.raises((kind, fc.InputError)):
-        save(figure, path)
+        save_picture(figure, path)
     monkeypatch.undo()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
@@ -182,10 +182,10 @@ def test_a_full_disc_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(fc.InputError, match=r"cannot write .*x\.png: No space left on device; give another place"):
-        save(Figure(), tmp_path / "x.png")
+        save_picture(Figure(), tmp_path / "x.png")
 
 
 def test_a_gigantic_figure_is_saved_coarser(tmp_path: Path) -> None:
     figure = Figure(figsize=(0.1, 1000.0))
-    save(figure, tmp_path / "x.png")  # at 200 dpi its 200,000 pixels would be refused by the renderer
+    save_picture(figure, tmp_path / "x.png")  # at 200 dpi its 200,000 pixels would be refused by the renderer
     assert int.from_bytes((tmp_path / "x.png").read_bytes()[20:24], "big") == 20_000

@@ -225,7 +225,7 @@ def check_picture_path(path: Path) -> Path:
     return path
 
 
-def save(figure: "Figure", path: Path) -> None:
+def save_picture(figure: "Figure", path: Path) -> None:
     """Write the figure whole or not at all."""
     check_picture_path(path)
     picture = io.BytesIO()

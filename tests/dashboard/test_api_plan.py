@@ -99,7 +99,7 @@ def test_the_curve_is_the_best_of_all_sets(theta: float, forced: bool) -> None:
         {"upload_s": float(a), "compute_s": float(b), "must_include": forced and i in (2, 7)}
         for i, (a, b) in enumerate(zip(c, t, strict=True))
     ]
-    curve = plans.make(PlanAsk.model_validate({"devices": rows, "theta": theta})).document()["curve"]
+    curve = plans.answer_plan(PlanAsk.model_validate({"devices": rows, "theta": theta})).document()["curve"]
     must = {2, 7} if forced else set()
     most = 4 if theta < 0 else M
     assert curve["n"] == list(range(max(1, len(must)), most + 1))

@@ -330,7 +330,7 @@ from fedcell.learn.engine import Job
 from fedcell.learn.mlp import MlpEngine
 engine = MlpEngine(load_dataset("mnist"))
 engine.evaluate(engine.train([Job(engine.initial(np.random.default_rng(0)), np.arange(20)[None])]))
-print([sum(k.stats.cache_misses.values()) for k in (mlp_kernel.train, mlp_kernel.evaluate)])
+print([sum(k.stats.cache_misses.values()) for k in (mlp_kernel.train_mlp, mlp_kernel.evaluate)])
 """
 
 

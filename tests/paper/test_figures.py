@@ -11,7 +11,7 @@ from fedcell.paper.figures import FIGURES, chosen
 from fedcell.paper.output import Output
 from fedcell.paper.report import page
 from fedcell.paper.settings import Settings, gather, within
-from fedcell.plots import save
+from fedcell.plots import save_picture
 from fedcell.runs.rows import Rounds
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import Spec
@@ -55,7 +55,7 @@ def test_every_figure_is_whole(name: str, outputs: dict[str, Output], tmp_path: 
     assert (output.figure is None) == (name == "calibration")
     if output.figure is not None:
         for ending in ("png", "svg"):
-            save(output.figure, tmp_path / f"picture.{ending}")
+            save_picture(output.figure, tmp_path / f"picture.{ending}")
             assert (tmp_path / f"picture.{ending}").stat().st_size > 5000
 
 

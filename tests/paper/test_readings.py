@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from fedcell.paper import curves
 from fedcell.paper.claims import devices_claim, race_claims, radius_claims
 from fedcell.paper.crossing import lead_s, time_to_target
-from fedcell.paper.fig1a import round_times, verdict
+from fedcell.paper.fig1a import bounds_verdict, round_times
 from fedcell.paper.output import close, jackknife, judge, overall, points
 from fedcell.paper.races import BASELINES, ORDER, PROPOSED, Race, best_k
 from fedcell.paper.settings import within
@@ -158,7 +158,7 @@ def test_the_devices_claim_follows_the_data() -> None:
 def test_bounds_are_judged_from_two_devices_on() -> None:
     bounds = RoundTimeBounds(np.array([1.0, 1.0]), np.array([1.0, 2.0]), np.array([1.0, 3.0]))
     for mean, expected in ((1.5, "borne out"), (0.95, "not significant"), (2.5, "not borne out")):
-        assert verdict([Mean(9.0, 0.1, 9), Mean(mean, 0.1, 9)], bounds, bounds.upper_s) == expected
+        assert bounds_verdict([Mean(9.0, 0.1, 9), Mean(mean, 0.1, 9)], bounds, bounds.upper_s) == expected
 
 
 def test_round_times_grow_with_the_devices() -> None:

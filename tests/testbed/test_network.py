@@ -155,15 +155,20 @@ def test_leaving_the_block_ends_what_runs_inside(tmp_path: Path) -> None:
 @pytest.mark.links
 @needs_network
 def test_a_killed_owner_takes_its_processes_along_and_the_next_start_the_rest() -> None:
-    with Process(sys.executable, "-c", OWNER) as owner:
-        prefix, inner = owner.wait_for(lambda: owner.out if owner.out.endswith("\n") else "", "its first line").split()
-        assert net.remove_leftovers() == []  # it lives
-        assert len(namespaces(prefix)) == 3
-        owner.kill()
-        wait_until(lambda: not alive(int(inner)), "the end of what ran inside")
-    assert len(namespaces(prefix)) == 3
-    assert prefix in net.remove_leftovers()
-    assert namespaces(prefix) == []
+    def removed_by_us() -> bool:
+        with Process(sys.executable, "-c", OWNER) as owner:
+            told = owner.wait_for(lambda: owner.out if owner.out.endswith("\n") else "", "its first line")
+            prefix, inner = told.split()
+            assert prefix not in net.remove_leftovers()  # it lives
+            assert len(namespaces(prefix)) == 3
+            owner.kill()
+            wait_until(lambda: not alive(int(inner)), "the end of what ran inside")
+        removed = net.remove_leftovers()
+        assert namespaces(prefix) == []
+        return prefix in removed
+
+    # Another emulated cell on this machine may begin, and remove them, before us.
+    assert any(removed_by_us() for _ in range(3))
 
 
 @pytest.mark.links

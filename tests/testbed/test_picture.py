@@ -7,18 +7,18 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from fedcell.testbed.picture import MOST_BARS, RoundBars, cell_figure
+from fedcell.testbed.picture import MOST_BARS, MeasuredBars, cell_figure
 
 
-def bars(measured_s: Sequence[float], number: int = 1) -> RoundBars:
+def bars(measured_s: Sequence[float], number: int = 1) -> MeasuredBars:
     n = len(measured_s)
     names = [str(i) for i in range(n)]
-    return RoundBars(
+    return MeasuredBars(
         number, names, np.full(n, 2.0), np.full(n, 1.0), np.array(measured_s), max(2.5, np.nanmax(measured_s))
     )
 
 
-def rectangles(rounds: Sequence[RoundBars]) -> list[Rectangle]:
+def rectangles(rounds: Sequence[MeasuredBars]) -> list[Rectangle]:
     [ax] = cell_figure([("optimal", rounds)]).axes
     return [patch for patch in ax.patches if isinstance(patch, Rectangle)]
 

@@ -44,9 +44,9 @@ def fit(
     Models are trained with n random devices a round for a fixed number of rounds; the rounds to the target are read
     trial by trial and on the averaged curve. Runs are kept in the store, so another target takes no time.
     """
-    from fedcell.paper.runs import collect
+    from fedcell.paper.runs import collect_runs
     from fedcell.paper.settings import gather
-    from fedcell.plots import save
+    from fedcell.plots import save_picture
     from fedcell.runs import fit as fits
 
     if rounds_limit < 1:
@@ -54,7 +54,7 @@ def fit(
     counts = _counts([*(k or []), *(more or [])] or DEFAULT_KS)
     wanted = fits.fit_runs(partition, counts, rounds_limit)
     with progress("fit") as watch:
-        runs = gather(lambda specs: collect(specs, store, workers, watch), wanted, seeds)
+        runs = gather(lambda specs: collect_runs(specs, store, workers, watch), wanted, seeds)
     accuracy = fits.accuracies(runs)
     found: dict[Reading, Fit | str] = {}
     for reading in fits.READINGS:
@@ -66,7 +66,7 @@ def fit(
     _print_fit(partition, needed, found, seeds)
     good = [one for one in found.values() if isinstance(one, fits.Fit)]
     if plot is not None and good:
-        save(_fit_figure(needed, good), plot)
+        save_picture(_fit_figure(needed, good), plot)
         typer.echo(f"Picture: {plot}")
     if not good:
         raise InputError(str(found["curve"]))

@@ -34,7 +34,7 @@ def flower(
     Several folders are set side by side as a race's policies and seeds are.
     """
     from fedcell.flower.state import load_run
-    from fedcell.plots import federation_figure, save
+    from fedcell.plots import federation_figure, save_picture
     from fedcell.runs.race import curves
 
     runs = [load_run(folder) for folder in folders]
@@ -43,7 +43,7 @@ def flower(
             raise InputError(f"{folder} has no whole round yet; wait for one")
     result = _as_race(runs, target)
     if plot is not None:
-        save(federation_figure(curves(result) if result else [], _round_times(runs)), plot)
+        save_picture(federation_figure(curves(result) if result else [], _round_times(runs)), plot)
     if store is not None:
         _put(store, runs)
     if as_json:

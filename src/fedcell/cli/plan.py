@@ -13,7 +13,7 @@ from fedcell.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedcell.plan.plans import PlannedRound
+    from fedcell.plan.plans import TablePlan
 
 MOST_ROWS = 100
 """A terminal shows so many devices; --json and --csv list all."""
@@ -56,7 +56,7 @@ def plan(
     from fedcell import units
     from fedcell.plan import plans as planning
     from fedcell.plan.device_table import read_devices
-    from fedcell.plots import save
+    from fedcell.plots import save_picture
     from fedcell.world import Cell
 
     output = output_format(as_json, as_csv)
@@ -75,11 +75,11 @@ def plan(
     plans = planning.plan_round(table, policy or [], cell, theta, seed, compare=compare)
     _print_notes(planning.notes(plans))
     if plot is not None:
-        save(planning.figure(plans), plot)
+        save_picture(planning.figure(plans), plot)
     if output == "json":
-        typer.echo(planning.to_json(plans, comparing))
+        typer.echo(planning.plans_json(plans, comparing))
     elif output == "csv":
-        typer.echo(planning.to_csv(plans, comparing), nl=False)
+        typer.echo(planning.plans_csv(plans, comparing), nl=False)
     else:
         console().print(_comparison_table(plans) if comparing else _plan_table(plans[0]))
 
@@ -89,7 +89,7 @@ def _print_notes(notes: Sequence[str]) -> None:
         typer.echo(f"note: {note}", err=True)
 
 
-def _plan_table(planned: "PlannedRound") -> "Table":
+def _plan_table(planned: "TablePlan") -> "Table":
     """The plan as a table: device, share, kHz, upload, compute, finish."""
     from rich.table import Table
     from rich.text import Text  # names are text as it stands: [bold] is no markup
@@ -114,7 +114,7 @@ def _plan_table(planned: "PlannedRound") -> "Table":
     return table
 
 
-def _comparison_table(plans: Sequence["PlannedRound"]) -> "Table":
+def _comparison_table(plans: Sequence["TablePlan"]) -> "Table":
     """All plans side by side: devices, round time, and time to train relative to the best."""
     from rich.table import Table
     from rich.text import Text

@@ -98,7 +98,7 @@ def race(
     if print_spec:
         typer.echo(contest.to_toml(), nl=False)
         return
-    from fedcell.plots import race_figure, save
+    from fedcell.plots import race_figure, save_picture
     from fedcell.runs.race import curves, title, to_csv, to_json
 
     result = _run_watched(contest, target, workers, store)
@@ -113,7 +113,7 @@ def race(
         typer.echo(to_csv(result), nl=False)
     else:
         _print(result)
-    save(race_figure(curves(result), title(result), contest.budget_s), plot)
+    save_picture(race_figure(curves(result), title(result), contest.budget_s), plot)
     if output == "table":
         typer.echo(f"Picture: {plot}")
     raise typer.Exit(0 if result.complete else 130)

@@ -15,7 +15,7 @@ from fedcell.errors import InputError
 
 if TYPE_CHECKING:
     from fedcell.paper.output import Output
-    from fedcell.paper.runs import Watch
+    from fedcell.paper.runs import WatchProgress
     from fedcell.paper.settings import Settings
     from fedcell.runs.rows import Rounds
     from fedcell.sim.spec import Spec
@@ -48,7 +48,7 @@ def reproduce(
     Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
     """
     from fedcell.paper.figures import FIGURES, chosen
-    from fedcell.paper.runs import collect
+    from fedcell.paper.runs import collect_runs
     from fedcell.paper.settings import Settings
     from fedcell.runs.store import Store
 
@@ -63,8 +63,8 @@ def reproduce(
     for name in wanted:
         with progress(name) as watch:
 
-            def run(specs: Sequence["Spec"], watch: "Watch" = watch) -> dict[str, "Rounds"]:
-                return collect(specs, place, workers, watch)
+            def run(specs: Sequence["Spec"], watch: "WatchProgress" = watch) -> dict[str, "Rounds"]:
+                return collect_runs(specs, place, workers, watch)
 
             outputs.append(FIGURES[name](settings, run))
     command = " ".join(["fedcell reproduce", *(figures or ["all"]), f"--seeds {seeds}", *(["--quick"] * quick)])
@@ -94,7 +94,7 @@ def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, 
     import tempfile
 
     from fedcell.paper.report import page
-    from fedcell.plots import save
+    from fedcell.plots import save_picture
 
     scratch = Path(tempfile.mkdtemp(prefix=".fedcell-", dir=out))
     try:
@@ -103,7 +103,7 @@ def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, 
             (scratch / f"{output.name}.csv").write_text(_csv(output), encoding="utf-8")
             if output.figure is not None:
                 for ending in ("svg", "png"):
-                    save(output.figure, scratch / f"{output.name}.{ending}")
+                    save_picture(output.figure, scratch / f"{output.name}.{ending}")
                 pictures[output.name] = (scratch / f"{output.name}.png").read_bytes()
         (scratch / "index.html").write_text(page(outputs, pictures, settings, command), encoding="utf-8")
         for path in sorted(scratch.iterdir()):

@@ -50,8 +50,8 @@ def serve(
     try:
         import uvicorn
 
-        from fedcell.dashboard.app import build
-        from fedcell.dashboard.desk import Settings
+        from fedcell.dashboard.app import build_app
+        from fedcell.dashboard.desk import ServerSettings
     except ImportError as error:
         if error.name is not None and error.name.startswith("fedcell"):
             raise
@@ -63,8 +63,10 @@ def serve(
     listening = _listen(address, port)
     with listening:
         port = listening.getsockname()[1]
-        settings = Settings(store, tuple(read or []), paper, workers, None if token else _hosts(address, port), token)
-        _, app, desk = build(settings)
+        settings = ServerSettings(
+            store, tuple(read or []), paper, workers, None if token else _hosts(address, port), token
+        )
+        _, app, desk = build_app(settings)
         config = uvicorn.Config(app, **_uvicorn_options())
         server = _server(uvicorn, config, desk)
         name = f"[{address}]" if ":" in address else address

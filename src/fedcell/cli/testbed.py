@@ -75,7 +75,7 @@ def emulate_cell(
 
     Shows when each device was to have delivered, and when it had, measured on the wire.
     """
-    from fedcell.plots import save
+    from fedcell.plots import save_picture
     from fedcell.runs.store import Store
     from fedcell.testbed.fault import parse_fault
     from fedcell.testbed.network import why_not
@@ -109,7 +109,7 @@ def emulate_cell(
     if len(done) > 1:
         _print_comparison(out, done)
     if plot is not None:
-        save(_figure(done), plot)
+        save_picture(_figure(done), plot)
         out.print(f"Picture: {plot}", highlight=False)
     if store is not None:
         out.print(f"Kept in {store}: {len(done)} run{'s' * (len(done) != 1)}", highlight=False)
@@ -216,14 +216,14 @@ def _paired(first: str, ours: Sequence[float], name: str, theirs: Sequence[float
 
 
 def _figure(runs: Sequence["CellRun"]) -> "Figure":
-    from fedcell.testbed.picture import RoundBars, cell_figure
+    from fedcell.testbed.picture import MeasuredBars, cell_figure
 
     first = [run for run in runs if run.spec.seed == runs[0].spec.seed]
     panels = [
         (
             f"{run.spec.policy}, seed {run.spec.seed}",
             [
-                RoundBars(one.round, one.names, m.predicted_s, m.began_s, m.measured_s, one.round_s)
+                MeasuredBars(one.round, one.names, m.predicted_s, m.began_s, m.measured_s, one.round_s)
                 for one, m in zip(run.rounds, run.measured(), strict=True)
                 if one.devices
             ],

@@ -14,9 +14,9 @@ from starlette.responses import FileResponse, Response
 
 from fedcell import __version__
 from fedcell.dashboard.api import info, plan, races, runs
-from fedcell.dashboard.desk import Desk, Settings
+from fedcell.dashboard.desk import Desk, ServerSettings
 from fedcell.dashboard.races.queue import ConflictError
-from fedcell.dashboard.schemas import Fault, to_json
+from fedcell.dashboard.schemas import ErrorAnswer, as_json
 from fedcell.dashboard.security import App, Guard
 from fedcell.dashboard.stores import BusyError
 from fedcell.dashboard.views import plans
@@ -36,7 +36,7 @@ class Pages(StaticFiles):
         return response
 
 
-def build(settings: Settings) -> tuple[FastAPI, App, Desk]:
+def build_app(settings: ServerSettings) -> tuple[FastAPI, App, Desk]:
     """The API, the same behind its guard, and the desk; an InputError if a results file cannot be used."""
     desk = Desk(settings)
     app = FastAPI(
@@ -46,7 +46,7 @@ def build(settings: Settings) -> tuple[FastAPI, App, Desk]:
         openapi_url="/api/openapi.json",
         docs_url=None,
         redoc_url=None,
-        responses={status: {"model": Fault} for status in (401, 403, 421, 503)},
+        responses={status: {"model": ErrorAnswer} for status in (401, 403, 421, 503)},
         lifespan=_lifespan(desk),
     )
     for module in (info, plan, races, runs):
@@ -105,7 +105,7 @@ def _say_faults(app: FastAPI) -> None:
 def fault(status: int, words: str, headers: Any = None) -> Response:
     """A refusal."""
     text = " ".join(words.split())[:1000]
-    return Response(to_json({"detail": text}), status, headers, media_type="application/json")
+    return Response(as_json({"detail": text}), status, headers, media_type="application/json")
 
 
 def _sentence(error: RequestValidationError) -> str:

@@ -22,7 +22,7 @@ RUNS_KEPT = 4
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """What the command line says.
 
     Attributes:
@@ -62,7 +62,7 @@ class FoundRun:
 class Desk:
     """Opened by the server when it starts, closed when it ends."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.hub = Hub()
         self.stores = [Shelf(settings.store, "write"), *(Shelf(path, "read") for path in settings.read)]

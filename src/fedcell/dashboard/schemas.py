@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedcell import defaults
 from fedcell.dashboard import limits
+from fedcell.dashboard.races.race import RaceState
 
 Number = float | None
 """JSON has neither NaN nor infinity: both are null."""
-Row = list[Number]
-State = Literal["queued", "running", "paused", "stopping", "stopped", "done", "failed", "interrupted"]
-Line = Annotated[str, Field(max_length=limits.POLICY_CHARACTERS)]
+RoundRow = list[Number]
+PolicyLine = Annotated[str, Field(max_length=limits.POLICY_CHARACTERS)]
 
 
 class Answer(BaseModel):
@@ -28,13 +28,13 @@ class Ask(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class Fault(Answer):
+class ErrorAnswer(Answer):
     """Why a request was refused, in one sentence."""
 
     detail: str
 
 
-class Setting(Answer):
+class PolicySetting(Answer):
     """A setting of a policy."""
 
     name: str
@@ -47,7 +47,7 @@ class PolicyInfo(Answer):
     """A policy of the registry."""
 
     name: str
-    settings: list[Setting]
+    settings: list[PolicySetting]
 
 
 class Style(Answer):
@@ -111,7 +111,7 @@ class PlanAsk(Ask):
     cell: PlanCell = PlanCell()
     theta: float = 0.0
     seed: int = Field(default=0, ge=0, le=limits.RACE_SEED)
-    policies: list[Line] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
+    policies: list[PolicyLine] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
     format: Literal["json", "csv", "json-file"] = "json"
     """``csv`` and ``json-file``: the very text of `fedcell plan --csv` and `--json`."""
 
@@ -190,7 +190,7 @@ class RaceAsk(Ask):
     """A race: fields of a spec that differ from the defaults, policies and the number of seeds."""
 
     spec: dict[str, Any] = {}
-    policies: list[Line] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
+    policies: list[PolicyLine] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
     seeds: int = Field(default=defaults.SEEDS, ge=1, le=limits.RACE_RUNS)
     target: float = Field(default=defaults.TARGET_ACCURACY, gt=0.0, le=1.0)
 
@@ -217,7 +217,7 @@ class RaceDocument(Answer):
     """A race."""
 
     id: str
-    state: State
+    state: RaceState
     reason: str
     created_unix_s: float
     spec: dict[str, Any]
@@ -319,7 +319,7 @@ class RunAnswer(Answer):
     run: RunDocument
     spec: dict[str, Any]
     columns: list[str]
-    rows: list[Row]
+    rows: list[RoundRow]
 
 
 class RoundDevice(Answer):
@@ -384,6 +384,6 @@ class PaperAnswer(Answer):
     page: str | None
 
 
-def to_json(document: Any) -> str:
+def as_json(document: Any) -> str:
     """As JSON; what is not finite becomes null. Pydantic's writer is six times as quick as the standard library's."""
     return pydantic_core.to_json(document, inf_nan_mode="null").decode()

@@ -118,7 +118,7 @@ class MlpEngine:
             job = checked[number]
             with self._workspace() as work:
                 arrays = (self._train_set, self._train_y, self._layers, work)
-                kernel.train(job.start, models[number], job.order, *arrays, self._setting, self._lanes)
+                kernel.train_mlp(job.start, models[number], job.order, *arrays, self._setting, self._lanes)
 
         longest_first = sorted(range(len(checked)), key=lambda number: -checked[number].order.size)
         self._spread(run, longest_first)

@@ -309,7 +309,7 @@ def make_scratch(layers: Any, lanes: Any) -> Any:
 
 
 @entry
-def train(
+def train_mlp(
     start: Any, out: Any, order: Any, samples: Any, labels: Any, layers: Any, work: Any, setting: Any, lanes: Any
 ) -> None:
     """One job: SGD from ``start`` over the batches of ``order`` (epochs, D); the model it ends with is in ``out``.

@@ -36,7 +36,7 @@ def round_times(radius_m: float, trials: int) -> list[stats.Mean]:
     return [stats.mean_of(np.asarray(each.round_s).tolist()) for each in allocations]
 
 
-def verdict(found: list[stats.Mean], bounds: RoundTimeBounds, upper_s: Floats) -> Verdict:
+def bounds_verdict(found: list[stats.Mean], bounds: RoundTimeBounds, upper_s: Floats) -> Verdict:
     """Whether the means of two devices and more lie within the bounds: not if one lies outside with its interval.
 
     For one device the bounds coincide with the mean itself, so there is nothing to examine.
@@ -103,12 +103,13 @@ def _claim(radius_m: float, found: list[stats.Mean], bounds: RoundTimeBounds) ->
     means = np.array([one.mean for one in found])
     below = float((means - bounds.lower_s)[1:].min())
     above = float((bounds.upper_s - means)[1:].min())
-    printed = verdict(found, bounds, bounds.printed_upper_s)
+    printed = bounds_verdict(found, bounds, bounds.printed_upper_s)
     half = max(one.half for one in found)
     return Claim(
         f"The latency bounds of Proposition 1 hold at R = {radius_m:,.0f} m",
         printed,
         f"For 2 to {DEVICES} devices the mean lies at least {below:.3f} s above the lower bound and {above:.3f} s "
         f"below the tight upper one (95 % intervals of at most ± {0.0 if math.isnan(half) else half:.3f} s; for one "
-        f"device the three coincide); of the tight bound the same test says: {verdict(found, bounds, bounds.upper_s)}.",
+        f"device the three coincide); of the tight bound the same test says: "
+        f"{bounds_verdict(found, bounds, bounds.upper_s)}.",
     )

@@ -9,11 +9,11 @@ from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.sim.spec import Spec
 
-Watch = Callable[[Progress], None]
+WatchProgress = Callable[[Progress], None]
 
 
-def collect(
-    specs: Sequence[Spec], store_path: Path, workers: int | None = None, watch: Watch | None = None
+def collect_runs(
+    specs: Sequence[Spec], store_path: Path, workers: int | None = None, watch: WatchProgress | None = None
 ) -> dict[str, Rounds]:
     """The rounds of every spec, by Spec.key().
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class PlannedRound:
+class TablePlan:
     """A policy's plan for the devices of a table.
 
     Attributes:
@@ -86,7 +86,7 @@ def plan_round(
     *,
     compare: bool = False,
     allow_import: bool = True,
-) -> list[PlannedRound]:
+) -> list[TablePlan]:
     """Plan one round for the devices of a table with the policies asked for.
 
     Args:
@@ -130,7 +130,7 @@ def _parse(text: str, theta: float, allow_import: bool) -> Policy:
     return replace(policy, theta=theta) if isinstance(policy, ByObjective) and "theta" not in text else policy
 
 
-def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int) -> list[PlannedRound]:
+def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int) -> list[TablePlan]:
     """Plan one round with each policy; all have the same random seed."""
     objective(1, 1.0, theta)  # refuses a theta that predicts no rounds for any set
     # The file's order is the devices' identity, as far as there is one.
@@ -143,11 +143,11 @@ def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: 
             raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")
         n = len(plan.devices)
         value = objective(n, plan.round_s, theta) if 0 < n <= largest_set(theta) else None
-        plans.append(PlannedRound(policy, table, plan, cell.bandwidth_hz, theta, value))
+        plans.append(TablePlan(policy, table, plan, cell.bandwidth_hz, theta, value))
     return plans
 
 
-def notes(plans: Sequence[PlannedRound]) -> list[str]:
+def notes(plans: Sequence[TablePlan]) -> list[str]:
     """Say what a reader of the plans might wonder about."""
     said = []
     for planned in plans:
@@ -162,7 +162,7 @@ def notes(plans: Sequence[PlannedRound]) -> list[str]:
     return said
 
 
-def to_json(plans: Sequence[PlannedRound], several: bool) -> str:
+def plans_json(plans: Sequence[TablePlan], several: bool) -> str:
     """One plan as an object, several as {"plans": [...]}."""
     documents = [
         {
@@ -179,7 +179,7 @@ def to_json(plans: Sequence[PlannedRound], several: bool) -> str:
     return json.dumps({"plans": documents} if several else documents[0], indent=2, allow_nan=False)
 
 
-def to_csv(plans: Sequence[PlannedRound], several: bool) -> str:
+def plans_csv(plans: Sequence[TablePlan], several: bool) -> str:
     """One line a scheduled device; with the policy before it where there are several."""
     text = io.StringIO()
     columns = ["device", "index", "share", "bandwidth_hz", "upload_s", "compute_s", "finish_s"]
@@ -191,7 +191,7 @@ def to_csv(plans: Sequence[PlannedRound], several: bool) -> str:
     return text.getvalue()
 
 
-def figure(plans: Sequence[PlannedRound]) -> "Figure":
+def figure(plans: Sequence[TablePlan]) -> "Figure":
     """Draw the rounds, one panel a policy."""
     panels = [
         RoundBars(

@@ -37,7 +37,7 @@ ALL_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Setting:
+class Emulation:
     """What the apps need to know; set before their processes are forked.
 
     Attributes:
@@ -63,10 +63,10 @@ class Setting:
         return self.folder / f"run-{run}"
 
 
-_setting: Setting | None = None
+_setting: Emulation | None = None
 
 
-def prepare(setting: Setting) -> None:
+def prepare(setting: Emulation) -> None:
     """Load data and compiled code, so that every process forked from this one has them."""
     global _setting  # noqa: PLW0603
     _setting = setting
@@ -78,7 +78,7 @@ def prepare(setting: Setting) -> None:
     gc.freeze()  # or every fork would copy all that its collector visits
 
 
-def _of(context: Context) -> tuple[Setting, int, Spec]:
+def _of(context: Context) -> tuple[Emulation, int, Spec]:
     assert _setting is not None  # prepare was called before the fork
     run = int(context.run_config["run"])
     return _setting, run, _setting.runs[run]
@@ -89,7 +89,7 @@ report_device(client_app)
 
 
 @client_app.train()
-def train(message: Message, context: Context) -> Message:
+def train_device(message: Message, context: Context) -> Message:
     """Train for real, then wait until the compute time that was drawn for this device has passed."""
     setting, run, spec = _of(context)
     device = int(context.node_config["partition-id"])
@@ -114,7 +114,7 @@ server_app = ServerApp()
 
 
 @server_app.main()
-def serve(grid: Grid, context: Context) -> None:
+def serve_rounds(grid: Grid, context: Context) -> None:
     """Train as the run's spec says; write what came of it into the run's folder."""
     setting, run, spec = _of(context)
     folder = setting.run_folder(run)
@@ -128,7 +128,7 @@ def serve(grid: Grid, context: Context) -> None:
     (folder / "outcome.new").rename(folder / "outcome.json")
 
 
-def _serve(grid: Grid, setting: Setting, spec: Spec, folder: Path) -> None:
+def _serve(grid: Grid, setting: Emulation, spec: Spec, folder: Path) -> None:
     task = task_of(spec)
     P = task.engine.parameters
     setting.links.mend(range(setting.links.count))  # what a fault of an earlier run has cut

@@ -20,7 +20,7 @@ from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import Floats
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
-from fedcell.testbed.app import Setting, prepare
+from fedcell.testbed.app import Emulation, prepare
 from fedcell.testbed.fault import Fault
 from fedcell.testbed.federation import Federation
 from fedcell.testbed.network import network
@@ -30,7 +30,7 @@ from fedcell.world import Conditions
 LATE_S = 0.05
 """An upload that begins so much after the compute time that was drawn is said to be late."""
 
-Watch = Callable[[Spec, ScheduledRound], None]
+WatchRound = Callable[[Spec, ScheduledRound], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ def emulate(
     faults: Sequence[Fault] = (),
     slack: float = defaults.SLACK,
     folder: Path | None = None,
-    watch: Watch | None = None,
+    watch: WatchRound | None = None,
 ) -> Generator[CellRun]:
     """Train the specs one after the other in one emulated cell.
 
@@ -137,7 +137,7 @@ def emulate(
         place = Path(scratch) if folder is None else folder.resolve()
         # Polls cost processor time: with many devices the server's are fewer.
         poll_s = max(0.2, 0.03 * links.count)
-        setting = Setting(runs, links, place, faults, slack, grace_s=1.0 + scale, poll_s=poll_s)
+        setting = Emulation(runs, links, place, faults, slack, grace_s=1.0 + scale, poll_s=poll_s)
         prepare(setting)
         with closing(Federation(links, place, node_poll_s=max(0.05, scale))) as federation:
             federation.start()
@@ -145,7 +145,9 @@ def emulate(
                 yield _train(setting, federation, number, 60.0 + 100.0 * scale, watch)
 
 
-def _train(setting: Setting, federation: Federation, number: int, patience_s: float, watch: Watch | None) -> CellRun:
+def _train(
+    setting: Emulation, federation: Federation, number: int, patience_s: float, watch: WatchRound | None
+) -> CellRun:
     spec, folder = setting.runs[number], setting.run_folder(number)
     folder.mkdir()
     began_s = moved_s = time.monotonic()

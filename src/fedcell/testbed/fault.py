@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from fedcell import settings
 from fedcell.errors import InputError
 
-Kind = Literal["cut", "degrade", "kill"]
+FaultKind = Literal["cut", "degrade", "kill"]
 TENTH = 0.1
 
 
@@ -21,7 +21,7 @@ class Fault:
         round: from 1.
     """
 
-    kind: Kind
+    kind: FaultKind
     device: int
     round: int
 
@@ -34,7 +34,7 @@ def parse_fault(text: str, devices: int) -> Fault:
         devices: how many devices there are.
     """
     name, rest = settings.split("fault", text)
-    kind = settings.choose("fault", name, {kind: kind for kind in get_args(Kind)})
+    kind = settings.choose("fault", name, {kind: kind for kind in get_args(FaultKind)})
     fault = settings.build(Fault, "fault", name, rest, given={"kind": kind})
     if not 0 <= fault.device < devices or fault.round < 1:
         raise InputError(f"fault {text!r}: devices are 0 to {devices - 1}, rounds begin with 1")

@@ -17,7 +17,7 @@ MOST_BARS = 32
 
 
 @dataclass(frozen=True, eq=False)
-class RoundBars:
+class MeasuredBars:
     """One round; arrays are of its n scheduled devices, seconds since the round began.
 
     Attributes:
@@ -37,7 +37,7 @@ class RoundBars:
     round_s: float
 
 
-def cell_figure(panels: Sequence[tuple[str, Sequence[RoundBars]]]) -> "Figure":
+def cell_figure(panels: Sequence[tuple[str, Sequence[MeasuredBars]]]) -> "Figure":
     """A panel for each run; the outline of a bar is what the plan said, its fill what the wire showed.
 
     Args:
@@ -66,12 +66,12 @@ def cell_figure(panels: Sequence[tuple[str, Sequence[RoundBars]]]) -> "Figure":
     return figure
 
 
-def _that_fit(rounds: Sequence[RoundBars]) -> list[RoundBars]:
+def _that_fit(rounds: Sequence[MeasuredBars]) -> list[MeasuredBars]:
     bars = np.cumsum([len(r.names) for r in rounds])
     return list(rounds[: max(1, int(np.searchsorted(bars, MOST_BARS, side="right")))])
 
 
-def _draw(ax: "Axes", rounds: Sequence[RoundBars]) -> None:
+def _draw(ax: "Axes", rounds: Sequence[MeasuredBars]) -> None:
     row, ticks, labels = 0.0, [], []
     for one in rounds:
         ax.text(0.0, row - 0.6, f" round {one.number}", fontsize=7.5, va="bottom", color="#444444")

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 from fedcell import __version__, defaults, settings
 from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk
-from fedcell.dashboard.schemas import Fault, Info, PaperAnswer, PlanCell
+from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.views.colours import styles
 from fedcell.learn.data import PUBLISHED
 from fedcell.paper.figures import FIGURES
@@ -113,7 +113,7 @@ def router(desk: Desk) -> APIRouter:
 
 def _files_documented() -> dict[int | str, dict[str, Any]]:
     kinds = ("text/html", "image/svg+xml", "image/png", "text/csv")
-    return {200: {"content": {kind: {} for kind in kinds}}, 404: {"model": Fault}, 422: {"model": Fault}}
+    return {200: {"content": {kind: {} for kind in kinds}}, 404: {"model": ErrorAnswer}, 422: {"model": ErrorAnswer}}
 
 
 def _paper_files(folder: Path | None) -> list[str]:

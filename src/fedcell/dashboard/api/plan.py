@@ -7,12 +7,12 @@ from starlette.responses import Response
 
 from fedcell.dashboard.checks import body_documented
 from fedcell.dashboard.desk import Desk
-from fedcell.dashboard.schemas import Fault, PlanAnswer, PlanAsk
+from fedcell.dashboard.schemas import ErrorAnswer, PlanAnswer, PlanAsk
 from fedcell.dashboard.views import plans
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"model": PlanAnswer, "content": {"text/csv": {"schema": {"type": "string"}}}},
-    **{status: {"model": Fault} for status in (413, 415, 422)},
+    **{status: {"model": ErrorAnswer} for status in (413, 415, 422)},
 }
 
 

@@ -12,7 +12,7 @@ from fedcell.dashboard.checks import body_documented, known_race, parse_body
 from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.races.events import EventStream, event
 from fedcell.dashboard.races.race import LiveRace
-from fedcell.dashboard.schemas import Curves, Fault, RaceAsk, RaceDocument, RaceList, to_json
+from fedcell.dashboard.schemas import Curves, ErrorAnswer, RaceAsk, RaceDocument, RaceList, as_json
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, race_data, race_picture
@@ -23,7 +23,7 @@ from fedcell.runs.store import Store, spec_document
 ROWS_AN_EVENT = 500
 EVENTS_A_LOOK = 200
 Id = Path(pattern="^[0-9a-f]{1,32}$")
-FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": Fault} for status in (404, 409, 413, 415, 422)}
+FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorAnswer} for status in (404, 409, 413, 415, 422)}
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 
@@ -93,7 +93,7 @@ def router(desk: Desk) -> APIRouter:
         """Mean curves with their bands, the tables and the verdicts, of what there is so far."""
         race = await loaded(find(id))
         runs = rounds_of(desk, race)
-        text = await desk.views.run(lambda: to_json(race_curves(race, runs)))
+        text = await desk.views.run(lambda: as_json(race_curves(race, runs)))
         return Response(text, media_type="application/json")
 
     @routes.get("/races/{id}/events", response_class=Response, responses=STREAM)

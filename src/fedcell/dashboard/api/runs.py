@@ -9,8 +9,8 @@ from starlette.responses import Response
 from fedcell import defaults
 from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk, FoundRun
-from fedcell.dashboard.schemas import Curves, Fault, FieldAnswer, RoundAnswer, RunAnswer, RunList, to_json
-from fedcell.dashboard.views.cells import Sharing, field_document, round_document, start_of
+from fedcell.dashboard.schemas import Curves, ErrorAnswer, FieldAnswer, RoundAnswer, RunAnswer, RunList, as_json
+from fedcell.dashboard.views.cells import ShownSharing, field_document, round_document, start_of
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, compared_picture, grouped
 from fedcell.errors import InputError
@@ -20,7 +20,7 @@ from fedcell.runs.store import StoredRun, differing_fields, flat
 Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
 StoreName = Query(None, description="One results file; all of them by default.")
 Keys = Query(max_length=65 * limits.KEYS, description=f"Keys of runs, separated by commas; {limits.KEYS} at most.")
-FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": Fault} for status in (404, 422)}
+FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorAnswer} for status in (404, 422)}
 
 
 def router(desk: Desk) -> APIRouter:
@@ -46,13 +46,13 @@ def router(desk: Desk) -> APIRouter:
         found = await desk.run(key, store)
         rows = [numbers_of(record) for record in found.records]
         told = {"run": run_document(found), "spec": found.document, "columns": ROUND_COLUMNS, "rows": rows}
-        return Response(to_json(told), media_type="application/json")
+        return Response(as_json(told), media_type="application/json")
 
     @routes.get("/runs/{key}/rounds/{number}", response_class=Response, responses={200: {"model": RoundAnswer}})
     async def one_round(
         number: int = Path(ge=1, le=10**9),
         key: str = Key,
-        sharing: Sharing = "planned",
+        sharing: ShownSharing = "planned",
         store: str | None = StoreName,
     ) -> Response:
         """One round: every device, its channel and times, and its share of the band (or what it would be)."""
@@ -64,7 +64,7 @@ def router(desk: Desk) -> APIRouter:
 
         def draw() -> str:
             place = desk.place(found)
-            return to_json(round_document(place, before_s, record, len(found.records), sharing, measured))
+            return as_json(round_document(place, before_s, record, len(found.records), sharing, measured))
 
         return Response(await desk.views.run(draw), media_type="application/json")
 
@@ -74,7 +74,7 @@ def router(desk: Desk) -> APIRouter:
     ) -> Response:
         """Mean SNR over the run's cell."""
         found = await desk.run(key, store)
-        text = await desk.views.run(lambda: to_json(field_document(desk.place(found), size)))
+        text = await desk.views.run(lambda: as_json(field_document(desk.place(found), size)))
         return Response(text, media_type="application/json")
 
     async def chosen(keys: str) -> dict[str, list[FoundRun]]:
@@ -125,7 +125,7 @@ def _listed(found: list[tuple[StoredRun, str]], policy: str | None, source: str 
     differing = differing_fields([run for run, _ in kept])
     page = kept[offset : offset + limit]
     rows = [_stored_document(run, name, {f: flat(run.document).get(f) for f in differing}) for run, name in page]
-    return to_json({"runs": rows, "total": len(kept)})
+    return as_json({"runs": rows, "total": len(kept)})
 
 
 def _stored_document(run: StoredRun, store: str, differs: dict[str, Any]) -> dict[str, Any]:

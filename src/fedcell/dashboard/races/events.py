@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from fedcell.dashboard import limits
-from fedcell.dashboard.schemas import to_json
+from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.security import Receive, Scope, Send
 from fedcell.dashboard.stores import BusyError
 
@@ -65,7 +65,7 @@ class Hub:
 
 def event(name: str, document: Any) -> str:
     """One event."""
-    return f"event: {name}\ndata: {document if isinstance(document, str) else to_json(document)}\n\n"
+    return f"event: {name}\ndata: {document if isinstance(document, str) else as_json(document)}\n\n"
 
 
 class EventStream(Response):

@@ -19,7 +19,7 @@ from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import load_task
 from fedcell.world import Conditions, World, link_snr, path_loss_db, shadowing_db
 
-Sharing = Literal["planned", "optimal", "equal"]
+ShownSharing = Literal["planned", "optimal", "equal"]
 WORLDS_KEPT = 8
 MEASURED = ("predicted_finish_s", "upload_began_s", "measured_finish_s")
 
@@ -65,7 +65,7 @@ def round_document(
     before_s: float,
     record: RoundRecord,
     rounds: int,
-    sharing: Sharing,
+    sharing: ShownSharing,
     measured: Measured | None,
 ) -> dict[str, Any]:
     """The answer of /api/runs/{key}/rounds/{r}."""
@@ -90,12 +90,12 @@ def round_document(
 
 def _shared(
     conditions: Conditions, devices: Indices, planned: Floats
-) -> tuple[dict[Sharing, Floats], dict[Sharing, float]]:
+) -> tuple[dict[ShownSharing, Floats], dict[ShownSharing, float]]:
     """The shares of the scheduled devices in three ways, and when the round ends with each."""
     c, t = conditions.upload_s[devices], conditions.compute_s[devices]
-    shares: dict[Sharing, Floats] = {"planned": planned}
+    shares: dict[ShownSharing, Floats] = {"planned": planned}
     if devices.size == 0:
-        names: tuple[Sharing, ...] = ("planned", "optimal", "equal")
+        names: tuple[ShownSharing, ...] = ("planned", "optimal", "equal")
         return dict.fromkeys(names, planned), dict.fromkeys(names, 0.0)
     shares["optimal"] = allocate(c, t).shares
     shares["equal"] = allocate(c, t, sharing="equal").shares

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk, FoundRun
 from fedcell.dashboard.races.race import LiveRace
-from fedcell.dashboard.schemas import to_json
+from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.views.colours import placed
 from fedcell.dashboard.views.curves import curves_document
 from fedcell.errors import InputError
@@ -86,7 +86,7 @@ def compared(groups: dict[str, list[FoundRun]], target: float) -> str:
     """The answer of /api/results/compare."""
     end_s = end_of([run for runs in groups.values() for run in runs])
     parts = {name: [(run.rounds, True) for run in runs] for name, runs in groups.items()}
-    return to_json(curves_document(parts, target, end_s, _verdicts(groups)))
+    return as_json(curves_document(parts, target, end_s, _verdicts(groups)))
 
 
 def _verdicts(groups: dict[str, list[FoundRun]]) -> list[str]:
@@ -121,7 +121,7 @@ def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:
         for record in run.records
     ]
     if ending == "json":
-        return to_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return as_json([dict(zip(columns, row, strict=True)) for row in rows])
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

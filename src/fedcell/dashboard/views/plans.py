@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from fedcell import __version__, units
 from fedcell.dashboard import limits
 from fedcell.dashboard.checks import known_policy, one_sentence, parse_body
-from fedcell.dashboard.schemas import PlanAsk, to_json
+from fedcell.dashboard.schemas import PlanAsk, as_json
 from fedcell.dashboard.views.colours import styles
 from fedcell.errors import InputError
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import DeviceColumns, DeviceTable, parse_columns, parse_devices
-from fedcell.plan.plans import PlannedRound
+from fedcell.plan.plans import TablePlan
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import Greedy
@@ -36,12 +36,12 @@ SOME_SIZES = 60
 def answer(body: bytes, media_type: str, query: dict[str, str]) -> tuple[str, str]:
     """The plans for a request's body; the text and its media type."""
     ask = parse_csv_ask(body, query) if media_type == "text/csv" else parse_body(PlanAsk, body)
-    made = make(ask)
+    made = answer_plan(ask)
     if ask.format == "json-file":
-        return f"{planning.to_json(made.plans, made.several)}\n", "application/json"
+        return f"{planning.plans_json(made.plans, made.several)}\n", "application/json"
     if ask.format == "csv":
-        return planning.to_csv(made.plans, made.several), "text/csv; charset=utf-8"
-    return to_json(made.document()), "application/json"
+        return planning.plans_csv(made.plans, made.several), "text/csv; charset=utf-8"
+    return as_json(made.document()), "application/json"
 
 
 def parse_csv_ask(body: bytes, query: dict[str, str]) -> PlanAsk:
@@ -64,7 +64,7 @@ class Made:
     ask: PlanAsk
     table: DeviceTable
     shown: tuple[list[str], list[list[str]]]
-    plans: list[PlannedRound]
+    plans: list[TablePlan]
     several: bool
     theta: float
 
@@ -89,7 +89,7 @@ class Made:
         }
 
 
-def make(ask: PlanAsk) -> Made:
+def answer_plan(ask: PlanAsk) -> Made:
     """Read the devices and plan the round with every policy."""
     given = [name for name in ("devices_csv", "devices", "draw") if getattr(ask, name) is not None]
     if len(given) != 1:
@@ -159,7 +159,7 @@ def _draw(count: int, seed: int, cell: Cell) -> list[dict[str, Any]]:
     return [{"distance_m": distance_m, "compute_s": compute_s} for distance_m, compute_s in pairs]
 
 
-def _plan_document(plan: PlannedRound, most: int | None, colour: str, dash: str) -> dict[str, Any]:
+def _plan_document(plan: TablePlan, most: int | None, colour: str, dash: str) -> dict[str, Any]:
     return {
         "fedcell": __version__,
         "policy": plan.name,
@@ -174,7 +174,7 @@ def _plan_document(plan: PlannedRound, most: int | None, colour: str, dash: str)
     }
 
 
-def _comparison(plans: list[PlannedRound], colours: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
+def _comparison(plans: list[TablePlan], colours: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
     best = min((plan.objective_s for plan in plans if plan.objective_s is not None), default=None)
     return [
         {
@@ -189,7 +189,7 @@ def _comparison(plans: list[PlannedRound], colours: dict[str, tuple[str, str]]) 
     ]
 
 
-def _curve(table: DeviceTable, theta: float, plans: list[PlannedRound]) -> dict[str, Any]:
+def _curve(table: DeviceTable, theta: float, plans: list[TablePlan]) -> dict[str, Any]:
     """The best objective with n devices, for every n (of a large table for some), and where the two policies stop."""
     view = RoundView(table.upload_s, table.compute_s, must_include=table.must_include)
     stops: dict[str, Any] = {}
@@ -219,5 +219,5 @@ def _sizes(least: int, most: int) -> Indices:
 
 def warm_up() -> None:
     """Load the compiled code, so that the first visitor does not wait for it."""
-    made = make(PlanAsk.model_validate({"draw": {"count": 20}}))
+    made = answer_plan(PlanAsk.model_validate({"draw": {"count": 20}}))
     assert math.isfinite(made.document()["plans"][0]["round_s"])
