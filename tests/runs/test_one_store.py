@@ -4,6 +4,7 @@ import json
 import random
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -69,6 +70,10 @@ class Servers:
         assert process.err == "", process.err
 
 
+def _none_living(process: Process) -> bool:
+    return not process.living()
+
+
 def test_no_run_that_anyone_was_told_is_stored_is_ever_lost(tmp_path: Path) -> None:
     write_small_npz(tmp_path / "small.npz")
     (tmp_path / "sweep.toml").write_text(SWEEP.format(seeds=", ".join(map(str, range(3000)))))
@@ -96,7 +101,7 @@ def test_no_run_that_anyone_was_told_is_stored_is_ever_lost(tmp_path: Path) -> N
             elif victim == "sweep":
                 assert not sweep.ended, sweep.err
                 sweep.kill()
-                wait_until(lambda old=sweep: old.living() == [], "the sweep's workers to end with it")
+                wait_until(partial(_none_living, sweep), "the sweep's workers to end with it")
                 sweep = start("sweep", "sweep.toml", "--store", "results.db", "--workers", "1")
             else:
                 servers.kill(victim)
