@@ -1,6 +1,5 @@
 """What all routes share: the results files, the races, the threads that do the work, and the streams."""
 
-import os
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,6 +13,7 @@ from fedcell.dashboard.races.events import Hub
 from fedcell.dashboard.races.queue import RaceQueue
 from fedcell.dashboard.stores import Crew, Shelf
 from fedcell.dashboard.views.cells import Place, Places
+from fedcell.machine import cores
 from fedcell.runs.rows import Rounds, decode
 from fedcell.runs.store import Measured, Store, StoredRun, spec_document
 from fedcell.sim.loop import RoundRecord
@@ -66,7 +66,7 @@ class Desk:
         self.settings = settings
         self.hub = Hub()
         self.stores = [Shelf(settings.store, "write"), *(Shelf(path, "read") for path in settings.read)]
-        workers = settings.workers or len(os.sched_getaffinity(0))
+        workers = settings.workers or cores()
         self.races = RaceQueue(self.stores[0].store, workers, self.hub.changed)
         self.plans = Crew(limits.PLANS_AT_ONCE, limits.PLANS_WAITING, "fedcell-plan")
         self.views = Crew(1, limits.READS_WAITING, "fedcell-view")

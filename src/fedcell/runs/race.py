@@ -49,6 +49,15 @@ class RaceResult:
         runs: by policy, one run for each of the seeds.
         complete: whether all runs were finished.
         target: the target accuracy.
+
+    Example:
+        >>> import fedcell as fc
+        >>> small = fc.Spec(rounds=2, task=fc.TaskSpec(hidden=[4]), grid={"policy": ["all", "random:k=2"], "seed": [0]})
+        >>> result = fc.run_race(small)
+        >>> {policy: len(runs[0]) for policy, runs in result.runs.items()}
+        {'all': 2, 'random:k=2': 2}
+        >>> result.verdicts()[0][:16]
+        'all - random:k=2'
     """
 
     spec: Spec
@@ -122,13 +131,14 @@ def run_race(
     Returns:
         RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that every policy has finished.
 
-    >>> import fedcell as fc
-    >>> small = fc.Spec(rounds=1, task=fc.TaskSpec(hidden=[4]), grid={"policy": ["all", "random:k=2"], "seed": [0, 1]})
-    >>> result = fc.run_race(small)
-    >>> result.policies, result.seeds, result.complete
-    (['all', 'random:k=2'], [0, 1], True)
-    >>> [round(summary.devices.mean) for summary in result.summaries().values()]
-    [20, 2]
+    Example:
+        >>> import fedcell as fc
+        >>> small = fc.Spec(rounds=1, task=fc.TaskSpec(hidden=[4]), grid={"policy": ["all", "random:k=2"], "seed": [0, 1]})
+        >>> result = fc.run_race(small)
+        >>> result.policies, result.seeds, result.complete
+        (['all', 'random:k=2'], [0, 1], True)
+        >>> [round(summary.devices.mean) for summary in result.summaries().values()]
+        [20, 2]
     """
     spec = race_spec(spec)
     runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True)

@@ -49,7 +49,14 @@ class RoundsDone:
     Attributes:
         key: the run's.
         spec: the run.
-        rows: the rounds, in order.
+        rows: the rounds, in order, each as `ROUND_COLUMNS` and the plan's bytes.
+
+    Example:
+        >>> import fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
+        >>> events = list(fc.Runner([spec], on="threads"))
+        >>> [row[0] for event in events if isinstance(event, fc.RoundsDone) for row in event.rows]
+        [1, 2]
     """
 
     key: str
@@ -66,6 +73,13 @@ class RunDone:
         spec: the run.
         rows: all its rounds; None for a run that the store had from the start, which ``Store.get`` reads.
         duration_s: how long it took to compute.
+
+    Example:
+        >>> import fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
+        >>> *_, last = fc.Runner([spec], on="threads")
+        >>> isinstance(last, fc.RunDone), len(last.rows)
+        (True, 2)
     """
 
     key: str
@@ -82,6 +96,12 @@ class RunFailed:
         key: the run's.
         spec: the run.
         reason: why.
+
+    Example:
+        >>> import fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=25", rounds=2, task=fc.TaskSpec(hidden=[4]))
+        >>> [event.reason for event in fc.Runner([spec], on="threads")]
+        ['k is 25, but the cell has 20 devices; give a k of at most 20']
     """
 
     key: str
@@ -95,6 +115,11 @@ class WorkerLost:
 
     Attributes:
         keys: of the runs they had.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.WorkerLost(keys=["0f3a"]).keys  # only processes can be lost
+        ['0f3a']
     """
 
     keys: list[str]
@@ -135,12 +160,13 @@ class Runner:
         workers: runs at once; by default as many as this process has cores.
         together: whether the runs of a seed advance together by their simulated clocks, seed after seed.
 
-    >>> import fedcell as fc
-    >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
-    >>> for event in fc.Runner([spec], on="threads"):
-    ...     if isinstance(event, fc.RunDone):
-    ...         print(event.spec.policy, len(event.rows), "rounds")
-    random:k=2 2 rounds
+    Example:
+        >>> import fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
+        >>> for event in fc.Runner([spec], on="threads"):
+        ...     if isinstance(event, fc.RunDone):
+        ...         print(event.spec.policy, len(event.rows), "rounds")
+        random:k=2 2 rounds
     """
 
     def __init__(

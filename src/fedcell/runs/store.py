@@ -163,12 +163,13 @@ class Store:
         mode: ``write`` creates the file if there is none; ``read`` never changes it.
         busy_timeout_s: how long to wait for another process that is writing.
 
-    >>> import tempfile, fedcell as fc
-    >>> spec = fc.Spec(policy="random:k=2", rounds=1, task=fc.TaskSpec(hidden=[4]))
-    >>> with tempfile.TemporaryDirectory() as directory, fc.Store(f"{directory}/results.db") as store:
-    ...     store.put(spec, fc.simulate(spec))
-    ...     [(run.policy, run.seed, run.rounds) for run in store.runs()]
-    [('random:k=2', 0, 1)]
+    Example:
+        >>> import tempfile, fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=2", rounds=1, task=fc.TaskSpec(hidden=[4]))
+        >>> with tempfile.TemporaryDirectory() as directory, fc.Store(f"{directory}/results.db") as store:
+        ...     store.put(spec, fc.simulate(spec))
+        ...     [(run.policy, run.seed, run.rounds) for run in store.runs()]
+        [('random:k=2', 0, 1)]
     """
 
     def __init__(

@@ -54,6 +54,11 @@ class SweepResult:
         skipped: runs that the store already had.
         failures: the reasons of the runs that failed, by their keys; the next sweep tries them again.
         complete: False if it was stopped before all runs had ended.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.SweepResult(done=2, skipped=1, failures={}, complete=True).done
+        2
     """
 
     done: int
@@ -83,12 +88,16 @@ def run_sweep(
         watch: called with the progress, at the start and whenever a run has ended.
         stop: set it to end the sweep early; Ctrl-C does the same. What is done is stored.
 
-    >>> import tempfile, fedcell as fc
-    >>> spec = fc.Spec(policy="all", rounds=1, task=fc.TaskSpec(hidden=[4]), grid={"seed": [0, 1]})
-    >>> with tempfile.TemporaryDirectory() as directory, fc.Store(f"{directory}/results.db") as store:
-    ...     first, second = fc.run_sweep(spec, store), fc.run_sweep(spec, store)
-    >>> first.done, second.done, second.skipped
-    (2, 0, 2)
+    Returns:
+        SweepResult: how many runs were done, skipped and failed.
+
+    Example:
+        >>> import tempfile, fedcell as fc
+        >>> spec = fc.Spec(policy="all", rounds=1, task=fc.TaskSpec(hidden=[4]), grid={"seed": [0, 1]})
+        >>> with tempfile.TemporaryDirectory() as directory, fc.Store(f"{directory}/results.db") as store:
+        ...     first, second = fc.run_sweep(spec, store), fc.run_sweep(spec, store)
+        >>> first.done, second.done, second.skipped
+        (2, 0, 2)
     """
     runs = spec.runs() if isinstance(spec, Spec) else spec
     runner = Runner(runs, store=store, on=executor or "processes", workers=workers)

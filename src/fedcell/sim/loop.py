@@ -31,11 +31,12 @@ class RoundRecord:
         accuracy: of the global model on the test set after the round, a fraction.
         loss: its mean loss there, in nats.
 
-    >>> import fedcell as fc
-    >>> spec = fc.Spec(policy="random:k=2", rounds=1, task=fc.TaskSpec(hidden=[4]))
-    >>> record = next(fc.simulate(spec))
-    >>> record.round, len(record.plan.devices), record.clock_s == record.round_s
-    (1, 2, True)
+    Example:
+        >>> import fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=2", rounds=1, task=fc.TaskSpec(hidden=[4]))
+        >>> record = next(fc.simulate(spec))
+        >>> record.round, len(record.plan.devices), record.clock_s == record.round_s
+        (1, 2, True)
     """
 
     round: int
@@ -166,10 +167,11 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
     Yields:
         RoundRecord: one for each round, in order, as soon as the round is played.
 
-    >>> import fedcell as fc
-    >>> spec = fc.Spec(policy="random:k=3", rounds=2, task=fc.TaskSpec(hidden=[4]))
-    >>> [(record.round, len(record.delivered)) for record in fc.simulate(spec)]
-    [(1, 3), (2, 3)]
+    Example:
+        >>> import fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=3", rounds=2, task=fc.TaskSpec(hidden=[4]))
+        >>> [(record.round, len(record.delivered)) for record in fc.simulate(spec)]
+        [(1, 3), (2, 3)]
     """
     run = Simulation.load(spec, threads)
     state = run.start()
