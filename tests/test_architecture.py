@@ -78,6 +78,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 # Names that stand in several modules, and why.
 SHARED = {
+    "router": "the endpoints of a module of the API",
     "make": "each figure of the paper has one, and paper/figures.py lists them",
     "Floats": "short for one and the same type of array",
 }
