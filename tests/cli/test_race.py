@@ -36,18 +36,20 @@ def test_table_verdicts_and_picture(tmp_path: Path) -> None:
 def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
     document = json.loads(race(*QUICK, "--json", cwd=tmp_path).stdout)
     lines = race(*QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
-    assert lines[0] == "policy,seed,round,clock_s,round_s,devices,delivered,accuracy,loss"
-    assert len(lines) == 1 + len(document["runs"])
+    assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss"
+    assert len(lines) == 1 + len(document["rounds"])
     spec = fc.Spec(cell=RACE_CELL, budget_s=45.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)
     records = [record for policy in result.policies for run in result.runs[policy] for record in run]
-    for line, row, record in zip(lines[1:], document["runs"], records, strict=True):
-        expected = [record.round, record.clock_s, record.round_s, len(record.plan.devices), len(record.delivered)]
-        assert [float(cell) for cell in line.split(",")[2:]] == pytest.approx([*expected, record.accuracy, record.loss])
+    for line, row, record in zip(lines[1:], document["rounds"], records, strict=True):
+        times_s = [record.clock_s, record.round_s, record.plan.round_s]
+        counts = [len(record.plan.devices), len(record.delivered)]
+        expected = [record.round, *times_s, *counts, record.accuracy, record.loss]
+        assert [float(cell) for cell in line.split(",")[2:]] == expected
         assert row["accuracy"] == record.accuracy
-        assert row["devices"] == record.plan.devices.tolist()
+        assert row["plan_devices"] == record.plan.devices.tolist()
     assert document["complete"] is True
-    best = [max(r["accuracy"] for r in document["runs"] if (r["policy"], r["seed"]) == ("greedy", s)) for s in (0, 1)]
+    best = [max(r["accuracy"] for r in document["rounds"] if (r["policy"], r["seed"]) == ("greedy", s)) for s in (0, 1)]
     assert document["policies"]["greedy"]["best"]["mean"] == pytest.approx(sum(best) / 2)
     assert document["differences"]["random:k=3"]["best_accuracy"]["seeds"] == 2
 
@@ -149,7 +151,7 @@ def test_ctrl_c_shows_the_seeds_that_are_whole(tmp_path: Path) -> None:
     assert "seeds" in screen.shown
     assert "Traceback" not in screen.shown
     assert done.returncode == 130
-    assert re.search(r"Stopped early: \d+ of 500 seeds are whole", done.stdout)
+    assert re.search(r"Stopped early: \d+ of 500 seeds are complete", done.stdout)
     assert [path.name for path in tmp_path.iterdir()] == ["race.png"]
 
 
