@@ -19,7 +19,7 @@ def test_reproduce_writes_pictures_tables_and_a_page_and_runs_nothing_twice(tmp_
     first = fedcell("reproduce", "fig1a", "fig2", "--quick", "--seeds", "1", "--out", "out", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "fig2: 100 %" in first.stderr
-    assert "borne out: The latency bounds of Proposition 1 hold at R = 600 m" in first.stdout
+    assert "confirmed: The latency bounds of Proposition 1 hold at R = 600 m" in first.stdout
     files = {f"{figure}.{ending}" for figure in ("fig1a", "fig2") for ending in ("png", "svg", "csv")}
     assert names(tmp_path / "out") - {"results.db-wal", "results.db-shm"} == files | {"index.html", "results.db"}
     page = (tmp_path / "out" / "index.html").read_text()

@@ -91,8 +91,8 @@ def test_the_page_is_self_contained(outputs: dict[str, Output]) -> None:
     html = page(list(outputs.values()), {"fig2": b"png"}, SETTINGS, "fedcell reproduce --quick")
     assert "data:image/png;base64,cG5n" in html
     assert not re.search(r"<script|<link|https?://|src=\"(?!data:)|@import|url\(", html)
-    assert "mean nothing" in html  # reduced settings are named
-    assert "mean nothing" not in page([outputs["fig1a"]], {}, Settings(seeds=3), "fedcell reproduce")
+    assert "meaningless" in html  # reduced settings are named
+    assert "meaningless" not in page([outputs["fig1a"]], {}, Settings(seeds=3), "fedcell reproduce")
 
 
 def test_figures_share_their_runs() -> None:

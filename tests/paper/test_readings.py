@@ -76,13 +76,13 @@ def test_a_smaller_budget_cuts_the_run() -> None:
 
 
 def test_verdicts() -> None:
-    assert judge(Mean(1.0, 0.5, 5)) == "borne out"
-    assert judge(Mean(-1.0, 0.5, 5)) == "not borne out"
+    assert judge(Mean(1.0, 0.5, 5)) == "confirmed"
+    assert judge(Mean(-1.0, 0.5, 5)) == "not confirmed"
     assert judge(Mean(1.0, 1.5, 5)) == "not significant"
     assert judge(Mean(1.0, math.nan, 1)) == "not significant"
-    assert overall(["borne out", "not significant"]) == "not significant"
-    assert overall(["not significant", "not borne out", "borne out"]) == "not borne out"
-    assert overall(["borne out"]) == "borne out"
+    assert overall(["confirmed", "not significant"]) == "not significant"
+    assert overall(["not significant", "not confirmed", "confirmed"]) == "not confirmed"
+    assert overall(["confirmed"]) == "confirmed"
     assert points(Mean(0.0231, 0.01, 5)) == "+2.31 ± 1.00 points"
 
 
@@ -130,8 +130,8 @@ def levels(proposed: float, others: float) -> dict[str, float]:
 
 def test_claims_of_the_race_follow_the_data() -> None:
     ahead, behind = race_claims(race(levels(0.9, 0.7))), race_claims(race(levels(0.7, 0.9)))
-    assert [claim.verdict for claim in ahead[:4]] == ["borne out"] * 4
-    assert [claim.verdict for claim in behind[:4]] == ["not borne out"] * 4
+    assert [claim.verdict for claim in ahead[:4]] == ["confirmed"] * 4
+    assert [claim.verdict for claim in behind[:4]] == ["not confirmed"] * 4
     assert [name in claim.text for name, claim in zip(BASELINES, ahead, strict=False)] == [True] * 4
     assert "CL-high never" in ahead[4].evidence
     assert ahead[4].verdict == "not significant"
@@ -140,24 +140,24 @@ def test_claims_of_the_race_follow_the_data() -> None:
 def test_claims_of_the_radii_follow_the_data() -> None:
     growing = {r: race(levels(0.8 + lead, 0.8)) for r, lead in ((200.0, 0.01), (800.0, 0.05), (1400.0, 0.1))}
     always, shrinks, alike, large = radius_claims(growing)
-    assert always.verdict == "borne out"
-    assert shrinks.verdict == "borne out"
-    assert alike.verdict == "borne out"  # PF and Random-opt are equal
+    assert always.verdict == "confirmed"
+    assert shrinks.verdict == "confirmed"
+    assert alike.verdict == "confirmed"  # PF and Random-opt are equal
     assert large.verdict == "not significant"
     falling = {r: race(levels(0.8 + lead, 0.8)) for r, lead in ((200.0, 0.1), (800.0, 0.05), (1400.0, -0.01))}
     always, shrinks, *_ = radius_claims(falling)
-    assert always.verdict == "not borne out"
-    assert shrinks.verdict == "not borne out"
+    assert always.verdict == "not confirmed"
+    assert shrinks.verdict == "not confirmed"
 
 
 def test_the_devices_claim_follows_the_data() -> None:
-    assert devices_claim(Mean(8.4, 0.3, 5), Mean(12.0, 0.2, 5)).verdict == "borne out"
-    assert devices_claim(Mean(13.8, 0.3, 5), Mean(28.0, 0.2, 5)).verdict == "not borne out"
+    assert devices_claim(Mean(8.4, 0.3, 5), Mean(12.0, 0.2, 5)).verdict == "confirmed"
+    assert devices_claim(Mean(13.8, 0.3, 5), Mean(28.0, 0.2, 5)).verdict == "not confirmed"
 
 
 def test_bounds_are_judged_from_two_devices_on() -> None:
     bounds = RoundTimeBounds(np.array([1.0, 1.0]), np.array([1.0, 2.0]), np.array([1.0, 3.0]))
-    for mean, expected in ((1.5, "borne out"), (0.95, "not significant"), (2.5, "not borne out")):
+    for mean, expected in ((1.5, "confirmed"), (0.95, "not significant"), (2.5, "not confirmed")):
         assert bounds_verdict([Mean(9.0, 0.1, 9), Mean(mean, 0.1, 9)], bounds, bounds.upper_s) == expected
 
 

@@ -1,7 +1,7 @@
-"""The unsaid settings: partition and scaling chosen on Fig. 2's printed numbers, then shown, with theta, on Fig. 3's.
+"""Settings that the paper does not give: partition and scaling, chosen on Fig. 2's printed numbers.
 
-The distance of a setting is the root mean square of ours less the paper's five numbers of Fig. 2. The choice is by the
-averaged curve's best; what the other readings would choose is said. Fig. 3 takes no part in it.
+The distance of a setting is the root mean square of ours minus the paper's five numbers of Fig. 2. The choice is by the
+averaged curve's best; what the other readings would choose is shown too. Fig. 3, with two thetas, is not used for it.
 """
 
 import math
@@ -63,9 +63,9 @@ def make(settings: Settings, collect: Collect) -> Output:
         ]
     return Output(
         name="calibration",
-        title="The unsaid settings: a calibration",
+        title="Settings that the paper does not give: a calibration",
         setting=f"Balanced or free partition, standard or unit scaling, chosen on Fig. 2; {settings.seeds} trials. "
-        "Then, with two θ, shown on Fig. 3, which takes no part in the choice.",
+        "Then, with two θ, shown on Fig. 3, which is not used for the choice.",
         figure=None,
         csv=(("setting", "partition", "devices", "reading", "accuracy_percent", "half_95_percent"), rows),
         tables=[_fig2_table(accuracy, distances), _fig3_table(rows3, settings)],
@@ -134,7 +134,7 @@ def _fig3_table(rows: list[list[str]], settings: Settings) -> Grid:
         "partition, scaling",
         "θ of greedy",
         "devices",
-        "seconds a round",
+        "seconds per round",
         f"best in {settings.race_budget_s:g} s, %",
         "to 80 %",
         "CL-high to 80 %",

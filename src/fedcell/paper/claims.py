@@ -13,7 +13,7 @@ from fedcell.runs import stats
 from fedcell.runs.stats import Mean
 
 ALIKE = 0.01
-"""Policies whose accuracies differ by less, with the whole interval, are alike."""
+"""Policies whose accuracies differ by less, with the entire interval, are alike."""
 
 
 def race_claims(race: Race) -> list[Claim]:
@@ -24,7 +24,7 @@ def race_claims(race: Race) -> list[Claim]:
 def _lead(race: Race, name: str) -> Claim:
     found = curves.differences(race.runs[PROPOSED], race.runs[name], race.budget_s)
     said = "; ".join(f"{reading} {points(value)} ({judge(value)})" for reading, value in found.items())
-    evidence = f"Proposed less {name}: {said}."
+    evidence = f"Proposed minus {name}: {said}."
     if name == "Random-opt" and DEVICES in race.search:
         everyone = curves.differences(race.runs[PROPOSED], race.search[DEVICES], race.budget_s)[curves.CURVE]
         evidence += f" Against everyone, K = {DEVICES}: averaged curve's best {points(everyone)} ({judge(everyone)})."
@@ -36,7 +36,7 @@ def _sooner(race: Race) -> Claim:
     ours, theirs = race.runs[PROPOSED], race.runs["CL-high"]
     lead = lead_s(ours, theirs, race.budget_s)
     low, high = lead.interval
-    verdict: Verdict = "borne out" if low > 0.0 else "not borne out" if high < 0.0 else "not significant"
+    verdict: Verdict = "confirmed" if low > 0.0 else "not confirmed" if high < 0.0 else "not significant"
     times = [time_to_target(runs, race.budget_s).text() for runs in (ours, theirs)]
     medians = [stats.times_to(runs, TARGET).text() for runs in (ours, theirs)]
     return Claim(
@@ -48,12 +48,12 @@ def _sooner(race: Race) -> Claim:
 
 
 def devices_claim(devices: Mean, round_s: Mean) -> Claim:
-    """8.31 devices in 12.07 s a round."""
+    """8.31 devices in 12.07 s per round."""
     agrees = close(8.31, devices) and close(12.07, round_s)
     return Claim(
-        "Proposed schedules 8.31 devices in 12.07 s a round",
-        "borne out" if agrees else "not borne out",
-        f"Ours, with θ = 0: {devices.text()} devices in {round_s.text()} s. Borne out means that the difference is "
+        "Proposed schedules 8.31 devices in 12.07 s per round",
+        "confirmed" if agrees else "not confirmed",
+        f"Ours, with θ = 0: {devices.text()} devices in {round_s.text()} s. Confirmed means that the difference is "
         "within the spread of two such means.",
     )
 
@@ -70,9 +70,9 @@ def _always_ahead(races: Mapping[float, Race]) -> Claim:
             lead = curves.differences(race.runs[PROPOSED], race.runs[name], race.budget_s)[curves.CURVE]
             verdicts.append(judge(lead))
             text = f"{name} at {radius_m:g} m {points(lead)}"
-            behind += [text] if verdicts[-1] == "not borne out" else []
+            behind += [text] if verdicts[-1] == "not confirmed" else []
             unsure += [text] if verdicts[-1] == "not significant" else []
-    ahead = verdicts.count("borne out")
+    ahead = verdicts.count("confirmed")
     said = f"Of {len(verdicts)} pairs of radius and baseline, Proposed is significantly ahead in {ahead}"
     said += f", behind in {len(behind)} ({'; '.join(behind)})" if behind else ", behind in none"
     said += f", and the difference is not significant in {len(unsure)}"
@@ -102,7 +102,7 @@ def _shrinks(races: Mapping[float, Race]) -> Claim:
         "The advantage of Proposed shrinks with the radius (Fig. 3(d))",
         judge(found),
         f"Its lead over the mean of the four baselines is {' and '.join(ends)}; over all radii it changes by "
-        f"{points(found)} for each further kilometre.",
+        f"{points(found)} per kilometre.",
     )
 
 
@@ -112,14 +112,14 @@ def _alike_in_small_cells(races: Mapping[float, Race]) -> Claim:
     verdicts: list[Verdict] = []
     for lead in found:
         if abs(lead.mean) + lead.half <= ALIKE:
-            verdicts.append("borne out")
+            verdicts.append("confirmed")
         else:
-            verdicts.append("not borne out" if abs(lead.mean) - lead.half > ALIKE else "not significant")
+            verdicts.append("not confirmed" if abs(lead.mean) - lead.half > ALIKE else "not significant")
     said = "; ".join(f"{points(lead)} at {r:g} m (K = {races[r].k_opt})" for r, lead in zip(small, found, strict=True))
     return Claim(
         "PF resembles Random-opt in small cells (Fig. 3(d))",
         overall(verdicts),
-        f"PF less Random-opt: {said}. Alike means within ± {100 * ALIKE:g} point with the whole interval; not "
+        f"PF minus Random-opt: {said}. Similar means within ± {100 * ALIKE:g} point with the entire interval; not "
         "significant means that the interval is too wide to say.",
     )
 
@@ -130,7 +130,7 @@ def _ahead_in_large_cells(races: Mapping[float, Race]) -> Claim:
     return Claim(
         "PF outperforms Random-opt in large cells (Fig. 3(d))",
         judge(lead),
-        f"PF less Random-opt at {largest:g} m: {points(lead)} (K = {races[largest].k_opt}).",
+        f"PF minus Random-opt at {largest:g} m: {points(lead)} (K = {races[largest].k_opt}).",
     )
 
 

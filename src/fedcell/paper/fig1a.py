@@ -44,7 +44,7 @@ def bounds_verdict(found: list[stats.Mean], bounds: RoundTimeBounds, upper_s: Fl
     triples = list(zip(found, bounds.lower_s, upper_s, strict=True))[1:]
     outside = [one.mean + one.half < low or one.mean - one.half > high for one, low, high in triples]
     inside = [low <= one.mean <= high for one, low, high in triples]
-    return "not borne out" if any(outside) else "borne out" if all(inside) else "not significant"
+    return "not confirmed" if any(outside) else "confirmed" if all(inside) else "not significant"
 
 
 def make(settings: Settings, collect: Collect) -> Output:  # noqa: ARG001  (nothing is trained)
@@ -82,7 +82,7 @@ def make(settings: Settings, collect: Collect) -> Output:  # noqa: ARG001  (noth
         ),
         claims=claims,
         notes=[
-            "Proposition 1's upper bound carries a factor |Π| that its proof does not need: the mean of the largest of "
+            "Proposition 1's upper bound has a factor |Π| that its proof does not need: the mean of the largest of "
             "n shifted exponentials is ad + (d/μ)Hₙ. Both are drawn; the one without the factor is the tight one."
         ],
     )
@@ -110,6 +110,6 @@ def _claim(radius_m: float, found: list[stats.Mean], bounds: RoundTimeBounds) ->
         printed,
         f"For 2 to {DEVICES} devices the mean lies at least {below:.3f} s above the lower bound and {above:.3f} s "
         f"below the tight upper one (95 % intervals of at most ± {0.0 if math.isnan(half) else half:.3f} s; for one "
-        f"device the three coincide); of the tight bound the same test says: "
+        f"device the three coincide); the same test of the tight bound: "
         f"{bounds_verdict(found, bounds, bounds.upper_s)}.",
     )

@@ -42,8 +42,8 @@ def make(settings: Settings, collect: Collect) -> Output:
     return Output(
         name="fig1b",
         title=f"Fig. 1(b): best accuracy in {budget_s:g} s against the number of scheduled devices",
-        setting=f"Random devices, R = 1,000 m, L = 8 and iid, {settings.seeds} trials; drawn is the averaged curve's "
-        "best, bars are 95 % intervals.",
+        setting=f"Random devices, R = 1,000 m, L = 8 and iid, {settings.seeds} trials; the averaged curve's best is "
+        "shown, bars are 95 % intervals.",
         figure=figure,
         csv=(headings, rows),
         claims=[_claim({k: runs[p, k] for k in ks}, p, budget_s) for p in STYLES],
@@ -57,10 +57,10 @@ def _claim(runs: dict[int, list[Rounds]], partition: str, budget_s: float) -> Cl
     said = []
     for end in (min(runs), max(runs)):
         lead = curves.differences(runs[best], runs[end], budget_s)[curves.CURVE]
-        verdicts.append("not borne out" if end == best else judge(lead))
-        said.append("it is the best of all" if end == best else f"less K = {end} {points(lead)}")
+        verdicts.append("not confirmed" if end == best else judge(lead))
+        said.append("it is the best of all" if end == best else f"minus K = {end} {points(lead)}")
     return Claim(
         f"There is a trade-off on {shown(partition)} data: an intermediate number of devices is best (Fig. 1(b))",
         overall(verdicts),
-        f"K = {best}: {', '.join(said)}. The best K is chosen on these very trials, which flatters it.",
+        f"K = {best}: {', '.join(said)}. The best K is chosen on the same trials, which favours it.",
     )

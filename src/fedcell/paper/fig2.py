@@ -16,8 +16,8 @@ PRINTED = {("L=1", 4): "68.2", ("L=1", 8): "77.6", ("L=1", 12): "82.7", ("L=5", 
 COLOURS = {"L=1": "#0072b2", "L=5": "#009e73", "iid": "#d55e00"}
 DASHES = {4: ":", 8: "--", 12: "-"}
 WHY = (
-    "The paper does not say how digits are dealt, how pixels are scaled, or which accuracy of a curve it prints; on "
-    "non-iid data a curve swings by many points from round to round."
+    "The paper does not say how digits are assigned, how pixels are scaled, or which accuracy of a curve it prints; on "
+    "non-iid data a curve fluctuates by many points from round to round."
 )
 
 Runs = dict[tuple[str, int], list[Rounds]]
@@ -100,7 +100,7 @@ def _claim(runs: Runs, few: int, many: int) -> Claim:
     ]
     said = ", ".join(f"{shown(p)} {points(value)}" for p, value in gains.items())
     more = ", ".join(
-        f"{shown(a)} less {shown(b)} {points(step)}"
+        f"{shown(a)} minus {shown(b)} {points(step)}"
         for a, b, step in zip(PARTITIONS, PARTITIONS[1:], steps, strict=False)
     )
     return Claim(

@@ -55,8 +55,8 @@ def make_a(settings: Settings, collect: Collect) -> Output:
         printed=_printed_a(race),
         claims=race_claims(race),
         notes=[
-            "Random-opt's K is chosen on the trials that it is judged by, which flatters it a little. K = 20 is in the "
-            "search's table but cannot be Random-opt: nothing is random then, and PF would be the very same policy."
+            "Random-opt's K is chosen on the trials on which it is evaluated, which favours it a little. K = 20 is in "
+            "the table of the search but cannot be Random-opt: nothing is random then, and PF would be the same policy."
         ],
     )
 
@@ -88,7 +88,7 @@ def _search_table(race: Race) -> Grid:
 
 
 def _printed_a(race: Race) -> list[Printed]:
-    where, unsaid = "Fig. 3(a)", "The paper leaves its path-loss constant, partition, scaling and θ unsaid"
+    where, unsaid = "Fig. 3(a)", "The paper does not give its path loss constant, partition, scaling and θ"
     lines = []
     for name, text in ((PROPOSED, "171"), ("CL-high", "224")):
         runs, times = race.runs[name], stats.times_to(race.runs[name], TARGET)
@@ -123,11 +123,11 @@ def make_b(settings: Settings, collect: Collect) -> Output:
         for number in range(len(mean))
     ]
     first = [run.first(30) for run in race.runs["CL-low"]]
-    why = "The paper leaves its partition and scaling unsaid; see the calibration."
+    why = "The paper does not give its partition and scaling; see the calibration."
     return Output(
         name="fig3b",
         title="Fig. 3(b): test accuracy against rounds",
-        setting=_setting(settings, race) + " Each curve ends where the first of its trials does.",
+        setting=_setting(settings, race) + " Each curve ends with the shortest of its trials.",
         figure=figure,
         csv=(("policy", "round", "accuracy_percent", "half_95_percent"), rows),
         printed=[
@@ -145,7 +145,7 @@ def make_b(settings: Settings, collect: Collect) -> Output:
 
 
 def make_c(settings: Settings, collect: Collect) -> Output:
-    """Fig. 3(c): devices and seconds a round."""
+    """Fig. 3(c): devices and seconds per round."""
     race = the_race(settings, collect)
     found = {name: stats.summarise(runs, TARGET) for name, runs in race.runs.items()}
     devices, seconds = [s.devices for s in found.values()], [s.round_s for s in found.values()]
@@ -154,16 +154,16 @@ def make_c(settings: Settings, collect: Collect) -> Output:
     short = [f"{name}\n{more[name]}" if name in more else name.replace(", ", "\n") for name in found]
     figure = two_bars_figure(
         short,
-        Bars("scheduled devices a round", *curves.columns(devices), "#0072b2"),
+        Bars("scheduled devices per round", *curves.columns(devices), "#0072b2"),
         Bars("latency per round, s", *curves.columns(seconds), "#d55e00"),
     )
     rows = [[name, s.devices.mean, s.devices.half, s.round_s.mean, s.round_s.half] for name, s in found.items()]
-    why = "The path loss constant is unsaid (128.1 dB at 1 km here), as is which θ the paper ran with."
+    why = "The paper gives neither its path loss constant (128.1 dB at 1 km here) nor its θ."
     numbers = [
-        (PROPOSED, "devices a round", "8.31", found[PROPOSED].devices, ""),
-        (PROPOSED, "seconds a round", "12.07", found[PROPOSED].round_s, "s"),
-        ("CL-low", "seconds a round", "7.65", found["CL-low"].round_s, "s"),
-        ("CL-high", "seconds a round", "22.72", found["CL-high"].round_s, "s"),
+        (PROPOSED, "devices per round", "8.31", found[PROPOSED].devices, ""),
+        (PROPOSED, "seconds per round", "12.07", found[PROPOSED].round_s, "s"),
+        ("CL-low", "seconds per round", "7.65", found["CL-low"].round_s, "s"),
+        ("CL-high", "seconds per round", "22.72", found["CL-high"].round_s, "s"),
     ]
     return Output(
         name="fig3c",
@@ -173,7 +173,7 @@ def make_c(settings: Settings, collect: Collect) -> Output:
         csv=(("policy", "devices", "devices_half_95", "round_s", "round_s_half_95"), rows),
         tables=[
             Grid(
-                "Devices and seconds a round",
+                "Devices and seconds per round",
                 ("policy", "devices", "seconds", "rounds"),
                 [[name, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1)] for name, s in found.items()],
             )

@@ -60,8 +60,8 @@ def make(settings: Settings, collect: Collect) -> Output:
     return Output(
         name="fig3d",
         title="Fig. 3(d): highest accuracy against the cell radius",
-        setting=f"L = 2, {budget_s:g} s, {settings.seeds} trials; drawn is the averaged curve's best, bars, moved "
-        f"apart a little, are 95 % intervals. Random-opt's and PF's K, searched at every radius: {chosen}.",
+        setting=f"L = 2, {budget_s:g} s, {settings.seeds} trials; the averaged curve's best is shown, bars, slightly "
+        f"offset, are 95 % intervals. Random-opt's and PF's K, searched at every radius: {chosen}.",
         figure=figure,
         csv=(("policy", "radius_m", "random_opt_k", "reading", "accuracy_percent", "half_95_percent"), rows),
         tables=[

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER_TRIALS = 5
-Verdict = Literal["borne out", "not borne out", "not significant"]
+Verdict = Literal["confirmed", "not confirmed", "not significant"]
 
 
 @dataclass(frozen=True)
@@ -154,15 +154,15 @@ def judge(difference: Mean) -> Verdict:
     """Of a difference that the claim says is above 0."""
     if not difference.significant:
         return "not significant"
-    return "borne out" if difference.mean > 0 else "not borne out"
+    return "confirmed" if difference.mean > 0 else "not confirmed"
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
     """Of a claim with several parts: as weak as its weakest."""
-    for verdict in ("not borne out", "not significant"):
+    for verdict in ("not confirmed", "not significant"):
         if verdict in verdicts:
             return verdict
-    return "borne out"
+    return "confirmed"
 
 
 def points(difference: Mean) -> str:

@@ -38,19 +38,19 @@ a { color: #003d99; }
 @media print { body { max-width: none; padding: 0; } h2 { break-after: avoid; } figure, tr { break-inside: avoid; } }
 """
 REMARKS = {"compatible": "yes", "no": "unsure"}
-COLOURS = {"borne out": "yes", "not borne out": "no", "not significant": "unsure"}
+COLOURS = {"confirmed": "yes", "not confirmed": "no", "not significant": "unsure"}
 READING = (
     "The paper's “highest achievable accuracy” can be read as the best of the averaged curve, as the mean of each "
     "trial's best, or as the last accuracy. On non-iid data the three differ a lot, so all are given, the averaged "
-    "curve's best first; it is the one that is compared and judged. Intervals are 95 %: Student's t over trials, the "
+    "curve's best first; it is the one that is compared and tested. Intervals are 95 %: Student's t over trials, the "
     "jackknife for the best of averaged curves, the bootstrap for fits and for times to 80 %. A printed number is "
-    "called compatible where it lies within the spread of two such means, the paper's five trials and ours. Many "
+    "called compatible if it lies within the spread of two such means, the paper's five trials and ours. Many "
     "comparisons are made, so one in twenty would differ by chance alone."
 )
 
 
 def page(outputs: Sequence[Output], pictures: Mapping[str, bytes], settings: Settings, command: str) -> str:
-    """The whole page.
+    """The complete page.
 
     Args:
         outputs: the figures and tables.
@@ -67,8 +67,8 @@ def page(outputs: Sequence[Output], pictures: Mapping[str, bytes], settings: Set
         f"{__version__}, {settings.seeds} trial{'s' * (settings.seeds != 1)}; "
         f"{'free' if settings.free else 'balanced'} partition, {settings.scaling} scaling, path loss "
         "128.1 + 37.6 log₁₀(d/km) dB.</p>",
-        "<p class=warning>Made with reduced settings (--quick), to try the programme out: the numbers below mean "
-        "nothing.</p>"
+        "<p class=warning>Made with reduced settings (--quick), to try out the program: the numbers below are "
+        "meaningless.</p>"
         if quick
         else "",
         _contents(outputs, bool(claims), bool(printed)),
@@ -82,7 +82,7 @@ def page(outputs: Sequence[Output], pictures: Mapping[str, bytes], settings: Set
         parts.append(f"<h2 id=claims>The paper's claims, judged by the data</h2><p>{READING}</p>")
         parts.append(_rows(("claim", "verdict", "evidence"), rows))
     if printed:
-        parts.append("<h2 id=numbers>Every printed number beside ours</h2>")
+        parts.append("<h2 id=numbers>Every printed number and ours</h2>")
         parts += _printed_table(printed)
     parts += [_section(output, pictures.get(output.name)) for output in outputs]
     body = "\n".join(part for part in parts if part)
@@ -95,16 +95,16 @@ def page(outputs: Sequence[Output], pictures: Mapping[str, bytes], settings: Set
 
 def _contents(outputs: Sequence[Output], claims: bool, printed: bool) -> str:
     links = ["<li><a href='#claims'>The paper's claims, judged by the data</a>"] if claims else []
-    links += ["<li><a href='#numbers'>Every printed number beside ours</a>"] if printed else []
+    links += ["<li><a href='#numbers'>Every printed number and ours</a>"] if printed else []
     links += [f"<li><a href='#{output.name}'>{escape(output.title)}</a>" for output in outputs]
     return f"<nav><ol>{''.join(links)}</ol></nav>"
 
 
 def _printed_table(printed: Sequence[Printed]) -> list[str]:
-    """The numbers, and below them what is known of the differences, each reason once."""
+    """The numbers, and below them the known reasons for the differences, each once."""
     reasons = list(dict.fromkeys(line.why for line in printed if not line.agrees))
     signs = dict(zip(reasons, "abcdefghijklmnopqrstuvwxyz", strict=False))
-    headings = ("where", "what", "printed", "ours", "beside the printed one", "read as", "other readings")
+    headings = ("where", "what", "printed", "ours", "comparison", "read as", "other readings")
     rows = [_printed_row(line, signs.get(line.why, "")) for line in printed]
     notes = [f"<p class=note><b>{signs[reason]}</b>&ensp;{escape(reason)}</p>" for reason in reasons]
     return [_rows(headings, rows, numbers=(2, 3)), *notes]

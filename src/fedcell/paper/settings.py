@@ -27,9 +27,9 @@ class Settings:
     Attributes:
         seeds: trials, with the seeds 0, 1, ...
         rounds: of the runs without a time budget (Fig. 2 and the fits of Table I).
-        fit_ks: devices a round in the fits.
-        fig2_ks: devices a round in Fig. 2.
-        search_ks: devices a round tried for Fig. 1(b) and for Random-opt.
+        fit_ks: devices per round in the fits.
+        fig2_ks: devices per round in Fig. 2.
+        search_ks: devices per round tried for Fig. 1(b) and for Random-opt.
         latency_trials: rounds drawn for Fig. 1(a).
         devices_budget_s: time budget of Fig. 1(b).
         race_budget_s: time budget of Fig. 3(a)-(c).

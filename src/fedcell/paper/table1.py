@@ -167,8 +167,8 @@ def _claim(fits: dict[str, Fit | None]) -> Claim:
     return Claim(
         "θ grows from L = 1 to iid data: more devices save fewer of the rounds (Table I)",
         overall(verdicts) if len(found) == len(fits) else "not significant",
-        f"{said}. Of the {len(fits) - 1} neighbours' pairs of intervals {verdicts.count('borne out')} are apart in "
-        f"this order and {verdicts.count('not borne out')} in the other; L = 1 and iid "
+        f"{said}. Of the {len(fits) - 1} pairs of neighbouring intervals {verdicts.count('confirmed')} are disjoint in "
+        f"this order and {verdicts.count('not confirmed')} in the opposite one; L = 1 and iid "
         f"{'do not overlap' if apart else 'overlap'}.",
     )
 
@@ -176,8 +176,8 @@ def _claim(fits: dict[str, Fit | None]) -> Claim:
 def _grows(less: Fit, more: Fit) -> Verdict:
     """Whether theta grows from the first to the second, by their intervals."""
     if less.theta_interval[1] < more.theta_interval[0]:
-        return "borne out"
-    return "not borne out" if more.theta_interval[1] < less.theta_interval[0] else "not significant"
+        return "confirmed"
+    return "not confirmed" if more.theta_interval[1] < less.theta_interval[0] else "not significant"
 
 
 def _notes(accuracy: dict[str, Floats], ks: Sequence[int], targets: dict[str, float]) -> list[str]:
