@@ -204,7 +204,7 @@ def why_not_as(preparation: str) -> str:
 @needs_network
 def test_without_root_or_tools_the_reason_is_one_sentence() -> None:
     assert why_not_as("os.setuid(65534)") == (
-        "the emulated cell needs root, to make network namespaces; run it as root"
+        "the emulated cell needs root to create network namespaces; run it as root"
     )
     assert why_not_as("os.environ['PATH'] = '/nowhere'") == ("the emulated cell needs iproute2's ip; install iproute2")
 

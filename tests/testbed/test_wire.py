@@ -144,10 +144,10 @@ def test_faults_are_read() -> None:
         ("cut:device=1", "fault 'cut' needs round; write cut:device=...,round=..."),
         ("cut:device=one,round=1", "device of fault 'cut' is 'one'; give a whole number"),
         ("cut:kind=kill,device=1,round=1", "fault 'cut' has no setting 'kind'; choose from device, round"),
-        ("cut:device=1,round=-1", "rounds begin with 1"),
+        ("cut:device=1,round=-1", "a round of at least 1"),
         ("cut:device=-1,round=1", "devices are 0 to 3"),
         ("cut:device=4,round=1", "devices are 0 to 3"),
-        ("cut:device=1,round=0", "rounds begin with 1"),
+        ("cut:device=1,round=0", "a round of at least 1"),
     ],
 )
 def test_a_bad_fault_gets_one_sentence(text: str, said: str) -> None:

@@ -113,20 +113,23 @@ def rounds_needed(n: ArrayLike, beta: float, theta: float) -> NDArray[np.float64
 
 
 class RoundsFit(RoundsModel):
-    """A fitted rounds model: unpacks to (beta, theta), with intervals beside.
+    """The result of `fit_rounds`: a rounds model that unpacks to (beta, theta), with confidence intervals.
 
     Attributes:
-        beta_interval: confidence interval of beta.
-        theta_interval: confidence interval of theta, by Fieller's theorem (theta is a ratio of two estimates);
-            (-inf, inf) where the data do not bound it.
-        residual_rounds: root mean square of the residuals, with their degrees of freedom.
+        beta: in rounds, positive.
+        theta: dimensionless.
+        beta_interval: (low, high) confidence interval of beta.
+        theta_interval: (low, high) confidence interval of theta, by Fieller's theorem (theta is a ratio of two
+            estimates); (-inf, inf) if the data does not bound it.
+        residual_rounds: root mean square of the residuals in rounds, given their degrees of freedom.
 
     Example:
         >>> import fedcell as fc
         >>> fit = fc.fit_rounds(n=[2, 5, 10, 20], rounds=[52, 20, 9, 4])
-        >>> beta, theta = fit
-        >>> [round(end, 4) for end in fit.theta_interval]
+        >>> [round(bound, 4) for bound in fit.theta_interval]
         [-0.0195, -0.008]
+        >>> fc.rounds_needed(8, *fit).round(2).tolist()
+        11.89
     """
 
     beta_interval: Interval

@@ -21,12 +21,12 @@ POLICIES: dict[str, type[Policy]] = {
     "proportional_fair": ProportionalFair,
     "all": All,
 }
-"""A new policy is one class and one line here; the contract tests run over all of them."""
+"""Policy classes by name. A new policy is one class and one line here; the contract tests cover all of them."""
 
 
 @contextmanager
 def blaming(policy: str) -> Iterator[None]:
-    """Say whose code failed and where: a policy of one's own may raise anything."""
+    """Name the policy and the line that failed: a user's own policy may raise anything."""
     try:
         yield
     except InputError:
@@ -40,20 +40,24 @@ def blaming(policy: str) -> Iterator[None]:
 
 
 def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
-    """Return the policy that a line such as ``greedy:theta=0`` names.
+    """Return the policy that a string such as ``greedy:theta=0`` describes, as on the command line and in TOML.
 
     Args:
-        text: ``NAME[:key=value[,key=value...]]`` for a registered policy, ``package.module:Class[:key=value...]`` for
-            one's own.
-        allow_import: whether one's own is allowed, which imports, and so runs, that module. Pass False for lines from
-            people who may not run code here.
+        text: ``NAME[:key=value[,key=value...]]`` for a registered policy (a key of `POLICIES`), or
+            ``package.module:Class[:key=value...]`` for your own.
+        allow_import: whether ``package.module:Class`` is allowed, which imports, and so runs, that module. Pass False
+            for strings from people who may not run code here.
 
     Returns:
-        The policy.
+        The policy; an InputError says what is wrong with the string.
 
     Example:
-        >>> parse_policy("greedy:theta=0.5,max_devices=8")
+        >>> import fedcell as fc
+        >>> fc.parse_policy("greedy:theta=0.5,max_devices=8")
         Greedy(max_devices=8, sharing='optimal', theta=0.5)
+        >>> fc.parse_policy("gredy")
+        Traceback (most recent call last):
+        fedcell.errors.InputError: unknown policy 'gredy'; did you mean 'greedy'?
     """
     with blaming(text):
         name, rest = settings.split("policy", text)
@@ -62,7 +66,7 @@ def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
             kind = settings.choose("policy", name, POLICIES)
         elif not allow_import:
             raise InputError(
-                f"policy {text!r} is a Python class, and none is imported here; give named policies only "
+                f"policy {text!r} is a Python class, which cannot be imported here; give named policies only "
                 f"({', '.join(POLICIES)}), or use the command line for your own"
             )
         else:
@@ -75,12 +79,18 @@ def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
 
 
 def format_policy(policy: Policy) -> str:
-    """Return the line that parse_policy turns into this policy again.
+    """Return the string from which `parse_policy` builds this policy; settings with their default are left out.
+
+    Args:
+        policy: a registered policy or your own.
+
+    Returns:
+        Such as ``greedy:theta=0.5``.
 
     Example:
         >>> import fedcell as fc
-        >>> fc.format_policy(fc.Random(8, sharing="equal"))
-        'random:sharing=equal,k=8'
+        >>> fc.format_policy(fc.Deadline(seconds=8.0, max_devices=5))
+        'deadline:max_devices=5,seconds=8'
     """
     kind = type(policy)
     name = next((n for n, registered in POLICIES.items() if registered is kind), f"{kind.__module__}:{kind.__name__}")

@@ -1,7 +1,7 @@
-"""What a server knows of its devices, in a simulation and in a real federation alike.
+"""What a server knows about its devices, in a simulation and in a real federation.
 
-Links and compute times are known in advance (a report, the simulator's perfect foresight), learnt from earlier rounds,
-or not known at all: then a device counts as the median of the others.
+Links and compute times are known in advance (a report, the simulator's perfect foresight), estimated from earlier
+rounds, or not known at all: then the median of the other devices is assumed.
 """
 
 from collections.abc import Mapping
@@ -16,21 +16,27 @@ from fedcell.schedule.policy import Indices, Plan, RoundView
 from fedcell.world import Conditions
 
 Foresight = Literal["perfect", "expected", "observed"]
-"""What a server knows of compute times before a round: this round's, their mean, or what earlier rounds showed."""
+"""What a server knows about compute times before a round: the true ones, their means, or what earlier rounds showed."""
 
 WINDOW = 10
-"""An estimate is the mean of a device's first observations and then follows the last ten or so: devices change."""
+"""An estimate is the mean of a device's first ten observations, then a moving average: devices change."""
 SHORTEST_S = 1e-9
 """A measured upload takes at least this long: clocks are coarse, and 0 would be a link that costs nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What is known of M devices before a round, without what earlier rounds showed; NaN where nothing is.
+    """What is known about M devices before a round, apart from what earlier rounds showed; NaN where nothing is known.
 
     Attributes:
-        upload_s: (M,) seconds to upload a model with the whole band.
+        upload_s: (M,) seconds to upload a model with the entire band.
         compute_s: (M,) seconds of local training.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.sim.knowledge import Look
+        >>> Look(upload_s=np.array([0.5, np.nan]), compute_s=np.full(2, np.nan)).upload_s.tolist()
+        [0.5, nan]
     """
 
     upload_s: Floats
@@ -39,11 +45,18 @@ class Look:
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """When the n scheduled devices of a round began to upload and had delivered, seconds since the round began.
+    """When the n scheduled devices of a round started to upload and finished, in seconds from the start of the round.
 
     Attributes:
-        began_s: (n,) in the plan's order; NaN where it was not seen.
-        finish_s: (n,) likewise; NaN for a device that has not delivered.
+        began_s: (n,) start of the upload, in the plan's order; NaN where it was not observed.
+        finish_s: (n,) end of the upload; NaN for a device that has not delivered.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.sim.knowledge import Timing
+        >>> timing = Timing(began_s=np.array([2.0, 3.0]), finish_s=np.array([6.0, np.nan]))
+        >>> (timing.finish_s - timing.began_s).tolist()
+        [4.0, nan]
     """
 
     began_s: Floats
@@ -51,7 +64,15 @@ class Timing:
 
 
 def known_compute_s(conditions: Conditions, foresight: Foresight) -> Floats:
-    """(M,) what a server knows of a round's compute times in advance; NaN where only earlier rounds tell."""
+    """Return what a server knows about the compute times of a round in advance.
+
+    Args:
+        conditions: of the round.
+        foresight: ``perfect``, ``expected`` or ``observed``.
+
+    Returns:
+        (M,) seconds; NaN for ``observed``, where only earlier rounds tell.
+    """
     return {
         "perfect": conditions.compute_s,
         "expected": conditions.expected_compute_s,
@@ -61,11 +82,18 @@ def known_compute_s(conditions: Conditions, foresight: Foresight) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """A time of each of M devices, estimated from the rounds in which it was seen.
+    """A time of each of M devices, estimated from the rounds in which it was observed.
 
     Attributes:
-        mean_s: (M,) the estimate, without meaning where nothing was seen.
-        seen: (M,) how often the device was seen.
+        mean_s: (M,) the estimate in seconds; meaningless for a device that was never observed.
+        seen: (M,) how many times the device was observed.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.sim.knowledge import Estimates
+        >>> seen = Estimates.none(3).after(np.array([0, 1]), np.array([2.0, 4.0]))
+        >>> seen.known_s(np.arange(3)).tolist()
+        [2.0, 4.0, nan]
     """
 
     mean_s: Floats
@@ -73,11 +101,16 @@ class Estimates:
 
     @classmethod
     def none(cls, M: int) -> "Estimates":
-        """Nothing seen of any of M devices."""
+        """Return the estimates before anything was observed of M devices."""
         return cls(np.zeros(M), np.zeros(M, dtype=np.int64))
 
     def after(self, devices: Indices, time_s: Floats) -> "Estimates":
-        """Return the estimates after seeing these devices take so long."""
+        """Return the estimates after one more observation of each of these devices.
+
+        Args:
+            devices: (n,) distinct device numbers.
+            time_s: (n,) the observed times in seconds.
+        """
         if devices.size == 0:
             return self
         mean_s, seen = self.mean_s.copy(), self.seen.copy()
@@ -86,25 +119,25 @@ class Estimates:
         return Estimates(mean_s, seen)
 
     def for_devices(self, M: int) -> "Estimates":
-        """Return the estimates with room for M devices; nothing was seen of the new ones."""
+        """Return the estimates extended to M devices; nothing was observed of the new ones."""
         more = (0, M - self.seen.size)
         return Estimates(np.pad(self.mean_s, more), np.pad(self.seen, more))
 
     def known_s(self, devices: Indices) -> Floats:
-        """The estimates of these devices, NaN where nothing was seen."""
+        """Return the estimates of these devices in seconds, NaN for those never observed."""
         return np.where(self.seen[devices] > 0, self.mean_s[devices], np.nan)
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What earlier rounds showed of M devices, which are numbered from 0.
+    """What earlier rounds showed about M devices, which are numbered from 0.
 
     Attributes:
-        compute: what rounds showed of compute times.
-        upload: what rounds showed of whole-band upload times, where nobody knew the link in advance.
-        last_round: (M,) the round each last took part in, -1 for never.
+        compute: observed compute times.
+        upload: observed upload times with the entire band, for links that were not known in advance.
+        last_round: (M,) the round in which a device was last scheduled, -1 for never.
         mean_upload_s: (M,) the mean of its upload times so far.
-        looks: (M,) of how many rounds that mean is.
+        looks: (M,) the number of rounds in that mean.
     """
 
     compute: Estimates
@@ -115,7 +148,7 @@ class Knowledge:
 
     @classmethod
     def none(cls, M: int) -> "Knowledge":
-        """Nothing known of M devices."""
+        """Return what is known before the first round of M devices: nothing."""
         nothing = Estimates.none(M)
         return cls(nothing, nothing, np.full(M, -1), np.zeros(M), np.zeros(M, dtype=np.int64))
 
@@ -123,7 +156,7 @@ class Knowledge:
         return int(self.looks.size)
 
     def for_devices(self, M: int) -> "Knowledge":
-        """Return the knowledge with room for M devices; nothing is known of the new ones."""
+        """Return the knowledge extended to M devices; nothing is known about the new ones."""
         more = (0, M - len(self))
         return Knowledge(
             self.compute.for_devices(M),
@@ -134,15 +167,15 @@ class Knowledge:
         )
 
     def known(self, look: Look, there: Indices, reported_s: Floats | None = None) -> Look:
-        """What is known of the devices that are there, NaN where nothing is.
+        """Return what is known about the connected devices, NaN where nothing is known.
 
-        A link is what ``look`` says, else what its rounds showed; a compute time likewise, else what the device
-        reported.
+        An upload time comes from ``look``, otherwise from earlier rounds; a compute time likewise, otherwise from the
+        device's report.
 
         Args:
-            look: what is known in advance of these n devices.
+            look: what is known in advance about these n devices.
             there: (n,) their numbers.
-            reported_s: (n,) the compute times they reported, NaN where they said nothing.
+            reported_s: (n,) the compute times they reported, NaN where they reported none.
         """
         compute_s = _first_known(look.compute_s, self.compute, there)
         if reported_s is not None:
@@ -158,19 +191,19 @@ class Knowledge:
         reported_s: Floats | None = None,
         **columns: Any,
     ) -> RoundView:
-        """What a policy sees of the devices that are there.
+        """Return what a policy sees of the connected devices.
 
         Args:
-            look: what is known in advance of these n devices.
+            look: what is known in advance about these n devices.
             round_index: the round, from 0.
             there: (n,) their numbers; all devices by default.
-            reported_s: (n,) the compute times they reported, NaN where they said nothing.
+            reported_s: (n,) the compute times they reported, NaN where they reported none.
             columns: further fields of the RoundView.
 
         Returns:
-            RoundView: of n devices; a time that nobody knows is the median of the others', and where nobody knows any,
-            all links are alike and training takes no time: the hopeful guess, which sends the first rounds to the best
-            channels, and teaches.
+            RoundView: of n devices; an unknown time is the median of the others. If all are unknown, links are assumed
+            equal and training times 0: the optimistic guess, which schedules the best channels first, and their times
+            become known.
         """
         there = np.arange(len(self)) if there is None else there
         known = self.known(look, there, reported_s)
@@ -191,8 +224,8 @@ class Knowledge:
         Args:
             view: what the round was planned with.
             plan: who trained.
-            look: what was known in advance; uploads are learnt only where that was nothing.
-            timing: when the scheduled devices began to upload and finished; NaN teaches nothing.
+            look: what was known in advance; upload times are estimated only where that was nothing.
+            timing: when the scheduled devices started to upload and finished; NaN is ignored.
         """
         there = np.asarray(view.ids)
         trained = there[plan.devices]
@@ -212,7 +245,7 @@ class Knowledge:
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All of it by name, to be saved."""
+        """Return everything as arrays by name, to be saved."""
         return {
             "compute_s": self.compute.mean_s,
             "compute_seen": self.compute.seen,

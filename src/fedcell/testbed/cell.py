@@ -28,7 +28,7 @@ from fedcell.testbed.runs import on_the_wire, task_of
 from fedcell.world import Conditions
 
 LATE_S = 0.05
-"""An upload that begins so much after the compute time that was drawn is said to be late."""
+"""An upload that starts this much later than its drawn compute time counts as late."""
 
 WatchRound = Callable[[Spec, ScheduledRound], None]
 
@@ -118,7 +118,7 @@ def emulate(
         specs: which may differ in policy, seed and when they end, but not in their cell, devices or task.
         scale: of all seconds.
         faults: to be put in every run.
-        slack: a device that takes more than so many times its predicted finish is left out of the mean.
+        slack: the reply of a device that takes more than this times its planned time is not used.
         folder: an empty one, for logs; by default one that is removed at the end.
         watch: called after every round.
     """
@@ -126,11 +126,9 @@ def emulate(
     runs = [on_the_wire(spec, scale) for spec in specs]
     common = [run.model_dump(include={"cell", "devices", "task"}) for run in runs]
     if any(other != common[0] for other in common):
-        raise InputError("the specs differ in their cell, devices or task; emulate them one by one")
+        raise InputError("the specs differ in their cell, devices or task; emulate them one at a time")
     if len(runs) > 1 and any(fault.kind == "kill" for fault in faults):
-        raise InputError(
-            "a killed device does not come back for the next run; emulate one run, or cut its link instead"
-        )
+        raise InputError("a killed device is missing in the next run; emulate one run only, or cut its link instead")
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disc that others use would slow rounds down
     scratch_folder = tempfile.TemporaryDirectory(prefix="fedcell-testbed-", dir=memory)
     with scratch_folder as scratch, network(runs[0].devices.count) as links:
@@ -164,9 +162,9 @@ def _train(
             break
         federation.check()
         if time.monotonic() - moved_s > patience_s:
-            raise InputError(f"no round has ended in {patience_s:.0f} s; see what Flower says with --logs FOLDER")
+            raise InputError(f"no round has ended within {patience_s:.0f} s; see Flower's logs with --logs DIRECTORY")
         time.sleep(0.1)
     error = json.loads((folder / "outcome.json").read_text())["error"]
     if error is not None:
-        raise InputError(f"the server's app failed ({error}); see its log with --logs FOLDER")
+        raise InputError(f"the ServerApp failed ({error}); see its log with --logs DIRECTORY")
     return CellRun(spec, rounds, time.monotonic() - began_s)

@@ -1,4 +1,4 @@
-"""Faults that are put on purpose: what, to whom, in which round."""
+"""Injected faults: what happens, to which device, in which round."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -37,5 +37,5 @@ def parse_fault(text: str, devices: int) -> Fault:
     kind = settings.choose("fault", name, {kind: kind for kind in get_args(FaultKind)})
     fault = settings.build(Fault, "fault", name, rest, given={"kind": kind})
     if not 0 <= fault.device < devices or fault.round < 1:
-        raise InputError(f"fault {text!r}: devices are 0 to {devices - 1}, rounds begin with 1")
+        raise InputError(f"fault {text!r}: give a device from 0 to {devices - 1} and a round of at least 1")
     return fault

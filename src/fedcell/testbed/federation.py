@@ -118,7 +118,7 @@ class Federation:
             raise self._fault(name, "failed")
 
     def check(self) -> None:
-        """Refuse to go on where the server's processes have ended."""
+        """Raise an InputError if one of the server's processes has ended."""
         for name in ("superlink", "superexec"):
             if self._ended(name):
                 raise self._fault(name, "has ended")
@@ -158,7 +158,7 @@ class Federation:
     def _fault(self, name: str, what: str) -> InputError:
         lines = [line for line in self._log(name).read_text(errors="replace").splitlines() if line.strip()]
         said = f" and last said {lines[-1].strip()[:200]!r}" if lines else ""
-        return InputError(f"Flower's {name} {what}{said}; see all of it with --logs FOLDER")
+        return InputError(f"Flower's {name} {what}{said}; see the full log with --logs DIRECTORY")
 
     def _call(self, name: str, command: Callable[[], object], arguments: list[str]) -> None:
         """In a new process, as Flower's command."""

@@ -68,7 +68,7 @@ class Links:
         return f"{self.prefix}-{device}"
 
     def set_rates(self, bits_per_s: Mapping[int, float]) -> None:
-        """Shape the devices' uplinks to so many bits a second; frames that wait are kept."""
+        """Shape the devices' uplinks to these rates in bit/s; queued frames are kept."""
         commands = []
         for device, rate in bits_per_s.items():
             if not rate >= 8.0:
@@ -99,7 +99,7 @@ def address(device: int) -> str:
 
 @contextmanager
 def network(count: int) -> Iterator[Links]:
-    """Make the cell's network, and remove it with every process inside when the block is left, however it is left."""
+    """Create the cell's network; it is removed, with every process inside, when the block is left for any reason."""
     reason = why_not()
     if reason is not None:
         raise InputError(reason)
@@ -115,11 +115,11 @@ def network(count: int) -> Iterator[Links]:
 
 
 def why_not() -> str | None:
-    """Why no cell can be emulated here, in one sentence; None if it can."""
+    """Return why no cell can be emulated here, in one sentence; None if it can."""
     if not hasattr(os, "geteuid") or not os.path.isdir("/proc/self/ns"):
         return "the emulated cell needs Linux's network namespaces; run it on Linux"
     if os.geteuid() != 0:
-        return "the emulated cell needs root, to make network namespaces; run it as root"
+        return "the emulated cell needs root to create network namespaces; run it as root"
     for tool in ("ip", "tc"):
         try:
             subprocess.run([tool, "-V"], check=True, capture_output=True)
@@ -213,7 +213,7 @@ def _batch(options: Sequence[str], lines: Sequence[str]) -> None:
         ["ip", *options, "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise InputError(f"the cell's network cannot be made: ip says {_first_line(done.stderr)!r}")
+        raise InputError(f"the cell's network cannot be created: ip says {_first_line(done.stderr)!r}")
 
 
 def _run_all(commands: Sequence[Sequence[str]]) -> None:
@@ -222,7 +222,7 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
     faults = [process.communicate()[1] for process in running]
     for process, fault, command in zip(running, faults, commands, strict=True):
         if process.returncode:
-            raise InputError(f"the cell's network refuses: {command[0]} says {_first_line(fault)!r}")
+            raise InputError(f"the cell's network cannot be configured: {command[0]} says {_first_line(fault)!r}")
 
 
 def _first_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Predicted against measured: one bar a device and round."""
+"""Predicted against measured: one bar per device and round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ def build_runs(
         raise InputError(f"--seeds is {seeds}; give a whole number from 1 to 100")
     base = load_spec(path) if path else _paper_cell(defaults.TESTBED_DEVICES if devices is None else devices)
     if base.grid:
-        raise InputError(f"{path} has a grid; give a spec of one run, and further policies by --compare")
+        raise InputError(f"{path} has a grid; give a spec of one run, and other policies with --compare")
     if target_accuracy is not None and rounds is None and path is None:
         rounds = MOST_ROUNDS
     named: dict[str, Any] = {"devices.count": devices, "rounds": rounds, "policy": policy, "seed": seed}
@@ -78,11 +78,11 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
     if not 0.02 <= scale <= 10:
         raise InputError(f"scale is {scale:g}; give a number from 0.02 to 10")
     if spec.devices.failure:
-        raise InputError("devices.failure is not emulated; leave it out, and put faults with --fault")
+        raise InputError("devices.failure is not emulated; leave it out, and use --fault instead")
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
-        raise InputError("walking devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
+        raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
     if spec.cell.model_bits is not None:
-        raise InputError("cell.model_bits is set, but here the model's own size counts; leave it out")
+        raise InputError("cell.model_bits is set, but the testbed uses the model's actual size; leave it out")
 
     def times(value: float | list[float], factor: float) -> float | list[float]:
         return [factor * v for v in value] if isinstance(value, list) else factor * value

@@ -51,7 +51,7 @@ _BUFFER_BYTES = 32 * 2**20
 
 
 def upload_bytes(model_bytes: int) -> int:
-    """What the link carries for one upload, with all headers: what the plan has to reckon with.
+    """Return how much the link carries for one upload, including all headers; the plan uses this size.
 
     A request ends in a frame that is not full, and its headers go in one of their own; the device acknowledges every
     answer with an empty frame. A model of 203,560 bytes takes 223 kB, 9.6 % more. TCP's slow start costs nothing here:
