@@ -1,4 +1,4 @@
-"""A policy of one's own, raced against the paper's: the k nearest devices, but nobody twice in a row.
+"""Your own policy, raced against the paper's: the k nearest devices, but none twice in a row.
 
 Run: python examples/own_policy.py
 or, in this folder: fedcell race --policy own_policy:Rested:k=6 --policy greedy

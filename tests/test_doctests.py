@@ -42,11 +42,12 @@ def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 PUBLIC = {name: getattr(fedcell, name) for name in fedcell.__all__}
-DOCUMENTED = [name for name, value in PUBLIC.items() if inspect.isclass(value) or inspect.isfunction(value)]
+CALLABLE = [name for name, value in PUBLIC.items() if inspect.isclass(value) or inspect.isfunction(value)]
+DOCUMENTED = [name for name in CALLABLE if not PUBLIC[name].__module__.startswith("fedcell.runs.")]
 
 
-def test_most_public_names_are_classes_and_functions() -> None:
-    assert {"POLICIES", "TABLE_I"} == set(fedcell.__all__) - set(DOCUMENTED)
+def test_all_other_public_names_are_tables() -> None:
+    assert {"POLICIES", "TABLE_I"} == set(fedcell.__all__) - set(CALLABLE)
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

@@ -117,12 +117,12 @@ def test_percent_never_says_zero(share: float, decimals: int, text: str) -> None
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("x.gif", r"x\.gif has no picture's ending; name it \.png, \.svg or \.pdf"),
-        ("x", "has no picture's ending"),
-        (".png", "has no picture's ending"),
-        ("no/x.png", "no is no folder; create it first"),
-        ("file/x.png", "file is no folder; create it first"),
-        ("folder.png", "it is a folder; give a file's name"),
+        ("x.gif", r"x\.gif is not a figure's name; it must end in \.png, \.svg or \.pdf"),
+        ("x", "is not a figure's name"),
+        (".png", "is not a figure's name"),
+        ("no/x.png", "no is not a directory; create it first"),
+        ("file/x.png", "file is not a directory; create it first"),
+        ("folder.png", "it is a directory; give the name of a file"),
     ],
 )
 def test_places_that_cannot_be(tmp_path: Path, name: str, words: str) -> None:
@@ -181,7 +181,7 @@ def test_a_full_disc_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(fc.InputError, match=r"cannot write .*x\.png: No space left on device; give another place"):
+    with pytest.raises(fc.InputError, match=r"cannot write .*x\.png: No space left on device; give another path"):
         save_picture(Figure(), tmp_path / "x.png")
 
 

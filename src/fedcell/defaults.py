@@ -1,4 +1,4 @@
-"""What holds where nothing else is asked for. Each number stands here once.
+"""The default values, each defined once.
 
 Cell, Devices, Spec, the command line and its help, the API and the page all read it from here. Nothing is imported, so
 that the command line can show its help without loading NumPy.

@@ -30,10 +30,10 @@ class RoundBars:
     Attributes:
         title: the policy.
         names: n device names.
-        compute_s: (n,) when each device begins to upload.
-        finish_s: (n,) when each device has delivered.
-        shares: (n,) of the band.
-        round_s: when the round ends.
+        compute_s: (n,) when each device starts to upload, in seconds from the start of the round.
+        finish_s: (n,) when each device has delivered, in seconds.
+        shares: (n,) shares of the band.
+        round_s: when the round ends, in seconds.
     """
 
     title: str
@@ -45,12 +45,22 @@ class RoundBars:
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """A share of the band; one too small for the decimals keeps two digits rather than none."""
+    """Return a share of the band as text; one too small for the decimals keeps two digits.
+
+    Args:
+        share: a fraction.
+        decimals: digits after the point of the percentage.
+
+    Example:
+        >>> from fedcell.plots import percent
+        >>> percent(0.25), percent(0.00001234)
+        ('25.0 %', '0.0012 %')
+    """
     return f"{100 * share:.{decimals}f} %" if 100 * share >= 10.0**-decimals else f"{100 * share:.2g} %"
 
 
 def round_figure(panels: Sequence[RoundBars]) -> "Figure":
-    """One bar a scheduled device, training then upload; under the optimal shares all end together."""
+    """Draw one bar per scheduled device, training then upload; with optimal shares all finish at the same time."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -70,7 +80,7 @@ def round_figure(panels: Sequence[RoundBars]) -> "Figure":
     for ax in axes:
         ax.tick_params(labelbottom=True, labelsize=8)
     axes[0].set_xlim(0, 1.12 * max(panel.round_s for panel in panels) or 1.0)
-    figure.supxlabel("seconds since the round began (beside the bars: the share of the band)", fontsize=10)
+    figure.supxlabel("seconds from the start of the round (next to the bars: the share of the band)", fontsize=10)
     # Made by hand, for a panel without bars has none to show.
     bars_key = [Patch(color=COMPUTE, label="trains"), Patch(color=UPLOAD, label="uploads")]
     end_key = Line2D([], [], color=END, label="round ends")
@@ -103,7 +113,7 @@ def _draw_round(ax: "Axes", panel: RoundBars, slots: int) -> None:
 
 
 def short(name: str, most: int) -> str:
-    """The name, cut to so many characters."""
+    """Return the name, cut to at most this many characters."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
@@ -140,7 +150,13 @@ STYLES = (
 
 
 def race_figure(curves: Sequence[Curve], title: str, end_s: float) -> "Figure":
-    """Accuracy against simulated wall-clock time, one line a policy, with its 95 % band over seeds."""
+    """Draw accuracy against simulated wall-clock time, one line per policy, with its 95 % band over seeds.
+
+    Args:
+        curves: mean curves with their bands.
+        title: above the axes.
+        end_s: where the time axis ends, in seconds.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.3), layout="constrained")
@@ -175,7 +191,7 @@ def _draw_race(ax: "Axes", curves: Sequence[Curve], x_label: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class RoundTimes:
-    """What rounds were planned to take, and what they took.
+    """Planned and measured times of rounds.
 
     Attributes:
         name: of the run.
@@ -191,7 +207,12 @@ class RoundTimes:
 
 
 def federation_figure(curves: Sequence[Curve], runs: Sequence[RoundTimes]) -> "Figure":
-    """A federation's runs: accuracy against time where it is known, and each round's measured against planned time."""
+    """Draw a federation's runs: accuracy against time if it is known, and measured against planned round times.
+
+    Args:
+        curves: accuracy of each run.
+        runs: planned and measured round times of each run.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 4.3) if curves else (5.4, 4.3), layout="constrained")
@@ -215,18 +236,23 @@ def federation_figure(curves: Sequence[Curve], runs: Sequence[RoundTimes]) -> "F
 
 
 def check_picture_path(path: Path) -> Path:
-    """Refuse a picture that could not be written, before any work is done for it."""
+    """Return the path, or raise an InputError if no figure can be written there, before any work is done."""
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path} has no picture's ending; name it .png, .svg or .pdf")
+        raise InputError(f"{path} is not a figure's name; it must end in .png, .svg or .pdf")
     if not os.path.isdir(path.parent):  # Path.is_dir raises for a name that is too long
-        raise InputError(f"cannot write {path}: {path.parent} is no folder; create it first")
+        raise InputError(f"cannot write {path}: {path.parent} is not a directory; create it first")
     if os.path.isdir(path):
-        raise InputError(f"cannot write {path}: it is a folder; give a file's name")
+        raise InputError(f"cannot write {path}: it is a directory; give the name of a file")
     return path
 
 
 def save_picture(figure: "Figure", path: Path) -> None:
-    """Write the figure whole or not at all."""
+    """Write the figure completely or not at all.
+
+    Args:
+        figure: a Matplotlib figure.
+        path: a file ending in .png, .svg or .pdf.
+    """
     check_picture_path(path)
     picture = io.BytesIO()
     with warnings.catch_warnings():
@@ -238,7 +264,7 @@ def save_picture(figure: "Figure", path: Path) -> None:
             file.write(picture.getbuffer())
         os.replace(scratch, path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; give another place") from None
+        raise InputError(f"cannot write {path}: {error.strerror}; give another path") from None
     finally:
         scratch.unlink(missing_ok=True)
 
@@ -283,7 +309,7 @@ def lines_figure(
     legend: Corner = "lower right",
     columns: int = 1,
 ) -> "Figure":
-    """Lines and points over common axes, with their 95 % intervals."""
+    """Draw lines and points over common axes, with their 95 % intervals."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -324,7 +350,7 @@ def _draw_line(ax: "Axes", line: Line) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """One row of bars, with an axis of its own.
+    """One row of bars, with its own axis.
 
     Attributes:
         label: of the axis.
@@ -340,7 +366,13 @@ class Bars:
 
 
 def two_bars_figure(names: Sequence[str], left: Bars, right: Bars) -> "Figure":
-    """Two bars a name, the first read on the left axis, the second on the right one."""
+    """Draw two bars per name, the first on the left axis, the second on the right one.
+
+    Args:
+        names: labels below the bars.
+        left: bars of the left axis.
+        right: bars of the right axis.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.4, 4.3), layout="constrained")

@@ -102,7 +102,7 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
         ),
         (
             ["--plot", "picture.gif"],
-            "picture.gif has no picture's ending; name it .png, .svg or .pdf",
+            "picture.gif is not a figure's name; it must end in .png, .svg or .pdf",
             [["plan", "devices.csv"], ["race"], ["fit"], ["flower", "state"], ["testbed"]],
         ),
         (

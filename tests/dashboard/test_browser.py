@@ -418,7 +418,7 @@ def test_measured_finishes_and_the_paper_are_shown(browser: Browser, tmp_path: P
         expect(region).to_contain_text("off by 25 %")
         images = page.get_by_role("region", name="The paper").locator("img")
         expect(images).to_have_count(2)
-        expect(page.get_by_role("link", name="The whole report")).to_be_visible()
+        expect(page.get_by_role("link", name="The full report")).to_be_visible()
         images.last.scroll_into_view_if_needed()
         expect(images.last).to_have_js_property("complete", True)
         assert images.evaluate_all("images => images.map((image) => image.naturalWidth > 100)") == [True, True]

@@ -167,7 +167,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing(
         ([one, two], "two of the folders hold greedy with seed 0"),
         ([one, other], "no seed in common"),
         ([one, "--target", "80"], "--target is 80"),
-        ([one, "--plot", tmp_path / "x.txt"], "no picture's ending"),
+        ([one, "--plot", tmp_path / "x.txt"], "is not a figure's name"),
         ([bare, "--store", tmp_path / "r.db"], "give Scheduled the run's spec"),
     ):
         done = fedcell_here("flower", *arguments)

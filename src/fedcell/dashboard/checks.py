@@ -98,5 +98,5 @@ def one_sentence(error: ValidationError) -> str:
     place = ".".join(str(part) for part in fault["loc"])
     words = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "json_invalid":
-        return f"the body is no valid JSON ({fault['ctx']['error']}); correct it"
+        return f"the body is not valid JSON ({fault['ctx']['error']}); correct it"
     return f"{place}: {words[:1].lower()}{words[1:]}"[:300] if place else words[:300]

@@ -1,6 +1,6 @@
 """Fig. 3(d): best accuracy in 300 s against the radius, 200 to 1,400 m, L = 2, 5 trials; the policies of Fig. 3(a).
 
-At 1,400 m the runs are the first 300 s of Fig. 3(a)'s. Random-opt's K is searched anew at every radius and PF takes it.
+At 1,400 m the runs are the first 300 s of Fig. 3(a)'s. Random-opt's K is searched at every radius and PF takes it.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What a figure's module hands over: the picture, the numbers drawn, ours beside the paper's, and judged claims."""
+"""The output of a figure's module: the figure, its data, the paper's numbers and ours, and the tested claims."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -103,7 +103,7 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One figure or table of the paper, made anew.
+    """One figure or table of the paper, reproduced.
 
     Attributes:
         name: as the command line names it.

@@ -56,7 +56,7 @@ def cell_figure(panels: Sequence[tuple[str, Sequence[MeasuredBars]]]) -> "Figure
         ax.set_title(title, fontsize=10, loc="left", parse_math=False)
         ax.set_ylim(slots - 0.5, -1.6)
     axes[0].set_xlim(0, None)
-    figure.supxlabel("seconds since the round began", fontsize=10)
+    figure.supxlabel("seconds from the start of the round", fontsize=10)
     keys = [Patch(color=COMPUTE, label="trains, measured"), Patch(color=UPLOAD, label="uploads, measured")]
     keys.append(Patch(facecolor="none", edgecolor="black", label="predicted"))
     keys.append(Patch(facecolor="none", edgecolor=END, hatch="////", label="nothing arrived"))

@@ -7,7 +7,7 @@ node of Flower 1.41 does in a round is a fixed sequence of such exchanges:
     pull-messages (a poll), pull-object for each object (one of them answers with the model), confirm-message-received,
     silence while it computes, push-messages, push-object for each object (one of them carries the model), polls.
 
-Pushes are told from the rest by their size. A connection that was idle for 5 s is made anew. After TLS's handshake the
+Pushes are recognised by their size. A connection that was idle for 5 s is opened again. After TLS's handshake the
 server sends session tickets, perhaps while a request is under way: they are the first that it sends after its hello,
 and if they are sent again, what follows tells them from an answer: a request's first frame carries its headers alone
 and is never full.

@@ -83,7 +83,7 @@ def router(desk: Desk) -> APIRouter:
             raise InputError(f"keys has {len(names)} runs; give 1 to {limits.KEYS}, separated by commas")
         for name in names:
             if not 8 <= len(name) <= 64:
-                raise InputError(f"{name[:64]!r} is no key of a run; give its hexadecimal digits, eight at least")
+                raise InputError(f"{name[:64]!r} is not a run's key; give at least eight of its hexadecimal digits")
         found = [await desk.run(name) for name in names]
         stored = [run.stored for run in found if run.stored is not None]
         return grouped(found, differing_fields(stored))

@@ -62,8 +62,8 @@ export class RoundBars {
     this.note.textContent = this.note.hidden
       ? ""
       : total > bars.length
-        ? `${shown.length} of ${total} devices are drawn`
-        : `${shown.length} of ${total} devices are drawn, from the quickest to the slowest`;
+        ? `${shown.length} of ${total} devices are shown`
+        : `${shown.length} of ${total} devices are shown, from the fastest to the slowest`;
   }
 
   /** As high as there is room for, so that the picture does not jump from round to round. */
@@ -88,7 +88,7 @@ export class RoundBars {
         s(
           "text",
           { class: "axis-label", x, y: bottom + em * 2.6, "text-anchor": "middle" },
-          "seconds since the round began",
+          "seconds from the start of the round",
         ),
       );
     }

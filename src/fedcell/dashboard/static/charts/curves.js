@@ -39,7 +39,7 @@ function accuracyColumns(target, name) {
     },
     {
       head: target ? `to ${significant(100 * target, 3)} %` : "to target",
-      title: "time until this accuracy, median over seeds; (1/5): so many seeds reached it",
+      title: "time to this accuracy, median over seeds; (1/5): reached with 1 of 5 seeds",
       cell: (row) => reached(row.time_to_target),
     },
   ];
@@ -48,8 +48,8 @@ function accuracyColumns(target, name) {
 function roundColumns(name) {
   return [
     { head: "policy", left: true, cell: name },
-    { head: "devices", title: "scheduled devices a round", cell: (row) => mean(row.devices) },
-    { head: "s a round", title: "seconds a round", cell: (row) => mean(row.round_s) },
+    { head: "devices", title: "scheduled devices per round", cell: (row) => mean(row.devices) },
+    { head: "s per round", title: "seconds per round", cell: (row) => mean(row.round_s) },
     { head: "rounds", title: "rounds of a run", cell: (row) => mean(row.rounds, 1, 1) },
   ];
 }

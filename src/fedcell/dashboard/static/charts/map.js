@@ -13,7 +13,7 @@ export function facts(device) {
     ["distance", `${significant(device.distance_m, 4)} m`],
     ["SNR", `${significant(device.snr_db, 3)} dB`],
     ["trains", seconds(device.compute_s)],
-    ["uploads, whole band", seconds(device.upload_s)],
+    ["uploads, entire band", seconds(device.upload_s)],
   ];
   if (!device.scheduled) return [["in this round", "not scheduled"], ...always];
   return [

@@ -27,7 +27,7 @@ class ApiPage {
       h(
         "p",
         { class: "muted" },
-        "What this page does, a program can do too. The whole description, for tools: ",
+        "Programs can do everything that this page does. The full description, for tools: ",
         h("a", { href: "api/openapi.json" }, "openapi.json"),
         ".",
       ),

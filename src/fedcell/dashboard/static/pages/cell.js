@@ -52,7 +52,7 @@ class CellPage {
     this.place = h("output", { class: "place" });
     this.speed = h("select", { "aria-label": "Speed" });
     setOptions(this.speed, SPEEDS, "2");
-    this.bySync = segmented("Move both by", SYNCS, this.sync, (value) => this.setSync(value));
+    this.bySync = segmented("Step both by", SYNCS, this.sync, (value) => this.setSync(value));
     this.bySharing = segmented("Shares of the band", SHARINGS, this.sharing, (value) => this.setSharing(value));
     this.error = h("p", { class: "error", role: "alert" });
     const label = (text, child) => h("div", { class: "control" }, h("span", { class: "field-label" }, text), child);
@@ -83,11 +83,11 @@ class CellPage {
       h(
         "p",
         { class: "note" },
-        "Area: share of the band. Contours: mean SNR. Under optimal shares all scheduled devices end together; under equal ones the slowest makes the others wait.",
+        "Area: share of the band. Contours: mean SNR. With optimal shares all scheduled devices finish at the same time; with equal shares the others wait for the slowest.",
       ),
     );
     this.chart = new LineChart(plot, {
-      label: "Accuracy against time of the runs shown; the line is where the slider stands",
+      label: "Accuracy against time of the runs shown; the line marks the position of the slider",
       xLabel: "time, s",
       yLabel: "accuracy, %",
       yTicks: 4,
@@ -115,7 +115,7 @@ class CellPage {
         {},
         "Start a ",
         h("a", { href: "#race" }, "race"),
-        ", and its rounds can be looked into here, while it runs and afterwards. Or open a results file: ",
+        " to look into its rounds here, while it runs and afterwards. Or open a results file: ",
         h("code", {}, "fedcell serve results.db --read other.db"),
       ),
     );

@@ -43,7 +43,7 @@ export class CellRow {
     );
     this.map = new CellMap(map, { hover });
     this.bars = new RoundBars(bars, {
-      label: "The round's timeline, one bar a scheduled device; the table below says the same in numbers",
+      label: "Timeline of the round, one bar per scheduled device; the table below has the numbers",
       hover,
     });
   }
@@ -172,7 +172,7 @@ export class CellRow {
     this.map.highlight(index);
     this.bars.highlight(index);
     const device = this.round?.devices.find((other) => other.index === index);
-    const rows = device ? [["device", String(index)], ...facts(device)] : [["device", "point at one"]];
+    const rows = device ? [["device", String(index)], ...facts(device)] : [["device", "hover over one"]];
     this.facts.replaceChildren(
       ...rows.map(([name, value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, value))),
     );

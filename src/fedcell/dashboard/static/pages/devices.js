@@ -124,7 +124,7 @@ export class DeviceEditor {
       this.changed();
     } catch (error) {
       this.error.textContent =
-        error instanceof SyntaxError ? `${name} is no valid JSON (${error.message})` : error.message;
+        error instanceof SyntaxError ? `${name} is not valid JSON (${error.message})` : error.message;
     }
   }
 

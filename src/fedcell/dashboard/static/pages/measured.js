@@ -50,7 +50,7 @@ export class MeasuredView {
       ),
     );
     this.chart = new LineChart(plot, {
-      label: "Measured against predicted finish of each device; the table says the same in numbers",
+      label: "Measured against predicted finish time of each device; the table has the numbers",
       xLabel: "predicted finish, s",
       yLabel: "measured finish, s",
     });
@@ -78,7 +78,7 @@ export class MeasuredView {
     const errors = pairs
       .map(({ predicted, measured }) => Math.abs(measured - predicted) / predicted)
       .sort((a, b) => a - b);
-    this.said.textContent = `${pairs.length} finishes; the median is off by ${significant(100 * errors[errors.length >> 1], 2)} %. On the line the plan was right.`;
+    this.said.textContent = `${pairs.length} finish times; the median is off by ${significant(100 * errors[errors.length >> 1], 2)} %. On the line the prediction is exact.`;
     const dots = {
       name: "devices",
       colour: runs[0].colour,

@@ -48,7 +48,7 @@ function figure({ name, title, claims, files }) {
 
 /** The gallery's parts; of null: how to make it. */
 export function paperGallery(document) {
-  const head = h("h2", {}, "The paper, made anew");
+  const head = h("h2", {}, "The paper, reproduced");
   if (!document?.figures?.length) {
     return [
       head,
@@ -56,7 +56,7 @@ export function paperGallery(document) {
         "p",
         { class: "muted" },
         h("code", {}, "fedcell reproduce --out out/paper"),
-        " makes every figure and table of the paper; ",
+        " reproduces every figure and table of the paper; ",
         h("code", {}, "fedcell serve --paper out/paper"),
         " shows them here.",
       ),
@@ -66,8 +66,8 @@ export function paperGallery(document) {
     ? h(
         "p",
         {},
-        h("a", { href: path(document.page), target: "_blank", rel: "noopener" }, "The whole report"),
-        ": every printed number beside ours, and which claims are borne out.",
+        h("a", { href: path(document.page), target: "_blank", rel: "noopener" }, "The full report"),
+        ": every printed number and ours, and which claims are confirmed.",
       )
     : null;
   return [

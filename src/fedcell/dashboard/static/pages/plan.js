@@ -70,7 +70,7 @@ class PlanPage {
     this.radiusNote = h(
       "small",
       { class: "note", hidden: true },
-      "The radius is of a drawn cell; your devices have places of their own.",
+      "The radius is for random cells; your devices have their own positions.",
     );
     this.error = h("p", { class: "error", role: "alert" });
     const save = (format, name) =>

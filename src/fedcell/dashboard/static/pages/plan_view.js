@@ -25,7 +25,7 @@ export class PlanView {
     this.elements = [this.compareCard(exports, plot), this.timelinesCard(), this.devicesCard()];
     this.chart = new LineChart(plot, {
       label:
-        "Objective of the best set of each size; greedy's stop and the optimum are marked, the table says their numbers",
+        "Objective of the best set of each size; greedy's choice and the optimum are marked, the table has the numbers",
       xLabel: "devices in the round, n",
       yLabel: "(theta + 1/n) × round, s",
       snap: true,
@@ -101,7 +101,7 @@ export class PlanView {
       );
     this.comparison.replaceChildren(
       makeTable(
-        "Time to train: (theta + 1/n) × round, relative to the least",
+        "Time to train: (theta + 1/n) × round, relative to the minimum",
         [
           { head: "policy", left: true, cell: named },
           { head: "devices", cell: (row) => String(row.devices) },

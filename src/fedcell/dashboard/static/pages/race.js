@@ -43,7 +43,7 @@ class RacePage {
     root.classList.add("with-side");
     this.view = new CurvesView(
       body,
-      "Accuracy against simulated time, one line a policy; the tables beside it say the same in numbers",
+      "Accuracy against simulated time, one line per policy; the tables have the numbers",
     );
     this.loadCurves = atMost(1, () => this.askCurves());
     this.refresh = throttle(400, () => this.loadCurves());
@@ -64,7 +64,7 @@ class RacePage {
   }
 
   connected(up) {
-    this.shared.setConnection(up ? null : "The server does not answer; trying again …");
+    this.shared.setConnection(up ? null : "The server does not answer; reconnecting …");
     if (up && this.wasDown) this.loadRaces().then(() => this.race && this.watch(this.race.id));
     this.wasDown = !up;
   }
@@ -200,7 +200,7 @@ class RacePage {
       : (this.info?.policies ?? []).map((line) => ({ line, ...this.info.colours?.[line] }));
     const empty = this.race
       ? this.race.state === "queued"
-        ? "Waits for its turn."
+        ? "Waiting for its turn."
         : "The first rounds are being trained …"
       : "No race yet: choose the cell, the task and the policies, and press Start race.";
     this.view.update(styles, this.curves, {
@@ -243,7 +243,7 @@ class RacePage {
             h(
               "li",
               { class: "empty" },
-              "Races queue here: one computes at a time. Finished runs are kept in the results file.",
+              "Races queue here: one runs at a time. Finished runs are kept in the results file.",
             ),
           ],
     );

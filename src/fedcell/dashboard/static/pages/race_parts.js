@@ -54,11 +54,11 @@ function pill(race) {
 /** Before there is any race. */
 export function headOfNone() {
   return [
-    h("h1", {}, "Who is accurate soonest?"),
+    h("h1", {}, "Which policy learns fastest?"),
     h(
       "p",
       { class: "muted race-spec" },
-      "Every policy meets the same devices, channels, data and batches; what differs is who trains, and with how much of the band.",
+      "Every policy has the same devices, channels, data and batches; the only difference is who trains, with how much of the band.",
     ),
   ];
 }

@@ -1,4 +1,4 @@
-// Results: the stored runs, a comparison of those chosen, and the paper's figures made anew.
+// Results: the stored runs, a comparison of those chosen, and the paper's reproduced figures.
 
 import { swatch } from "../charts/chart.js";
 import { CurvesView } from "../charts/curves.js";
@@ -92,7 +92,7 @@ class ResultsPage {
     this.compared.append(h("div", { class: "card-head" }, h("h2", {}, "Chosen runs"), this.files), this.grouped, body);
     this.view = new CurvesView(
       body,
-      "Accuracy against time of the chosen runs; the tables beside it say the same in numbers",
+      "Accuracy against time of the selected runs; the tables have the numbers",
     );
     this.measured = new MeasuredView();
     this.paper = h("section", { class: "card", "aria-label": "The paper", hidden: true });
@@ -168,7 +168,7 @@ class ResultsPage {
   drawHead() {
     const all = h("input", {
       type: "checkbox",
-      "aria-label": "Choose all shown",
+      "aria-label": "Select all shown",
       onchange: () => this.choose(this.runs, all.checked),
     });
     this.all = all;
@@ -234,7 +234,7 @@ class ResultsPage {
     const box = h("input", {
       type: "checkbox",
       checked: this.chosen.has(run.key),
-      "aria-label": `Choose ${run.policy}, seed ${run.seed}`,
+      "aria-label": `Select ${run.policy}, seed ${run.seed}`,
       onchange: () => this.choose([run], box.checked, true),
     });
     const cell = (column) => {
@@ -277,7 +277,7 @@ class ResultsPage {
 
   drawChosen() {
     const shown = `${plural(this.runs.length, "run")}${this.total > this.runs.length ? ` of ${integer(this.total)}` : ""}`;
-    this.count.textContent = `${shown}, ${this.chosen.size} chosen`;
+    this.count.textContent = `${shown}, ${this.chosen.size} selected`;
     this.clear.hidden = this.chosen.size === 0;
     this.all.checked = this.runs.length > 0 && this.runs.every((run) => this.chosen.has(run.key));
   }
@@ -300,13 +300,13 @@ class ResultsPage {
     this.measured.update(runs.filter((run) => run.source !== "simulation"));
     if (!runs.length) return;
     if (runs.length > most) {
-      this.grouped.textContent = `${runs.length} runs are chosen; at most ${most} are compared. Choose fewer.`;
+      this.grouped.textContent = `${runs.length} runs are selected; at most ${most} can be compared. Select fewer.`;
       return;
     }
     try {
       const answer = await this.ask(keys);
       if (!answer) return;
-      this.grouped.textContent = "Runs that differ in the seed alone are one line: their mean, with its 95 % interval.";
+      this.grouped.textContent = "Runs that differ only in the seed are one line: their mean, with its 95 % interval.";
       this.view.update(answer.policies, answer, { target: answer.target, endS: answer.end_s ?? null });
       const link = (file) =>
         h(
@@ -326,7 +326,7 @@ class ResultsPage {
       this.fillPaper(await get("api/paper"));
     } catch (error) {
       this.paper.hidden = false;
-      this.paper.replaceChildren(h("h2", {}, "The paper, made anew"), h("p", { class: "error" }, error.message));
+      this.paper.replaceChildren(h("h2", {}, "The paper, reproduced"), h("p", { class: "error" }, error.message));
     }
   }
 

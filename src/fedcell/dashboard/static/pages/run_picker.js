@@ -4,7 +4,7 @@ import { get, query } from "../lib/client.js";
 import { field, h, setOptions } from "../lib/dom.js";
 import { fileName } from "../lib/format.js";
 
-const LIVE = "the race under way";
+const LIVE = "the current race";
 
 /** What tells experiments from each other besides policy and seed. */
 function experiment(run) {
