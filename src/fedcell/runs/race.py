@@ -133,7 +133,8 @@ def run_race(
 
     Example:
         >>> import fedcell as fc
-        >>> small = fc.Spec(rounds=1, task=fc.TaskSpec(hidden=[4]), grid={"policy": ["all", "random:k=2"], "seed": [0, 1]})
+        >>> grid = {"policy": ["all", "random:k=2"], "seed": [0, 1]}
+        >>> small = fc.Spec(rounds=1, task=fc.TaskSpec(hidden=[4]), grid=grid)
         >>> result = fc.run_race(small)
         >>> result.policies, result.seeds, result.complete
         (['all', 'random:k=2'], [0, 1], True)
