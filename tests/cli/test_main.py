@@ -124,3 +124,11 @@ def test_an_option_is_checked_alike_by_every_command_that_has_it(
         done = fedcell_here(*command, *option, cwd=tmp_path)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fedcell: {sentence}\n"), command
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["plan", "race", "sweep", "fit", "reproduce", "flower", "testbed", "serve"])
+def test_the_help_of_every_command_is_plain_text(command: str, fedcell_here: Any) -> None:
+    done = fedcell_here(command, "--help")
+    assert done.returncode == 0
+    assert "\\" not in done.stdout
+    assert "\x1b" not in done.stdout

@@ -454,7 +454,10 @@ def test_a_full_disc() -> None:
     with open("/dev/full", "wb") as full, plan(EXAMPLE, stdout=full) as running:
         done = running.finish()
     assert done.returncode == 2
-    assert done.stderr == "fedcell: standard output: No space left on device; mend it and repeat\n"
+    assert (
+        done.stderr
+        == "fedcell: standard output: No space left on device; write it elsewhere, or make room, and try again\n"
+    )
 
 
 @pytest.mark.processes

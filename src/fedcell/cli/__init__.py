@@ -10,10 +10,13 @@ from io import TextIOWrapper
 from typing import Annotated
 
 import typer
+import typer.core
 
 from fedcell import __version__
 from fedcell.cli import fit, flower, plan, race, reproduce, results, serve, sweep, testbed
 from fedcell.errors import InputError
+
+typer.core.HAS_RICH = False  # the help is plain text, in which Typer would show "[required]" with a backslash
 
 app = typer.Typer(
     name="fedcell",
@@ -43,7 +46,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -68,6 +71,7 @@ def main() -> None:
         typer.echo("fedcell: interrupted", err=True)
         sys.exit(130)
     except OSError as error:  # the commands handle those of their files; this is a full disc behind the output, say
-        typer.echo(f"fedcell: {error.filename or 'standard output'}: {error.strerror}; mend it and repeat", err=True)
+        place = error.filename or "standard output"
+        typer.echo(f"fedcell: {place}: {error.strerror}; write it elsewhere, or make room, and try again", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest would fail again at exit
         sys.exit(2)

@@ -22,24 +22,33 @@ DEFAULT_KS = (2, 4, 8, 12, 16, 20)
 
 def fit(
     more: Annotated[
-        list[int] | None, typer.Argument(metavar="[K]...", help="More numbers of devices.", show_default=False)
+        list[int] | None, typer.Argument(metavar="[K]...", help="More values for --k.", show_default=False)
     ] = None,
-    partition: Annotated[str, typer.Option(help="iid, labels:2, labels:2,free or dirichlet:0.5.")] = "labels:2",
+    partition: Annotated[
+        str,
+        typer.Option(
+            help="How the data is split: labels:2 (default), labels:2,free, dirichlet:0.5 or iid.", show_default=False
+        ),
+    ] = "labels:2",
     target: Target = defaults.TARGET_ACCURACY,
     k: Annotated[
         list[int] | None,
         typer.Option(
-            help=f"Random devices a round, such as --k 2 4 8; by default {' '.join(map(str, defaults.FIT_DEVICES))}.",
+            help=f"Devices per round, such as --k 2 4 8 (default: {' '.join(map(str, defaults.FIT_DEVICES))}).",
             show_default=False,
         ),
     ] = None,
     seeds: Seeds = 5,
-    rounds_limit: Annotated[int, typer.Option(help="Rounds after which a trial ends.")] = defaults.FIT_ROUNDS,
-    store: Annotated[Path, typer.Option(help="SQLite file that is read and filled.")] = Path("results.db"),
+    rounds_limit: Annotated[
+        int, typer.Option(help=f"Rounds per run (default: {defaults.FIT_ROUNDS}).", show_default=False)
+    ] = defaults.FIT_ROUNDS,
+    store: Annotated[
+        Path, typer.Option(help="Results file to read and add to (default: results.db).", show_default=False)
+    ] = Path("results.db"),
     workers: Workers = None,
     plot: Plot = None,
 ) -> None:
-    """Fit the rounds model beta (theta + 1/n) to experiments, and print the policy that uses it.
+    """Fit the rounds model beta (theta + 1/n) to experiments.
 
     Models are trained with n random devices a round for a fixed number of rounds; the rounds to the target are read
     trial by trial and on the averaged curve. Runs are kept in the store, so another target takes no time.

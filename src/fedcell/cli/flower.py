@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 def flower(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER...", help="State folders of Scheduled(..., state=FOLDER).", show_default=False),
+        typer.Argument(
+            metavar="DIRECTORY...", help="State directories of Scheduled(..., state=DIRECTORY).", show_default=False
+        ),
     ],
     target: Target = defaults.TARGET_ACCURACY,
     plot: Plot = None,
     store: PutStore = None,
     as_json: Json = False,
 ) -> None:
-    """Show what scheduled Flower runs did: accuracy against time, and rounds as planned and as measured.
+    """Show the results of scheduled Flower runs.
 
-    Several folders are set side by side as a race's policies and seeds are.
+    Prints accuracy against time, and round times as planned and as measured. Several runs are compared by policy and
+    seed, as in a race.
     """
     from fedcell.flower.state import load_run
     from fedcell.plots import federation_figure, save_picture

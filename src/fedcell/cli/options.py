@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedcell import defaults
 from fedcell.errors import InputError
 
 MAX_SEEDS = 10_000
@@ -53,19 +54,31 @@ def output_format(as_json: bool, as_csv: bool) -> Literal["table", "json", "csv"
     return "json" if as_json else "csv" if as_csv else "table"
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, for spreadsheets.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Plot = Annotated[
-    Path | None, typer.Option(help="Draw it into this .png, .svg or .pdf.", show_default=False, callback=check_plot)
+    Path | None, typer.Option(help="Plot into this .png, .svg or .pdf file.", show_default=False, callback=check_plot)
 ]
-Seeds = Annotated[int, typer.Option(help="Trials, with the seeds 0, 1, ...", callback=check_seeds)]
-Target = Annotated[float, typer.Option(help="The target accuracy, between 0 and 1.", callback=_check_target)]
+Seeds = Annotated[
+    int,
+    typer.Option(
+        help=f"Number of random seeds, 0, 1, ... (default: {defaults.SEEDS}).", show_default=False, callback=check_seeds
+    ),
+]
+Target = Annotated[
+    float,
+    typer.Option(
+        help=f"Target accuracy, from 0 to 1 (default: {defaults.TARGET_ACCURACY:g}).",
+        show_default=False,
+        callback=_check_target,
+    ),
+]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Runs at once; all cores by default.", show_default=False, callback=_check_workers),
+    typer.Option(help="Number of runs at a time (default: one per core).", show_default=False, callback=_check_workers),
 ]
 
 PutStore = Annotated[
-    Path | None, typer.Option("--store", help="Put the runs into this SQLite file of results.", show_default=False)
+    Path | None, typer.Option("--store", help="Add the runs to this results file.", show_default=False)
 ]
 """Of commands that show runs and may keep them."""

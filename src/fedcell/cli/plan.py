@@ -29,24 +29,36 @@ def plan(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Such as optimal:theta=0, greedy, deadline:seconds=8. Repeat it to compare.", show_default=False
+            help="Policy, such as optimal:theta=0, greedy or deadline:seconds=8; repeat to compare.", show_default=False
         ),
     ] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="All policies side by side (or those given).")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare all policies, or those given.")] = False,
     theta: Annotated[
-        float, typer.Option(help="Of the rounds model beta (theta + 1/n); see Table I of the paper.")
+        float, typer.Option(help="theta of the rounds model beta (theta + 1/n) (default: 0).", show_default=False)
     ] = 0.0,
     as_json: Json = False,
     as_csv: Csv = False,
     plot: Plot = None,
-    bandwidth_hz: Annotated[float, typer.Option(help="The band that is shared.")] = defaults.BANDWIDTH_HZ,
-    model_bits: Annotated[int, typer.Option(help="Size of one upload.")] = defaults.MODEL_BITS,
-    noise_dbm_per_mhz: Annotated[float, typer.Option(help="Noise power density.")] = defaults.NOISE_DBM_PER_MHZ,
-    path_loss_1km_db: Annotated[float, typer.Option(help="Path loss at 1 km.")] = defaults.PATH_LOSS_1KM_DB,
-    path_loss_exponent: Annotated[float, typer.Option(help="Path loss exponent.")] = defaults.PATH_LOSS_EXPONENT,
-    seed: Annotated[int, typer.Option(help="Random seed, for policies that choose at random.")] = 0,
+    bandwidth_hz: Annotated[
+        float, typer.Option(help=f"Uplink bandwidth (default: {defaults.BANDWIDTH_HZ:g}).", show_default=False)
+    ] = defaults.BANDWIDTH_HZ,
+    model_bits: Annotated[
+        int, typer.Option(help=f"Size of one upload (default: {defaults.MODEL_BITS}).", show_default=False)
+    ] = defaults.MODEL_BITS,
+    noise_dbm_per_mhz: Annotated[
+        float, typer.Option(help=f"Noise power density (default: {defaults.NOISE_DBM_PER_MHZ:g}).", show_default=False)
+    ] = defaults.NOISE_DBM_PER_MHZ,
+    path_loss_1km_db: Annotated[
+        float, typer.Option(help=f"Path loss at 1 km (default: {defaults.PATH_LOSS_1KM_DB:g}).", show_default=False)
+    ] = defaults.PATH_LOSS_1KM_DB,
+    path_loss_exponent: Annotated[
+        float, typer.Option(help=f"Path loss exponent (default: {defaults.PATH_LOSS_EXPONENT:g}).", show_default=False)
+    ] = defaults.PATH_LOSS_EXPONENT,
+    seed: Annotated[
+        int, typer.Option(help="Random seed, for policies that choose at random (default: 0).", show_default=False)
+    ] = 0,
 ) -> None:
-    """Decide one round: who trains, and with how much of the band.
+    """Plan one round: who trains, with how much of the band.
 
     DEVICES has a line for each device with the columns upload_s (seconds to upload with the whole band) and compute_s
     (seconds to train). Instead of upload_s it may give snr_db, or distance_m and power_dbm_per_mhz; instead of

@@ -16,66 +16,108 @@ if TYPE_CHECKING:
 
 def race(
     spec: Annotated[
-        Path | None, typer.Argument(help="TOML file of the race (see --print-spec).", show_default=False)
+        Path | None, typer.Argument(help="Race specification (TOML); --print-spec shows one.", show_default=False)
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="A policy of the race; repeat it. By default the paper's.", show_default=False),
+        typer.Option(
+            help="Policy to race; repeat for several (default: the six of the paper's race).", show_default=False
+        ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help=f"Seeds 0, 1, ...; {defaults.SEEDS} by default.", show_default=False, callback=check_seeds),
+        typer.Option(
+            help=f"Number of random seeds, 0, 1, ... (default: {defaults.SEEDS}).",
+            show_default=False,
+            callback=check_seeds,
+        ),
     ] = None,
     budget_s: Annotated[
-        float | None, typer.Option(help=f"Simulated seconds; {defaults.BUDGET_S:g} by default.", show_default=False)
+        float | None,
+        typer.Option(help=f"Simulated time limit in seconds (default: {defaults.BUDGET_S:g}).", show_default=False),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Rounds, instead of or beside the budget.", show_default=False)
+        int | None,
+        typer.Option(help="Limit on the number of rounds, instead of or with the time limit.", show_default=False),
     ] = None,
     radius_m: Annotated[
-        float | None, typer.Option(help=f"Of the cell; {defaults.RACE_RADIUS_M:g} by default.", show_default=False)
+        float | None,
+        typer.Option(help=f"Cell radius in metres (default: {defaults.RACE_RADIUS_M:g}).", show_default=False),
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(help=f"In the cell; {defaults.DEVICES} by default.", show_default=False)
+        int | None,
+        typer.Option(help=f"Number of devices in the cell (default: {defaults.DEVICES}).", show_default=False),
     ] = None,
     mobility: Annotated[
-        str | None, typer.Option(help="redrawn, static or waypoint:speed_mps=1.5,pause_s=10.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Device mobility: redrawn (default), static or waypoint:speed_mps=1.5,pause_s=10.", show_default=False
+        ),
     ] = None,
-    fading: Annotated[str | None, typer.Option(help="none, rayleigh or rician.", show_default=False)] = None,
+    fading: Annotated[
+        str | None, typer.Option(help="Fading: none (default), rayleigh or rician.", show_default=False)
+    ] = None,
     shadowing_db: Annotated[
-        float | None, typer.Option(help="Standard deviation; 0 is none.", show_default=False)
+        float | None,
+        typer.Option(help="Standard deviation of the shadowing in dB (default: 0, no shadowing).", show_default=False),
     ] = None,
-    failure: Annotated[float | None, typer.Option(help="Probability that a model is lost.", show_default=False)] = None,
+    failure: Annotated[
+        float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
+    ] = None,
     knowledge: Annotated[
-        str | None, typer.Option(help="Of compute times: perfect, expected or observed.", show_default=False)
+        str | None,
+        typer.Option(
+            help="What the scheduler knows of compute times: perfect (default), expected or observed.",
+            show_default=False,
+        ),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="mnist, fashion-mnist or a .npz file.", show_default=False)] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Data set: mnist (default), fashion-mnist or an .npz file.", show_default=False)
+    ] = None,
     partition: Annotated[
-        str | None, typer.Option(help="iid, labels:2, labels:2,free or dirichlet:0.5.", show_default=False)
+        str | None,
+        typer.Option(
+            help="How the data is split: labels:2 (default), labels:2,free, dirichlet:0.5 or iid.", show_default=False
+        ),
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="mlp or torch.", show_default=False)] = None,
-    model: Annotated[str | None, typer.Option(help="mlp, cnn or package.module:function.", show_default=False)] = None,
-    device: Annotated[str | None, typer.Option(help="Of the torch engine: cpu or cuda.", show_default=False)] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Training engine: mlp (default) or torch.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Model: mlp (default), or with torch also cnn or package.module:function.", show_default=False
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device of the torch engine: cpu (default) or cuda.", show_default=False)
+    ] = None,
     target: Target = defaults.TARGET_ACCURACY,
     workers: Workers = None,
     store: Annotated[
         Path | None,
         typer.Option(
-            help="Keep the race in this SQLite file: interrupted, it resumes; fedcell serve shows it.",
+            help="Store the race in this results file: an interrupted race resumes, and fedcell serve shows it.",
             show_default=False,
         ),
     ] = None,
     plot: Annotated[
-        Path, typer.Option(help="Picture of accuracy against time (.png, .svg, .pdf).", callback=check_plot)
+        Path,
+        typer.Option(
+            help="Plot accuracy against time into this .png, .svg or .pdf (default: race.png).",
+            show_default=False,
+            callback=check_plot,
+        ),
     ] = Path("race.png"),
     as_json: Json = False,
     as_csv: Csv = False,
-    print_spec: Annotated[bool, typer.Option("--print-spec", help="Print the race as TOML and exit.")] = False,
+    print_spec: Annotated[bool, typer.Option("--print-spec", help="Print the specification as TOML and exit.")] = False,
 ) -> None:
-    """Race policies: train real models against a simulated clock, and see who is accurate soonest.
+    """Race policies: train real models against a simulated clock.
 
-    By default the contest of the paper's Fig. 3, with two digits a device. Every policy of a seed meets the same
-    devices, channels, data and batches. Options override the file; what a file leaves out is as in fedcell.Spec.
+    Without options this is the race of the paper's Fig. 3, with two digits per device. With the same random seed, all
+    policies have the same devices, channels, data and batches. Options override the file; fields that the file leaves
+    out have the defaults of fedcell.Spec.
     """
     output = output_format(as_json, as_csv)
     changes = {

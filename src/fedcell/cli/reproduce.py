@@ -31,19 +31,23 @@ def reproduce(
         ),
     ] = None,
     seeds: Seeds = 5,
-    out: Annotated[Path, typer.Option(help="Folder of the pictures, the tables and index.html.")] = Path("out/paper"),
+    out: Annotated[Path, typer.Option(help="Output directory (default: out/paper).", show_default=False)] = Path(
+        "out/paper"
+    ),
     store: Annotated[
         Path | None,
         typer.Option(
-            help="SQLite file that is read and filled; results.db in the folder by default.", show_default=False
+            help="Results file to read and add to (default: results.db in the output directory).", show_default=False
         ),
     ] = None,
     workers: Workers = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Tiny settings, to try it out; the results mean nothing.")
+        bool, typer.Option("--quick", help="Use tiny settings to try it out; the results mean nothing.")
     ] = False,
 ) -> None:
-    """Make the paper's figures and tables anew, and a page that sets each printed number beside ours.
+    """Reproduce the paper's figures and tables.
+
+    Writes pictures, tables and a page, index.html, that compares each number of the paper with ours.
 
     Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
     """

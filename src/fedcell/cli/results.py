@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 ROWS_IN_A_GROUP = 50_000
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="SQLite file of the results.", show_default=False)]
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Results file.", show_default=False)]
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What a store of `fedcell sweep` holds.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, export or delete stored runs.")
 
 
 @app.command("list")
 def list_runs(store: StorePath, as_json: Json = False) -> None:
-    """List the runs: key, policy, seed, the fields in which they differ, rounds, best and last accuracy."""
+    """List the runs, with the fields in which they differ and their accuracies."""
     from fedcell.runs.store import Store, differing_fields
 
     with Store(store, "read") as kept:
@@ -87,10 +87,10 @@ def _run_document(run: "StoredRun") -> dict[str, Any]:
 @app.command("show")
 def show_run(
     store: StorePath,
-    key: Annotated[str, typer.Argument(help="The first digits of the run's key.", show_default=False)],
+    key: Annotated[str, typer.Argument(help="First digits of the run's key.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Show one run: its settings, how it went, its rounds."""
+    """Show one run: its specification and its rounds."""
     import json
     from datetime import UTC, datetime
 
@@ -137,11 +137,11 @@ def _rounds_table(records: Sequence["RoundRecord"], most: int = 20) -> "Table":
 def export_runs(
     store: StorePath,
     as_csv: Annotated[
-        Path | None, typer.Option("--csv", help="This file, or rounds.csv and runs.csv in this folder.")
+        Path | None, typer.Option("--csv", help="CSV file to write; for a directory, rounds.csv and runs.csv in it.")
     ] = None,
-    as_parquet: Annotated[Path | None, typer.Option("--parquet", help="This file; with the plans.")] = None,
+    as_parquet: Annotated[Path | None, typer.Option("--parquet", help="Parquet file to write, with the plans.")] = None,
 ) -> None:
-    """Write the rounds of all finished runs, with their run's key, policy, seed and differing fields."""
+    """Export the rounds of all finished runs."""
     from fedcell.runs.store import Store, differing_fields
 
     if as_csv is None and as_parquet is None:
@@ -280,10 +280,10 @@ def _one_type(values: list[Any]) -> list[Any]:
 @app.command("delete")
 def delete_runs(
     store: StorePath,
-    key: Annotated[list[str] | None, typer.Argument(help="The first digits of runs' keys.", show_default=False)] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="All runs that failed.")] = False,
-    policy: Annotated[str | None, typer.Option(help="All runs of this policy.", show_default=False)] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    key: Annotated[list[str] | None, typer.Argument(help="First digits of the runs' keys.", show_default=False)] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Delete all runs that failed.")] = False,
+    policy: Annotated[str | None, typer.Option(help="Delete all runs of this policy.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete runs from the store."""
     from fedcell.runs.store import Store

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcell import defaults
 from fedcell.cli.options import Workers
 from fedcell.errors import InputError
 
@@ -19,33 +20,46 @@ LEAST_TOKEN = 16
 
 def serve(
     store: Annotated[
-        Path, typer.Argument(metavar="[STORE]", help="SQLite file of the results; made if there is none.")
+        Path,
+        typer.Argument(
+            metavar="[STORE]", help="Results file; created if missing (default: results.db).", show_default=False
+        ),
     ] = Path("results.db"),
     read: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="A further store, read only; repeat it.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Another results file to show, read-only; repeat for several."),
     ] = None,
     paper: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="What fedcell reproduce wrote; out/paper by default, if there.", show_default=False
+            metavar="DIR",
+            help="Output directory of fedcell reproduce (default: out/paper, if it exists).",
+            show_default=False,
         ),
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(help="Listen for other machines too, with --token; 127.0.0.1 by default.", show_default=False),
+        typer.Option(
+            help="Address to listen on (default: 127.0.0.1, this machine only); others need --token.",
+            show_default=False,
+        ),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(help="That every request must carry; or set FEDCELL_TOKEN.", show_default=False),
+        typer.Option(help="Access token that every request must carry; or set FEDCELL_TOKEN.", show_default=False),
     ] = None,
-    port: Annotated[int, typer.Option(help="0 picks a free one.")] = 8420,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    port: Annotated[
+        int, typer.Option(help=f"Port; 0 picks a free one (default: {defaults.PORT}).", show_default=False)
+    ] = defaults.PORT,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.", show_default=False)
+    ] = True,
     workers: Workers = None,
 ) -> None:
-    """Serve the dashboard on this machine: races, the cell, plans and results in a browser.
+    """Serve the dashboard: races, the cell, plans and results in a browser.
 
-    Only this machine can reach it, unless --host and --token are given. Ctrl-C ends it; a race that was under way can
-    be resumed the next time.
+    Only this machine can reach it, unless --host and --token are given. Ctrl-C stops the server; a race that was
+    running can be resumed the next time.
     """
     try:
         import uvicorn

@@ -23,23 +23,26 @@ CONNECT_TIMEOUT_S = 5.0
 
 def sweep(
     spec: Annotated[
-        Path, typer.Argument(help="TOML file with a [grid] of fields and their values.", show_default=False)
+        Path, typer.Argument(help="Specification (TOML) with a [grid] of fields and their values.", show_default=False)
     ],
-    store: Annotated[Path, typer.Option(help="SQLite file of the results; made if there is none.")] = Path(
-        "results.db"
-    ),
+    store: Annotated[
+        Path, typer.Option(help="Results file; created if missing (default: results.db).", show_default=False)
+    ] = Path("results.db"),
     workers: Workers = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Run on this Dask scheduler, such as tcp://10.0.0.1:8786.", show_default=False
+            metavar="ADDRESS",
+            help="Address of a Dask scheduler to run on, such as tcp://10.0.0.1:8786.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Run every combination of a spec's grid that the store lacks, on all cores or on a cluster.
+    """Run all combinations of a grid that the results file lacks.
 
-    Each run is stored as it ends: stop it or kill it at any time, and start it again to finish the rest. A run that
-    fails is recorded with its reason, does not stop the others, and is tried again by the next sweep.
+    Runs use all cores of this machine, or a Dask cluster. Each run is stored when it ends. Stop or kill the sweep at
+    any time, and start it again: it resumes. A run that fails is recorded with the reason, does not stop the others,
+    and is tried again by the next sweep.
     """
     from fedcell.learn.data import PUBLISHED, load_dataset
     from fedcell.runs.store import Store

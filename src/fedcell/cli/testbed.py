@@ -29,51 +29,68 @@ if TYPE_CHECKING:
 def emulate_cell(
     spec: Annotated[
         Path | None,
-        typer.Argument(metavar="[SPEC.toml]", help="A run; without one, the paper's cell.", show_default=False),
+        typer.Argument(
+            metavar="[SPEC.toml]",
+            help="Specification (TOML) of one run (default: the paper's cell).",
+            show_default=False,
+        ),
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(help=f"How many; {defaults.TESTBED_DEVICES} by default.", show_default=False)
+        int | None, typer.Option(help=f"Number of devices (default: {defaults.TESTBED_DEVICES}).", show_default=False)
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help=f"At most so many; {defaults.TESTBED_ROUNDS} by default.", show_default=False)
+        int | None,
+        typer.Option(help=f"Limit on the number of rounds (default: {defaults.TESTBED_ROUNDS}).", show_default=False),
     ] = None,
     scale: Annotated[
         float | None,
         typer.Option(
-            help="Every second times this; 1 is the paper's cell at full length; by default 0.2 to 1, by the devices.",
+            help="Time scale: 1 is real time, 0.2 five times faster (default: 0.2 to 1, by the number of devices).",
             show_default=False,
         ),
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Who trains; optimal by default.", show_default=False)] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Scheduling policy (default: optimal).", show_default=False)
+    ] = None,
     compare: Annotated[
         list[str] | None,
         typer.Option(
             metavar="POLICY",
-            help="Another policy on the same draws, or equal: equal shares; repeat it.",
+            help="Policy to compare with, or equal for equal shares; repeat for several.",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the first run; 0 by default.", show_default=False)] = None,
-    seeds: Annotated[int, typer.Option(help="Run with so many seeds, one after the other.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(help="Random seed of the first run (default: 0).", show_default=False)
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds (default: 1).", show_default=False)] = 1,
     target_accuracy: Annotated[
-        float | None, typer.Option(help="A run ends when it is reached.", show_default=False)
+        float | None, typer.Option(help="Stop a run when it reaches this accuracy.", show_default=False)
     ] = None,
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="cut:device=2,round=3, degrade:... or kill:...; repeat it.", show_default=False),
+        typer.Option(
+            help="Fault to inject: cut:device=2,round=3, degrade:... or kill:...; repeat for several.",
+            show_default=False,
+        ),
     ] = None,
     slack: Annotated[
-        float, typer.Option(help="Who takes longer than this times the plan is left out.")
+        float,
+        typer.Option(
+            help=f"Drop devices slower than this many times their planned time (default: {defaults.SLACK:g}).",
+            show_default=False,
+        ),
     ] = defaults.SLACK,
     store: PutStore = None,
     plot: Plot = None,
     logs: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep Flower's logs in this new folder.", show_default=False)
+        Path | None, typer.Option(metavar="DIR", help="Keep Flower's logs in this new directory.", show_default=False)
     ] = None,
 ) -> None:
-    """Emulate the cell on this machine: Flower's own nodes train over links shaped to the plan's rates (Linux, root).
+    """Emulate the cell with real network links (Linux, root).
 
-    Shows when each device was to have delivered, and when it had, measured on the wire.
+    Flower's own nodes train over links shaped to the planned rates. Shows when each device was planned to finish its
+    upload, and when it did, measured on the wire.
     """
     from fedcell.plots import save_picture
     from fedcell.runs.store import Store
