@@ -145,8 +145,8 @@ def test_faults_are_read() -> None:
         ("cut:device=one,round=1", "device of fault 'cut' is 'one'; give a whole number"),
         ("cut:kind=kill,device=1,round=1", "fault 'cut' has no setting 'kind'; choose from device, round"),
         ("cut:device=1,round=-1", "a round of at least 1"),
-        ("cut:device=-1,round=1", "devices are 0 to 3"),
-        ("cut:device=4,round=1", "devices are 0 to 3"),
+        ("cut:device=-1,round=1", "give a device from 0 to 3"),
+        ("cut:device=4,round=1", "give a device from 0 to 3"),
         ("cut:device=1,round=0", "a round of at least 1"),
     ],
 )
