@@ -15,7 +15,7 @@ from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, Ro
 from fedcell.dashboard.views.colours import places, styles
 from fedcell.plots import STYLES
 from fedcell.runs.defaults import PAPER_POLICIES, paper_race
-from fedcell.runs.rows import Rounds
+from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
 from fedcell.schedule.policy import Plan
@@ -130,10 +130,8 @@ def test_what_differs_is_told(served: Served, tmp_path: Path) -> None:
 def test_a_run_is_its_rounds(served: Served, runs: dict[Any, list[RoundRecord]]) -> None:
     found = served.get(f"/api/runs/{key('greedy', 1)}")
     RunAnswer.model_validate(found)
-    assert found["rows"] == [
-        [r.round, r.clock_s, r.round_s, r.plan.devices.size, r.delivered.size, r.accuracy, r.loss]
-        for r in runs["greedy", 1]
-    ]
+    assert found["columns"] == list(ROUND_COLUMNS)
+    assert found["rows"] == [list(numbers_of(record)) for record in runs["greedy", 1]]
     assert parse_spec(found["spec"], "x") == tiny("greedy", 1)
     assert served.get(f"/api/runs/{key('greedy', 1)[:12]}") == found
     for bad, status in (("0" * 64, 404), ("xyz", 422), ("abc", 422), ("%2e%2e", 422)):

@@ -3,9 +3,7 @@
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +11,7 @@ from threading import Event, Timer
 from typing import Any
 
 import numpy as np
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 import fedcell as fc
@@ -22,9 +21,10 @@ from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.runs.workers import Processes, Slice, advance
 from fedcell.sim.spec import Spec, load_spec, parse_spec
+from harness import FEDCELL, Process, run, wait_until, workers_of
 from twins.small import write_small_npz
 
-COMMAND = [sys.executable, "-W", "error", "-m", "fedcell.cli", "sweep", "spec.toml", "--workers", "2"]
+pytestmark = pytest.mark.processes
 SPEC = """
 rounds = 40
 [task]
@@ -81,43 +81,8 @@ def rows(path: Path) -> dict[str, list[Any]]:
     return found
 
 
-def start(folder: Path, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, "--store", "results.db"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # all its descendants are in its session: that is how they are found
-        **options,
-    )
-
-
-def session(leader: int) -> dict[int, int]:
-    """The parent of every living process of the session."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                state, parent, _, leader_of = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:4]
-            except OSError:
-                continue
-            if int(leader_of) == leader and state != "Z":
-                found[int(entry.name)] = int(parent)
-    return found
-
-
-def workers(driver: int) -> list[int]:
-    """The grandchildren: a worker's parent is the fork server, whose parent is the driver."""
-    parents = session(driver)
-    return sorted(pid for pid, parent in parents.items() if parents.get(parent) == driver)
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
+def start(folder: Path) -> Process:
+    return Process(*FEDCELL, "sweep", "spec.toml", "--workers", "2", "--store", "results.db", cwd=folder)
 
 
 def stored(path: Path) -> int:
@@ -125,13 +90,6 @@ def stored(path: Path) -> int:
         return 0
     with Store(path, "read") as store:
         return len(store.runs(status="done"))
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """Whatever a failed test left running."""
-    for pid in session(process.pid):
-        os.kill(pid, signal.SIGKILL)
-    process.communicate()
 
 
 def test_a_sweep_is_the_loop_run_by_run(
@@ -159,24 +117,20 @@ def test_a_sweep_is_the_loop_run_by_run(
 @pytest.mark.parametrize("after", [0, 7])
 def test_kill_9_of_the_driver(after: int, folder: Path, undisturbed: dict[str, list[Any]]) -> None:
     """At its start and midway; its workers end by themselves, and a second sweep finishes the rest."""
-    process = start(folder)
-    try:
-        wait_until(lambda: bool(workers(process.pid)))
-        wait_until(lambda: stored(folder / "results.db") >= after)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
-        wait_until(lambda: not session(process.pid), 10.0)
-    finally:
-        end(process)
+    with start(folder) as process:
+        process.wait_for(lambda: workers_of(process.pid), "its workers")
+        process.wait_for(lambda: stored(folder / "results.db") >= after, f"{after} runs")
+        process.kill()
+        wait_until(lambda: not process.living(), "the workers to end with their driver")
     kept = stored(folder / "results.db")
     assert after <= kept < RUNS
-    again = start(folder)
-    stdout, stderr = again.communicate(timeout=60)
-    assert (again.returncode, stdout) == (
+    with start(folder) as again:
+        done = again.finish()
+    assert (done.returncode, done.stdout) == (
         0,
         f"{RUNS - kept} runs done, {kept} skipped (already in the store), 0 failed\n",
     )
-    assert "Traceback" not in stderr
+    assert "Traceback" not in done.stderr
     assert rows(folder / "results.db") == undisturbed
     assert sorted(path.name for path in folder.iterdir()) == ["results.db", "small.npz", "spec.toml"]
 
@@ -184,44 +138,34 @@ def test_kill_9_of_the_driver(after: int, folder: Path, undisturbed: dict[str, l
 @pytest.mark.parametrize("after", [0, 6])
 def test_kill_9_of_a_worker(after: int, folder: Path, undisturbed: dict[str, list[Any]]) -> None:
     """The sweep goes on with new ones, and nothing shows in the store."""
-    process = start(folder)
-    try:
-        wait_until(lambda: bool(workers(process.pid)) and stored(folder / "results.db") >= after)
-        victim = workers(process.pid)[0]
-        os.kill(victim, signal.SIGKILL)
-        stdout, stderr = process.communicate(timeout=60)
-    finally:
-        end(process)
-    assert (process.returncode, stdout) == (0, f"{RUNS} runs done, 0 skipped (already in the store), 0 failed\n"), (
-        stderr
+    with start(folder) as process:
+        process.wait_for(lambda: stored(folder / "results.db") >= after, f"{after} runs")
+        os.kill(process.wait_for(lambda: workers_of(process.pid), "its workers")[0], signal.SIGKILL)
+        done = process.finish()
+    assert (done.returncode, done.stdout) == (0, f"{RUNS} runs done, 0 skipped (already in the store), 0 failed\n"), (
+        done.stderr
     )
-    assert "Traceback" not in stderr
+    assert "Traceback" not in done.stderr
     assert rows(folder / "results.db") == undisturbed
 
 
 def test_kill_9_of_everything_twice(folder: Path, undisturbed: dict[str, list[Any]]) -> None:
     """Worker, then fork server, then driver; then all at once; then it finishes."""
-    process = start(folder)
-    try:
-        wait_until(lambda: bool(workers(process.pid)) and stored(folder / "results.db") >= 2)
-        server = session(process.pid)[workers(process.pid)[0]]
-        os.kill(workers(process.pid)[-1], signal.SIGKILL)
-        os.kill(server, signal.SIGKILL)
-        os.kill(process.pid, signal.SIGKILL)
-        wait_until(lambda: not session(process.pid), 10.0)
-    finally:
-        end(process)
-    process = start(folder)
-    try:
-        before = stored(folder / "results.db")
-        wait_until(lambda: stored(folder / "results.db") > before)
-        for pid in session(process.pid):
+    with start(folder) as process:
+        process.wait_for(lambda: stored(folder / "results.db") >= 2, "two runs")
+        workers = process.wait_for(lambda: workers_of(process.pid), "its workers")
+        server = psutil.Process(workers[0]).ppid()
+        for pid in (workers[-1], server, process.pid):
             os.kill(pid, signal.SIGKILL)
-    finally:
-        end(process)
-    again = start(folder)
-    _, stderr = again.communicate(timeout=60)
-    assert again.returncode == 0, stderr
+        wait_until(lambda: not process.living(), "all to end")
+    before = stored(folder / "results.db")
+    with start(folder) as process:
+        process.wait_for(lambda: stored(folder / "results.db") > before, "another run")
+        for one in process.living():
+            one.kill()
+    with start(folder) as again:
+        done = again.finish()
+    assert done.returncode == 0, done.stderr
     assert rows(folder / "results.db") == undisturbed
 
 
@@ -248,13 +192,14 @@ def test_a_run_that_kills_its_worker_is_blamed_and_no_other(folder: Path) -> Non
         .replace("rounds = 40", "rounds = 3")
     )
     (folder / "spec.toml").write_text(text.replace("seed = [0, 1, 2, 3, 4]", "seed = [0, 1]"))
-    process = start(folder)
-    stdout, stderr = process.communicate(timeout=60)
+    with start(folder) as process:
+        done = process.finish()
+    stdout, stderr = done.stdout, done.stderr
     assert stdout == "2 runs done, 0 skipped (already in the store), 2 failed\n"
     assert "failed, 2 runs such as " in stderr
     assert ": worker died, 3 times" in stderr
     assert "Traceback" not in stderr
-    assert process.returncode == 1
+    assert done.returncode == 1
     assert len((folder / "deaths.txt").read_text()) <= 2 * MAX_TRIES
     with Store(folder / "results.db", "read") as store:
         assert {(run.policy, run.status) for run in store.runs()} == {("greedy", "done"), ("mine:Suicide", "failed")}
@@ -278,9 +223,10 @@ def test_a_failed_run_is_recorded_reported_and_tried_again(folder: Path) -> None
     (folder / "mine.py").write_text(FLAKY)
     text = SPEC.replace('"random:k=4"', '"mine:Flaky", "random:k=25"').replace("rounds = 40", "rounds = 2")
     (folder / "spec.toml").write_text(text.replace("seed = [0, 1, 2, 3, 4]", "seed = [0]"))
-    process = start(folder)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (1, "2 runs done, 0 skipped (already in the store), 4 failed\n")
+    with start(folder) as process:
+        done = process.finish()
+    stdout, stderr = done.stdout, done.stderr
+    assert (done.returncode, stdout) == (1, "2 runs done, 0 skipped (already in the store), 4 failed\n")
     reports = [line.split(": ", 1)[1] for line in stderr.splitlines() if line.startswith("  failed, 2 runs")]
     own, ours = sorted(reports, key=lambda report: report.startswith("k is"))
     assert "RuntimeError: it is broken" in own
@@ -288,26 +234,22 @@ def test_a_failed_run_is_recorded_reported_and_tried_again(folder: Path) -> None
     with Store(folder / "results.db", "read") as store:
         assert {run.reason for run in store.runs(status="failed")} == set(reports)
     (folder / "mended").touch()
-    process = start(folder)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (1, "2 runs done, 2 skipped (already in the store), 2 failed\n")
+    with start(folder) as process:
+        done = process.finish()
+    stdout, stderr = done.stdout, done.stderr
+    assert (done.returncode, stdout) == (1, "2 runs done, 2 skipped (already in the store), 2 failed\n")
 
 
 def test_ctrl_c_keeps_what_is_done(folder: Path, undisturbed: dict[str, list[Any]]) -> None:
-    process = start(folder)
-    try:
-        wait_until(lambda: stored(folder / "results.db") >= 3)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the driver and to all workers
-        began = time.monotonic()
-        stdout, stderr = process.communicate(timeout=20)
-        assert time.monotonic() - began < 10
-        wait_until(lambda: not session(process.pid), 10.0)
-    finally:
-        end(process)
+    with start(folder) as process:
+        process.wait_for(lambda: stored(folder / "results.db") >= 3, "three runs")
+        process.interrupt(group=True)  # as a terminal does: to the driver and to all workers
+        done = process.finish()
+        wait_until(lambda: not process.living(), "its workers to end")
     kept = stored(folder / "results.db")
-    assert process.returncode == 130
-    assert stdout.startswith(f"Stopped early: {kept} runs done")
-    assert "Traceback" not in stderr
+    assert done.returncode == 130
+    assert done.stdout.startswith(f"Stopped early: {kept} runs done")
+    assert "Traceback" not in done.stderr
     assert 3 <= kept < RUNS
     assert {row[0] for row in rows(folder / "results.db")["rounds"]} < {row[0] for row in undisturbed["rounds"]}
 
@@ -325,9 +267,7 @@ def test_stop_ends_it_at_once(small_npz: Path, tmp_path: Path) -> None:
     timer = Timer(1.5, stop.set)
     with Store(tmp_path / "results.db") as store:
         timer.start()
-        began = time.monotonic()
         result = run_sweep(tiny(small_npz, 2, rounds=1_000_000), store, workers=2, stop=stop)
-        assert time.monotonic() - began < 8
         assert (result.done, result.complete) == (0, False)
         assert {run.status for run in store.runs()} == {"unfinished"}
     timer.join()
@@ -452,9 +392,7 @@ with Store("results.db") as store:
     run_sweep(spec, store, workers=1)
 """
     (tmp_path / "script.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run(sys.executable, "script.py", cwd=tmp_path)
     assert done.stderr.strip().endswith("a script must call fedcell under if __name__ == '__main__':")
     assert stored(tmp_path / "results.db") == 0
     with Store(tmp_path / "results.db", "read") as store:
