@@ -108,7 +108,7 @@ export function headOf(race, { finished, begun }, act) {
       { class: "muted race-spec" },
       describe(race),
       race.reason ? h("strong", { class: "reason" }, ` ${race.reason}`) : null,
-      race.elsewhere ? " It runs in another process, such as fedcell race in a terminal; stop it there." : null,
+      race.elsewhere ? " · running in another process, such as fedcell race in a terminal" : null,
     ),
   ];
 }

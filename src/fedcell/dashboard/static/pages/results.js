@@ -23,7 +23,8 @@ const COLUMNS = [
   {
     head: "rounds",
     key: (run) => run.rounds ?? -1,
-    text: (run) => (run.status === "failed" ? "failed" : integer(run.rounds)),
+    text: (run) =>
+      run.status === "failed" ? "failed" : `${integer(run.rounds)}${run.status === "unfinished" ? ", unfinished" : ""}`,
     title: (run) => run.reason,
   },
   { head: "best", key: (run) => run.best_accuracy ?? -1, text: (run) => percent(run.best_accuracy) },
