@@ -25,6 +25,7 @@ from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.sim.knowledge import Foresight
 from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
@@ -198,7 +199,7 @@ class Spec(_Part):
     budget_s: float = Field(default=defaults.BUDGET_S, gt=0.0, allow_inf_nan=True)
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
-    knowledge: Literal["perfect", "expected", "observed"] = "perfect"
+    knowledge: Foresight = "perfect"
     cell: CellSpec = CellSpec()
     devices: DevicesSpec = DevicesSpec()
     task: TaskSpec = TaskSpec()
