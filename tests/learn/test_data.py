@@ -311,8 +311,8 @@ def test_a_damaged_cache_is_completed(fashion: Path, server: Server, monkeypatch
         ("changed", r"changed/t10k-labels-idx1-ubyte.gz has the SHA-256 [0-9a-f]{64}, not "),
         ("page", r"t10k-labels-idx1-ubyte.gz cannot be read \(.*incorrect header check"),
         ("cut", r"http://127.0.0.1:\d+/cut/t10k-labels-idx1-ubyte.gz ends within its header"),
-        ("large", r"t10k-labels-idx1-ubyte.gz is over 100000 bytes, not Fashion-MNIST"),
-        ("endless", r"t10k-labels-idx1-ubyte.gz is over 100000 bytes, not Fashion-MNIST"),
+        ("large", r"t10k-labels-idx1-ubyte.gz is over 100000 bytes and not Fashion-MNIST"),
+        ("endless", r"t10k-labels-idx1-ubyte.gz is over 100000 bytes and not Fashion-MNIST"),
     ],
 )
 def test_a_failed_download_leaves_nothing_behind(
@@ -331,7 +331,7 @@ def test_a_failed_download_leaves_nothing_behind(
 
 
 def test_without_a_network_the_error_says_what_else_to_do(fashion: Path) -> None:
-    with pytest.raises(InputError, match=r"Connection refused.*or set FEDCELL_DATA to a folder"):
+    with pytest.raises(InputError, match=r"Connection refused.*or set FEDCELL_DATA to a directory"):
         load_dataset("fashion-mnist")
 
 
