@@ -33,7 +33,7 @@ def run_example(engine: Deployment, name: str, values: dict[str, Any]) -> str:
 def test_the_example_trains_as_the_simulator_does_until_the_budget_is_spent(engine: Deployment) -> None:
     values = {"policy": "greedy", "budget_s": 35.0}
     log = run_example(engine, "greedy", {**values, "state": str(engine.folder / "greedy")})
-    expected = list(fc.simulate(fc.Spec().changed(values)))
+    expected = list(fc.simulate(fc.Spec().changed(values | {"cell.radius_m": 1400.0})))
     assert len(expected) == 3
     assert_as_simulated(engine.folder / "greedy", expected)
     assert "round 4 would end after the budget of 35 s" in log
@@ -49,7 +49,7 @@ def test_lots_and_observations_are_reproduced_when_a_run_is_taken_up_until_the_t
 
     values |= {"rounds": 9, "target_accuracy": 0.5}
     log = run_example(engine, "lots-again", values | state)
-    expected = list(fc.simulate(fc.Spec().changed(values)))
+    expected = list(fc.simulate(fc.Spec().changed(values | {"cell.radius_m": 1400.0})))
     assert len(expected) == 4
     assert_as_simulated(engine.folder / "lots", expected)
     assert (engine.folder / "lots" / "rounds.jsonl").read_bytes().startswith(first)
