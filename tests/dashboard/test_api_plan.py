@@ -165,13 +165,13 @@ def test_bad_requests_are_one_sentence(served: Served, document: Any, words: str
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no valid JSON"),
-        (b"{", "no valid JSON"),
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
         (b'{"draw": {"count": NaN}}', "count"),
         (b'{"theta": NaN, "draw": {}}', "theta: input should be a finite number"),
         (b'{"theta": 1e999, "draw": {}}', "theta"),
-        (b"[" * 100_000, "no valid JSON"),
-        (b"\xff\xfe", "no valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
         (b'{"devices": [{"upload_s": NaN, "compute_s": 1}]}', "upload_s is nan; give a number"),
     ],
 )

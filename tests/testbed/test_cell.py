@@ -120,7 +120,7 @@ def test_a_target_replaces_the_rounds_and_a_grid_is_refused(tmp_path: Path) -> N
         ({}, 0.001, "scale is 0.001"),
         ({"devices.failure": 0.1}, 1.0, "failure is not emulated"),
         ({"devices.mobility": "waypoint"}, 0.5, "only with a scale of 1"),
-        ({"cell.model_bits": 1000}, 1.0, "model's own size"),
+        ({"cell.model_bits": 1000}, 1.0, "model's actual size"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused(changes: dict[str, Any], scale: float, said: str) -> None:
