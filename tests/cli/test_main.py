@@ -62,7 +62,7 @@ def test_a_policy_of_this_directory_is_found_there_by_the_command_and_its_worker
     write_small_npz(hiding / "small.npz")
     (hiding / "spec.toml").write_text(SPEC)
     swept = installed("sweep", "spec.toml", "--workers", "2", cwd=hiding)
-    assert swept.stdout == "3 runs done, 0 skipped (already in the store), 0 failed\n", swept.stderr
+    assert swept.stdout == "3 runs done, 0 skipped (already stored), 0 failed\n", swept.stderr
 
 
 @pytest.mark.processes

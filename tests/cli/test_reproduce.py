@@ -38,7 +38,7 @@ def test_reproduce_writes_pictures_tables_and_a_page_and_runs_nothing_twice(tmp_
         (["fig9"], "there is no figure 'fig9'; did you mean 'fig"),
         (["figure2"], "did you mean 'fig2'?"),
         (["fig1a", "--out", "file/paper"], "cannot write into file/paper: Not a directory"),
-        (["fig2", "--quick", "--out", "new", "--store", "file"], "file is no fedcell store"),
+        (["fig2", "--quick", "--out", "new", "--store", "file"], "file is not a fedcell results file"),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(

@@ -207,8 +207,11 @@ def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["list", "missing.db"], "there is no store missing.db; fedcell sweep makes one"),
-        (["list", "notes.txt"], "notes.txt is no fedcell store"),
+        (
+            ["list", "missing.db"],
+            "there is no results file missing.db; fedcell race --store or fedcell sweep creates one",
+        ),
+        (["list", "notes.txt"], "notes.txt is not a fedcell results file"),
         (["show", "results.db", "00000000"], "results.db has no run '00000000'"),
         (["show", "results.db", ""], "'' begins the keys of 12 runs"),
         (["show", "results.db", "zz"], "'zz' is not the key of a run"),
@@ -219,10 +222,10 @@ def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int
         ),
         (
             ["export", "results.db", "--csv", "x.csv", "--parquet", "no/x"],
-            "no is no folder; create it first",
+            "no is not a directory; create it first",
         ),
-        (["export", "results.db", "--csv", "no/x.csv"], "no is no folder; create it first"),
-        (["export", "results.db", "--parquet", "."], "cannot write .: it is a folder"),
+        (["export", "results.db", "--csv", "no/x.csv"], "no is not a directory; create it first"),
+        (["export", "results.db", "--parquet", "."], "cannot write .: it is a directory"),
         (["delete", "results.db"], "which runs? give their keys, or --failed, or --policy"),
         (["delete", "results.db", "ab", "--failed"], "which runs?"),
         (

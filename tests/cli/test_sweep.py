@@ -39,7 +39,7 @@ def test_every_run_of_the_grid_is_in_the_store_and_failures_are_told(
 ) -> None:
     done = fedcell("sweep", "spec.toml", "--workers", "2", cwd=folder)
     assert done.returncode == 1, done.stderr
-    assert done.stdout == "8 runs done, 0 skipped (already in the store), 4 failed\n"
+    assert done.stdout == "8 runs done, 0 skipped (already stored), 4 failed\n"
     *progress, report = done.stderr.splitlines()
     assert progress[0] == "sweep: 0 %, 0 of 12 runs, starting"
     assert progress[-1] == "sweep: 100 %, 12 of 12 runs, 4 failed, done"
@@ -51,7 +51,7 @@ def test_every_run_of_the_grid_is_in_the_store_and_failures_are_told(
     with Store("results.db", "read") as store:
         assert {run.key for run in store.runs(status="done")} == wanted
     again = fedcell("sweep", "spec.toml", "--workers", "2", cwd=folder)
-    assert again.stdout == "0 runs done, 8 skipped (already in the store), 4 failed\n"
+    assert again.stdout == "0 runs done, 8 skipped (already stored), 4 failed\n"
 
 
 def test_a_terminal_shows_progress_with_an_estimate(folder: Path) -> None:
@@ -80,8 +80,8 @@ def test_without_dask_a_sentence_names_the_extra(folder: Path) -> None:
         (["missing.toml"], "cannot read missing.toml"),
         (["bad.toml"], "unknown field 'polcy'"),
         (["lost.toml"], "task.data is 'lost.npz' (No such file or directory)"),
-        (["good.toml", "--store", "no/results.db"], "is no folder; create it first"),
-        (["good.toml", "--store", "bad.toml"], "bad.toml is no fedcell store"),
+        (["good.toml", "--store", "no/results.db"], "is not a directory; create it first"),
+        (["good.toml", "--store", "bad.toml"], "bad.toml is not a fedcell results file"),
         (["good.toml", "--cluster", "localhost"], "--cluster is 'localhost'; give the scheduler's address"),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_large_table_is_cut_and_says_so(served: Served) -> None:
         ({"devices_csv": ""}, "the CSV is empty"),
         ({"devices_csv": "\x00\x01\x02"}, "is not UTF-8 text"),
         ({"devices_csv": "a;b;c\n1;2;3"}, "has no upload column"),
-        ({"devices_csv": 'upload_s,compute_s\n"1,2'}, "is no valid CSV"),
+        ({"devices_csv": 'upload_s,compute_s\n"1,2'}, "is not valid CSV"),
         ({"devices_csv": "upload_s,compute_s\nNaN,1"}, "line 2: upload_s is 'NaN'; give a number"),
         ({"devices_csv": "[1]"}, "devices_csv is JSON"),
         ({"devices": []}, "devices is empty"),

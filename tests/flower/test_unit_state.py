@@ -164,7 +164,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing(
     other = saved(tmp_path / "other", a_run(1, "all", seed=5))
     for arguments, complaint in (
         ([tmp_path / "none"], "cannot read"),
-        ([one, two], "two of the folders hold greedy with seed 0"),
+        ([one, two], "two of the directories have greedy with seed 0"),
         ([one, other], "no seed in common"),
         ([one, "--target", "80"], "--target is 80"),
         ([one, "--plot", tmp_path / "x.txt"], "is not a figure's name"),

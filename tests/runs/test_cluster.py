@@ -114,7 +114,7 @@ def test_a_sweep_on_a_cluster_one_of_whose_workers_is_killed(
     wait_for_runs(process, folder, 3)
     cluster.kill("one")
     status, stdout, stderr = finish(process)
-    assert (status, stdout) == (0, f"{RUNS} runs done, 0 skipped (already in the store), 0 failed\n"), stderr
+    assert (status, stdout) == (0, f"{RUNS} runs done, 0 skipped (already stored), 0 failed\n"), stderr
     assert "Traceback" not in stderr
     monkeypatch.chdir(folder)
     with Store("results.db", "read") as store:

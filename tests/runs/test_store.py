@@ -294,17 +294,20 @@ def torn(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path.write_text("no database\n" * 99), "is no fedcell store"),
-        (lambda path: path.write_bytes(b""), "is no fedcell store"),
-        (lambda path: path.write_bytes(b"SQLite format 3\0" + bytes(20)), "is no fedcell store"),
-        (lambda path: path.write_bytes(b"SQLite format 3\0" + os.urandom(5000)), "no fedcell store"),
-        (other_database, "is an SQLite database but no fedcell store"),
-        (newer_store, f"is a store of version {STORE_VERSION + 1}, and this fedcell reads version {STORE_VERSION}"),
-        (lacking_store, "damaged fedcell store .it lacks a table"),
-        (truncated(0.5), "damaged fedcell store"),
-        (truncated(0.9), "damaged fedcell store"),
-        (truncated(0.05), "damaged fedcell store"),
-        (torn, "damaged fedcell store"),
+        (lambda path: path.write_text("no database\n" * 99), "is not a fedcell results file"),
+        (lambda path: path.write_bytes(b""), "is not a fedcell results file"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0" + bytes(20)), "is not a fedcell results file"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0" + os.urandom(5000)), "not a fedcell results file"),
+        (other_database, "is an SQLite database but not a fedcell results file"),
+        (
+            newer_store,
+            f"is a results file of version {STORE_VERSION + 1}, and this fedcell reads version {STORE_VERSION}",
+        ),
+        (lacking_store, "damaged results file .it lacks a table"),
+        (truncated(0.5), "damaged results file"),
+        (truncated(0.9), "damaged results file"),
+        (truncated(0.05), "damaged results file"),
+        (torn, "damaged results file"),
     ],
 )
 def test_what_is_no_store_is_refused_and_left_as_it_is(make: object, words: str, mode: str, tmp_path: Path) -> None:
@@ -320,16 +323,16 @@ def test_what_is_no_store_is_refused_and_left_as_it_is(make: object, words: str,
 
 
 def test_places_where_no_store_can_be(tmp_path: Path) -> None:
-    with pytest.raises(fc.InputError, match="there is no store"):
+    with pytest.raises(fc.InputError, match="there is no results file"):
         Store(tmp_path / "missing.db", "read")
-    with pytest.raises(fc.InputError, match="is no folder; create it first"):
+    with pytest.raises(fc.InputError, match="is not a directory; create it first"):
         Store(tmp_path / "no" / "results.db")
-    with pytest.raises(fc.InputError, match="is a folder"):
+    with pytest.raises(fc.InputError, match="is a directory"):
         Store(tmp_path)
     with pytest.raises(fc.InputError, match="File name too long"):
         Store(tmp_path / ("x" * 300))
     (tmp_path / "dangling.db").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(fc.InputError, match="there is no store"):
+    with pytest.raises(fc.InputError, match="there is no results file"):
         Store(tmp_path / "dangling.db")
     (tmp_path / "dangling.db").unlink()
     with pytest.raises(fc.InputError, match="mode is 'append'"):

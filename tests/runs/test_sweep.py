@@ -128,7 +128,7 @@ def test_kill_9_of_the_driver(after: int, folder: Path, undisturbed: dict[str, l
         done = again.finish()
     assert (done.returncode, done.stdout) == (
         0,
-        f"{RUNS - kept} runs done, {kept} skipped (already in the store), 0 failed\n",
+        f"{RUNS - kept} runs done, {kept} skipped (already stored), 0 failed\n",
     )
     assert "Traceback" not in done.stderr
     assert rows(folder / "results.db") == undisturbed
@@ -142,7 +142,7 @@ def test_kill_9_of_a_worker(after: int, folder: Path, undisturbed: dict[str, lis
         process.wait_for(lambda: stored(folder / "results.db") >= after, f"{after} runs")
         os.kill(process.wait_for(lambda: workers_of(process.pid), "its workers")[0], signal.SIGKILL)
         done = process.finish()
-    assert (done.returncode, done.stdout) == (0, f"{RUNS} runs done, 0 skipped (already in the store), 0 failed\n"), (
+    assert (done.returncode, done.stdout) == (0, f"{RUNS} runs done, 0 skipped (already stored), 0 failed\n"), (
         done.stderr
     )
     assert "Traceback" not in done.stderr
@@ -195,7 +195,7 @@ def test_a_run_that_kills_its_worker_is_blamed_and_no_other(folder: Path) -> Non
     with start(folder) as process:
         done = process.finish()
     stdout, stderr = done.stdout, done.stderr
-    assert stdout == "2 runs done, 0 skipped (already in the store), 2 failed\n"
+    assert stdout == "2 runs done, 0 skipped (already stored), 2 failed\n"
     assert "failed, 2 runs such as " in stderr
     assert ": worker died, 3 times" in stderr
     assert "Traceback" not in stderr
@@ -226,7 +226,7 @@ def test_a_failed_run_is_recorded_reported_and_tried_again(folder: Path) -> None
     with start(folder) as process:
         done = process.finish()
     stdout, stderr = done.stdout, done.stderr
-    assert (done.returncode, stdout) == (1, "2 runs done, 0 skipped (already in the store), 4 failed\n")
+    assert (done.returncode, stdout) == (1, "2 runs done, 0 skipped (already stored), 4 failed\n")
     reports = [line.split(": ", 1)[1] for line in stderr.splitlines() if line.startswith("  failed, 2 runs")]
     own, ours = sorted(reports, key=lambda report: report.startswith("k is"))
     assert "RuntimeError: it is broken" in own
@@ -237,7 +237,7 @@ def test_a_failed_run_is_recorded_reported_and_tried_again(folder: Path) -> None
     with start(folder) as process:
         done = process.finish()
     stdout, stderr = done.stdout, done.stderr
-    assert (done.returncode, stdout) == (1, "2 runs done, 2 skipped (already in the store), 2 failed\n")
+    assert (done.returncode, stdout) == (1, "2 runs done, 2 skipped (already stored), 2 failed\n")
 
 
 def test_ctrl_c_keeps_what_is_done(folder: Path, undisturbed: dict[str, list[Any]]) -> None:

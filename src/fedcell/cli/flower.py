@@ -1,4 +1,4 @@
-"""`fedcell flower`: what the state folders of scheduled Flower runs show."""
+"""`fedcell flower`: what the state directories of scheduled Flower runs show."""
 
 import math
 from pathlib import Path
@@ -43,7 +43,7 @@ def flower(
     runs = [load_run(folder) for folder in folders]
     for folder, run in zip(folders, runs, strict=True):
         if not run.rounds:
-            raise InputError(f"{folder} has no whole round yet; wait for one")
+            raise InputError(f"{folder} has no complete round yet; wait for one")
     result = _as_race(runs, target)
     if plot is not None:
         save_picture(federation_figure(curves(result) if result else [], _round_times(runs)), plot)
@@ -81,13 +81,13 @@ def _as_race(runs: list["Run"], target: float) -> "RaceResult | None":
     by_policy: dict[str, dict[int, Run]] = {}
     for run in runs:
         if run.seed in by_policy.setdefault(run.policy, {}):
-            raise InputError(f"two of the folders hold {run.policy} with seed {run.seed}; give one of them")
+            raise InputError(f"two of the directories have {run.policy} with seed {run.seed}; give one of them")
         by_policy[run.policy][run.seed] = run
     if any(math.isnan(done.metric("accuracy")) for run in runs for done in run.rounds):
         return None
     seeds = sorted(set.intersection(*(set(found) for found in by_policy.values())))
     if not seeds:
-        raise InputError("the policies have no seed in common, and a race pairs runs by seed; give folders that do")
+        raise InputError("the policies have no seed in common, and a race pairs runs by seed; give directories that do")
     spec = runs[0].spec or Spec(rounds=max(len(run.rounds) for run in runs))
     records = {
         policy: [[done.record() for done in found[seed].rounds] for seed in seeds]

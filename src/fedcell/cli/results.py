@@ -167,9 +167,9 @@ def export_runs(
 
 def _check_output(path: Path, store_path: Path) -> None:
     if not os.path.isdir(path.parent):
-        raise InputError(f"cannot write {path}: {path.parent} is no folder; create it first")
+        raise InputError(f"cannot write {path}: {path.parent} is not a directory; create it first")
     if os.path.isdir(path):
-        raise InputError(f"cannot write {path}: it is a folder; give a file's name")
+        raise InputError(f"cannot write {path}: it is a directory; give a file name")
     if os.path.exists(path) and os.path.samefile(path, store_path):
         raise InputError(f"{path} is the store itself; give another file")
 

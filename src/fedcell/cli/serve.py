@@ -170,9 +170,9 @@ def _paper_folder(folder: Path | None) -> Path | None:
     if folder is None:
         return usual if (usual / "index.html").is_file() else None
     if not os.path.isdir(folder):
-        raise InputError(f"--paper {folder} is no folder; give the one that fedcell reproduce wrote")
+        raise InputError(f"--paper {folder} is not a directory; give the one that fedcell reproduce wrote")
     if not (folder / "index.html").is_file():
-        raise InputError(f"--paper {folder} has no index.html; give the folder that fedcell reproduce wrote")
+        raise InputError(f"--paper {folder} has no index.html; give the directory that fedcell reproduce wrote")
     return folder
 
 

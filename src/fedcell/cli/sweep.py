@@ -101,7 +101,7 @@ async def _knock(distributed: Any, address: str) -> None:
 
 
 def _print_end(result: "SweepResult") -> None:
-    line = f"{result.done} runs done, {result.skipped} skipped (already in the store), {len(result.failures)} failed"
+    line = f"{result.done} runs done, {result.skipped} skipped (already stored), {len(result.failures)} failed"
     typer.echo(line if result.complete else f"Stopped early: {line}; start it again to finish")
     for reason, count in Counter(result.failures.values()).most_common():
         example = next(key for key, why in result.failures.items() if why == reason)

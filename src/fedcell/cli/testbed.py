@@ -109,7 +109,7 @@ def emulate_cell(
         target_accuracy=target_accuracy,
     )
     if logs is not None and logs.exists() and (not logs.is_dir() or any(logs.iterdir())):
-        raise InputError(f"{logs} is no empty folder; give --logs a new one")
+        raise InputError(f"{logs} is not an empty directory; give --logs a new one")
     if scale is None:
         scale = default_scale(runs[0].devices.count)
     faults = [parse_fault(text, runs[0].devices.count) for text in fault or []]

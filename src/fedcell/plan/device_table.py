@@ -213,7 +213,7 @@ def _from_csv(content: bytes, source: str) -> _Rows:
             if len(lines) > MAX_ROWS:
                 raise InputError(f"{source} has more than {MAX_ROWS:,} devices; split it")
     except csv.Error as error:
-        raise InputError(f"{source} line {reader.line_num} is no valid CSV ({error}); correct its quotes") from None
+        raise InputError(f"{source} line {reader.line_num} is not valid CSV ({error}); correct its quotes") from None
     return _Rows(source, header, columns, lines)
 
 
@@ -253,11 +253,11 @@ def _from_json(text: str, source: str) -> _Rows:
     try:
         document = json.loads(text, object_pairs_hook=refuse_twice)
     except json.JSONDecodeError as error:
-        raise InputError(f"{source} line {error.lineno} is no valid JSON ({error.msg}); correct it") from None
+        raise InputError(f"{source} line {error.lineno} is not valid JSON ({error.msg}); correct it") from None
     except InputError:
         raise
     except (RecursionError, ValueError):
-        raise InputError(f"{source} is no usable JSON (too deep, or a number too long); correct it") from None
+        raise InputError(f"{source} is not usable JSON (too deep, or a number too long); correct it") from None
     devices = document.get("devices", document) if isinstance(document, dict) else document
     if isinstance(devices, dict):
         return _from_lists(devices, source)

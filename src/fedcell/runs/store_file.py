@@ -65,18 +65,20 @@ def check_place(path: Path, mode: str) -> None:
     try:
         folder = os.path.dirname(os.path.abspath(path))
         if os.path.isdir(path):
-            raise InputError(f"{path} is a folder; give the file of a store, such as results.db")
+            raise InputError(f"{path} is a directory; give a results file, such as results.db")
         if not os.path.isdir(folder):
-            raise InputError(f"cannot open {path}: {folder} is no folder; create it first")
+            raise InputError(f"cannot open {path}: {folder} is not a directory; create it first")
         if mode == "write" and not _writable(folder):
-            raise InputError(f"cannot write {path}: the folder {folder} is read-only; give another place")
+            raise InputError(f"cannot write {path}: the directory {folder} is read-only; give another place")
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise InputError(f"{path} is not a regular file; give the file of a store, such as results.db")
+            raise InputError(f"{path} is not a regular file; give a results file, such as results.db")
         if not _allowed(path, os.R_OK if mode == "read" else os.R_OK | os.W_OK):
             raise InputError(f"cannot open {path}: Permission denied; give another place")
     except FileNotFoundError:
         if mode == "read" or os.path.islink(path):
-            raise InputError(f"there is no store {path}; fedcell sweep makes one") from None
+            raise InputError(
+                f"there is no results file {path}; fedcell race --store or fedcell sweep creates one"
+            ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -117,13 +119,15 @@ def check_file(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise InputError(f"{path} is no fedcell store; give another file, it was left as it is")
+        raise InputError(f"{path} is not a fedcell results file; give another file, it was left as it is")
     version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
     if application != APPLICATION_ID or version < 1:
-        raise InputError(f"{path} is an SQLite database but no fedcell store; give another file, it was left as it is")
+        raise InputError(
+            f"{path} is an SQLite database but not a fedcell results file; give another file, it was left as it is"
+        )
     if version != STORE_VERSION:
         raise InputError(
-            f"{path} is a store of version {version}, and this fedcell reads version {STORE_VERSION}; "
+            f"{path} is a results file of version {version}, and this fedcell reads version {STORE_VERSION}; "
             "use the fedcell that wrote it, or another file; it was left as it is"
         )
     before = path.stat()
@@ -132,7 +136,7 @@ def check_file(path: Path) -> None:
     after = path.stat()
     # Looking without a lock, so what another process has just written may look like damage: then SQLite shall say.
     if not _has_log(path) and (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
-        raise InputError(f"{path} is a damaged fedcell store ({fault}); restore it from a copy, it was left as it is")
+        raise InputError(f"{path} is a damaged results file ({fault}); restore it from a copy, it was left as it is")
 
 
 def _fault(path: Path, size_bytes: int) -> str:
@@ -232,10 +236,10 @@ def clear_errors(path: Path) -> Iterator[None]:
         advice = {
             sqlite3.SQLITE_BUSY: "is locked by another process; wait for it or end it, and try again",
             sqlite3.SQLITE_LOCKED: "is locked by another process; wait for it or end it, and try again",
-            sqlite3.SQLITE_READONLY: "cannot be written: it or its folder is read-only; give another place",
-            sqlite3.SQLITE_CANTOPEN: "cannot be opened, nor its -wal and -shm files; check the folder's permissions",
-            sqlite3.SQLITE_FULL: "cannot be written: the disc is full; make room and start again",
-            sqlite3.SQLITE_CORRUPT: "is a damaged fedcell store; restore it from a copy",
-            sqlite3.SQLITE_NOTADB: "is no fedcell store; give another file",
+            sqlite3.SQLITE_READONLY: "cannot be written: it or its directory is read-only; give another place",
+            sqlite3.SQLITE_CANTOPEN: "cannot be opened, nor its -wal and -shm files; check the directory's permissions",
+            sqlite3.SQLITE_FULL: "cannot be written: the disk is full; free some space and start again",
+            sqlite3.SQLITE_CORRUPT: "is a damaged results file; restore it from a copy",
+            sqlite3.SQLITE_NOTADB: "is not a fedcell results file; give another file",
         }.get(code, f"cannot be used ({error})")
         raise InputError(f"{path} {advice}") from error
