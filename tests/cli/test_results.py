@@ -209,7 +209,7 @@ def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int
     [
         (
             ["list", "missing.db"],
-            "there is no results file missing.db; fedcell race --store or fedcell sweep creates one",
+            "there is no results file missing.db; fedcell race --store or",
         ),
         (["list", "notes.txt"], "notes.txt is not a fedcell results file"),
         (["show", "results.db", "00000000"], "results.db has no run '00000000'"),
