@@ -56,7 +56,7 @@ def test_nodes_with_registered_keys_train_the_example_as_the_simulator_does(clus
     cluster.wait_for("the second round", lambda: len(rounds_of(state)) == 2, RUN_S)
     cluster.pace_s = max(5.0, monotonic() - began_s)
     cluster.finish("plain", RUN_S)
-    assert_as_simulated(state, list(fc.simulate(fc.Spec().changed(values))))
+    assert_as_simulated(state, list(fc.simulate(fc.Spec().changed(values | {"cell.radius_m": 1400.0}))))
     assert "running on https://" in cluster.log(LINK)
 
 
