@@ -336,3 +336,26 @@ def test_a_race_in_a_terminal_is_shown_while_it_runs_and_can_be_resumed_here(tmp
         served.post(f"{path}/stop")
         served.wait(race["id"], "stopped")
         assert len(more["runs"]) == 2
+
+
+def test_two_servers_of_one_file_show_each_others_races(tmp_path: Path) -> None:
+    store = tmp_path / "results.db"
+    with serve(store, "--workers", "1") as one, serve(store, "--workers", "1") as two:
+        id = begin(one, LONG)
+        path = f"/api/races/{id}"
+        seen = two.until("/api/races", lambda found: found["races"])["races"][0]
+        assert (seen["id"], seen["elsewhere"]) == (id, True)
+        one.until(path, lambda race: (race["runs"][0]["rounds"] or 0) > 2)
+        one.post(f"{path}/stop")
+        rounds = one.wait(id, "stopped")["runs"][0]["rounds"]
+        stopped = two.until(path, lambda race: race["state"] == "stopped")
+        assert (stopped["elsewhere"], stopped["runs"][0]["rounds"]) == (False, rounds)
+        two.post(f"{path}/resume")
+        two.until(path, lambda race: race["runs"][0]["rounds"] > rounds)
+        again = one.until(path, lambda race: race["elsewhere"])
+        assert again["state"] in ("queued", "running")
+        two.post(f"{path}/stop")
+        two.wait(id, "stopped")
+        one.until(path, lambda race: race["state"] == "stopped" and not race["elsewhere"])
+        assert one.http.delete(path).status_code == 204
+        assert one.get("/api/races")["races"] == []

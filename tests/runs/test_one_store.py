@@ -96,7 +96,7 @@ def test_no_run_that_anyone_was_told_is_stored_is_ever_lost(tmp_path: Path) -> N
             reader, reads = None, chance.choice(READERS[: 3 if told else 2])
             if victim == "reader" or chance.random() < 0.3:
                 reader = start("results", *(part.format(key=min(told, default="")) for part in reads))
-            time.sleep(chance.random())  # the moment of the kill is what is random here; nothing is waited for
+            time.sleep(0.5 * chance.random())  # the moment of the kill is what is random here; nothing is waited for
             if victim == "reader" and reader is not None:
                 reader.kill()
             elif victim == "sweep":

@@ -232,6 +232,8 @@ class Runner:
                 else:
                     self._save()
                     self._going.wait(TICK_S)
+            for future in [future for future in self._flying if future.cancel()]:  # not begun yet
+                del self._flying[future]
             while self._flying and not foreign:  # stopped: the present slices still count
                 yield from self._collect(executor, foreign)
         finally:
@@ -246,6 +248,7 @@ class Runner:
     def _look_up(self) -> Iterator[Event]:
         """Runs that are finished, and those that go on."""
         done = self._store.done(self._runs) if self._store is not None else set()
+        begun = self._store.unfinished_keys() if self._store is not None else set()
         seeds = {seed: place for place, seed in enumerate(dict.fromkeys(run.seed for run in self._runs.values()))}
         for order, (key, run) in enumerate(self._runs.items()):
             if key in done:
@@ -253,7 +256,7 @@ class Runner:
                 yield RunDone(key, run, None, 0.0)
                 continue
             course = self._courses[key] = _Course(run, order, seeds[run.seed] if self._together else order)
-            found = self._store.unfinished(key) if self._store is not None else None
+            found = self._store.unfinished(key) if self._store is not None and key in begun else None
             if found is not None:
                 course.rows, course.state, course.duration_s = found.rows, found.state, found.duration_s
                 course.saved_rows = len(found.rows)

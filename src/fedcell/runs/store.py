@@ -235,6 +235,11 @@ class Store:
             db.executemany(f"INSERT OR REPLACE {_PUT_ROUND}", ((key, *row) for row in rows))
             db.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (key, state.round, state.to_bytes()))
 
+    def unfinished_keys(self) -> set[str]:
+        """The keys of all runs that were stopped half-way."""
+        with self._use() as db:
+            return {key for (key,) in db.execute("SELECT key FROM states")}
+
     def unfinished(self, run: Spec | str) -> Unfinished | None:
         """A run that was stopped half-way, a spec or its key; None if there is none, or it cannot go on."""
         key = _key(run)

@@ -85,7 +85,6 @@ def _advance(one: Slice, end_s: float, threads: int) -> Advance:
     began_s, rows = time.perf_counter(), list[Row]()
     try:
         run = _simulation(one.key, one.text, threads)
-        began_s = time.perf_counter()
         state: State | None = run.start() if one.state is None else one.state
         while state is not None:
             played = run.step(state)
@@ -101,7 +100,7 @@ def _advance(one: Slice, end_s: float, threads: int) -> Advance:
         return Advance(one.key, rows, None, reason_of(error), time.perf_counter() - began_s)
 
 
-@lru_cache(maxsize=32)  # the runs of a race take turns
+@lru_cache(maxsize=64)  # the runs of a race take turns
 def _simulation(key: str, text: str, threads: int) -> Simulation:
     spec = parse_spec(json.loads(text), "the run")
     if spec.key() != key:

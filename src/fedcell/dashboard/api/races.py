@@ -1,7 +1,6 @@
 """/api/races and its events: start, watch, pause, stop, resume."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -18,7 +17,7 @@ from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, race_data, race_picture
 from fedcell.runs.race import ENDED
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds
-from fedcell.runs.store import Store, spec_document
+from fedcell.runs.store import spec_document
 
 ROWS_AN_EVENT = 500
 EVENTS_A_LOOK = 200
@@ -68,8 +67,7 @@ def router(desk: Desk) -> APIRouter:
     async def forget(id: str = Id) -> Response:
         """Forget a race that waits or has ended; its stored runs stay."""
         race = find(id)
-        races.forget(race)
-        await desk.stores[0].ask(partial(Store.delete_race, id=race.id))
+        await desk.stores[0].ask(lambda _: races.forget(race))
         return Response(status_code=204)
 
     moves: dict[str, Callable[[LiveRace], None]] = {

@@ -15,7 +15,7 @@ from typing import Any
 from fedcell.dashboard import limits
 from fedcell.dashboard.races.race import LiveRace, LiveRun, RaceState, from_store
 from fedcell.errors import InputError
-from fedcell.runs.race import ENDED, Heartbeat
+from fedcell.runs.race import ENDED, Heartbeat, is_under_way
 from fedcell.runs.rows import ROUND_COLUMNS
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace
@@ -114,10 +114,11 @@ class RaceQueue:
         self._news.set()
 
     def forget(self, race: LiveRace) -> None:
-        """Drop it; its stored runs stay."""
+        """Drop it, in the store first; its stored runs stay."""
         with self.lock:
             if race.state not in (*ENDED, "queued") or race.elsewhere:
                 raise ConflictError(f"the race is {_state(race)}; stop it before it is deleted")
+            self._store.delete_race(race.id)
             if race in self._queue:
                 self._queue.remove(race)
             self._races.pop(race.id, None)
@@ -266,6 +267,8 @@ class RaceQueue:
         stored = {race.id: race for race in self._store.races()}
         with self.lock:
             new = [race for id, race in stored.items() if id not in self._races]
+            ended = [race for race in self._races.values() if race.state in ENDED and race.id in stored]
+            followed += [race for race in ended if is_under_way(stored[race.id])]  # resumed by another process
             for race in followed:
                 if race.id not in stored:
                     self._races.pop(race.id, None)
