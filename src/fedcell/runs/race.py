@@ -186,12 +186,12 @@ def race_to_store(
     return StoredRace(id, document, state, created_unix_s, time.time(), owner)
 
 
-def race_from_store(race: StoredRace) -> tuple[Spec, float, str]:
-    """The spec, the target accuracy and the reason of a stored race."""
+def race_from_store(race: StoredRace) -> tuple[Spec, float]:
+    """The spec and the target accuracy of a stored race."""
     fields = race.document
     base = parse_spec(fields["spec"], f"race {race.id}")
     spec = race_spec(base.changed({}, {"policy": fields["policies"], "seed": fields["seeds"]}))
-    return spec, float(fields["target"]), str(fields["reason"])
+    return spec, float(fields["target"])
 
 
 def is_under_way(race: StoredRace) -> bool:

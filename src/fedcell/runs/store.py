@@ -324,7 +324,7 @@ class Store:
         try:
             return [decode(row) for row in rows]
         except (TypeError, ValueError):
-            raise self._damaged(key) from None
+            raise InputError(f"{self.path}: the rounds of run {key[:8]} are damaged; delete the run") from None
 
     def rounds(self, run: Spec | str) -> Rounds:
         """The rounds of a finished run, a spec or its key, as columns, without their plans."""
@@ -422,9 +422,6 @@ class Store:
     def _require_done(self, db: sqlite3.Connection, key: str) -> None:
         if not _is_done(db, key):
             raise InputError(f"{self.path} has no finished run {key[:8]}; run it first, or see fedcell results list")
-
-    def _damaged(self, key: str) -> InputError:
-        return InputError(f"{self.path}: the rounds of run {key[:8]} are damaged; delete the run")
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:

@@ -95,7 +95,7 @@ class LiveRace:
 
 def from_store(stored: StoredRace) -> LiveRace:
     """A race that another process left or runs."""
-    spec, target, _ = race_from_store(stored)
+    spec, target = race_from_store(stored)
     race = LiveRace(stored.id, spec, target, stored.created_unix_s)
     race.follow(stored)
     return race
