@@ -34,7 +34,7 @@ paper: $(VENV)/.installed
 WORKERS ?= 4
 test: system-packages $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory -j2 lint compiled
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What needs real processes, browsers or links, 20 times in a row beside a load of 6; hours.
 .PHONY: test-stress

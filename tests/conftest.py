@@ -15,14 +15,11 @@ settings.load_profile("fedcell")
 harness.accept_interrupts()
 
 # The slow ones that mostly wait begin first, so that the others run beside them.
-WAITING = ("links", "flower", "browser", "processes")
+WAITING = ("flower", "links", "browser", "processes")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under `-n` one worker runs a file's tests in their order, for they share their servers; so do all tests of links.
-
-    Whoever emulates a cell first removes what killed ones left behind, which another worker's test may look at.
-    """
+    """The files whose tests wait come first. `--dist loadfile` keeps a file's tests, which share servers, together."""
 
     def first_mark(item: pytest.Item) -> int:
         return min((WAITING.index(mark.name) for mark in item.iter_markers() if mark.name in WAITING), default=9)
@@ -31,8 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         places[item.path] = min(first_mark(item), places.get(item.path, 9))
     items.sort(key=lambda item: places[item.path])
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("links" if first_mark(item) == 0 else str(item.path)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
