@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
     from fedcell.schedule.convergence import TABLE_I, RoundsFit, RoundsModel, fit_rounds, objective, rounds_needed
+    from fedcell.schedule.diverse import Diverse
     from fedcell.schedule.greedy import Greedy
     from fedcell.schedule.optimal import Optimal
     from fedcell.schedule.policy import Plan, Policy, RoundView
@@ -41,6 +42,7 @@ _WHERE = {
     "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
     "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
     "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
+    "fedcell.schedule.diverse": "Diverse",
     "fedcell.schedule.greedy": "Greedy",
     "fedcell.schedule.optimal": "Optimal",
     "fedcell.schedule.policy": "Plan Policy RoundView",
@@ -79,6 +81,7 @@ __all__ = [
     "Deadline",
     "Devices",
     "DevicesSpec",
+    "Diverse",
     "Greedy",
     "InputError",
     "Optimal",

@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -589,13 +590,23 @@ class TestKey:
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
-            "task.epochs": 2, "task.averaging": "samples",
+            "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
         assert set(changes) == paths | {a for a, part in fields.items() if not isinstance(part, dict)}
+        base = base.changed({"policy": "diverse"})
         keys = {base.key(), *(base.changed({path: value}).key() for path, value in changes.items())}
         assert len(keys) == 1 + len(changes)
+
+    def test_profiles_count_where_they_are_used(self) -> None:
+        greedy, diverse = Spec(), Spec(policy="diverse")
+        changes: tuple[dict[str, Any], ...] = ({"profiles": "labels"}, {"epsilon": 3.0})
+        for change in changes:
+            assert greedy.changed(change).key() == greedy.key()
+            assert diverse.changed(change).key() != diverse.key()
+            balanced = greedy.changed({"task.averaging": "balanced"})
+            assert balanced.changed(change).key() != balanced.key()
 
     def test_the_results_version_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = Spec().key()

@@ -10,6 +10,7 @@ import pytest
 import fedcell as fc
 
 LINES = {
+    "diverse": "diverse:theta=0.1",
     "greedy": "greedy:theta=0.1",
     "optimal": "optimal:theta=0.1",
     "random": "random:k={k}",
@@ -18,8 +19,23 @@ LINES = {
     "proportional_fair": "proportional_fair:k={k}",
     "all": "all",
 }
-CAPPED = ("random:k=3", "round_robin:k=3", "proportional_fair:k=3", "all", "deadline:seconds=11", "greedy", "optimal")
-EXTRA = ("all:sharing=equal", "proportional_fair:k={k},relative=true", "greedy:max_devices=2", "optimal:max_devices=2")
+CAPPED = (
+    "random:k=3",
+    "round_robin:k=3",
+    "proportional_fair:k=3",
+    "all",
+    "deadline:seconds=11",
+    "greedy",
+    "optimal",
+    "diverse",
+)
+EXTRA = (
+    "all:sharing=equal",
+    "proportional_fair:k={k},relative=true",
+    "greedy:max_devices=2",
+    "optimal:max_devices=2",
+    "diverse:memory=0",
+)
 
 
 def rng() -> np.random.Generator:
@@ -28,17 +44,15 @@ def rng() -> np.random.Generator:
 
 def view_of(M: int, seed: int = 0, **more: object) -> fc.RoundView:
     draw = np.random.default_rng(seed)
+    upload_s, compute_s = draw.lognormal(-1, 1, M), 6 + draw.exponential(0.75, M)
     history = {"ids": np.arange(M), "last_round": draw.integers(-1, 5, M), "mean_upload_s": draw.lognormal(0, 1, M)}
-    return fc.RoundView(
-        draw.lognormal(-1, 1, M),
-        6 + draw.exponential(0.75, M),
-        round_index=5,
-        **{**history, **more},  # type: ignore[arg-type]
-    )
+    data = {"profiles": draw.dirichlet(np.full(10, 0.2), M), "recent": draw.random(M)}
+    data["profiles"][draw.random(M) < 0.2] = np.nan
+    return fc.RoundView(upload_s, compute_s, round_index=5, **{**history, **data, **more})  # type: ignore[arg-type]
 
 
 def permuted(view: fc.RoundView, order: np.ndarray) -> fc.RoundView:
-    columns = ("must_include", "ids", "last_round", "mean_upload_s")
+    columns = ("must_include", "ids", "last_round", "mean_upload_s", "profiles", "recent")
     more = {name: getattr(view, name)[order] for name in columns if getattr(view, name) is not None}
     return fc.RoundView(view.upload_s[order], view.compute_s[order], round_index=view.round_index, **more)
 
@@ -96,7 +110,7 @@ def test_max_devices_caps_every_policy_and_keeps_the_forced(line: str) -> None:
     view, forced = view_of(30), view_of(30, must_include=np.arange(30) == 17)
     plan = capped.decide(view, rng())
     assert len(plan.devices) == 2
-    if line not in ("greedy", "optimal"):
+    if line not in ("greedy", "optimal", "diverse"):
         assert set(plan.devices) <= set(free.decide(view, rng()).devices)
     assert 17 in capped.decide(forced, rng()).devices
     assert len(capped.decide(forced, rng()).devices) == 2
@@ -203,7 +217,7 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
     ("line", "words"),
     [
         ("gredy", "unknown policy 'gredy'; did you mean 'greedy'?"),
-        ("xyzzy", "unknown policy 'xyzzy'; choose from all, deadline, greedy, optimal"),
+        ("xyzzy", "unknown policy 'xyzzy'; choose from all, deadline, diverse, greedy, optimal"),
         ("random", "policy 'random' needs k; write random:k=..."),
         ("random:k=many", "k of policy 'random' is 'many'; give a whole number"),
         ("random:k=0", "k is 0; give a whole number of devices of at least 1"),

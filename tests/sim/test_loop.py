@@ -79,27 +79,33 @@ def test_what_a_device_trains_does_not_depend_on_who_else_does() -> None:
     model = task.engine.initial(stream(0, "model"))
     alone = loop.train(task, model, np.array([7]), 0, 3, spec)
     order = keyed(0, "batches", 3)(7).permutation(task.parts[7])[np.newaxis]
-    np.testing.assert_array_equal(alone, task.engine.train([Job(model, order)])[0])
+    np.testing.assert_array_equal(alone, task.engine.train([Job(model, order)]))
 
 
 def test_the_mean_is_plain_or_weighted_by_samples() -> None:
-    for averaging in ("plain", "samples"):
+    view = fc.RoundView(np.ones(2), np.ones(2))
+    for averaging in ("plain", "samples", "balanced"):
         spec = spec_of(
             policy="all", task={"averaging": averaging, "sizes": [1000, 3000], "partition": "iid"}, devices={"count": 2}
         )
         task = load_task(spec.task, 2, 0)
-        model = task.engine.initial(stream(0, "model"))
-        first, second = (loop.train(task, model, np.array([i]), 0, 0, spec).astype(np.float64) for i in (0, 1))
-        together = loop.train(task, model, np.array([0, 1]), 0, 0, spec)
-        expected = (first + second) / 2 if averaging == "plain" else (first + 3 * second) / 4
-        np.testing.assert_allclose(together, expected, rtol=1e-6, atol=1e-8)
+        model, both = task.engine.initial(stream(0, "model")), np.array([0, 1])
+        first, second = loop.train(task, model, both, 0, 0, spec).astype(np.float64)
+        models = loop.train(task, model, both, 0, 0, spec)
+        expected = (first + 3 * second) / 4 if averaging == "samples" else (first + second) / 2
+        np.testing.assert_allclose(
+            loop.mean(models, loop.mean_weights(spec, task, view, both)), expected, rtol=1e-6, atol=1e-8
+        )
 
 
 def test_nothing_delivered_leaves_the_model_as_it_was() -> None:
-    spec = spec_of(policy="all")
-    task = load_task(spec.task, 20, 0)
-    model = task.engine.initial(stream(0, "model"))
-    assert loop.train(task, model, np.array([], dtype=np.int64), 0, 0, spec) is model
+    spec = spec_of(policy="all", rounds=2, devices={"failure": 1.0 - 1e-12})
+    run = loop.Simulation.load(spec)
+    state = run.start()
+    played = run.step(state)
+    assert played is not None
+    assert played[0].delivered.size == 0
+    assert played[1].model is state.model
 
 
 def test_a_round_that_would_end_after_the_budget_does_not_count() -> None:

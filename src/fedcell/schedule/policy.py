@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,11 @@ class RoundView:
         mean_upload_s: (M,) a device's average of upload_s so far.
         samples: (M,) number of training samples on a device.
         label_counts: (M, classes) number of samples of each label on a device.
+        profiles: (M, d) a vector that says what a device's data is like, such as its label shares; a row of NaN where
+            nothing is known.
+        profile_noise: the expected squared norm of the noise in a profile, such as that added for privacy.
+        recent: (M,) how much of a device is in the model of late: the sum over earlier rounds of its weight in the
+            round's mean, each round counting 0.9 times the one after it.
 
     Example:
         >>> import fedcell as fc
@@ -49,6 +54,9 @@ class RoundView:
     mean_upload_s: Floats | None = field(default=None, kw_only=True)
     samples: NDArray[Any] | None = field(default=None, kw_only=True)
     label_counts: NDArray[Any] | None = field(default=None, kw_only=True)
+    profiles: Floats | None = field(default=None, kw_only=True)
+    profile_noise: float = field(default=0.0, kw_only=True)
+    recent: Floats | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         upload_s, compute_s = times(self.upload_s, self.compute_s)
@@ -61,13 +69,13 @@ class RoundView:
             raise InputError("the cell is empty: upload_s and compute_s have no entries; give at least one device")
         object.__setattr__(self, "upload_s", upload_s)
         object.__setattr__(self, "compute_s", compute_s)
-        for name in ("must_include", "ids", "last_round", "mean_upload_s", "samples", "label_counts"):
+        for name in _COLUMNS:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, self._column(name))
 
     def _column(self, name: str) -> NDArray[Any]:
         column = np.asarray(getattr(self, name))
-        if column.shape[:1] != self.upload_s.shape or column.ndim != (2 if name == "label_counts" else 1):
+        if column.shape[:1] != self.upload_s.shape or column.ndim != (2 if name in _WIDE else 1):
             raise InputError(f"{name} has shape {column.shape}; give one entry for each of the {len(self)} devices")
         if name == "must_include" and column.dtype != np.bool_:
             raise InputError(f"must_include is of type {column.dtype}; give booleans, one for each device")
@@ -76,6 +84,18 @@ class RoundView:
         if name == "mean_upload_s" and not (np.isfinite(column).all() and (column > 0).all()):
             bad = int(np.flatnonzero(~(np.isfinite(column) & (column > 0)))[0])
             raise InputError(f"mean_upload_s[{bad}] is {column[bad]!r}; give a positive number of seconds")
+        if name in ("profiles", "recent"):
+            column = np.asarray(column, dtype=np.float64)
+            rows = column.reshape(len(self), -1)
+            valid = np.isfinite(rows).all(axis=1)
+            if name == "profiles":
+                valid |= np.isnan(rows).all(axis=1)
+            if not valid.all():
+                bad = int(np.flatnonzero(~valid)[0])
+                raise InputError(
+                    f"{name}[{bad}] is {column[bad].tolist()}; give finite numbers"
+                    + (", or NaN throughout where nothing is known" if name == "profiles" else "")
+                )
         return column
 
     def __len__(self) -> int:
@@ -91,6 +111,8 @@ class RoundView:
         return np.lexsort((self.compute_s, self.upload_s)) if self.ids is None else np.argsort(self.ids)
 
 
+_COLUMNS = ("must_include", "ids", "last_round", "mean_upload_s", "samples", "label_counts", "profiles", "recent")
+_WIDE = ("label_counts", "profiles")
 _NO_DEVICES = np.empty(0, dtype=np.int64)
 
 
@@ -148,6 +170,8 @@ class Policy(ABC):
         max_devices: upper limit on the devices per round, or None; the first that ``choose`` returns are kept.
         sharing: ``"optimal"`` (the shortest round: all scheduled devices finish at the same time) or ``"equal"`` shares
             of the band.
+        uses_profiles: whether ``choose`` looks at the view's profiles. Set it in the class of a policy that does:
+            otherwise no simulation spends time on getting them.
 
     Example:
         >>> from dataclasses import dataclass
@@ -165,6 +189,7 @@ class Policy(ABC):
 
     max_devices: int | None = field(default=None, kw_only=True)
     sharing: Sharing = field(default="optimal", kw_only=True)
+    uses_profiles: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.max_devices is not None:

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from fedcell import settings
 from fedcell.errors import InputError
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
+from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.optimal import Optimal
 from fedcell.schedule.policy import Policy
 
 POLICIES: dict[str, type[Policy]] = {
+    "diverse": Diverse,
     "greedy": Greedy,
     "optimal": Optimal,
     "random": Random,

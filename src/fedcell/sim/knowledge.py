@@ -20,6 +20,8 @@ Foresight = Literal["perfect", "expected", "observed"]
 
 WINDOW = 10
 """An estimate is the mean of a device's first ten observations, then a moving average: devices change."""
+FADE = 0.9
+"""A round counts this much less for the balance of the model than the round after it."""
 SHORTEST_S = 1e-9
 """A measured upload takes at least this long: clocks are coarse, and 0 would be a link that costs nothing."""
 
@@ -138,6 +140,8 @@ class Knowledge:
         last_round: (M,) the round in which a device was last scheduled, -1 for never.
         mean_upload_s: (M,) the mean of its upload times so far.
         looks: (M,) the number of rounds in that mean.
+        profiles: (M, d) what is known about the devices' data, a row of NaN where nothing is.
+        recent: (M,) the sum of a device's weights in the rounds' means, each round counting 0.9 times the next.
     """
 
     compute: Estimates
@@ -145,12 +149,15 @@ class Knowledge:
     last_round: Indices
     mean_upload_s: Floats
     looks: Indices
+    profiles: Floats
+    recent: Floats
 
     @classmethod
-    def none(cls, M: int) -> "Knowledge":
-        """Return what is known before the first round of M devices: nothing."""
+    def none(cls, M: int, d: int = 0) -> "Knowledge":
+        """Return what is known before the first round of M devices with profiles of d entries: nothing."""
         nothing = Estimates.none(M)
-        return cls(nothing, nothing, np.full(M, -1), np.zeros(M), np.zeros(M, dtype=np.int64))
+        unseen = np.zeros(M, dtype=np.int64)
+        return cls(nothing, nothing, np.full(M, -1), np.zeros(M), unseen, np.full((M, d), np.nan), np.zeros(M))
 
     def __len__(self) -> int:
         return int(self.looks.size)
@@ -164,7 +171,25 @@ class Knowledge:
             np.pad(self.last_round, more, constant_values=-1),
             np.pad(self.mean_upload_s, more),
             np.pad(self.looks, more),
+            np.pad(self.profiles, (more, (0, 0)), constant_values=np.nan),
+            np.pad(self.recent, more),
         )
+
+    def learning(self, devices: Indices, profiles: Floats) -> "Knowledge":
+        """Return the knowledge with new profiles of some devices; a device that had one gets the mean of both.
+
+        Args:
+            devices: (n,) distinct device numbers.
+            profiles: (n, d) what they brought; rows with NaN are ignored. Another d than before replaces all profiles.
+        """
+        usable = np.isfinite(profiles).all(axis=1)
+        if not usable.any():
+            return self
+        same = self.profiles.shape[1] == profiles.shape[1]
+        after = self.profiles.copy() if same else np.full((len(self), profiles.shape[1]), np.nan)
+        new, which = profiles[usable], devices[usable]
+        after[which] = np.where(np.isnan(after[which]), new, 0.5 * (after[which] + new))
+        return replace(self, profiles=after)
 
     def known(self, look: Look, there: Indices, reported_s: Floats | None = None) -> Look:
         """Return what is known about the connected devices, NaN where nothing is known.
@@ -215,8 +240,23 @@ class Knowledge:
             ids=there,
             last_round=self.last_round[there],
             mean_upload_s=np.where(self.looks[there] > 0, self.mean_upload_s[there], upload_s),
+            profiles=self.profiles[there] if self.profiles.shape[1] else None,
+            recent=self.recent[there],
             **columns,
         )
+
+    def averaged(self, devices: Indices, weights: Floats | None = None) -> "Knowledge":
+        """Return the knowledge after the mean of a round's models was taken.
+
+        Args:
+            devices: (n,) distinct numbers of the devices whose models are in it; none if it was not taken.
+            weights: (n,) their weights, up to a common factor; equal by default.
+        """
+        if devices.size == 0:
+            return self
+        recent, share = self.recent.copy(), np.ones(devices.size) if weights is None else weights
+        recent[devices] += share / share.sum()
+        return replace(self, recent=FADE * recent)
 
     def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing) -> "Knowledge":
         """Return the knowledge after a round.
@@ -254,6 +294,8 @@ class Knowledge:
             "last_round": self.last_round,
             "mean_upload_s": self.mean_upload_s,
             "looks": self.looks,
+            "profiles": self.profiles,
+            "recent": self.recent,
         }
 
     @classmethod
@@ -268,7 +310,15 @@ class Knowledge:
 
         compute = Estimates(floats("compute_s"), whole("compute_seen"))
         upload = Estimates(floats("upload_s"), whole("upload_seen"))
-        return cls(compute, upload, whole("last_round"), floats("mean_upload_s"), whole("looks"))
+        return cls(
+            compute,
+            upload,
+            whole("last_round"),
+            floats("mean_upload_s"),
+            whole("looks"),
+            floats("profiles"),
+            floats("recent"),
+        )
 
 
 def _first_known(times_s: Floats, estimates: Estimates, there: Indices) -> Floats:

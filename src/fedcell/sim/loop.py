@@ -3,16 +3,21 @@
 import io
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.learn.engine import Job, Vector
+from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
-from fedcell.schedule.policy import Indices, Plan, Policy
+from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.policy import Indices, Plan, Policy, RoundView
+from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.schedule.registry import blaming
 from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
+from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import Task, load_task
 from fedcell.world import Conditions, World
@@ -120,10 +125,20 @@ class Simulation:
         task = load_task(spec.task, spec.devices.count, spec.seed, threads)
         return cls(spec, task, world_of(spec, task), spec.make_policy())
 
+    @property
+    def learns_profiles(self) -> bool:
+        """Whether the server keeps profiles from the updates that arrive."""
+        return self.spec.profiles == "updates" and self.spec.uses_profiles
+
     def start(self) -> State:
         """The state before the first round."""
         model = self.task.engine.initial(stream(self.spec.seed, "model"))
-        return State(0, 0.0, model, Knowledge.none(self.spec.devices.count))
+        M, clock_s = self.spec.devices.count, 0.0
+        knowledge = Knowledge.none(M)
+        if self.spec.uses_profiles and self.spec.profiles != "none":
+            profiles, clock_s = reports(self.spec, self.task, self.world, model)
+            knowledge = replace(knowledge, profiles=profiles)
+        return State(0, clock_s, model, knowledge)
 
     def step(self, state: State) -> tuple[RoundRecord, State] | None:
         """Play one round: what it did and the state after it, or None if the run has ended."""
@@ -132,7 +147,8 @@ class Simulation:
             return None
         conditions = self.world.conditions(spec.seed, r, state.clock_s)
         look = Look(conditions.upload_s, known_compute_s(conditions, spec.knowledge))
-        view = state.knowledge.view(look, r, samples=task.samples, label_counts=task.label_counts)
+        noise = noise_of(spec.epsilon, state.knowledge.profiles.shape[1])
+        view = state.knowledge.view(look, r, samples=task.samples, label_counts=task.label_counts, profile_noise=noise)
         with blaming(spec.policy):
             plan = self.policy.decide(view, stream(spec.seed, "policy", r))
         timing = true_timing(plan, conditions)
@@ -145,11 +161,16 @@ class Simulation:
                 f"{spec.policy} scheduled nobody and its round takes no time: it would never end; set rounds"
             )
         delivered = arrivals(plan.devices, spec, r)
-        model = train(task, state.model, delivered, spec.seed, r, spec)
+        models = train(task, state.model, delivered, spec.seed, r, spec)
+        weights = mean_weights(spec, task, view, delivered)
+        model = mean(models, weights) if delivered.size else state.model
         result = task.engine.evaluate(model[np.newaxis])
         accuracy, loss = float(result.accuracy[0]), float(result.loss[0])
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
-        knowledge = state.knowledge.after(view, plan, look, timing)
+        knowledge = state.knowledge.after(view, plan, look, timing).averaged(delivered, weights)
+        if self.learns_profiles and delivered.size:
+            classes = task.label_counts.shape[1]
+            knowledge = knowledge.learning(delivered, output_change(models, state.model, classes))
         record = RoundRecord(r + 1, clock_s, round_s, plan, delivered, accuracy, loss)
         return record, State(r + 1, clock_s, model, knowledge, reached)
 
@@ -182,7 +203,7 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
 
 def world_of(spec: Spec, task: Task) -> World:
     """The world of a run: its devices go through their samples once an epoch, and upload the engine's weights."""
-    return spec.world([spec.task.epochs * len(part) for part in task.parts], task.engine.parameters)
+    return spec.world([visited(len(part), spec.task.epochs) for part in task.parts], task.engine.parameters)
 
 
 def true_timing(plan: Plan, conditions: Conditions) -> Timing:
@@ -198,19 +219,35 @@ def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
     return devices[stream(spec.seed, "failure", r).random(spec.devices.count)[devices] >= spec.devices.failure]
 
 
-def train(task: Task, model: Vector, delivered: Indices, seed: int, r: int, spec: Spec) -> Vector:
-    """Return the mean of the delivered models; the model itself if none was delivered."""
+def train(task: Task, model: Vector, delivered: Indices, seed: int, r: int, spec: Spec) -> NDArray[np.float32]:
+    """(n, P) the models of the n devices that deliver, after their local training."""
     if delivered.size == 0:
-        return model
+        return np.empty((0, model.size), np.float32)
     orders = keyed(seed, "batches", r)
-    jobs = [Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i)))) for i in delivered]
-    models = task.engine.train(jobs)
-    weights = task.samples[delivered] if spec.task.averaging == "samples" else None
+    return task.engine.train([Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i)))) for i in delivered])
+
+
+def mean(models: NDArray[np.float32], weights: Floats | None) -> Vector:
+    """(P,) the mean of models (n, P), with weights (n,) or without."""
     return np.average(models, axis=0, weights=weights).astype(np.float32, copy=False)
 
 
-def visits(part: Indices, epochs: int, rng: np.random.Generator) -> Indices:
-    """(epochs, D) the order in which a device visits its samples, shuffled again each epoch."""
-    if epochs == 1:  # the paper's case; stacking one row would copy it
-        return rng.permutation(part)[np.newaxis]
-    return np.stack([rng.permutation(part) for _ in range(epochs)])
+def mean_weights(spec: Spec, task: Task, view: RoundView, delivered: Indices) -> Floats | None:
+    """(n,) the weights of the delivered models in their mean, up to a common factor; None if they are equal."""
+    if spec.task.averaging == "samples":
+        return task.samples[delivered].astype(np.float64)
+    if spec.task.averaging == "balanced" and view.profiles is not None and delivered.size:
+        return balanced_weights(standardise(view.profiles, view.profile_noise), delivered)
+    return None
+
+
+def visits(part: Indices, epochs: float, rng: np.random.Generator) -> Indices:
+    """(epochs, D) the order in which a device visits its samples, shuffled again each epoch; (1, part of D) below 1."""
+    if epochs <= 1:  # 1 is the paper's case; stacking one row would copy it
+        return rng.permutation(part)[np.newaxis, : visited(len(part), epochs)]
+    return np.stack([rng.permutation(part) for _ in range(int(epochs))])
+
+
+def visited(samples: int, epochs: float) -> int:
+    """How many samples a device with so many goes through in a round; at least one."""
+    return max(min(samples, 1), round(epochs * samples))

@@ -125,9 +125,11 @@ class TaskSpec(_Part):
         momentum: of stochastic gradient descent; torch engine only.
         weight_decay: L2 penalty; torch engine only.
         batch_size: samples per step of stochastic gradient descent.
-        epochs: passes over a device's samples in a round.
-        averaging: ``plain``, the unweighted mean of the models as in the paper, or ``samples``, weighted by each
-            device's number of samples.
+        epochs: passes over a device's samples in a round: a whole number, or a fraction below 1, such as 0.1 for a
+            tenth of the samples, other ones each round.
+        averaging: ``plain``, the unweighted mean of the models as in the paper; ``samples``, weighted by each device's
+            number of samples; or ``balanced``, weighted so that the round is most like the whole cell, by the devices'
+            profiles.
 
     Example:
         >>> import fedcell as fc
@@ -147,12 +149,19 @@ class TaskSpec(_Part):
     momentum: float = Field(default=0.0, ge=0.0, lt=1.0)
     weight_decay: float = Field(default=0.0, ge=0.0)
     batch_size: int = Field(default=BATCH_SIZE, ge=1)
-    epochs: int = Field(default=1, ge=1)
-    averaging: Literal["plain", "samples"] = "plain"
+    epochs: int | float = Field(default=1, gt=0)
+    averaging: Literal["plain", "samples", "balanced"] = "plain"
 
     def data_sha256(self) -> str:
         """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
         return "" if self.data in PUBLISHED else _data_sha256(os.path.expanduser(self.data))
+
+    @field_validator("epochs")
+    @classmethod
+    def _whole_epochs(cls, value: int | float) -> int | float:
+        if value >= 1 and value != int(value):
+            raise ValueError("give a whole number, or a fraction below 1")
+        return int(value) if value >= 1 else value
 
     @field_validator("partition")
     @classmethod
@@ -182,6 +191,10 @@ class Spec(_Part):
         target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
         knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
             means) or ``observed`` (estimates from earlier rounds).
+        profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
+            shares), ``gradients`` (before the first round, each device trains on 100 samples and reports the change of
+            the output layer's biases), ``updates`` (the same change, from the updates that arrive) or ``none``.
+        epsilon: the reports get the noise that makes them epsilon-differentially private; None for none.
         cell: the radio and the geometry, a CellSpec.
         devices: the devices, a DevicesSpec.
         task: data, model and training, a TaskSpec.
@@ -200,6 +213,8 @@ class Spec(_Part):
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
+    profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
+    epsilon: float | None = Field(default=None, gt=0.0)
     cell: CellSpec = CellSpec()
     devices: DevicesSpec = DevicesSpec()
     task: TaskSpec = TaskSpec()
@@ -221,6 +236,11 @@ class Spec(_Part):
     def _whole(self) -> "Spec":
         if self.budget_s == math.inf and self.rounds is None:
             raise InputError("budget_s is inf and rounds is not given, so the run might never end; give one")
+        if self.epsilon is not None and self.profiles not in ("labels", "gradients"):
+            raise InputError(
+                f"epsilon is {self.epsilon}, but with profiles = {self.profiles!r} there are no reports for noise to "
+                "hide; use labels or gradients, or leave epsilon out"
+            )
         # Constructing them checks them.
         self.world([1] * self.devices.count, 1)
         if self.grid:
@@ -293,6 +313,11 @@ class Spec(_Part):
         """Return the policy of this run."""
         return parse_policy(self.policy)
 
+    @property
+    def uses_profiles(self) -> bool:
+        """Whether anything in this run depends on the devices' profiles."""
+        return self.task.averaging == "balanced" or self.make_policy().uses_profiles
+
     def key(self) -> str:
         """Return the SHA-256, in hex, of everything that determines this run's records; the grid is not included.
 
@@ -300,7 +325,7 @@ class Spec(_Part):
         for all devices is one value, and your own data is identified by its content, not its path. The code behind
         ``package.module:name`` is not included: if you change such a policy or model, give it another name.
         """
-        run = self.model_dump(exclude={"grid"})
+        run = self.model_dump(exclude={"grid"} if self.uses_profiles else {"grid", "profiles", "epsilon"})
         devices, task = run["devices"], run["task"]
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:

@@ -1,0 +1,334 @@
+"""Choose devices by what they bring: minimise (theta + D(S)) t*(S), D the imbalance of the set. See docs/diverse.md.
+
+The search is local: from a start, make the addition, removal or exchange that lowers the objective most; when none
+does, try two at once. It starts from nobody and from the exact optimum of the paper's objective, in small cells also
+from larger sets, and the best end is taken.
+
+An entrant k is looked at in three steps, each cheaper than the next and enough for most. With the best value so far, a
+round may last best / theta seconds at most, and at that T the share of k must fit beside the others' (one division).
+With its D it may last best / (theta + D), and the shares must fit at that T (a sum over the set). Only then is its
+round time solved for.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+
+from fedcell.errors import InputError
+from fedcell.schedule.bandwidth import Bools, Floats, round_time
+from fedcell.schedule.optimal import best_set
+from fedcell.schedule.policy import Indices, Policy, RoundView, room
+from fedcell.schedule.profiles import Profiles, standardise
+
+_LESS = 1.0 - 1e-12
+"""A move must gain more than rounding errors, or the search might not end."""
+CANDIDATES = 12
+"""Of two devices that enter at once, one is among this many that would be done soonest alone."""
+SMALL = 16
+"""Up to this many devices every start is searched with pairs of moves, and exchanges of two for two are tried."""
+MEDIUM = 32
+"""Up to this many devices the search also starts from everybody, and from the paper's optimum with theta = 0."""
+
+
+@njit(cache=True, nogil=True)
+def _shares_at(c: Floats, t: Floats, T: float) -> float:  # pragma: no cover - compiled
+    """Return the sum of the shares with which these devices end by T; infinite if one cannot."""
+    total = 0.0
+    for i in range(c.size):
+        if t[i] >= T:
+            return np.inf
+        total += c[i] / (T - t[i])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _entrant(  # pragma: no cover - compiled
+    c: Floats,
+    t: Floats,
+    z: Floats,
+    unknown: Floats,
+    past: Floats,
+    inside: Bools,
+    set_c: Floats,
+    set_t: Floats,
+    size: int,
+    total: Floats,
+    total_unknown: float,
+    theta: float,
+    best: float,
+    scratch: Floats,
+) -> tuple[int, float]:
+    """Return the device outside whose addition to the set gives the least value below ``best``, and it; -1 if none.
+
+    The set's times are the first ``size`` of set_c and set_t, which have room for one more; ``total`` is the sum of its
+    z, ``total_unknown`` that of its unknown parts.
+    """
+    d, n = z.shape[1], size + 1
+    found = -1
+    longest = best / theta
+    room_left = 1.0 - _shares_at(set_c[:size], set_t[:size], longest)
+    if room_left <= 0.0:
+        return found, best
+    target = np.empty(d)
+    for j in range(d):
+        target[j] = total[j] + n * past[j]
+    base = 0.0
+    for k in range(c.size):
+        if inside[k] or longest <= t[k] or c[k] > room_left * (longest - t[k]):
+            continue
+        square = 0.0
+        for j in range(d):
+            side = target[j] + z[k, j]
+            square += side * side
+        factor = theta + (square + total_unknown + unknown[k]) / (n * n)
+        T = best / factor
+        if t[k] >= T:
+            continue
+        if np.isfinite(T):
+            base = _shares_at(set_c[:size], set_t[:size], T)
+            if not base + c[k] / (T - t[k]) < 1.0:
+                continue
+        set_c[size], set_t[size] = c[k], t[k]
+        value = factor * round_time(set_c[:n], set_t[:n], scratch[:n], 0.0)
+        if value < best * _LESS:
+            best, found = value, k
+            longest = best / theta
+            room_left = 1.0 - _shares_at(set_c[:size], set_t[:size], longest)
+    return found, best
+
+
+@njit(cache=True, nogil=True)
+def _moved(  # pragma: no cover - compiled
+    c: Floats,
+    t: Floats,
+    z: Floats,
+    unknown: Floats,
+    past: Floats,
+    inside: Bools,
+    members: Indices,
+    size: int,
+    out: tuple[int, int],
+    first: int,
+    most: int,
+    theta: float,
+    best: float,
+    scratch: Floats,
+) -> tuple[int, float]:
+    """Return what the set is worth without the members at ``out``, with ``first``, and with the best further entrant.
+
+    Places of -1 stand for nobody. Returned are the entrant (-1 for none, -2 if no value is below ``best``) and the value.
+    """
+    d = z.shape[1]
+    set_c, set_t, rest_scratch = scratch[0], scratch[1], scratch[2]
+    total = scratch[3][:d]
+    total[:] = 0.0
+    total_unknown = 0.0
+    n = 0
+    for at in range(size + 1):
+        if at in out:
+            continue
+        i = members[at] if at < size else first
+        if i < 0:
+            continue
+        set_c[n], set_t[n] = c[i], t[i]
+        for j in range(d):
+            total[j] += z[i, j]
+        total_unknown += unknown[i]
+        n += 1
+    found = -2
+    if n > 0:
+        if np.isfinite(best) and _shares_at(set_c[:n], set_t[:n], best / theta) >= 1.0:
+            return found, best  # with D = 0 it would still take too long, and with any entrant longer
+        square = 0.0
+        for j in range(d):
+            square += (total[j] + n * past[j]) ** 2
+        factor = theta + (square + total_unknown) / (n * n)
+        if not np.isfinite(best) or _shares_at(set_c[:n], set_t[:n], best / factor) < 1.0:
+            value = factor * round_time(set_c[:n], set_t[:n], rest_scratch[:n], 0.0)
+            if value < best:
+                found, best = -1, value
+    if n < most:
+        if first >= 0:
+            inside[first] = True
+        k, value = _entrant(
+            c, t, z, unknown, past, inside, set_c, set_t, n, total, total_unknown, theta, best, rest_scratch
+        )
+        if first >= 0:
+            inside[first] = False
+        if k >= 0:
+            found, best = k, value
+    return found, best
+
+
+@njit(cache=True, nogil=True)
+def _search(  # pragma: no cover - compiled
+    c: Floats,
+    t: Floats,
+    z: Floats,
+    unknown: Floats,
+    past: Floats,
+    forced: Bools,
+    start: Indices,
+    most: int,
+    theta: float,
+    deep: bool,
+) -> tuple[Indices, float]:
+    """Return the devices at which the local search ends, and the objective there; ``deep`` tries two moves at once."""
+    M, d = z.shape
+    members = np.empty(M + 1, np.int64)
+    inside = np.zeros(M, np.bool_)
+    scratch = np.empty((4, max(most + 2, d)))
+    size = start.size
+    members[:size] = start
+    inside[start] = True
+    nobody = (-1, -1)
+    value = np.inf
+    if size > 0:  # what it is worth as it is: no room for an entrant
+        _, value = _moved(c, t, z, unknown, past, inside, members, size, nobody, -1, size, theta, np.inf, scratch)
+    near = np.argsort(c + t, kind="mergesort")[:CANDIDATES]
+    while True:
+        best, out, first, enters = value * _LESS, nobody, -1, -2
+        for a in range(-1, size):
+            if a >= 0 and forced[members[a]]:
+                continue
+            k, found = _moved(c, t, z, unknown, past, inside, members, size, (a, -1), -1, most, theta, best, scratch)
+            if k > -2:
+                best, out, first, enters = found, (a, -1), -1, k
+        if enters == -2 and deep:
+            for a in range(-1, size):
+                if a >= 0 and forced[members[a]]:
+                    continue
+                for b in range(a + 1, size):
+                    if a >= 0 and not forced[members[b]]:
+                        k, found = _moved(
+                            c, t, z, unknown, past, inside, members, size, (a, b), -1, most, theta, best, scratch
+                        )
+                        if k > -2:
+                            best, out, first, enters = found, (a, b), -1, k
+                for e in near:
+                    if inside[e] or size + (a < 0) > most:
+                        continue
+                    k, found = _moved(
+                        c, t, z, unknown, past, inside, members, size, (a, -1), e, most, theta, best, scratch
+                    )
+                    if k > -2:
+                        best, out, first, enters = found, (a, -1), e, k
+                    if M <= SMALL and a >= 0:
+                        for b in range(a + 1, size):
+                            if forced[members[b]]:
+                                continue
+                            k, found = _moved(
+                                c, t, z, unknown, past, inside, members, size, (a, b), e, most, theta, best, scratch
+                            )
+                            if k > -2:
+                                best, out, first, enters = found, (a, b), e, k
+        if enters == -2:
+            return members[:size].copy(), value
+        left = 0
+        for at in range(size):
+            if at in out:
+                inside[members[at]] = False
+            else:
+                members[left] = members[at]
+                left += 1
+        size = left
+        for i in (first, enters):
+            if i >= 0:
+                members[size], inside[i] = i, True
+                size += 1
+        value = best
+
+
+@dataclass(frozen=True)
+class Diverse(Policy):
+    """Our first recommendation: the devices that together are most like the whole cell, for the time they take.
+
+    It chooses the set S of devices that minimises
+
+        (theta + D(S)) t*(S),
+
+    where t*(S) is the time in seconds of a round with the devices S under optimal bandwidth allocation, and D(S) is the
+    imbalance of the set: the squared distance of its mean profile from that of the cell, in units in which one device
+    alone has 1 on average. A profile is a vector that says what a device's data is like, such as its label shares. A
+    device of unknown profile counts with what is expected of it; if none is known, D is 1/n and this is `Optimal`.
+
+    The search is local: docs/diverse.md says how far from the best of all sets it ends.
+
+    Attributes:
+        theta: above 0, dimensionless: the part of the rounds that a perfectly balanced round would still need. Large
+            values favour short rounds, small ones balanced rounds.
+        memory: how much of what earlier rounds lacked a round is to make up for, from 0 (nothing) to 1 (all): this
+            times the sum of the earlier rounds' mean profiles, each counting 0.9 times the one after it, is added to
+            the round's.
+        max_devices: upper limit on the devices per round, or None.
+        sharing: ``"optimal"`` or ``"equal"`` shares of the band for the chosen set; see `Policy`. The set itself is
+            chosen for optimal shares.
+
+    `decide(view, rng)` returns a `Plan`: the devices, their shares of the band and the round time. It draws no random
+    numbers. It uses ``view.profiles``, and for its memory ``view.recent``.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> labels = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+        >>> view = fc.RoundView([1.0, 1.0, 3.0, 9.0], [2.0, 2.0, 2.0, 2.0], profiles=labels)
+        >>> plan = fc.Diverse().decide(view, np.random.default_rng(0))
+        >>> plan.devices.tolist(), plan.round_s  # one of each kind, the nearest ones
+        ([0, 2], 6.0)
+        >>> fc.Optimal(theta=0.1).decide(view, np.random.default_rng(0)).devices.tolist()
+        [0, 1]
+    """
+
+    theta: float = 0.05
+    memory: float = 0.5
+    uses_profiles: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (np.isfinite(self.theta) and self.theta > 0.0):
+            raise InputError(f"theta is {self.theta!r}; give a number above 0")
+        if not 0.0 <= self.memory <= 1.0:
+            raise InputError(f"memory is {self.memory!r}; give a number from 0 to 1")
+
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+        """Return the devices of the best set that the search found."""
+        most = room(view, self.max_devices, "max_devices")
+        profiles = None if view.profiles is None else standardise(view.profiles, view.profile_noise)
+        if profiles is None:
+            return best_set(view, self.theta, most)
+        return diverse_set(view, profiles, self.theta, most, memory=self.memory)
+
+
+def diverse_set(view: RoundView, profiles: Profiles, theta: float, most: int, *, memory: float) -> Indices:
+    """Return the set of devices with the least (theta + D(S)) t*(S) that the local search finds.
+
+    Args:
+        view: what the server knows this round; the devices that must be included are in the set.
+        profiles: of its devices.
+        theta: above 0.
+        most: the largest number of devices allowed.
+        memory: how much of the imbalance of ``view.recent`` is added to the round's.
+
+    Returns:
+        (n,) device indices, in no particular order.
+    """
+    # In an order that does not depend on that of the arrays, so that permuting the devices permutes the set.
+    order = view.order()
+    c, t = view.upload_s[order], view.compute_s[order]
+    z, unknown = np.ascontiguousarray(profiles.z[order]), profiles.unknown[order]
+    past = np.zeros(z.shape[1])
+    if memory > 0.0 and view.recent is not None:
+        past = memory * (view.recent[order] @ z)
+    forced = np.zeros(len(view), dtype=np.bool_) if view.must_include is None else view.must_include[order]
+    sorted_view = RoundView(c, t, must_include=forced)
+    M = len(view)
+    starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
+    if M <= MEDIUM:
+        starts += [best_set(sorted_view, 0.0, most), *([np.arange(M)] if most == M else [])]
+    ends = [_search(c, t, z, unknown, past, forced, start, most, theta, M <= SMALL) for start in starts]
+    found = min(ends, key=lambda end: end[1])[0]
+    if M > SMALL:
+        found, _ = _search(c, t, z, unknown, past, forced, found, most, theta, True)
+    chosen: Indices = order[found]
+    return chosen

@@ -1,0 +1,66 @@
+"""What a simulated server learns about its devices' data: from reports before the first round, or from updates."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcell.learn.engine import Job, Vector
+from fedcell.learn.profile import REPORT_SAMPLES, normalised, private
+from fedcell.rng import keyed, stream
+from fedcell.schedule.bandwidth import Floats, allocate
+from fedcell.sim.spec import Spec
+from fedcell.sim.task import Task
+from fedcell.world import World
+
+BITS_PER_ENTRY = 32
+
+
+def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats, float]:
+    """Return the profiles that the devices report before the first round, and how long that takes.
+
+    For a ``gradients`` report every device trains on 100 of its samples from the initial model, and uploads the change
+    of the output layer's biases, all devices at once with optimal shares of the band in the conditions of the first
+    round. Label shares (``labels``) are known beforehand, and take no time.
+
+    Args:
+        spec: the run.
+        task: its data.
+        world: its devices and channels.
+        model: (P,) the initial model.
+
+    Returns:
+        (M, classes) profiles, NaN if there are no reports; and seconds.
+    """
+    if spec.profiles == "labels":
+        shares = task.label_counts / np.maximum(task.samples, 1)[:, np.newaxis]
+        return _hidden(shares, spec), 0.0
+    M, classes = task.label_counts.shape
+    if spec.profiles != "gradients":
+        return np.full((M, classes), np.nan), 0.0
+    orders = keyed(spec.seed, "profiles", 0)
+    visited = [orders(i).permutation(part)[:REPORT_SAMPLES] for i, part in enumerate(task.parts)]
+    trained = task.engine.train([Job(model, order[np.newaxis]) for order in visited])
+    conditions = world.conditions(spec.seed, 0, 0.0)
+    work = np.array([len(order) for order in visited]) / np.asarray(world.devices.samples)
+    size = BITS_PER_ENTRY * classes / world.cell.model_bits
+    report_s = allocate(conditions.upload_s * size, conditions.compute_s * work).round_s
+    return _hidden(output_change(trained, model, classes), spec), float(report_s)
+
+
+def output_change(models: NDArray[np.float32], start: Vector, classes: int) -> Floats:
+    """Return the normalised change of the last ``classes`` weights: the output layer's biases.
+
+    Args:
+        models: (n, P) after training.
+        start: (P,) before it.
+        classes: the number of classes.
+
+    Returns:
+        (n, classes) profiles.
+    """
+    return normalised(models[:, -classes:].astype(np.float64) - start[-classes:])
+
+
+def _hidden(profiles: Floats, spec: Spec) -> Floats:
+    if spec.epsilon is None:
+        return profiles
+    return private(profiles, spec.epsilon, stream(spec.seed, "privacy"))

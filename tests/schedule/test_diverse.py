@@ -1,0 +1,162 @@
+"""Diverse against all subsets, and what it promises beyond the contract of policies."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import fedcell as fc
+from fedcell.schedule.profiles import standardise
+
+NAN = float("nan")
+
+
+def draw_view(M: int, seed: int, *, unknown: float = 0.0, forced: int = 0, past: bool = False) -> fc.RoundView:
+    """A random cell: devices with a few labels each, drawn as unevenly as real cells are."""
+    rng = np.random.default_rng(seed)
+    profiles = rng.dirichlet(np.full(int(rng.integers(2, 8)), rng.choice([0.1, 0.3, 1.0])), M)
+    profiles[rng.random(M) < unknown] = NAN
+    return fc.RoundView(
+        rng.lognormal(0.0, rng.choice([0.3, 1.0, 2.0]), M),
+        rng.exponential(rng.choice([0.1, 1.0, 5.0]), M),
+        ids=np.arange(M),
+        profiles=profiles,
+        must_include=np.arange(M) < forced,
+        recent=0.2 * rng.random(M) if past else None,
+    )
+
+
+def value_of(view: fc.RoundView, devices: np.ndarray, theta: float, memory: float) -> float:
+    """(theta + D) T, written as in docs/diverse.md."""
+    assert view.profiles is not None
+    e = view.profiles
+    known = np.array([not np.isnan(row).any() for row in e])
+    k, M, n = int(known.sum()), len(e), devices.size
+    c, t = view.upload_s[devices], view.compute_s[devices]
+    T = float(fc.allocate(c, t).round_s)
+    v = np.square(e[known] - e[known].mean(axis=0)).sum(axis=1).mean() if k else 0.0
+    if k < 2 or v < 1e-20:
+        return (theta + 1.0 / n) * T
+    z = np.where(known[:, None], (e - e[known].mean(axis=0)) / np.sqrt(v), 0.0)
+    side = np.sqrt((M - k) / (k * M)) * np.where(known, 1.0, -k / max(1, M - k))
+    past = np.zeros(M) if view.recent is None else memory * view.recent
+    square = np.square(z[devices].mean(axis=0) + past @ z).sum() + (side[devices].mean() + past @ side) ** 2
+    return float((theta + square + (~known[devices]).sum() / n**2) * T)
+
+
+def best_of_all(view: fc.RoundView, theta: float, memory: float, most: int) -> float:
+    M = len(view)
+    sets = (np.array(s) for n in range(1, most + 1) for s in combinations(range(M), n) if set(view.forced) <= set(s))
+    return min(value_of(view, s, theta, memory) for s in sets)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_against_all_subsets(seed: int) -> None:
+    """Exact in nearly all small cells, and close in these. benchmarks/schedule.py has thousands."""
+    rng = np.random.default_rng(seed)
+    view = draw_view(
+        int(rng.integers(1, 9)), seed, unknown=rng.choice([0.0, 0.3]), forced=seed % 2, past=bool(seed % 3)
+    )
+    theta, memory = float(rng.choice([0.02, 0.05, 0.5])), float(rng.choice([0.0, 0.5, 1.0]))
+    most = len(view) if seed % 5 else max(1, len(view) // 2)
+    policy = fc.Diverse(theta=theta, memory=memory, max_devices=most)
+    plan = policy.decide(view, rng)
+    found = value_of(view, plan.devices, theta, memory)
+    best = best_of_all(view, theta, memory, most)
+    assert best * (1 - 1e-9) <= found <= 1.1 * best
+
+
+def test_most_small_cells_are_solved_exactly() -> None:
+    exact = 0
+    for seed in range(100, 150):
+        view = draw_view(8, seed, past=True)
+        plan = fc.Diverse().decide(view, np.random.default_rng(0))
+        exact += value_of(view, plan.devices, 0.05, 0.5) <= best_of_all(view, 0.05, 0.5, 8) * (1 + 1e-9)
+    assert exact >= 48
+
+
+@pytest.mark.parametrize("M", [1, 2, 20])
+def test_without_profiles_it_is_optimal(M: int) -> None:
+    view = draw_view(M, 7)
+    rng = np.random.default_rng(0)
+    for profiles in (None, np.full((M, 3), NAN), np.ones((M, 3))):
+        bare = fc.RoundView(view.upload_s, view.compute_s, profiles=profiles)
+        plan, twin = fc.Diverse(theta=0.2).decide(bare, rng), fc.Optimal(theta=0.2).decide(bare, rng)
+        assert plan.devices.tolist() == twin.devices.tolist()
+
+
+def test_what_was_missing_comes_next() -> None:
+    """Two kinds of devices; the far kind was left out so far, and its turn comes."""
+    profiles = np.repeat(np.eye(2), 4, axis=0)
+    upload_s, compute_s = np.repeat([1.0, 10.0], 4), np.ones(8)
+    policy = fc.Diverse(theta=0.5, memory=1.0)  # so large a theta prefers a short round
+    fresh = fc.RoundView(upload_s, compute_s, profiles=profiles)
+    assert policy.decide(fresh, np.random.default_rng(0)).devices.max() < 4
+    starved = fc.RoundView(upload_s, compute_s, profiles=profiles, recent=np.repeat([0.25, 0.0], 4))
+    assert policy.decide(starved, np.random.default_rng(0)).devices.max() >= 4
+    forgetful = fc.Diverse(theta=0.5, memory=0.0)
+    assert forgetful.decide(starved, np.random.default_rng(0)).devices.max() < 4
+
+
+def test_noise_that_drowns_the_profiles_leaves_the_papers_objective() -> None:
+    view = draw_view(20, 3)
+    assert view.profiles is not None
+    noisy = fc.RoundView(view.upload_s, view.compute_s, profiles=view.profiles, profile_noise=100.0)
+    rng = np.random.default_rng(0)
+    assert (
+        fc.Diverse().decide(noisy, rng).devices.tolist() == fc.Optimal(theta=0.05).decide(noisy, rng).devices.tolist()
+    )
+    assert fc.Diverse().decide(view, rng).devices.tolist() != fc.Diverse().decide(noisy, rng).devices.tolist()
+
+
+def test_a_large_cell_ends_at_a_local_optimum() -> None:
+    """No addition, removal or exchange improves it, by the slow formula."""
+    view = draw_view(300, 5, unknown=0.1, past=True)
+    found = fc.Diverse().decide(view, np.random.default_rng(0)).devices
+    value = value_of(view, found, 0.05, 0.5)
+    others = np.setdiff1d(np.arange(len(view)), found)
+    neighbours = [np.append(found, k) for k in others]
+    for i in found:
+        rest = found[found != i]
+        neighbours += [rest] if rest.size else []
+        neighbours += [np.append(rest, k) for k in others]
+    assert min(value_of(view, s, 0.05, 0.5) for s in neighbours) >= value * (1 - 1e-9)
+    assert value <= value_of(view, fc.Optimal(theta=0.05).decide(view, np.random.default_rng(0)).devices, 0.05, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"theta": 0.0}, "theta is 0.0; give a number above 0"),
+        ({"theta": NAN}, "theta is nan"),
+        ({"memory": 1.5}, "memory is 1.5; give a number from 0 to 1"),
+        ({"memory": NAN}, "memory is nan"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, float], said: str) -> None:
+    with pytest.raises(fc.InputError, match=said):
+        fc.Diverse(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"profiles": [[1.0, NAN], [0.0, 1.0]]}, r"profiles\[0\] is \[1.0, nan\]; give finite numbers, or NaN"),
+        ({"profiles": [[1.0], [np.inf]]}, r"profiles\[1\] is \[inf\]"),
+        ({"profiles": [1.0, 2.0]}, r"profiles has shape \(2,\)"),
+        ({"recent": [1.0, NAN]}, r"recent\[1\] is nan; give finite numbers"),
+    ],
+)
+def test_bad_columns_are_refused(columns: dict[str, object], said: str) -> None:
+    with pytest.raises(fc.InputError, match=said):
+        fc.RoundView(np.ones(2), np.ones(2), **columns)  # type: ignore[arg-type]
+
+
+def test_the_set_does_not_depend_on_the_scale_of_profiles() -> None:
+    view = draw_view(30, 9)
+    assert view.profiles is not None
+    rng = np.random.default_rng(0)
+    scaled = fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=1e-3 * view.profiles + 5.0)
+    same = fc.Diverse().decide(fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=view.profiles), rng)
+    assert fc.Diverse().decide(scaled, rng).devices.tolist() == same.devices.tolist()
+    assert standardise(view.profiles) is not None
