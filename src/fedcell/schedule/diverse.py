@@ -118,7 +118,7 @@ def _moved(  # pragma: no cover - compiled
 ) -> tuple[int, float]:
     """Return what the set is worth without the members at ``out``, with ``first``, and with the best further entrant.
 
-    Places of -1 stand for nobody. Returned are the entrant, -1 for none, -2 if nothing is below ``best``; and the value.
+    Places of -1 stand for nobody. Returned: the entrant, -1 for none, -2 if nothing is below ``best``, and the value.
     """
     d = z.shape[1]
     set_c, set_t, rest_scratch = scratch[0], scratch[1], scratch[2]
