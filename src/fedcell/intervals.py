@@ -1,4 +1,4 @@
-"""Student's t quantile, all that confidence intervals of means and fits need (SciPy stays out of the base install)."""
+"""Student's t, all that confidence intervals of means and fits need (SciPy stays out of the base install)."""
 
 import math
 
@@ -15,6 +15,18 @@ def _student_t_cdf(t: float, freedom: int) -> float:
         term *= cos2 * (j + 1) / (j + 2)
     inner = 2.0 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
     return 0.5 + 0.5 * inner
+
+
+def student_t_p(mean: float, half: float, n: int) -> float:
+    """Return the two-sided p-value of a mean of n values whose 95 % interval is mean - half to mean + half.
+
+    Args:
+        mean: the mean.
+        half: half its 95 % interval, above 0.
+        n: how many values it is of, at least 2.
+    """
+    t = abs(mean) / half * student_t_quantile(0.975, n - 1)
+    return max(0.0, 2.0 * (1.0 - _student_t_cdf(t, n - 1)))
 
 
 def student_t_quantile(probability: float, freedom: int) -> float:

@@ -26,7 +26,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[FIGURE]...",
-            help="fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d calibration, or all (the default).",
+            help="fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d calibration, beyond the paper diverse variants "
+            "privacy epochs, or all (the default).",
             show_default=False,
         ),
     ] = None,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedcell.paper.settings import Settings
+from fedcell.paper.settings import DEVICES, Settings
 from fedcell.sim.spec import Spec
 
 BALANCED = {"task.averaging": "balanced"}
@@ -76,14 +76,17 @@ MOBILITIES = {"redrawn": "placed anew each round", "waypoint": "walking", "stati
 
 def cell_of(settings: Settings, row: Row) -> Spec:
     """The row's cell, its policy and seed still the defaults."""
-    return settings.in_cell("greedy", "L=2", settings.race_radius_m, settings.race_budget_s).changed(row.fields)
+    fields = dict(row.fields)
+    if settings.samples is not None:
+        fields["task.sizes"] = [settings.samples] * fields.get("devices.count", DEVICES)
+    return settings.in_cell("greedy", "L=2", settings.race_radius_m, settings.race_budget_s).changed(fields)
 
 
 def race_specs(settings: Settings) -> dict[tuple[str, str], Spec]:
     """The runs of the table, by row and contender."""
     return {
         (name, who): cell_of(settings, row).changed(fields)
-        for name, row in ROWS.items()
+        for name, row in list(ROWS.items())[: settings.cells]
         for who, fields in CONTENDERS.items()
     }
 

@@ -36,6 +36,7 @@ class Settings:
         radius_budget_s: time budget of Fig. 3(d).
         radii_m: radii of Fig. 3(d).
         race_radius_m: the radius of Fig. 3(a)-(c).
+        cells: how many cells Diverse is compared in; all if None.
         samples: of each device, if not an equal share of all.
         free: whether devices draw their digits freely; balanced otherwise.
         scaling: of the pixels.
@@ -52,6 +53,7 @@ class Settings:
     radius_budget_s: float = 300.0
     radii_m: tuple[float, ...] = (200.0, 400.0, 600.0, 800.0, 1000.0, 1200.0, 1400.0)
     race_radius_m: float = defaults.RACE_RADIUS_M
+    cells: int | None = None
     samples: int | None = None
     free: bool = False
     scaling: Scaling = "standard"
@@ -70,6 +72,7 @@ class Settings:
             radius_budget_s=15.0,
             radii_m=(300.0, 600.0),
             race_radius_m=600.0,
+            cells=3,
             samples=300,
         )
 

@@ -1,0 +1,383 @@
+"""What Diverse gains: the table of all cells, Diverse taken apart, the price of privacy, and how much to train.
+
+Differences are paired by seed. A time counts as the budget where the target was never reached, which favours whoever
+reaches it less often. p-values are two-sided, of Student's t, and corrected by Holm for the number of comparisons.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from fedcell.intervals import student_t_p
+from fedcell.paper.beyond import (
+    BASELINE,
+    CONTENDERS,
+    EPOCHS,
+    EPSILONS,
+    MOBILITIES,
+    OURS,
+    ROWS,
+    VARIANTS,
+    epochs_specs,
+    privacy_specs,
+    race_specs,
+    variant_specs,
+)
+from fedcell.paper.output import Claim, Grid, Output, Verdict
+from fedcell.paper.settings import Collect, Settings, gather
+from fedcell.plots import Line, lines_figure
+from fedcell.runs import stats
+from fedcell.runs.rows import Rounds
+from fedcell.runs.stats import Mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEVEL = 0.05
+COLOURS = {
+    "Diverse": ("#d55e00", "-"),
+    "Diverse, labels": ("#cc79a7", "-"),
+    "Greedy": ("#0072b2", "--"),
+    "Optimal": ("#56b4e9", "-."),
+    "Deadline 8 s": ("#7f7f7f", ":"),
+    "Deadline 25 s": ("#009e73", "--"),
+    "PF": ("#e69f00", "-."),
+    "Random": ("#000000", ":"),
+    "All": ("#999933", "--"),
+}
+Measure = Literal["time", "best", "last"]
+MEASURES: dict[Measure, str] = {"time": "s to the target", "best": "best accuracy", "last": "last accuracy"}
+
+
+class Compared(NamedTuple):
+    """Ours less theirs, seed by seed.
+
+    Attributes:
+        difference: with its 95 % interval, not corrected.
+        p: two-sided, not corrected.
+        significant: at 5 %, corrected by Holm.
+    """
+
+    difference: Mean
+    p: float
+    significant: bool
+
+
+def value_of(run: Rounds, measure: Measure, target: float, budget_s: float) -> float:
+    """One run's seconds to the target (the budget if never), or its best or last accuracy."""
+    if measure == "time":
+        return min(stats.time_to(run, target), budget_s)
+    return stats.best_accuracy(run) if measure == "best" else stats.last_accuracy(run)
+
+
+def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
+    """Which hypotheses Holm's method rejects; NaN never.
+
+    Args:
+        p: the p-values.
+        level: the chance of any false rejection that is accepted.
+
+    Example:
+        >>> from fedcell.paper.diverse import holm
+        >>> holm([0.01, 0.04, 0.03, 0.005])
+        [True, False, False, True]
+    """
+    rejected = [False] * len(p)
+    for place, i in enumerate(sorted(range(len(p)), key=lambda i: (math.isnan(p[i]), p[i]))):
+        if not p[i] <= level / (len(p) - place):
+            break
+        rejected[i] = True
+    return rejected
+
+
+def compare(
+    found: Mapping[tuple[str, str], Sequence[Rounds]], budget_s: float
+) -> dict[tuple[str, str, str, Measure], Compared]:
+    """Both of ours against every other in every row by every measure, corrected for the number of all of them."""
+    pairs = {}
+    for name in _cells(found):
+        row = ROWS[name]
+        for ours in OURS:
+            for theirs in (who for who in CONTENDERS if who not in OURS):
+                for measure in MEASURES:
+                    a, b = (
+                        [value_of(run, measure, row.target, budget_s) for run in found[name, who]]
+                        for who in (ours, theirs)
+                    )
+                    pairs[name, ours, theirs, measure] = stats.paired_difference(a, b)
+    p = [_p_value(difference) for difference in pairs.values()]
+    return {
+        key: Compared(difference, p_value, significant)
+        for (key, difference), p_value, significant in zip(pairs.items(), p, holm(p), strict=True)
+    }
+
+
+def _cells(keys: Iterable[tuple[str, ...]]) -> list[str]:
+    """The names of the cells, in order."""
+    return list(dict.fromkeys(key[0] for key in keys))
+
+
+def _p_value(difference: Mean) -> float:
+    if math.isnan(difference.half) or difference.n < 2:
+        return math.nan
+    if difference.half == 0.0:
+        return 1.0 if difference.mean == 0.0 else 0.0
+    return student_t_p(difference.mean, difference.half, difference.n)
+
+
+def make_table(settings: Settings, collect: Collect) -> Output:
+    """Every contender in every cell."""
+    found = gather(collect, race_specs(settings), settings.seeds)
+    budget_s = settings.race_budget_s
+    compared = compare(found, budget_s)
+    times = {key: stats.times_to(runs, ROWS[key[0]].target) for key, runs in found.items()}
+    accuracies = {
+        (key, measure): stats.mean_of([value_of(run, measure, 1.0, budget_s) for run in runs])
+        for key, runs in found.items()
+        for measure in ("best", "last")
+    }
+    headings = ("cell", *CONTENDERS)
+    tables = [
+        Grid(
+            f"Median seconds to the target (seeds of {settings.seeds} that reached it, if not all)",
+            ("cell", "target, %", *CONTENDERS),
+            [
+                [name, f"{100 * ROWS[name].target:g}", *(times[name, who].text() for who in CONTENDERS)]
+                for name in _cells(found)
+            ],
+        ),
+        *(
+            Grid(
+                f"Mean {MEASURES[measure]}, %",
+                headings,
+                [
+                    [name, *(f"{100 * accuracies[(name, w), measure].mean:.1f}" for w in CONTENDERS)]
+                    for name in _cells(found)
+                ],
+            )
+            for measure in ("best", "last")
+        ),
+        *(_against_baseline(compared, ours) for ours in OURS),
+        _tally(compared),
+    ]
+    rows = [
+        [name, who, time.median_s, time.reached, *(100 * accuracies[(name, who), m].mean for m in ("best", "last"))]
+        for (name, who), time in times.items()
+    ]
+    return Output(
+        name="diverse",
+        title="Beyond the paper: Diverse against everybody, one factor at a time",
+        setting=f"The paper's race (R = {settings.race_radius_m:g} m, {budget_s:g} s, 20 devices, L = 2) with one "
+        f"factor changed in each row, {settings.seeds} seeds. Diverse has profiles from a report of 100 samples' "
+        "training, or from label shares, and balanced averaging. The picture is of the paper's race, averaged over "
+        "seeds.",
+        figure=_curves(found, "the paper's race, L = 2", budget_s),
+        csv=(("cell", "policy", "median_s_to_target", "reached", "best_percent", "last_percent"), rows),
+        tables=tables,
+        claims=_claims(times, compared),
+        notes=[
+            "* marks a difference that is significant at 5 % after Holm's correction for all "
+            f"{len(compared)} comparisons of this table; intervals are 95 %, not corrected."
+        ],
+    )
+
+
+def _against_baseline(compared: Mapping[tuple[str, str, str, Measure], Compared], ours: str) -> Grid:
+    def cell(name: str, measure: Measure) -> str:
+        one = compared[name, ours, BASELINE, measure]
+        scale, digits = (1.0, 0) if measure == "time" else (100.0, 1)
+        star = " *" if one.significant else ""
+        half = "" if math.isnan(one.difference.half) else f" ± {scale * one.difference.half:.{digits}f}"
+        return f"{scale * one.difference.mean:+.{digits}f}{half}{star}"
+
+    return Grid(
+        f"{ours} less {BASELINE}: seconds to the target, points of best and of last accuracy",
+        ("cell", *MEASURES.values()),
+        [[name, *(cell(name, measure) for measure in MEASURES)] for name in _cells(compared)],
+    )
+
+
+def _better(one: Compared, measure: Measure) -> bool:
+    return (one.difference.mean < 0.0) == (measure == "time")
+
+
+def _tally(compared: Mapping[tuple[str, str, str, Measure], Compared]) -> Grid:
+    rows = []
+    for ours in OURS:
+        for theirs in (who for who in CONTENDERS if who not in OURS):
+            cells = []
+            for measure in MEASURES:
+                ones = [compared[name, ours, theirs, measure] for name in _cells(compared)]
+                wins = sum(one.significant and _better(one, measure) for one in ones)
+                losses = sum(one.significant and not _better(one, measure) for one in ones)
+                cells.append(f"{wins} : {losses}")
+            rows.append([ours, theirs, *cells])
+    return Grid(
+        f"Cells, of {len(_cells(compared))}, in which it is significantly better : worse",
+        ("", "than", *MEASURES.values()),
+        rows,
+    )
+
+
+def _claims(
+    times: Mapping[tuple[str, str], stats.TimeTo], compared: Mapping[tuple[str, str, str, Measure], Compared]
+) -> list[Claim]:
+    race, static, *_ = ROWS
+    claims = []
+    for ours in OURS:
+        mine, base = times[race, ours].median_s, times[race, BASELINE].median_s
+        claims.append(
+            Claim(
+                f"{ours} reaches the target in at most half of {BASELINE}'s median time",
+                _verdict(mine <= 0.5 * base),
+                f"{mine:.0f} s against {base:.0f} s in the paper's race.",
+            )
+        )
+        last = compared[race, ours, BASELINE, "last"].difference
+        claims.append(
+            Claim(
+                f"{ours} ends at least 5 points higher than {BASELINE}",
+                _verdict(last.mean >= 0.05),
+                f"{last.text(100, 1)} points in the paper's race.",
+            )
+        )
+        here = times[static, ours]
+        claims.append(
+            Claim(
+                f"{ours} reaches the target with at least 8 of 10 seeds where devices stay",
+                _verdict(here.reached >= 0.8 * here.n),
+                f"{here.reached} of {here.n}; {BASELINE} {times[static, BASELINE].reached}.",
+            )
+        )
+        worse = [
+            f"{name} ({MEASURES[measure]})"
+            for name in _cells(compared)
+            for measure in MEASURES
+            if (one := compared[name, ours, BASELINE, measure]).significant and not _better(one, measure)
+        ]
+        claims.append(
+            Claim(
+                f"{ours} is nowhere significantly worse than {BASELINE}",
+                _verdict(not worse),
+                f"Worse in: {'; '.join(worse) or 'none'}.",
+            )
+        )
+    return claims
+
+
+def _verdict(holds: bool) -> Verdict:
+    return "confirmed" if holds else "not confirmed"
+
+
+def _curves(found: Mapping[tuple[str, str], Sequence[Rounds]], name: str, budget_s: float) -> "Figure":
+    lines = []
+    for who, (colour, dash) in COLOURS.items():
+        curve = stats.mean_curve(found[name, who], budget_s)
+        ours = who in OURS
+        half = 100 * curve.half if who in ("Diverse", BASELINE) else None
+        width = 2.0 if ours else 1.0
+        lines.append(Line(who, curve.clock_s, 100 * curve.accuracy, half, colour, dash, step=True, width=width))
+    return lines_figure(
+        lines, "simulated time, s", "test accuracy, %", x_limits=(0.0, budget_s), y_limits=(20.0, None), columns=2
+    )
+
+
+def make_variants(settings: Settings, collect: Collect) -> Output:
+    """Diverse taken apart."""
+    found = gather(collect, variant_specs(settings), settings.seeds)
+    places = ("redrawn", "static")
+    rows = []
+    for who in VARIANTS:
+        cells = []
+        for place in places:
+            runs = found[place, who]
+            best, last = (stats.mean_of([f(run) for run in runs]) for f in (stats.best_accuracy, stats.last_accuracy))
+            cells += [stats.times_to(runs, 0.8).text(), best.text(100, 1), last.text(100, 1)]
+        rows.append([who, *cells])
+    headings = ["", *(f"{what}, {MOBILITIES[place]}" for place in places for what in ("to 80 %", "best, %", "last, %"))]
+    return Output(
+        name="variants",
+        title="Beyond the paper: Diverse taken apart",
+        setting=f"The paper's race, and the same with devices that stay where they are; {settings.seeds} seeds. Each "
+        "row changes one thing of Diverse's default.",
+        figure=None,
+        csv=(headings, rows),
+        tables=[Grid("Median seconds to 80 %, best and last accuracy with 95 % intervals", headings, rows)],
+    )
+
+
+def make_privacy(settings: Settings, collect: Collect) -> Output:
+    """Accuracy against epsilon."""
+    found = gather(collect, privacy_specs(settings), settings.seeds)
+    paper_race = {who: race_specs(settings)[next(iter(ROWS)), who] for who in ("Diverse", BASELINE)}
+    found_ends = gather(collect, paper_race, settings.seeds)
+    names = [f"epsilon = {epsilon:g}" for epsilon in EPSILONS]
+    cases = dict(zip(names, found.values(), strict=True))
+    cases |= {"no noise": found_ends["Diverse"], "Greedy": found_ends[BASELINE]}
+    rows = [
+        [name, stats.times_to(runs, 0.8).text(), *(_mean(runs, f).text(100, 1) for f in _ACCURACIES)]
+        for name, runs in cases.items()
+    ]
+    x = np.arange(len(cases), dtype=np.float64)
+    lines = []
+    for label, f, colour, marker in (
+        ("best accuracy", stats.best_accuracy, "#0072b2", "o"),
+        ("last accuracy", stats.last_accuracy, "#d55e00", "s"),
+    ):
+        means = [_mean(runs, f) for runs in cases.values()]
+        y, half = (100 * np.array([getattr(mean, part) for mean in means]) for part in ("mean", "half"))
+        lines.append(Line(label, x, y, half, colour, "", marker))
+    figure = lines_figure(lines, "epsilon", "accuracy, %", legend="lower right")
+    figure.axes[0].set_xticks(x, [*(f"{epsilon:g}" for epsilon in EPSILONS), "no noise", "Greedy"])
+    return Output(
+        name="privacy",
+        title="Beyond the paper: the price of privacy",
+        setting=f"The paper's race, Diverse with gradient reports that have the noise of local differential privacy; "
+        f"{settings.seeds} seeds, bars are 95 % intervals.",
+        figure=figure,
+        csv=(("epsilon", "seconds_to_80_percent", "best_percent", "last_percent"), rows),
+        tables=[Grid("Accuracy against epsilon", ("", "to 80 %", "best, %", "last, %"), rows)],
+    )
+
+
+_ACCURACIES = (stats.best_accuracy, stats.last_accuracy)
+
+
+def _mean(runs: Sequence[Rounds], value: Callable[[Rounds], float]) -> Mean:
+    return stats.mean_of([value(run) for run in runs])
+
+
+def make_epochs(settings: Settings, collect: Collect) -> Output:
+    """How much local work a round should have."""
+    found = gather(collect, epochs_specs(settings), settings.seeds)
+    dashes = {"redrawn": "-", "waypoint": "--", "static": ":"}
+    lines, rows = [], []
+    for (mobility, dash), (who, colour, marker) in [
+        (place, style)
+        for place in dashes.items()
+        for style in (("Diverse", "#d55e00", "o"), (BASELINE, "#0072b2", "s"))
+    ]:
+        means = [_mean(found[mobility, who, epochs], stats.last_accuracy) for epochs in EPOCHS]
+        y, half = (100 * np.array([getattr(mean, part) for mean in means]) for part in ("mean", "half"))
+        lines.append(
+            Line(f"{who}, {MOBILITIES[mobility]}", np.arange(len(EPOCHS), dtype=float), y, half, colour, dash, marker)
+        )
+        for epochs, mean in zip(EPOCHS, means, strict=True):
+            runs = found[mobility, who, epochs]
+            best = _mean(runs, stats.best_accuracy)
+            time = stats.times_to(runs, 0.8).text()
+            rows.append([MOBILITIES[mobility], who, f"{epochs:g}", time, best.text(100, 1), mean.text(100, 1)])
+    figure = lines_figure(lines, "epochs of local training in a round", "last accuracy, %", legend="lower left")
+    figure.axes[0].set_xticks(range(len(EPOCHS)), [f"{epochs:g}" for epochs in EPOCHS])
+    headings = ("devices", "policy", "epochs", "to 80 %", "best, %", "last, %")
+    return Output(
+        name="epochs",
+        title="Beyond the paper: how much to train in a round",
+        setting=f"The paper's race with less and with more local training in a round, {settings.seeds} seeds; compute "
+        "time is proportional to the samples visited. Bars are 95 % intervals.",
+        figure=figure,
+        csv=(headings, rows),
+        tables=[Grid("Time to 80 %, best and last accuracy", headings, rows)],
+    )
