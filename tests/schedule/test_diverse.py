@@ -1,53 +1,16 @@
 """Diverse against all subsets, and what it promises beyond the contract of policies."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.schedule.profiles import standardise
+from twins.diverse import best_of_all, draw_view, values_of
 
 NAN = float("nan")
 
 
-def draw_view(M: int, seed: int, *, unknown: float = 0.0, forced: int = 0, past: bool = False) -> fc.RoundView:
-    """A random cell: devices with a few labels each, drawn as unevenly as real cells are."""
-    rng = np.random.default_rng(seed)
-    profiles = rng.dirichlet(np.full(int(rng.integers(2, 8)), rng.choice([0.1, 0.3, 1.0])), M)
-    profiles[rng.random(M) < unknown] = NAN
-    return fc.RoundView(
-        rng.lognormal(0.0, rng.choice([0.3, 1.0, 2.0]), M),
-        rng.exponential(rng.choice([0.1, 1.0, 5.0]), M),
-        ids=np.arange(M),
-        profiles=profiles,
-        must_include=np.arange(M) < forced,
-        recent=0.2 * rng.random(M) if past else None,
-    )
-
-
 def value_of(view: fc.RoundView, devices: np.ndarray, theta: float, memory: float) -> float:
-    """(theta + D) T, written as in docs/diverse.md."""
-    assert view.profiles is not None
-    e = view.profiles
-    known = np.array([not np.isnan(row).any() for row in e])
-    k, M, n = int(known.sum()), len(e), devices.size
-    c, t = view.upload_s[devices], view.compute_s[devices]
-    T = float(fc.allocate(c, t).round_s)
-    v = np.square(e[known] - e[known].mean(axis=0)).sum(axis=1).mean() if k else 0.0
-    if k < 2 or v < 1e-20:
-        return (theta + 1.0 / n) * T
-    z = np.where(known[:, None], (e - e[known].mean(axis=0)) / np.sqrt(v), 0.0)
-    side = np.sqrt((M - k) / (k * M)) * np.where(known, 1.0, -k / max(1, M - k))
-    past = np.zeros(M) if view.recent is None else memory * view.recent
-    square = np.square(z[devices].mean(axis=0) + past @ z).sum() + (side[devices].mean() + past @ side) ** 2
-    return float((theta + square + (~known[devices]).sum() / n**2) * T)
-
-
-def best_of_all(view: fc.RoundView, theta: float, memory: float, most: int) -> float:
-    M = len(view)
-    sets = (np.array(s) for n in range(1, most + 1) for s in combinations(range(M), n) if set(view.forced) <= set(s))
-    return min(value_of(view, s, theta, memory) for s in sets)
+    return float(values_of(view, np.isin(np.arange(len(view)), devices)[np.newaxis], theta, memory)[0])
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -115,12 +78,10 @@ def test_a_large_cell_ends_at_a_local_optimum() -> None:
     found = fc.Diverse().decide(view, np.random.default_rng(0)).devices
     value = value_of(view, found, 0.05, 0.5)
     others = np.setdiff1d(np.arange(len(view)), found)
-    neighbours = [np.append(found, k) for k in others]
-    for i in found:
-        rest = found[found != i]
-        neighbours += [rest] if rest.size else []
-        neighbours += [np.append(rest, k) for k in others]
-    assert min(value_of(view, s, 0.05, 0.5) for s in neighbours) >= value * (1 - 1e-9)
+    inside = np.isin(np.arange(len(view)), found)
+    neighbours = [inside ^ (np.arange(len(view)) == k) for k in range(len(view))]
+    neighbours += [inside ^ np.isin(np.arange(len(view)), (i, k)) for i in found for k in others]
+    assert values_of(view, np.array([one for one in neighbours if one.any()]), 0.05, 0.5).min() >= value * (1 - 1e-9)
     assert value <= value_of(view, fc.Optimal(theta=0.05).decide(view, np.random.default_rng(0)).devices, 0.05, 0.5)
 
 
@@ -159,4 +120,3 @@ def test_the_set_does_not_depend_on_the_scale_of_profiles() -> None:
     scaled = fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=1e-3 * view.profiles + 5.0)
     same = fc.Diverse().decide(fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=view.profiles), rng)
     assert fc.Diverse().decide(scaled, rng).devices.tolist() == same.devices.tolist()
-    assert standardise(view.profiles) is not None

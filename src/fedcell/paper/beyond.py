@@ -24,7 +24,7 @@ BASELINE = "Greedy"
 
 
 @dataclass(frozen=True)
-class Row:
+class ProofCell:
     """A cell: the paper's with some fields changed.
 
     Attributes:
@@ -37,21 +37,21 @@ class Row:
 
 
 ROWS = {
-    "the paper's race, L = 2": Row(),
-    "devices that stay": Row(fields={"devices.mobility": "static"}),
-    "devices that walk": Row(fields={"devices.mobility": "waypoint"}),
-    "L = 1": Row(0.7, {"task.partition": "labels:1"}),
-    "L = 5": Row(0.9, {"task.partition": "labels:5"}),
-    "L = 8": Row(0.9, {"task.partition": "labels:8"}),
-    "i.i.d.": Row(0.95, {"task.partition": "iid"}),
-    "Dirichlet 0.1": Row(fields={"task.partition": "dirichlet:0.1"}),
-    "Dirichlet 0.5": Row(0.9, {"task.partition": "dirichlet:0.5"}),
-    "radius 600 m": Row(fields={"cell.radius_m": 600.0}),
-    "50 devices": Row(fields={"devices.count": 50}),
-    "100 devices": Row(fields={"devices.count": 100}),
-    "observed knowledge": Row(fields={"knowledge": "observed"}),
-    "Rayleigh fading": Row(fields={"cell.fading": "rayleigh"}),
-    "1 in 10 uploads fails": Row(fields={"devices.failure": 0.1}),
+    "the paper's race, L = 2": ProofCell(),
+    "devices that stay": ProofCell(fields={"devices.mobility": "static"}),
+    "devices that walk": ProofCell(fields={"devices.mobility": "waypoint"}),
+    "L = 1": ProofCell(0.7, {"task.partition": "labels:1"}),
+    "L = 5": ProofCell(0.9, {"task.partition": "labels:5"}),
+    "L = 8": ProofCell(0.9, {"task.partition": "labels:8"}),
+    "i.i.d.": ProofCell(0.95, {"task.partition": "iid"}),
+    "Dirichlet 0.1": ProofCell(fields={"task.partition": "dirichlet:0.1"}),
+    "Dirichlet 0.5": ProofCell(0.9, {"task.partition": "dirichlet:0.5"}),
+    "radius 600 m": ProofCell(fields={"cell.radius_m": 600.0}),
+    "50 devices": ProofCell(fields={"devices.count": 50}),
+    "100 devices": ProofCell(fields={"devices.count": 100}),
+    "observed knowledge": ProofCell(fields={"knowledge": "observed"}),
+    "Rayleigh fading": ProofCell(fields={"cell.fading": "rayleigh"}),
+    "1 in 10 uploads fails": ProofCell(fields={"devices.failure": 0.1}),
 }
 """The cells, and the accuracy that each is judged by."""
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -74,7 +74,7 @@ EPOCHS = (0.1, 0.3, 1, 3)
 MOBILITIES = {"redrawn": "placed anew each round", "waypoint": "walking", "static": "staying"}
 
 
-def cell_of(settings: Settings, row: Row) -> Spec:
+def cell_of(settings: Settings, row: ProofCell) -> Spec:
     """The row's cell, its policy and seed still the defaults."""
     fields = dict(row.fields)
     if settings.samples is not None:
@@ -94,7 +94,7 @@ def race_specs(settings: Settings) -> dict[tuple[str, str], Spec]:
 def variant_specs(settings: Settings) -> dict[tuple[str, str], Spec]:
     """Diverse taken apart, by mobility and variant."""
     return {
-        (mobility, who): cell_of(settings, Row(fields={"devices.mobility": mobility})).changed(fields)
+        (mobility, who): cell_of(settings, ProofCell(fields={"devices.mobility": mobility})).changed(fields)
         for mobility in ("redrawn", "static")
         for who, fields in VARIANTS.items()
     }
@@ -102,14 +102,14 @@ def variant_specs(settings: Settings) -> dict[tuple[str, str], Spec]:
 
 def privacy_specs(settings: Settings) -> dict[float, Spec]:
     """Diverse with noise for privacy in the paper's race, by epsilon."""
-    ours = cell_of(settings, Row()).changed(CONTENDERS["Diverse"])
+    ours = cell_of(settings, ProofCell()).changed(CONTENDERS["Diverse"])
     return {epsilon: ours.changed({"epsilon": epsilon}) for epsilon in EPSILONS}
 
 
 def epochs_specs(settings: Settings) -> dict[tuple[str, str, float], Spec]:
     """How much local work a round has, by mobility, contender and epochs."""
     return {
-        (mobility, who, epochs): cell_of(settings, Row(fields={"devices.mobility": mobility})).changed(
+        (mobility, who, epochs): cell_of(settings, ProofCell(fields={"devices.mobility": mobility})).changed(
             CONTENDERS[who] | {"task.epochs": epochs}
         )
         for mobility in MOBILITIES

@@ -51,7 +51,7 @@ Measure = Literal["time", "best", "last"]
 MEASURES: dict[Measure, str] = {"time": "s to the target", "best": "best accuracy", "last": "last accuracy"}
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """Ours less theirs, seed by seed.
 
     Attributes:
@@ -94,7 +94,7 @@ def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
 
 def compare(
     found: Mapping[tuple[str, str], Sequence[Rounds]], budget_s: float
-) -> dict[tuple[str, str, str, Measure], Compared]:
+) -> dict[tuple[str, str, str, Measure], Comparison]:
     """Both of ours against every other in every row by every measure, corrected for the number of all of them."""
     pairs = {}
     for name in _cells(found):
@@ -109,7 +109,7 @@ def compare(
                     pairs[name, ours, theirs, measure] = stats.paired_difference(a, b)
     p = [_p_value(difference) for difference in pairs.values()]
     return {
-        key: Compared(difference, p_value, significant)
+        key: Comparison(difference, p_value, significant)
         for (key, difference), p_value, significant in zip(pairs.items(), p, holm(p), strict=True)
     }
 
@@ -184,7 +184,7 @@ def make_table(settings: Settings, collect: Collect) -> Output:
     )
 
 
-def _against_baseline(compared: Mapping[tuple[str, str, str, Measure], Compared], ours: str) -> Grid:
+def _against_baseline(compared: Mapping[tuple[str, str, str, Measure], Comparison], ours: str) -> Grid:
     def cell(name: str, measure: Measure) -> str:
         one = compared[name, ours, BASELINE, measure]
         scale, digits = (1.0, 0) if measure == "time" else (100.0, 1)
@@ -199,11 +199,11 @@ def _against_baseline(compared: Mapping[tuple[str, str, str, Measure], Compared]
     )
 
 
-def _better(one: Compared, measure: Measure) -> bool:
+def _better(one: Comparison, measure: Measure) -> bool:
     return (one.difference.mean < 0.0) == (measure == "time")
 
 
-def _tally(compared: Mapping[tuple[str, str, str, Measure], Compared]) -> Grid:
+def _tally(compared: Mapping[tuple[str, str, str, Measure], Comparison]) -> Grid:
     rows = []
     for ours in OURS:
         for theirs in (who for who in CONTENDERS if who not in OURS):
@@ -222,7 +222,7 @@ def _tally(compared: Mapping[tuple[str, str, str, Measure], Compared]) -> Grid:
 
 
 def _claims(
-    times: Mapping[tuple[str, str], stats.TimeTo], compared: Mapping[tuple[str, str, str, Measure], Compared]
+    times: Mapping[tuple[str, str], stats.TimeTo], compared: Mapping[tuple[str, str, str, Measure], Comparison]
 ) -> list[Claim]:
     race, static, *_ = ROWS
     claims = []
