@@ -36,7 +36,7 @@ def values_of(view: fc.RoundView, sets: np.ndarray, theta: float, memory: float)
     past = np.zeros(M) if view.recent is None else memory * view.recent
     weights = sets / n[:, None]
     square = np.square(weights @ z + past @ z).sum(axis=1) + (weights @ side + past @ side) ** 2
-    return np.asarray((theta + square + (sets @ ~known) / n**2) * T)
+    return np.asarray((theta + square + (sets & ~known).sum(axis=1) / n**2) * T)
 
 
 def best_of_all(view: fc.RoundView, theta: float, memory: float, most: int) -> float:
