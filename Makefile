@@ -44,7 +44,7 @@ test-stress: system-packages compiled $(VENV)/.installed-test
 # Compile once, while the linters run: every worker and every process of a test would do it for itself otherwise.
 .PHONY: compiled
 compiled: fresh-cache $(VENV)/.installed
-	@$(BIN)/python -c 'import fedcell as fc; [list(fc.simulate(fc.Spec(rounds=1, policy=p))) for p in ("optimal", "greedy")]'
+	@$(BIN)/python tests/compile.py
 
 # The browser tests want Chromium, the testbed's tests ip and tc. Root installs what is missing; else those tests are
 # skipped, and say why.

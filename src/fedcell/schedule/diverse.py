@@ -163,6 +163,30 @@ def _moved(  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True)
+def _moves(  # pragma: no cover - compiled
+    members: Indices, size: int, forced: Bools, near: Indices, pairs: bool, small: bool
+) -> Indices:
+    """Return the moves to try, (K, 3): the places of two members that leave and a device that enters, -1 for nobody.
+
+    Single moves are one member that leaves, or none; a further device may always enter. With ``pairs``, two leave, or
+    one of the ``near`` devices enters besides; in small cells both at once.
+    """
+    moves = np.empty(((size + 1) * (size + 1) * (near.size + 1), 3), np.int64)
+    count = 0
+    for a in range(-1, size):
+        if a >= 0 and forced[members[a]]:
+            continue
+        for b in range(-1, size if pairs and a >= 0 else 0):
+            if b >= 0 and (b <= a or forced[members[b]]):
+                continue
+            for at in range(-1, near.size if pairs and (b < 0 or small) else 0):
+                if not pairs or b >= 0 or at >= 0:
+                    moves[count] = a, b, near[at] if at >= 0 else -1
+                    count += 1
+    return moves[:count]
+
+
+@njit(cache=True, nogil=True)
 def _search(  # pragma: no cover - compiled
     c: Floats,
     t: Floats,
@@ -183,49 +207,23 @@ def _search(  # pragma: no cover - compiled
     size = start.size
     members[:size] = start
     inside[start] = True
-    nobody = (-1, -1)
-    value = np.inf
-    if size > 0:  # what it is worth as it is: no room for an entrant
-        _, value = _moved(c, t, z, unknown, past, inside, members, size, nobody, -1, size, theta, np.inf, scratch)
+    value, pairs = np.inf, False
     near = np.argsort(c + t, kind="mergesort")[:CANDIDATES]
     while True:
-        best, out, first, enters = value * _LESS, nobody, -1, -2
-        for a in range(-1, size):
-            if a >= 0 and forced[members[a]]:
+        best, out, first, enters = value * _LESS, (-1, -1), -1, -2
+        for move in _moves(members, size, forced, near, pairs, M <= SMALL):
+            leave, e = (move[0], move[1]), move[2]
+            if e >= 0 and (inside[e] or size + 1 - (move[0] >= 0) - (move[1] >= 0) > most):
                 continue
-            k, found = _moved(c, t, z, unknown, past, inside, members, size, (a, -1), -1, most, theta, best, scratch)
+            k, found = _moved(c, t, z, unknown, past, inside, members, size, leave, e, most, theta, best, scratch)
             if k > -2:
-                best, out, first, enters = found, (a, -1), -1, k
-        if enters == -2 and deep:
-            for a in range(-1, size):
-                if a >= 0 and forced[members[a]]:
-                    continue
-                for b in range(a + 1, size):
-                    if a >= 0 and not forced[members[b]]:
-                        k, found = _moved(
-                            c, t, z, unknown, past, inside, members, size, (a, b), -1, most, theta, best, scratch
-                        )
-                        if k > -2:
-                            best, out, first, enters = found, (a, b), -1, k
-                for e in near:
-                    if inside[e] or size + (a < 0) > most:
-                        continue
-                    k, found = _moved(
-                        c, t, z, unknown, past, inside, members, size, (a, -1), e, most, theta, best, scratch
-                    )
-                    if k > -2:
-                        best, out, first, enters = found, (a, -1), e, k
-                    if M <= SMALL and a >= 0:
-                        for b in range(a + 1, size):
-                            if forced[members[b]]:
-                                continue
-                            k, found = _moved(
-                                c, t, z, unknown, past, inside, members, size, (a, b), e, most, theta, best, scratch
-                            )
-                            if k > -2:
-                                best, out, first, enters = found, (a, b), e, k
+                best, out, first, enters = found, leave, e, k
         if enters == -2:
-            return members[:size].copy(), value
+            if pairs or not deep:
+                return members[:size].copy(), value
+            pairs = True
+            continue
+        value, pairs = best, False
         left = 0
         for at in range(size):
             if at in out:
@@ -238,7 +236,6 @@ def _search(  # pragma: no cover - compiled
             if i >= 0:
                 members[size], inside[i] = i, True
                 size += 1
-        value = best
 
 
 @dataclass(frozen=True)
