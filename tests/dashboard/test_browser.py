@@ -340,6 +340,20 @@ def test_a_dropped_csv_gives_the_plans_of_the_command_line(server: Served, page:
         assert Path(caught.value.path()).read_text() == printed
 
 
+def test_many_profile_columns_are_planned_but_not_all_shown(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#plan")
+    names = [f"profile:{i}" for i in range(300)]
+    rows = [",".join(["1", "2", *("1" if i % 3 == row % 3 else "0" for i in range(300))]) for row in range(6)]
+    drop(page, ".devices", "wide.csv", "\n".join([",".join(["upload_s", "compute_s", *names]), *rows]))
+    expect(page.locator(".editor-caption")).to_have_text("6 devices, wide.csv; the first 40 columns are shown")
+    expect(page.locator(".editor tbody tr").first.locator("input")).to_have_count(40)
+    page.get_by_label("upload_s of row 1").fill("1000")  # the others stay as they are
+    timeline = page.locator("figure[data-policy='diverse'] figcaption")
+    expect(timeline).to_contain_text("3 devices in")
+    expect(page.locator("figure[data-policy='diverse'] .bar[data-device='0']")).to_have_count(0)
+    expect(page.locator(".compare tr[data-policy='diverse'] td").last).to_have_text("0.000")
+
+
 def test_sliders_and_edits_plan_again(server: Served, page: Page) -> None:
     page.goto(f"{server.url}#plan")
     drop(page, ".devices", "devices.csv", CSV)
