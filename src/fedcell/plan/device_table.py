@@ -29,7 +29,6 @@ import numpy as np
 from fedcell import defaults, units
 from fedcell.check import nearest
 from fedcell.errors import InputError
-from fedcell.learn.profile import normalised
 from fedcell.schedule.bandwidth import LARGEST_S, SMALLEST_S, Bools, Floats
 from fedcell.world import Cell, link_snr, path_loss_db, spectral_efficiency
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ
@@ -460,7 +459,8 @@ def _profiles(rows: _Rows) -> Floats | None:
         rows.refuse(
             int(zero[0]), "its profile is 0 throughout; give other numbers, or leave all empty if it is unknown"
         )
-    return normalised(profiles)
+    shares: Floats = profiles / np.abs(profiles).sum(axis=1, keepdims=True)
+    return shares
 
 
 def _refuse_profile(rows: _Rows, row: int, names: Sequence[str], good: Sequence[bool]) -> NoReturn:
