@@ -129,10 +129,29 @@ def test_compare_has_every_registered_policy(run: Run) -> None:
         cells = [cell.strip() for cell in line.split("│")[2:-1]]
         n = len(plan["devices"])
         ratio = f"{plan['objective_s'] / best:.3f} x"
-        assert cells == [str(n), f"{plan['round_s']:.5g}", f"{plan['round_s'] / n:.5g}", ratio]
+        assert cells == [str(n), *(f"{plan['round_s'] / m:.5g}" for m in (1, n)), ratio, f"{plan['imbalance']:.3f}"]
     lines = list(csv.DictReader(io.StringIO(run(EXAMPLE, "--compare", "--csv").out)))
     assert [line["policy"] for line in lines] == [plan["policy"] for plan in plans for _ in plan["devices"]]
     assert [float(line["share"]) for line in lines] == [row["share"] for plan in plans for row in plan["devices"]]
+
+
+def test_diverse_reads_profile_columns(run: Run) -> None:
+    text = "device,upload_s,compute_s,profile:cat,profile:dog\na,1,1,90,10\nb,1,1,9,1\nc,9,1,0,7\nd,1,2,,\n"
+    arguments = ("d.csv", "--policy", "diverse", "--theta", "9", "--json")
+    profiles = np.array([[0.9, 0.1], [0.9, 0.1], [0.0, 1.0], [np.nan, np.nan]])
+    view = fc.RoundView(np.array([1.0, 1.0, 9.0, 1.0]), np.array([1.0, 1.0, 1.0, 2.0]), profiles=profiles)
+    plan = fc.Diverse().decide(view, stream(0, "policy"))
+    document = run(*arguments, **{"d.csv": text}).json()
+    assert document["policy"] == "diverse"
+    assert [row["index"] for row in document["devices"]] == plan.devices.tolist()
+    assert document["imbalance"] < 1
+
+
+def test_diverse_without_profiles_says_what_it_is(run: Run) -> None:
+    answer = run("d.csv", "--policy", "diverse", "--json", **{"d.csv": TWO})
+    assert json.loads(answer.out)["imbalance"] is None
+    assert answer.err.startswith("note: diverse: no profile columns (profile:NAME), so it chooses")
+    assert "imbalance" not in run("d.csv", "--compare").out
 
 
 def test_the_policies_named_are_compared(run: Run) -> None:

@@ -12,6 +12,7 @@ import pytest
 import fedcell as fc
 from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.race import race_spec, run_race
+from fedcell.sim.loop import Simulation
 from harness import FEDCELL, Process, Terminal, fedcell
 
 pytestmark = pytest.mark.processes
@@ -70,6 +71,36 @@ def test_a_printed_spec_is_the_race(tmp_path: Path) -> None:
     assert "radius_m = 300.0" in overridden
 
 
+def test_options_of_diverse(tmp_path: Path, fedcell_here: Call) -> None:
+    options = ["--profiles", "labels", "--epsilon", "4", "--averaging", "balanced", "--epochs", "0.1"]
+    (tmp_path / "race.toml").write_text(
+        fedcell_here("race", "--policy", "diverse:memory=0", *options, "--print-spec", cwd=tmp_path).stdout
+    )
+    spec = fc.load_spec(tmp_path / "race.toml")
+    assert (spec.profiles, spec.epsilon, spec.task.averaging, spec.task.epochs) == ("labels", 4.0, "balanced", 0.1)
+    assert spec.grid["policy"] == ["diverse:memory=0"]
+    changed = fedcell_here("race", "race.toml", "--epochs", "2", "--print-spec", cwd=tmp_path).stdout
+    assert "epochs = 2\n" in changed
+
+
+def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path) -> None:
+    """The first round ends later than it takes; everything that shows times shows both as they are."""
+    options = ["--policy", "diverse", "--policy", "greedy", "--seeds", "1", "--rounds", "2", "--store", "results.db"]
+    lines = race(*options, "--csv", cwd=tmp_path).stdout.splitlines()
+    times = [[float(cell) for cell in line.split(",")[3:5]] for line in lines[1:]]
+    report_s = times[0][0] - times[0][1]
+    spec = fc.Spec(policy="diverse", rounds=2, cell=RACE_CELL)
+    assert report_s == pytest.approx(Simulation.load(spec).start().clock_s)
+    assert report_s > 0
+    assert times[1][0] == times[0][0] + times[1][1]
+    assert times[2][0] == times[2][1]  # greedy asks for no reports
+    shown = fedcell("results", "show", "results.db", spec.key()[:12], cwd=tmp_path).stdout
+    cells = [line.split("│")[1:4] for line in shown.splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row] for row in cells] == [
+        [str(number), f"{clock_s:.1f}", f"{round_s:.2f}"] for number, (clock_s, round_s) in enumerate(times[:2], 1)
+    ]
+
+
 def test_the_default_is_the_papers_contest(tmp_path: Path) -> None:
     (tmp_path / "race.toml").write_text(race("--print-spec", cwd=tmp_path).stdout)
     spec = fc.load_spec(tmp_path / "race.toml")
@@ -103,6 +134,12 @@ def test_the_default_is_the_papers_contest(tmp_path: Path) -> None:
         (["--partition", "lables:2"], "labels"),
         (["--fading", "fog"], "cell.fading is 'fog'"),
         (["--knowledge", "all"], "knowledge is 'all'"),
+        (["--profiles", "lables"], "profiles is 'lables'; input should be 'labels', 'gradients', 'updates' or 'none'"),
+        (["--epsilon", "0"], "epsilon is 0.0; input should be greater than 0"),
+        (["--profiles", "none", "--epsilon", "1"], "there are no reports for noise to hide; use labels or gradients"),
+        (["--averaging", "mean"], "task.averaging is 'mean'; input should be 'plain', 'samples' or 'balanced'"),
+        (["--epochs", "1.5"], "task.epochs is 1.5; give a whole number, or a fraction below 1"),
+        (["--epochs", "0"], "task.epochs is 0.0; input should be greater than 0"),
         (["--data", "cifar"], "cifar"),
         (["--data", "missing.npz"], "missing.npz"),
         (["--engine", "jax"], "task.engine is 'jax'"),

@@ -84,6 +84,10 @@ def test_info_tells_what_there_is(served: Served) -> None:
     assert info["policies"] == list(PAPER_POLICIES)
     assert {policy["name"] for policy in info["all_policies"]} == set(fc.POLICIES)
     k = next(policy for policy in info["all_policies"] if policy["name"] == "random")["settings"][-1]
+    diverse = next(policy for policy in info["all_policies"] if policy["name"] == "diverse")["settings"]
+    assert [(one["name"], one["default"]) for one in diverse][-2:] == [("theta", 0.05), ("memory", 0.5)]
+    assert info["choices"]["profiles"] == ["labels", "gradients", "updates", "none"]
+    assert info["choices"]["averaging"] == ["plain", "samples", "balanced"]
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
     assert [info["colours"][line]["colour"] for line in PAPER_POLICIES] == [colour for colour, _ in STYLES[:6]]
     assert parse_spec(info["defaults"], "info") == paper_race().changed({})
@@ -160,6 +164,21 @@ def test_a_round_is_drawn_as_it_was(served: Served, runs: dict[Any, list[RoundRe
             assert sum(one["bandwidth_hz"] for one in scheduled) == pytest.approx(3e6)
             assert len(found["devices"]) == 6
             assert all(one["share"] is None for one in found["devices"] if not one["scheduled"])
+
+
+def test_a_first_round_after_reports_is_drawn_as_it_was(tmp_path: Path) -> None:
+    """The devices have walked on while they reported what their data is like."""
+    devices = TINY["devices"] | {"mobility": "waypoint:speed_mps=30"}
+    spec = tiny("diverse", 0, devices=devices, profiles="gradients")
+    records = list(simulate(spec))
+    assert records[0].clock_s > records[0].round_s
+    with Store(tmp_path / "results.db") as store:
+        store.put(spec, records)
+    with serve(tmp_path / "results.db") as served:
+        for record in records:
+            found = served.get(f"/api/runs/{spec.key()}/rounds/{record.round}")
+            assert found["round_s_planned"] == pytest.approx(record.round_s, rel=1e-12)
+            assert found["clock_s"] == record.clock_s
 
 
 def test_rounds_that_are_not_there(served: Served) -> None:
@@ -272,6 +291,8 @@ def test_the_documented_requests_are_answered(served: Served) -> None:
 def test_one_colour_a_policy() -> None:
     assert styles(["random:k=8", "greedy"])["greedy"] == STYLES[0]
     assert styles(["random:k=3"])["random:k=3"] == STYLES[5]
+    assert len(set(styles(fc.POLICIES).values())) == len(fc.POLICIES)
+    assert styles(["diverse:memory=0"]) == {"diverse:memory=0": styles(["greedy", "diverse"])["diverse"]}
     lines = [f"random:k={k}" for k in range(1, 13)]
     assert len(set(places(lines).values())) == len(set(styles(lines).values())) == 12
 

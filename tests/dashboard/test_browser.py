@@ -120,6 +120,32 @@ def test_a_race_is_started_and_its_curves_reach_the_end(server: Served, page: Pa
     assert page.locator(".race-card path.band").count() == 2
 
 
+def test_the_form_has_what_diverse_needs(server: Served, page: Page) -> None:
+    page.goto(server.url)
+    form = page.get_by_role("form", name="New race")
+    while form.locator(".chip button").count():
+        form.locator(".chip button").first.click()
+    form.get_by_label("Policy to add").select_option("diverse")
+    form.locator(".settings [name=memory]").fill("0")
+    form.get_by_role("button", name="Add").click()
+    for label, value in (("budget, s", "30"), ("seeds", "1"), ("epochs", "0.1"), ("epsilon", "8")):
+        form.get_by_label(label).fill(value)
+    form.get_by_label("averaging").select_option("balanced")
+    form.get_by_label("profiles").select_option("labels")
+    form.get_by_role("button", name="Start race").click()
+    for words in ("profiles labels", "epsilon 8", "balanced averaging", "0.1 epoch "):
+        expect(page.locator(".race-head .race-spec")).to_contain_text(words)
+    state(page, "done")
+    race = server.get("/api/races")["races"][0]
+    assert [policy["line"] for policy in race["policies"]] == ["diverse:memory=0"]
+    assert (race["spec"]["profiles"], race["spec"]["epsilon"]) == ("labels", 8.0)
+    assert (race["spec"]["task"]["averaging"], race["spec"]["task"]["epochs"]) == ("balanced", 0.1)
+    form.get_by_label("epsilon").fill("")
+    form.get_by_role("button", name="Start race").click()
+    expect(page.locator(".race-head .race-spec")).not_to_contain_text("epsilon")
+    assert server.get("/api/races")["races"][0]["spec"]["epsilon"] is None
+
+
 def cell(mean: dict[str, Any], scale: float = 1.0, digits: int = 2) -> str:
     half = "" if mean["half"] is None else f" ± {scale * mean['half']:.{digits}f}"
     return f"{scale * mean['mean']:.{digits}f}{half}"
@@ -268,6 +294,21 @@ def test_two_policies_side_by_side_by_round_and_by_clock(server: Served, finishe
     expect(page.get_by_role("button", name="Play")).to_be_visible()
 
 
+def test_the_clock_of_a_first_round_begins_after_the_reports(server: Served, page: Page) -> None:
+    race = begin_race(server, policies=["diverse"], seeds=1)
+    (run,) = server.wait(race["id"], "done")["runs"]
+    number, clock_s, round_s, *_ = server.get(f"/api/runs/{run['key']}")["rows"][0]
+    equal = server.get(f"/api/runs/{run['key']}/rounds/{number}?sharing=equal")
+    at = int(clock_s)
+    assert clock_s - round_s > 0.1
+    page.goto(f"{server.url}#cell?run={run['key']}&at={at}&sync=clock&sharing=equal")
+    expect(page.locator("[data-row=A] [data-fact=round_s]")).to_have_text(f"{digits(equal['round_s'], 4)} s")
+    left = float(page.locator("[data-row=A] .bar .compute").first.get_attribute("x") or 0)
+    end, now = (float(page.locator(f"[data-row=A] .{name}").get_attribute("x1") or 0) for name in ("round-end", "now"))
+    passed_s = (now - left) / (end - left) * equal["round_s"]
+    assert passed_s == pytest.approx(at - (clock_s - round_s), abs=0.01)
+
+
 # Plan
 
 
@@ -289,6 +330,7 @@ def test_a_dropped_csv_gives_the_plans_of_the_command_line(server: Served, page:
     for plan in plans:
         row = numbers(page, f".compare tr[data-policy='{plan['policy']}'] td")
         assert row[:2] == [str(len(plan["devices"])), digits(plan["round_s"], 5)]
+        assert row[-1] == f"{plan['imbalance']:.3f}"
         expect(page.locator(f"figure[data-policy='{plan['policy']}'] figcaption")).to_contain_text(plan["policy"])
     for kind in ("csv", "json"):
         with page.expect_download() as caught:
@@ -296,6 +338,20 @@ def test_a_dropped_csv_gives_the_plans_of_the_command_line(server: Served, page:
         assert caught.value.suggested_filename == f"plan.{kind}"
         printed = planned("--compare", f"--{kind}")
         assert Path(caught.value.path()).read_text() == printed
+
+
+def test_many_profile_columns_are_planned_but_not_all_shown(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#plan")
+    names = [f"profile:{i}" for i in range(300)]
+    rows = [",".join(["1", "2", *("1" if i % 3 == row % 3 else "0" for i in range(300))]) for row in range(6)]
+    drop(page, ".devices", "wide.csv", "\n".join([",".join(["upload_s", "compute_s", *names]), *rows]))
+    expect(page.locator(".editor-caption")).to_have_text("6 devices, wide.csv; the first 40 columns are shown")
+    expect(page.locator(".editor tbody tr").first.locator("input")).to_have_count(40)
+    page.get_by_label("upload_s of row 1").fill("1000")  # the others stay as they are
+    timeline = page.locator("figure[data-policy='diverse'] figcaption")
+    expect(timeline).to_contain_text("3 devices in")
+    expect(page.locator("figure[data-policy='diverse'] .bar[data-device='0']")).to_have_count(0)
+    expect(page.locator(".compare tr[data-policy='diverse'] td").last).to_have_text("0.000")
 
 
 def test_sliders_and_edits_plan_again(server: Served, page: Page) -> None:

@@ -20,6 +20,7 @@ from fedcell.plan.device_table import DeviceTable, parse_devices, read_devices
 from harness import traced_peak_bytes
 
 HEADER = "upload_s,compute_s\n"
+PROFILES = "upload_s,compute_s,profile:cat,profile:dog\n"
 
 
 def parse(text: str | bytes, cell: Cell | None = None) -> DeviceTable:
@@ -271,6 +272,26 @@ def test_every_column_has_its_bounds(column: str, value: str, low: str, high: st
         (HEADER + '"1"2,1\n', "line 2 is not valid CSV"),
         (HEADER + '"' + "1\n" * 100_000, "is not valid CSV (field larger than field limit"),
         (",".join(f"c{i}" for i in range(102)), "has 102 columns; give at most 100"),
+        (
+            "upload_s,compute_s," + ",".join(f"profile:{i}" for i in range(1001)),
+            "1,001 profile columns; give at most 1,000",
+        ),
+        (PROFILES + "1,1,3,x\n", "line 2: profile:dog is 'x'; give a number"),
+        (PROFILES + '1,1,"1,5",1\n', "line 2: profile:cat is '1,5'; give a number with a decimal point"),
+        (PROFILES + "1,1,nan,1\n", "line 2: profile:cat is 'nan'; give a number"),
+        (PROFILES + "1,1,1,-inf\n", "line 2: profile:dog is '-inf'; give a number between -1e+15 and 1e+15"),
+        (
+            PROFILES + "1,1,,\n1,1,3,\n",
+            "line 3: profile:dog is missing but other profile columns are not; give all, or",
+        ),
+        (PROFILES + "1,1,1,0\n1,1,0,0\n", "line 3: its profile is 0 throughout; give other numbers, or leave all emp"),
+        ("upload_s,compute_s,profile:a,profile:a\n1,1,1,1\n", "has the column 'profile:a' twice; keep one"),
+        ("upload_s,compute_s,profile:" + "a" * 93 + "\n1,1,1\n", "aaa'...; give it a name of at most 100 printable"),
+        ('{"upload_s": [1], "compute_s": [1], "profile:\\u001b": [1]}', r"has a column 'profile:\x1b'; give it a name"),
+        ('{"upload_s": [1], "compute_s": [1], "profile:a": 1}', "profile:a is 1; give a list with an entry for each"),
+        ('{"upload_s": [1, 1], "compute_s": [1, 1], "profile:a": [1]}', "has 2 entries but profile:a has 1"),
+        ('[{"upload_s": 1, "compute_s": 1, "profile:a": true}]', "device 0: profile:a is True; give a number"),
+        ('[{"upload_s": 1, "compute_s": 1, "profile:a": [1, 2]}]', "device 0: profile:a is a list; give a number"),
         ("upload_s,compute_s,must_include\n1,1,maybe\n", "line 2: must_include is 'maybe'; write true or false"),
         ("device,upload_s,compute_s\na\tb,1,1\n", r"line 2: device is 'a\tb'; give a name of at most 1000 printable"),
         ("device,upload_s,compute_s\n\x1b[31mred,1,1\n", r"line 2: device is '\x1b[31mred'; give a name"),
@@ -334,8 +355,14 @@ def test_a_bad_file_gets_one_sentence(text: str | bytes, words: str) -> None:
             0.2e6,
             "has 20,000 columns; give at most 100",
         ),
+        (
+            "b'[{%s},%s]' % (b','.join(b'\"profile:%d\":1' % i for i in range(1000)), "
+            "b','.join([b'{\"upload_s\":1,\"compute_s\":1}'] * 50_000))",
+            50e6,
+            "1,000 profile columns for 50,001 devices or more; give at most 20,000,000 numbers in all",
+        ),
     ],
-    ids=["cells", "letters", "row", "objects", "keys"],
+    ids=["cells", "letters", "row", "objects", "keys", "profiles"],
 )
 def test_a_gigantic_line_takes_no_more_memory_than_its_text(content: str, size: float, words: str) -> None:
     before = f"""
@@ -352,6 +379,57 @@ else:
     raise AssertionError("it was read")
 """
     assert traced_peak_bytes(before, code) < size + 50e6
+
+
+def test_counts_and_shares_of_labels_are_the_same_profile() -> None:
+    counts = parse(PROFILES + "1,1,30,10\n1,1, ,\n1,1,0,5\n")
+    assert counts.profiles is not None
+    np.testing.assert_array_equal(counts.profiles, [[0.75, 0.25], [np.nan, np.nan], [0.0, 1.0]])
+    shares = parse(PROFILES + "1,1,0.75,0.25\n1,1,,\n1,1,0,1\n")
+    np.testing.assert_array_equal(shares.profiles, counts.profiles)
+    assert counts.notes == ()
+    assert parse(HEADER + "1,1\n").profiles is None
+
+
+def test_a_gradient_keeps_its_signs() -> None:
+    table = parse(PROFILES + "1,1,3,-1\n1,1,-1e15,0\n")
+    np.testing.assert_array_equal(table.profiles, [[0.75, -0.25], [-1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [{"profile:cat": 30, "profile:dog": "10"}, {}, {"profile:cat": 0, "profile:dog": 5}],
+        [
+            {"profile:cat": 30, "profile:dog": 10},
+            {"profile:cat": None, "profile:dog": ""},
+            {"profile:cat": 0, "profile:dog": 1},
+        ],
+        {"profile:cat": [30, None, 0], "profile:dog": [10, None, 5]},
+    ],
+)
+def test_profiles_in_json(document: Any) -> None:
+    times = {"upload_s": 1, "compute_s": 1}
+    if isinstance(document, dict):
+        document = {name: [value] * 3 for name, value in times.items()} | document
+    else:
+        document = [times | one for one in document]
+    table = parse(json.dumps(document))
+    np.testing.assert_array_equal(table.profiles, [[0.75, 0.25], [np.nan, np.nan], [0.0, 1.0]])
+
+
+def test_a_column_that_is_nearly_a_profile_is_named() -> None:
+    (note,) = parse("upload_s,compute_s,profile_cat\n1,1,3\n").notes
+    assert note.startswith("ignored the columns 'profile_cat' of d.csv; known are device, ")
+    assert note.endswith(", profile:NAME")
+
+
+def test_limits_of_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_table, "MAX_PROFILE_NUMBERS", 6)
+    assert len(parse(PROFILES + "1,1,1,1\n" * 3).names) == 3
+    lists = json.dumps({name: [1] * 4 for name in PROFILES.strip().split(",")})
+    for text in (PROFILES + "1,1,1,1\n" * 4, lists):
+        assert "2 profile columns for 4 devices or more; give at most 6 numbers in all" in complaint(text)
 
 
 def test_limits_of_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -422,6 +500,9 @@ def only_input_errors(content: bytes) -> None:
         assert np.isfinite(table.upload_s).all()
         assert (table.upload_s > 0).all()
         assert (table.compute_s >= 0).all()
+        if table.profiles is not None:
+            unknown = np.isnan(table.profiles).all(axis=1)
+            np.testing.assert_allclose(np.abs(table.profiles[~unknown]).sum(axis=1), 1.0)
         "".join(table.names).encode()
     assert "\n" not in message
 
@@ -437,7 +518,20 @@ def test_any_text(text: str) -> None:
 
 
 CSV_PARTS = st.sampled_from(
-    [*device_table.COLUMNS, *',\n"; \r\t\0{[é', "1", "-1", "1e300", "1e-300", "nan", "inf", "", "true"]
+    [
+        *device_table.COLUMNS,
+        "profile:a",
+        "profile:",
+        *',\n"; \r\t\0{[é',
+        "1",
+        "-1",
+        "1e300",
+        "1e-300",
+        "nan",
+        "inf",
+        "",
+        "true",
+    ]
 )
 
 
@@ -452,6 +546,7 @@ def test_anything_like_csv(text: str) -> None:
     st.sampled_from(
         [
             b"device,upload_s,compute_s,must_include\na,1,2,true\nb,3,4,\n",
+            b"upload_s,compute_s,profile:0,profile:1\n1,2,3,4\n3,4,,\n",
             b'[{"device": "a", "upload_s": 1, "compute_s": 2}, {"upload_s": 3, "compute_s": 4}]',
             b'{"devices": {"distance_m": [1, 2], "samples": [3, 4], "power_dbm_per_mhz": [7, 7]}}',
         ]
@@ -469,7 +564,7 @@ JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*device_table.COLUMNS, "devices", "x"]), inner, max_size=4)
+        | st.dictionaries(st.sampled_from([*device_table.COLUMNS, "profile:a", "devices", "x"]), inner, max_size=4)
     ),
     max_leaves=12,
 )

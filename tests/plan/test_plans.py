@@ -1,5 +1,6 @@
 """Planning one round for a table: which policies, and no work done twice."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 
 import fedcell as fc
 from fedcell.plan.device_table import DeviceTable
-from fedcell.plan.plans import plan_round
+from fedcell.plan.plans import TablePlan, notes, plan_round
 
 TABLE = DeviceTable(
-    ("a", "b", "c", "d"), np.array([1.0, 2.0, 3.0, 9.0]), np.array([4.0, 1.0, 2.0, 1.0]), must_include=None, notes=()
+    ("a", "b", "c", "d"), np.array([1.0, 2.0, 3.0, 9.0]), np.array([4.0, 1.0, 2.0, 1.0]), None, None, notes=()
 )
+TWO_KINDS = replace(TABLE, profiles=np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
 
 
 def names(lines: list[str], **options: Any) -> list[str]:
@@ -27,6 +29,37 @@ def test_the_optimum_alone_all_policies_or_those_given() -> None:
     assert {f"random:k={k}", f"round_robin:k={k}", "all", "all:sharing=equal"} <= set(compared)
 
 
+def plan_of(line: str, table: DeviceTable, **options: Any) -> TablePlan:
+    return plan_round(table, [line], fc.Cell(), 0.25, 0, **options)[0]
+
+
+def test_diverse_uses_the_profiles_and_keeps_its_own_theta() -> None:
+    planned = plan_of("diverse", TWO_KINDS)
+    assert planned.policy == fc.Diverse()
+    view = fc.RoundView(TABLE.upload_s, TABLE.compute_s, profiles=TWO_KINDS.profiles)
+    assert planned.plan.devices.tolist() == fc.Diverse().decide(view, np.random.default_rng(0)).devices.tolist()
+    assert 3 in planned.plan.devices  # the one device of its kind, far away as it is
+    assert 3 not in plan_of("optimal", TWO_KINDS).plan.devices
+    assert notes([planned]) == []
+
+
+def test_imbalance_is_of_the_set() -> None:
+    assert plan_of("all", TWO_KINDS).imbalance == pytest.approx(0.0, abs=1e-15)
+    assert plan_of("deadline:seconds=6,max_devices=1", TWO_KINDS).imbalance == pytest.approx(1 / 3)
+    assert plan_of("deadline:seconds=0.1", TWO_KINDS).imbalance is None
+    assert plan_of("all", TABLE).imbalance is None
+
+
+def test_diverse_without_profiles_is_the_optimum_and_says_so() -> None:
+    alike = replace(TABLE, profiles=np.ones((4, 1)))
+    for table, why in ((TABLE, "no profile columns (profile:NAME)"), (alike, "fewer than two profiles are known")):
+        planned = plan_of("diverse:theta=0.25", table)
+        assert planned.plan.devices.tolist() == plan_of("optimal", table).plan.devices.tolist()
+        (said,) = notes([planned])
+        assert said.startswith(f"diverse:theta=0.25: {why}")
+        assert notes([plan_of("optimal", table)]) == []
+
+
 def test_a_comparison_solves_the_optimum_once(monkeypatch: pytest.MonkeyPatch) -> None:
     solved = []
     choose = fc.Optimal.choose
@@ -36,7 +69,7 @@ def test_a_comparison_solves_the_optimum_once(monkeypatch: pytest.MonkeyPatch) -
         return choose(self, *arguments)
 
     monkeypatch.setattr(fc.Optimal, "choose", counted)
-    assert len(names([], compare=True)) == 9
+    assert len(names([], compare=True)) == 10
     assert solved == [fc.Optimal(0.25)]
 
 

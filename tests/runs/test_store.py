@@ -542,6 +542,20 @@ def test_fields_that_differ(tmp_path: Path) -> None:
         assert set(differing_fields(store.runs())) == {"budget_s", "rounds", "cell.radius_m"}
 
 
+def test_profiles_tell_only_runs_apart_that_use_them(tmp_path: Path) -> None:
+    with Store(tmp_path / "results.db") as store:
+        for policy in ("greedy", "diverse"):
+            store.put(Spec(policy=policy, profiles="labels", epsilon=2.0), [])
+        by_policy = {run.policy: run for run in store.runs()}
+        assert by_policy["diverse"].spec == Spec(policy="diverse", profiles="labels", epsilon=2.0)
+        assert by_policy["greedy"].spec == Spec(policy="greedy")  # the same run, and it has the same key
+        assert differing_fields(store.runs()) == []
+        store.put(Spec(policy="greedy", seed=1), [])
+        assert differing_fields(store.runs()) == []
+        store.put(Spec(policy="diverse", profiles="updates"), [])
+        assert differing_fields(store.runs()) == ["profiles", "epsilon"]
+
+
 def test_a_large_run_takes_little_room(tmp_path: Path) -> None:
     """1,000 rounds of 20 devices: 700 bytes a round."""
     rows = rows_of(make_records(1000))

@@ -29,7 +29,8 @@ def plan(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Policy, such as optimal:theta=0, greedy or deadline:seconds=8; repeat to compare.", show_default=False
+            help="Policy, such as optimal:theta=0, diverse or deadline:seconds=8; repeat to compare.",
+            show_default=False,
         ),
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all policies, or those given.")] = False,
@@ -63,7 +64,8 @@ def plan(
     DEVICES has a line for each device with the columns upload_s (seconds to upload with the whole band) and compute_s
     (seconds to train). Instead of upload_s it may give snr_db, or distance_m and power_dbm_per_mhz; instead of
     compute_s, samples, seconds_per_sample and samples_per_second. A column device names them, must_include forces some
-    in.
+    in. Columns profile:NAME say what a device's data is like, for the policy diverse: one for each label, with the
+    number or share of its samples; a device leaves all of them empty if that is unknown.
     """
     from fedcell import units
     from fedcell.plan import plans as planning
@@ -136,12 +138,17 @@ def _comparison_table(plans: Sequence["TablePlan"]) -> "Table":
     n = len(plans[0].table.names)
     table = Table(title=f"{n:,} device{'s' * (n > 1)}, one round", title_justify="left", caption_justify="left")
     table.add_column("policy")
-    for heading in ("devices", "round s", "s per device", "time to train"):
+    profiled = any(planned.imbalance is not None for planned in plans)
+    for heading in ("devices", "round s", "s per device", "time to train", *(["imbalance"] * profiled)):
         table.add_column(heading, justify="right")
     for planned in plans:
         n = planned.plan.devices.size
         relative = f"{planned.objective_s / best:.3f} x" if planned.objective_s is not None and best else "-"
         each = f"{planned.plan.round_s / n:.5g}" if n else "-"
-        table.add_row(Text(planned.name), str(n), f"{planned.plan.round_s:.5g}", each, relative)
+        unlike = "-" if planned.imbalance is None else f"{planned.imbalance:.3f}"
+        cells = (str(n), f"{planned.plan.round_s:.5g}", each, relative, unlike)
+        table.add_row(Text(planned.name), *cells[: None if profiled else -1])
     table.caption = "time to train: (theta + 1/n) x round s, relative to the least; beta and the target cancel"
+    if profiled:
+        table.caption += "\nimbalance: 0 for data like that of all devices together, 1 for one device on average"
     return table

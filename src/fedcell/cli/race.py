@@ -71,6 +71,21 @@ def race(
             show_default=False,
         ),
     ] = None,
+    profiles: Annotated[
+        str | None,
+        typer.Option(
+            help="What diverse and balanced averaging know of the devices' data: gradients (default), labels, updates "
+            "or none.",
+            show_default=False,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Noise in the reported profiles, for epsilon-differential privacy (default: no noise).",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="Data set: mnist (default), fashion-mnist or an .npz file.", show_default=False)
     ] = None,
@@ -79,6 +94,17 @@ def race(
         typer.Option(
             help="How the data is split: labels:2 (default), labels:2,free, dirichlet:0.5 or iid.", show_default=False
         ),
+    ] = None,
+    epochs: Annotated[
+        float | None,
+        typer.Option(
+            help="Epochs of training in a round: a whole number, or a fraction below 1 (default: 1).",
+            show_default=False,
+        ),
+    ] = None,
+    averaging: Annotated[
+        str | None,
+        typer.Option(help="Averaging of the models: plain (default), samples or balanced.", show_default=False),
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="Training engine: mlp (default) or torch.", show_default=False)
@@ -124,6 +150,8 @@ def race(
         "budget_s": budget_s,
         "rounds": rounds,
         "knowledge": knowledge,
+        "profiles": profiles,
+        "epsilon": epsilon,
         "cell.radius_m": radius_m,
         "cell.fading": fading,
         "cell.shadowing_db": shadowing_db,
@@ -132,6 +160,8 @@ def race(
         "devices.failure": failure,
         "task.data": data,
         "task.partition": partition,
+        "task.epochs": epochs,
+        "task.averaging": averaging,
         "task.engine": engine,
         "task.model": model,
         "task.device": device,

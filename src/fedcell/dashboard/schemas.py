@@ -136,6 +136,7 @@ class PlanDocument(Answer):
     round_s: float
     theta: float
     objective_s: Number
+    imbalance: Number
     bandwidth_hz: float
     devices: list[PlannedDevice]
     n: int
@@ -172,6 +173,7 @@ class Compared(Answer):
     round_s: float
     per_device_s: Number
     relative: Number
+    imbalance: Number
     colour: str
 
 

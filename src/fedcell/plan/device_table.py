@@ -5,8 +5,10 @@ Each of the two times comes straight from a column, or from physical ones:
     upload_s    or  snr_db  or  distance_m [power_dbm_per_mhz]
     compute_s   or  samples [seconds_per_sample] [samples_per_second]     (then its mean, a D + D/mu)
 
-with two columns more if wanted: ``device`` (a name) and ``must_include`` (true or false). Nothing read here is trusted:
-sizes are limited, every value is checked, and each mistake gets one sentence with the file, the line and the value.
+with more columns if wanted: ``device`` (a name), ``must_include`` (true or false), and ``profile:NAME`` for what a
+device's data is like, such as ``profile:cat`` and ``profile:dog`` with the number of samples of each label. A device
+has a number in every profile column, or in none: then its profile is unknown. Nothing read here is trusted: sizes are
+limited, every value is checked, and each mistake gets one sentence with the file, the line and the value.
 """
 
 import csv
@@ -15,6 +17,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -35,8 +38,12 @@ from fedcell.world.compute import mean_compute_s
 MAX_BYTES = 256 * 2**20
 MAX_ROWS = 5_000_000
 MAX_COLUMNS = 100
+MAX_PROFILE_COLUMNS = 1000
+MAX_PROFILE_NUMBERS = 20_000_000
+"""Of all devices together: a JSON file may name a column once, and so give a million devices an empty cell."""
 MAX_LINE_CHARACTERS = 100_000
 MAX_NAME_CHARACTERS = 1000
+MAX_HEADING_CHARACTERS = 100
 _CHUNK_ROWS = 10_000
 
 UPLOAD = ("upload_s", "snr_db", "distance_m")
@@ -52,6 +59,9 @@ _BOUNDS = {
     "samples_per_second": (1e-15, 1e300),
 }
 COLUMNS = ("device", "must_include", *_BOUNDS)
+PROFILE = "profile:"
+"""What the name of a profile column begins with."""
+_LARGEST_ENTRY = 1e15
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
 # A terminal obeys control characters, and half a surrogate pair cannot be written at all.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -66,6 +76,8 @@ class DeviceTable:
         upload_s: (M,) seconds to upload with the whole band.
         compute_s: (M,) seconds of local training.
         must_include: (M,) booleans, or None.
+        profiles: (M, d) what the devices' data is like, the absolute values of a row summing to 1, or a row of NaN
+            where it is unknown; None without profile columns.
         notes: what was assumed or ignored, a sentence each, to show to the user.
     """
 
@@ -73,6 +85,7 @@ class DeviceTable:
     upload_s: Floats
     compute_s: Floats
     must_include: Bools | None
+    profiles: Floats | None
     notes: tuple[str, ...]
 
 
@@ -109,19 +122,22 @@ class DeviceColumns:
         number: (M,) each, the numbers of its columns.
         names: M names.
         must_include: (M,) booleans, or None.
+        profiles: (M, d), or None.
     """
 
     rows: _Rows
     number: dict[str, Floats]
     names: tuple[str, ...]
     must_include: Bools | None
+    profiles: Floats | None
 
     def table(self, cell: Cell) -> DeviceTable:
         """The devices in this cell."""
         rows, number, notes = self.rows, self.number, []
-        unknown = [name for name in rows.header if name and name not in COLUMNS]
+        unknown = [name for name in rows.header if name and not _is_known(name)]
         if unknown:
-            notes.append(f"ignored the columns {_listed(unknown)} of {rows.source}; known are {', '.join(COLUMNS)}")
+            known = ", ".join((*COLUMNS, f"{PROFILE}NAME"))
+            notes.append(f"ignored the columns {_listed(unknown)} of {rows.source}; known are {known}")
         with np.errstate(all="ignore"):  # what leaves the floats is refused below, with its row
             upload_s = _upload_s(number, len(rows), cell, notes)
             compute_s = _compute_s(number, len(rows), notes)
@@ -134,7 +150,7 @@ class DeviceColumns:
                     f"{origin} is {_shown(rows.columns[origin][bad[0]])}, which gives {name} = {values[bad[0]]:g}, "
                     f"beyond {SMALLEST_S:g} to {LARGEST_S:g} s; change it or leave the device out",
                 )
-        return DeviceTable(self.names, upload_s, compute_s, self.must_include, tuple(notes))
+        return DeviceTable(self.names, upload_s, compute_s, self.must_include, self.profiles, tuple(notes))
 
 
 def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
@@ -183,7 +199,7 @@ def parse_columns(content: bytes, source: str) -> "DeviceColumns":
     if not len(rows):
         raise InputError(f"{source} has no devices; give at least one")
     number = {name: _numbers(rows, name) for name in _BOUNDS if name in rows.columns}
-    return DeviceColumns(rows, number, _names(rows), _flags(rows))
+    return DeviceColumns(rows, number, _names(rows), _flags(rows), _profiles(rows))
 
 
 def _from_csv(content: bytes, source: str) -> _Rows:
@@ -194,12 +210,12 @@ def _from_csv(content: bytes, source: str) -> _Rows:
     filled = (row for row in reader if "".join(row).strip())
     try:
         header = [name.strip() for name in next(filled, [])]
-        twice = {name for name in header[:MAX_COLUMNS] if name and header.count(name) > 1}
+        twice = {name for name, count in Counter(header).items() if name and count > 1}
         if twice:
-            raise InputError(f"{source} has the column {min(twice)!r} twice; keep one")
+            raise InputError(f"{source} has the column {_shown(min(twice))} twice; keep one")
         _check_header(header, source)
-        columns: dict[str, list[Any]] = {name: [] for name in header if name in COLUMNS}
-        known = [(i, columns[name]) for i, name in enumerate(header) if name in COLUMNS]
+        columns: dict[str, list[Any]] = {name: [] for name in header if _is_known(name)}
+        known = [(i, columns[name]) for i, name in enumerate(header) if name in columns]
         width, lines = len(header), list[int]()
         while chunk := _chunk(filled, reader, lines):  # columns that nobody knows are not kept
             if any(len(row) != width for row in chunk):
@@ -212,6 +228,7 @@ def _from_csv(content: bytes, source: str) -> _Rows:
                 cells += [row[i] for row in chunk]
             if len(lines) > MAX_ROWS:
                 raise InputError(f"{source} has more than {MAX_ROWS:,} devices; split it")
+            _check_profile_numbers(header, len(lines), source)
     except csv.Error as error:
         raise InputError(f"{source} line {reader.line_num} is not valid CSV ({error}); correct its quotes") from None
     return _Rows(source, header, columns, lines)
@@ -271,14 +288,15 @@ def _from_json(text: str, source: str) -> _Rows:
     header = list(dict.fromkeys(chain.from_iterable(devices)))
     if devices:
         _check_header(header, source)
-    columns = {name: [device.get(name) for device in devices] for name in header if name in COLUMNS}
+    _check_profile_numbers(header, len(devices), source)
+    columns = {name: [device.get(name) for device in devices] for name in header if _is_known(name)}
     return _Rows(source, header, columns, None)
 
 
 def _from_lists(document: dict[str, Any], source: str) -> _Rows:
     """JSON by columns: {"upload_s": [...], "compute_s": [...]}."""
     _check_header(list(document), source)
-    columns = {name: cells for name, cells in document.items() if name in COLUMNS}
+    columns = {name: cells for name, cells in document.items() if _is_known(name)}
     for name, cells in columns.items():
         if not isinstance(cells, list):
             raise InputError(f"{source}: {name} is {_shown(cells)}; give a list with an entry for each device")
@@ -288,12 +306,22 @@ def _from_lists(document: dict[str, Any], source: str) -> _Rows:
             raise InputError(
                 f"{source}: {first} has {len(cells)} entries but {name} has {len(more)}; give one for each device"
             )
+    _check_profile_numbers(list(columns), len(cells), source)
     return _Rows(source, list(document), columns, None)
 
 
 def _check_header(header: Sequence[str], source: str) -> None:
-    if len(header) > MAX_COLUMNS:
-        raise InputError(f"{source} has {len(header):,} columns; give at most {MAX_COLUMNS}")
+    profiles = _profile_columns(header)
+    if len(header) - len(profiles) > MAX_COLUMNS:
+        raise InputError(f"{source} has {len(header) - len(profiles):,} columns; give at most {MAX_COLUMNS}")
+    if len(profiles) > MAX_PROFILE_COLUMNS:
+        raise InputError(f"{source} has {len(profiles):,} profile columns; give at most {MAX_PROFILE_COLUMNS:,}")
+    for name in profiles:
+        if _UNPRINTABLE.search(name) or len(name) > MAX_HEADING_CHARACTERS:
+            raise InputError(
+                f"{source} has a column {_shown(name)}; give it a name of at most {MAX_HEADING_CHARACTERS} printable "
+                "characters"
+            )
     for time, alternatives in (("upload", UPLOAD), ("compute", COMPUTE)):
         present = [name for name in alternatives if name in header]
         if len(present) > 1:
@@ -304,10 +332,27 @@ def _check_header(header: Sequence[str], source: str) -> None:
             )
 
 
+def _check_profile_numbers(header: Sequence[str], devices: int, source: str) -> None:
+    columns = len(_profile_columns(header))
+    if columns * devices > MAX_PROFILE_NUMBERS:
+        raise InputError(
+            f"{source} has {columns:,} profile columns for {devices:,} devices or more; give at most "
+            f"{MAX_PROFILE_NUMBERS:,} numbers in all"
+        )
+
+
+def _profile_columns(header: Sequence[str]) -> list[str]:
+    return [name for name in header if name.startswith(PROFILE)]
+
+
+def _is_known(name: str) -> bool:
+    return name in COLUMNS or name.startswith(PROFILE)
+
+
 def _advice(wanted: Iterable[str], header: Sequence[str]) -> str:
     if any(";" in name or "\t" in name for name in header):
         return f"separate the cells by commas (the header is {_listed(header)})"
-    strange = {name.lower(): name for name in header if name not in COLUMNS}
+    strange = {name.lower(): name for name in header if not _is_known(name)}
     for name in wanted:
         if near := nearest(name, strange):
             return f"rename {_shown(strange[near])} to {name}"
@@ -397,6 +442,37 @@ def _flags(rows: _Rows) -> Bools | None:
             rows.refuse(i, f"must_include is {_shown(cell)}; write true or false")
         flags[i] = _WORDS[word]
     return flags
+
+
+def _profiles(rows: _Rows) -> Floats | None:
+    names = _profile_columns(rows.header)
+    if not names:
+        return None
+    profiles = np.column_stack([_all_floats(rows.columns[name]) for name in names])
+    good = np.abs(profiles) <= _LARGEST_ENTRY
+    for row in np.flatnonzero(~good.all(axis=1)).tolist():
+        cells = [rows.columns[name][row] for name in names]
+        if any(cell is not None and str(cell).strip() for cell in cells):
+            _refuse_profile(rows, row, names, good[row].tolist())
+    zero = np.flatnonzero((profiles == 0.0).all(axis=1))
+    if zero.size:
+        rows.refuse(
+            int(zero[0]), "its profile is 0 throughout; give other numbers, or leave all empty if it is unknown"
+        )
+    shares: Floats = profiles / np.abs(profiles).sum(axis=1, keepdims=True)
+    return shares
+
+
+def _refuse_profile(rows: _Rows, row: int, names: Sequence[str], good: Sequence[bool]) -> NoReturn:
+    name = names[good.index(False)]
+    cell = rows.columns[name][row]
+    if cell is None or not str(cell).strip():
+        rows.refuse(
+            row, f"{name} is missing but other profile columns are not; give all, or leave all empty if it is unknown"
+        )
+    comma = " with a decimal point" * ("," in str(cell))
+    span = "" if math.isnan(_number(cell)) else f" between {-_LARGEST_ENTRY:g} and {_LARGEST_ENTRY:g}"
+    rows.refuse(row, f"{name} is {_shown(cell)}; give a number{comma}{span}")
 
 
 def _upload_s(number: dict[str, Floats], size: int, cell: Cell, notes: list[str]) -> Floats:

@@ -20,6 +20,7 @@ from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.policy import Plan, Policy, RoundView
+from fedcell.schedule.profiles import Profiles, imbalance, standardise
 from fedcell.schedule.registry import blaming, format_policy, parse_policy
 from fedcell.world import Cell
 
@@ -38,6 +39,8 @@ class TablePlan:
         bandwidth_hz: the band.
         theta: of the rounds model.
         objective_s: (theta + 1/n) round_s, None for an empty plan or where the rounds model does not hold.
+        imbalance: D, how far the set is from the whole table by its profiles; None for an empty plan or where profiles
+            tell nothing.
     """
 
     policy: Policy
@@ -46,6 +49,7 @@ class TablePlan:
     bandwidth_hz: float
     theta: float
     objective_s: float | None
+    imbalance: float | None
 
     @cached_property
     def name(self) -> str:
@@ -93,7 +97,7 @@ def plan_round(
         table: the devices.
         lines: the policies, such as ``"greedy:theta=0"``.
         cell: its bandwidth is what the plans share out.
-        theta: of the rounds model, and of Greedy and Optimal unless their line has another.
+        theta: of the rounds model, and of Greedy and Optimal unless their line has another; Diverse has its own.
         seed: of the random draws; every policy has the same.
         compare: without lines, plan with all policies, with k as many devices as the optimum has.
         allow_import: whether a line may name a class of one's own; see parse_policy.
@@ -114,6 +118,7 @@ def _others(theta: float, k: int) -> list[Policy]:
     """What the optimum is compared with, at k devices a round where a policy has to be told."""
     lines = (
         f"greedy:theta={theta}",
+        "diverse",
         "deadline:seconds=8",
         "deadline:seconds=25",
         f"proportional_fair:k={k}",
@@ -134,7 +139,14 @@ def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: 
     """Plan one round with each policy; all have the same random seed."""
     objective(1, 1.0, theta)  # refuses a theta that predicts no rounds for any set
     # The file's order is the devices' identity, as far as there is one.
-    view = RoundView(table.upload_s, table.compute_s, must_include=table.must_include, ids=np.arange(len(table.names)))
+    view = RoundView(
+        table.upload_s,
+        table.compute_s,
+        must_include=table.must_include,
+        ids=np.arange(len(table.names)),
+        profiles=table.profiles,
+    )
+    profiles = _told(table)
     plans = []
     for policy in chosen:
         with blaming(format_policy(policy)):
@@ -143,14 +155,22 @@ def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: 
             raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")
         n = len(plan.devices)
         value = objective(n, plan.round_s, theta) if 0 < n <= largest_set(theta) else None
-        plans.append(TablePlan(policy, table, plan, cell.bandwidth_hz, theta, value))
+        unlike = imbalance(profiles, plan.devices) if profiles is not None and n else None
+        plans.append(TablePlan(policy, table, plan, cell.bandwidth_hz, theta, value, unlike))
     return plans
+
+
+def _told(table: DeviceTable) -> Profiles | None:
+    """What the table's profiles tell, if anything."""
+    return None if table.profiles is None else standardise(table.profiles)
 
 
 def notes(plans: Sequence[TablePlan]) -> list[str]:
     """Say what a reader of the plans might wonder about."""
     said = []
     for planned in plans:
+        if planned.policy.uses_profiles and _told(planned.table) is None:
+            said.append(f"{planned.name}: {_why_nothing(planned.table)}")
         theta = getattr(planned.policy, "theta", 0.0)
         if theta < 0 and largest_set(theta) < len(planned.table.names):
             said.append(
@@ -162,6 +182,13 @@ def notes(plans: Sequence[TablePlan]) -> list[str]:
     return said
 
 
+def _why_nothing(table: DeviceTable) -> str:
+    same = "so it chooses by round time and number of devices alone, as optimal does with the same theta"
+    if table.profiles is None:
+        return f"no profile columns (profile:NAME), {same}"
+    return f"fewer than two profiles are known, or all are alike, {same}"
+
+
 def plans_json(plans: Sequence[TablePlan], several: bool) -> str:
     """One plan as an object, several as {"plans": [...]}."""
     documents = [
@@ -171,6 +198,7 @@ def plans_json(plans: Sequence[TablePlan], several: bool) -> str:
             "round_s": planned.plan.round_s,
             "theta": planned.theta,
             "objective_s": planned.objective_s,
+            "imbalance": planned.imbalance,
             "bandwidth_hz": planned.bandwidth_hz,
             "devices": planned.rows(),
         }

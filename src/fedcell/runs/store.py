@@ -465,22 +465,22 @@ def flat(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def differing_fields(runs: Sequence[StoredRun]) -> list[str]:
-    """The fields, besides policy and seed, in which the runs are not all alike; nested ones with a dot."""
+    """The fields, besides policy and seed, in which the runs that have them differ; nested ones with a dot."""
     seen: dict[str, Any] = {}
-    differing: dict[str, None] = {}
-    for number, run in enumerate(runs):
-        fields = flat(run.document)
-        for name in fields.keys() | seen.keys():
-            value = fields.get(name)
-            if name not in seen and number == 0:
-                seen[name] = value
-            elif seen.setdefault(name) != value:
-                differing[name] = None
+    differing: set[str] = set()
+    for run in runs:
+        for name, value in flat(run.document).items():
+            if seen.setdefault(name, value) != value:
+                differing.add(name)
     return [name for name in seen if name in differing and name not in ("policy", "seed")]
 
 
 def _text(spec: Spec) -> str:
-    return json.dumps(spec_document(spec), allow_nan=False)
+    """The run as it is stored: of the fields that its key leaves out, nothing is told."""
+    fields = spec_document(spec)
+    if not spec.uses_profiles:
+        del fields["profiles"], fields["epsilon"]
+    return json.dumps(fields, allow_nan=False)
 
 
 def _is_done(db: sqlite3.Connection, key: str) -> bool:

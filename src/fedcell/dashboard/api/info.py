@@ -22,7 +22,7 @@ from fedcell.runs.defaults import PAPER_POLICIES, paper_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES
-from fedcell.sim.spec import Spec
+from fedcell.sim.spec import Spec, TaskSpec
 from fedcell.world.cell import Fading
 from fedcell.world.mobility import MOBILITIES
 
@@ -53,6 +53,8 @@ CHOICES = {
     "partition": ["iid", "labels:1", "labels:2", "labels:5", "labels:2,free", "dirichlet:0.5"],
     "data": list(PUBLISHED),
     "knowledge": list(get_args(Spec.model_fields["knowledge"].annotation)),
+    "profiles": list(get_args(Spec.model_fields["profiles"].annotation)),
+    "averaging": list(get_args(TaskSpec.model_fields["averaging"].annotation)),
     "sharing": list(get_args(Sharing)),
 }
 KINDS = {bool: "truth", int: "whole", float: "number", str: "text"}

@@ -59,8 +59,9 @@ def router(desk: Desk) -> APIRouter:
         found = await desk.run(key, store)
         if number > len(found.records):
             raise HTTPException(404, f"the run has {len(found.records)} rounds, no round {number}")
-        record, before_s = found.records[number - 1], start_of(found.records, number)
-        measured = found.measured[number - 1] if found.measured else None
+        record, measured = found.records[number - 1], found.measured[number - 1] if found.measured else None
+        simulated = found.stored is None or found.stored.source == "simulation"
+        before_s = start_of(found.records, number, simulated=simulated)
 
         def draw() -> str:
             place = desk.place(found)

@@ -169,6 +169,8 @@ def field_document(place: Place, size: int) -> dict[str, Any]:
     return {"x_m": axis.tolist(), "y_m": axis.tolist(), "snr_db": np.round(snr_db, 2).reshape(size, size).tolist()}
 
 
-def start_of(records: Sequence[RoundRecord], number: int) -> float:
-    """The clock when round ``number`` began."""
-    return records[number - 2].clock_s if number > 1 else 0.0
+def start_of(records: Sequence[RoundRecord], number: int, *, simulated: bool) -> float:
+    """The clock when round ``number`` began: the first one of a simulation may come after the devices' reports."""
+    if number > 1:
+        return records[number - 2].clock_s
+    return records[0].clock_s - records[0].round_s if simulated else 0.0

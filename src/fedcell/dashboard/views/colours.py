@@ -16,6 +16,7 @@ _PLACES = {
     "all:sharing=equal": 7,
     "round_robin": 8,
     "deadline": 2,
+    "diverse": 9,
 }
 _SECOND_DASH = {"-": ":", "--": "-.", "-.": "--", ":": "-"}
 

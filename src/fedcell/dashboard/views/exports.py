@@ -70,7 +70,7 @@ def grouped(runs: Sequence[FoundRun], differing: Sequence[str]) -> dict[str, lis
     groups: dict[str, list[FoundRun]] = {}
     for run in sorted(runs, key=lambda run: int(run.document["seed"])):
         fields = flat(run.document)
-        extra = [f"{name.rpartition('.')[2]}={fields.get(name)}" for name in differing]
+        extra = [f"{name.rpartition('.')[2]}={fields[name]}" for name in differing if name in fields]
         real = [run.stored.source] if run.stored is not None and run.stored.source != "simulation" else []
         groups.setdefault(" ".join([str(run.document["policy"]), *extra, *real]), []).append(run)
     return groups

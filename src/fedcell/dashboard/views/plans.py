@@ -166,6 +166,7 @@ def _plan_document(plan: TablePlan, most: int | None, colour: str, dash: str) ->
         "round_s": plan.plan.round_s,
         "theta": plan.theta,
         "objective_s": plan.objective_s,
+        "imbalance": plan.imbalance,
         "bandwidth_hz": plan.bandwidth_hz,
         "devices": plan.rows(most),
         "n": int(plan.plan.devices.size),
@@ -183,6 +184,7 @@ def _comparison(plans: list[TablePlan], colours: dict[str, tuple[str, str]]) -> 
             "round_s": plan.plan.round_s,
             "per_device_s": plan.plan.round_s / n if n else None,
             "relative": plan.objective_s / best if plan.objective_s is not None and best else None,
+            "imbalance": plan.imbalance,
             "colour": colours[plan.name][0],
         }
         for plan in plans

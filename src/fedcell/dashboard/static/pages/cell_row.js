@@ -141,7 +141,7 @@ export class CellRow {
         delivered: device.delivered,
         measured_s: device.measured_finish_s ?? undefined,
       }));
-    const began = round.clock_s - (this.records[round.round - 1]?.[2] ?? round.round_s);
+    const began = round.clock_s - (this.records[round.round - 1]?.round_s ?? round.round_s);
     const now = clock === null ? undefined : Math.max(0, Math.min(round.round_s, clock - began));
     this.bars.update({ bars, round_s: round.round_s, xMax, colour: run.colour, now_s: now });
     this.drawSummary(bars.length);

@@ -5,6 +5,7 @@ import { field, h, icon } from "../lib/dom.js";
 import { integer, plural } from "../lib/format.js";
 
 const MOST_ROWS = 200; // more are kept and planned, but not shown for editing
+const MOST_COLUMNS = 40; // a table may have a thousand profile columns
 export const COLUMNS = [
   "device",
   "must_include",
@@ -168,7 +169,9 @@ export class DeviceEditor {
     const shown = this.rows.slice(0, MOST_ROWS);
     const total = this.drawn ? this.total : this.rows.length;
     const partial = this.drawn && total > this.rows.length;
-    const more = total > shown.length ? `; the first ${shown.length} are shown` : "";
+    const columns = this.columns.slice(0, MOST_COLUMNS);
+    const wide = this.columns.length > MOST_COLUMNS ? `; the first ${MOST_COLUMNS} columns are shown` : "";
+    const more = (total > shown.length ? `; the first ${shown.length} are shown` : "") + wide;
     this.caption.textContent = `${plural(total, "device")}, ${this.name}${more}`;
     this.adder.hidden = partial;
     const key = JSON.stringify([this.columns, shown, partial]);
@@ -212,7 +215,7 @@ export class DeviceEditor {
           "tr",
           {},
           h("th", {}, h("span", { class: "unseen" }, "number")),
-          this.columns.map((column) => h("th", { scope: "col" }, column)),
+          columns.map((column) => h("th", { scope: "col" }, column)),
           h("th", {}, h("span", { class: "unseen" }, "remove")),
         ),
       ),
@@ -224,7 +227,7 @@ export class DeviceEditor {
             "tr",
             {},
             h("th", { scope: "row", class: "index" }, String(i)),
-            this.columns.map((_, j) => cell(row[j] ?? "", i, j)),
+            columns.map((_, j) => cell(row[j] ?? "", i, j)),
             partial ? null : off(i),
           ),
         ),

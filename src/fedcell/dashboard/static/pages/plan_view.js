@@ -99,9 +99,11 @@ export class PlanView {
         swatch(style.get(row.policy)?.colour, style.get(row.policy)?.dash),
         h("span", { class: "policy-line" }, row.policy),
       );
+    const profiled = answer.comparison.some((row) => Number.isFinite(row.imbalance));
     this.comparison.replaceChildren(
       makeTable(
-        "Time to train: (theta + 1/n) × round, relative to the minimum",
+        "Time to train: (theta + 1/n) × round, relative to the minimum" +
+          (profiled ? "; imbalance: 0 for data like that of all devices together, 1 for one device on average" : ""),
         [
           { head: "policy", left: true, cell: named },
           { head: "devices", cell: (row) => String(row.devices) },
@@ -111,6 +113,7 @@ export class PlanView {
             head: "time to train",
             cell: (row) => (Number.isFinite(row.relative) ? `${fixed(row.relative, 3)} ×` : "–"),
           },
+          ...(profiled ? [{ head: "imbalance", cell: (row) => fixed(row.imbalance, 3) }] : []),
         ],
         answer.comparison,
         (row) => ({ "data-policy": row.policy }),

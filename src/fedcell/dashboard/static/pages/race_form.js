@@ -95,7 +95,7 @@ class Policies {
 
 /** The whole form; `start(document)` is called with what POST /api/races takes, and may throw the server's sentence. */
 export function raceForm(info, start) {
-  const { cell, devices, task, budget_s: budget, knowledge } = info.defaults;
+  const { cell, devices, task, budget_s: budget, knowledge, profiles, epsilon } = info.defaults;
   const choices = info.choices;
   const select = (name, values, value) => {
     const element = h("select", { name });
@@ -126,8 +126,12 @@ export function raceForm(info, start) {
       "Task",
       field("data", choices.data?.length ? select("data", choices.data, task.data) : textInput("data", task.data)),
       field("partition", textInput("partition", task.partition, "partitions")),
-      field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
+      field("epochs", numberInput("epochs", task.epochs, { min: 0 })),
+      field("averaging", select("averaging", choices.averaging, task.averaging)),
+      field("profiles", select("profiles", choices.profiles, profiles)),
+      field("epsilon", numberInput("epsilon", epsilon ?? "", { min: 0, required: false, placeholder: "no noise" })),
       field("knowledge", select("knowledge", choices.knowledge, knowledge)),
+      field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
       field("seeds", numberInput("seeds", info.seeds, { min: 1, step: 1 })),
       field("target, %", numberInput("target", 100 * info.target, { min: 1, max: 100 })),
     ),
@@ -163,6 +167,8 @@ function raceDocument(form, policies) {
     spec: {
       budget_s: number("budget_s"),
       knowledge: value("knowledge"),
+      profiles: value("profiles"),
+      epsilon: value("epsilon") === "" ? null : number("epsilon"),
       cell: {
         radius_m: number("radius_m"),
         bandwidth_hz: number("bandwidth_mhz", 1e6),
@@ -170,7 +176,12 @@ function raceDocument(form, policies) {
         fading: value("fading"),
       },
       devices: { count: number("count"), mobility: value("mobility") },
-      task: { data: value("data"), partition: value("partition") },
+      task: {
+        data: value("data"),
+        partition: value("partition"),
+        epochs: number("epochs"),
+        averaging: value("averaging"),
+      },
     },
     policies,
     seeds: number("seeds"),

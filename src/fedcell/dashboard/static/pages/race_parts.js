@@ -19,6 +19,10 @@ function describe(race) {
     cell.fading !== "none" && cell.fading,
     cell.shadowing_db > 0 && `shadowing ${cell.shadowing_db} dB`,
     race.spec.knowledge !== "perfect" && `knowledge ${race.spec.knowledge}`,
+    race.spec.profiles !== "gradients" && `profiles ${race.spec.profiles}`,
+    race.spec.epsilon && `epsilon ${race.spec.epsilon}`,
+    task.averaging !== "plain" && `${task.averaging} averaging`,
+    task.epochs !== 1 && (task.epochs < 1 ? `${task.epochs} epoch` : plural(task.epochs, "epoch")),
   ];
   const limit = Number.isFinite(budget) ? seconds(budget) : plural(rounds, "round");
   return [
