@@ -50,12 +50,11 @@ class Roster:
         """
         there, profiles = self.indices(devices), self.knowledge.profiles
         said = {int(i): d.report.profile for i, d in zip(there, devices, strict=True) if d.report.profile is not None}
-        known = np.flatnonzero(np.isfinite(profiles).all(axis=1)) if profiles.shape[1] else there[:0]
         if not said:
             return self
-        used = profiles.shape[1]
+        used, known = profiles.shape[1], np.flatnonzero(np.isfinite(profiles).all(axis=1))
         votes = Counter(len(said[i]) for i in sorted(said))
-        votes[used] += sum(int(i) not in said for i in known)
+        votes[used] += sum(int(i) not in said for i in known) if used else 0
         usual = max(votes, key=lambda d: (votes[d], d == used))
         after = profiles.copy() if usual == used else np.full((len(self.names), usual), np.nan)
         for i, profile in said.items():

@@ -262,6 +262,7 @@ class Scheduled(Strategy):
         nodes, devices = [nodes[i] for i in order], [devices[i] for i in order]
         look = radio.look(devices, round_index, self._clock_s)
         self._say_unknown(devices, look)
+        self._say_profiles(devices)
         view = self._roster.view(devices, look, round_index, self.epsilon)
         with blaming(format_policy(self.policy)):
             plan = self.policy.decide(view, stream(self.seed, "policy", round_index))
@@ -269,7 +270,6 @@ class Scheduled(Strategy):
         return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s))
 
     def _say_unknown(self, devices: list[Device], look: Look) -> None:
-        self._say_profiles(devices)
         for what, names in self._roster.unknown(devices, look).items():
             new = [name for name in names if (what, name) not in self._warned]
             self._warned |= {(what, name) for name in new}
