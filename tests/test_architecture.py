@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": {"sim", "schedule", "learn", "world", "plots", "__init__"},
     "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "__init__"},
     # Shells: nothing imports them but the command line.
-    "flower": {"sim", "schedule", "world"},
+    "flower": {"sim", "schedule", "learn", "world"},
     "testbed": {"flower", "runs", "sim", "schedule", "learn", "world", "plots"},
     "dashboard": {"paper", "runs", "sim", "plan", "plots", "schedule", "learn", "world", "__init__"},
     "cli": {

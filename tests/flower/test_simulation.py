@@ -31,11 +31,12 @@ def run_example(engine: Deployment, name: str, values: dict[str, Any]) -> str:
 
 
 def test_the_example_trains_as_the_simulator_does_until_the_budget_is_spent(engine: Deployment) -> None:
-    values = {"policy": "greedy", "budget_s": 35.0}
-    log = run_example(engine, "greedy", {**values, "state": str(engine.folder / "greedy")})
+    """With profiles that travel in reports, balanced weights, and a part of an epoch."""
+    values = {"policy": "diverse", "task.averaging": "balanced", "task.epochs": 0.5, "budget_s": 35.0}
+    log = run_example(engine, "diverse", {**values, "state": str(engine.folder / "diverse")})
     expected = list(fc.simulate(fc.Spec().changed(values | {"cell.radius_m": 1400.0})))
     assert len(expected) == 3
-    assert_as_simulated(engine.folder / "greedy", expected)
+    assert_as_simulated(engine.folder / "diverse", expected)
     assert "round 4 would end after the budget of 35 s" in log
 
 

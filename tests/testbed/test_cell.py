@@ -14,6 +14,12 @@ from fedcell.testbed.runs import build_runs, on_the_wire
 from harness import LIMIT_S, Process, run
 from testbed.needs import TESTBED, namespaces, needs_network
 
+# The paper's devices, a few of them; the models of a round weighted by profiles, and half an epoch of training.
+CELL = """
+policy = "optimal"
+devices = { count = 4 }
+task = { sizes = [3000, 3000, 3000, 3000], averaging = "balanced", epochs = 0.5 }
+"""
 Runs = dict[str, tuple[Spec, list[RoundRecord], list[Measured]]]
 
 
@@ -35,7 +41,20 @@ testbed.__test__ = False  # type: ignore[attr-defined]
 @pytest.mark.links
 @needs_network
 def test_rounds_take_at_least_what_the_plan_says_and_train_what_the_simulator_does(tmp_path: Path) -> None:
-    printed, runs = testbed(tmp_path, "--rounds", "4", "--compare", "equal", "--plot", "cell.png", "--logs", "logs")
+    (tmp_path / "cell.toml").write_text(CELL)
+    options = (
+        "--rounds",
+        "4",
+        "--compare",
+        "equal",
+        "--compare",
+        "diverse:max_devices=2",
+        "--plot",
+        "cell.png",
+        "--logs",
+        "logs",
+    )
+    printed, runs = testbed(tmp_path, "cell.toml", *options)
     assert "running on https://" in (tmp_path / "logs" / "superlink.log").read_text()
     total_s = {}
     for policy, (spec, records, measured) in runs.items():
@@ -121,6 +140,7 @@ def test_a_target_replaces_the_rounds_and_a_grid_is_refused(tmp_path: Path) -> N
     [
         ({}, 0.001, "scale is 0.001"),
         ({"devices.failure": 0.1}, 1.0, "failure is not emulated"),
+        ({"policy": "diverse", "profiles": "updates"}, 1.0, "profiles = 'updates' is not emulated"),
         ({"devices.mobility": "waypoint"}, 0.5, "only with a scale of 1"),
         ({"cell.model_bits": 1000}, 1.0, "model's actual size"),
     ],

@@ -7,17 +7,21 @@ from fedcell.flower import Report, report_device, timed
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed
 from fedcell.sim.loop import visits
-from flower_mnist.task import spec_of, task_of, to_arrays, to_model
+from flower_mnist.task import run_of, to_arrays, to_model
 
 app = ClientApp(mods=[timed])
 
 
 def describe(context: Context) -> Report:
     """What this node knows of itself; a real one would ask its modem."""
-    spec = spec_of(context.run_config)
-    samples = len(task_of(spec).parts[int(context.node_config["partition-id"])])
+    run = run_of(context.run_config)
+    device = int(context.node_config["partition-id"])
     snr_db = context.node_config.get("snr-db")
-    return Report(samples=samples, snr_db=None if snr_db is None else float(snr_db))
+    return Report(
+        samples=len(run.task.parts[device]),
+        snr_db=None if snr_db is None else float(snr_db),
+        profile=run.report(device),  # as in the simulator; of a model in PyTorch: profile_of(model, batches)
+    )
 
 
 report_device(app, describe)
@@ -26,8 +30,8 @@ report_device(app, describe)
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the device's own digits, in the order in which the simulator would visit them."""
-    spec = spec_of(context.run_config)
-    task, device = task_of(spec), int(context.node_config["partition-id"])
+    run = run_of(context.run_config)
+    spec, task, device = run.spec, run.task, int(context.node_config["partition-id"])
     number = int(str(message.content.config_records["config"]["fedcell-round"]))
     order = visits(task.parts[device], spec.task.epochs, keyed(spec.seed, "batches", number)(device))
     [model] = task.engine.train([Job(to_model(message.content.array_records["arrays"]), order)])

@@ -8,9 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from fedcell.flower import CellRadio, Scheduled, SimulatedRadio
-from fedcell.rng import stream
-from fedcell.sim.loop import world_of
-from flower_mnist.task import spec_of, task_of, to_arrays, to_model
+from flower_mnist.task import run_of, to_arrays, to_model
 
 app = ServerApp()
 MANY_ROUNDS = 100_000
@@ -19,9 +17,8 @@ MANY_ROUNDS = 100_000
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train until the budget is spent."""
-    spec = spec_of(context.run_config)
-    task = task_of(spec)
-    world = world_of(spec, task)
+    run = run_of(context.run_config)
+    spec, task, world, start = run.spec, run.task, run.world, run.start()
     simulated = context.run_config["radio"] == "simulated"
     state = str(context.run_config["state"]) or str(Path.home() / "fedcell-runs" / str(context.run_id))
     strategy = Scheduled(
@@ -32,6 +29,9 @@ def main(grid: Grid, context: Context) -> None:
         nodes=spec.devices.count,
         budget_s=spec.budget_s,
         target_accuracy=spec.target_accuracy,
+        averaging="balanced" if spec.task.averaging == "balanced" else "strategy",
+        epsilon=spec.epsilon,
+        start_s=start.clock_s if simulated else 0.0,
         state=state,
         spec=spec,
     )
@@ -40,6 +40,5 @@ def main(grid: Grid, context: Context) -> None:
         result = task.engine.evaluate(to_model(arrays)[None])
         return MetricRecord({"accuracy": float(result.accuracy[0]), "loss": float(result.loss[0])})
 
-    start = to_arrays(task.engine.initial(stream(spec.seed, "model")))
-    strategy.start(grid, start, num_rounds=spec.rounds or MANY_ROUNDS, evaluate_fn=evaluate)
+    strategy.start(grid, to_arrays(start.model), num_rounds=spec.rounds or MANY_ROUNDS, evaluate_fn=evaluate)
     logging.getLogger("flwr").info("See it with: fedcell flower %s", state)

@@ -5,22 +5,26 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, UserConfig
 
+from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
+from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec
-from fedcell.sim.task import Task, load_task
 
 
 def spec_of(config: UserConfig) -> Spec:
     """The run config's fields, put over the paper's; ``radio`` and ``state`` are this app's own."""
     changes: dict[str, Any] = {name: value for name, value in config.items() if name not in ("radio", "state")}
-    for name in ("rounds", "target_accuracy"):  # Flower's config has no "none"
+    for name in ("rounds", "target_accuracy", "epsilon"):  # Flower's config has no "none"
         changes[name] = changes.get(name) or None
-    return Spec().changed(changes)
+    spec = Spec().changed(changes)
+    if spec.profiles == "updates" and spec.uses_profiles:
+        raise InputError("profiles is 'updates', but nodes report theirs here; set it to gradients, labels or none")
+    return spec
 
 
-def task_of(spec: Spec) -> Task:
-    """MNIST, dealt to the devices, and the engine that trains the MLP on one core."""
-    return load_task(spec.task, spec.devices.count, spec.seed, threads=1)
+def run_of(config: UserConfig) -> Simulation:
+    """The run: MNIST, dealt to the devices, the engine that trains the MLP on one core, and the cell."""
+    return Simulation.load(spec_of(config), threads=1)
 
 
 def to_arrays(model: Vector) -> ArrayRecord:

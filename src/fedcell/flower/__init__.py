@@ -10,6 +10,7 @@ from fedcell.errors import InputError
 if find_spec("flwr") is None:
     raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')
 
+from fedcell.flower.profile import profile_of
 from fedcell.flower.radio import CellRadio, Device, Grant, Radio, SimulatedRadio
 from fedcell.flower.report import Report, report_device, timed
 from fedcell.flower.scheduled import Scheduled
@@ -27,6 +28,7 @@ __all__ = [
     "ScheduledRound",
     "SimulatedRadio",
     "Timing",
+    "profile_of",
     "report_device",
     "timed",
 ]

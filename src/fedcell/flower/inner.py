@@ -10,14 +10,30 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedAvg,
+    FedMedian,
+    FedTrimmedAvg,
+    FedXgbBagging,
+    FedXgbCyclic,
+    MultiKrum,
+    QFedAvg,
+    Strategy,
+)
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.flower.report import RECORD
+from fedcell.schedule.bandwidth import Floats
 
 LOG = logging.getLogger("flwr")
 _MOST_LOOKS = 20
+_MOST_WEIGHT = 1e100
+WEIGHT = "fedcell-weight"
+"""The metric that has a reply's balanced weight while the strategy takes the mean."""
+_NO_WEIGHTED_MEAN = (Bulyan, FedMedian, FedTrimmedAvg, FedXgbBagging, FedXgbCyclic, MultiKrum, QFedAvg)
+"""Strategies that are derived from FedAvg, but do not take the mean of all models, weighted by its key."""
 R = TypeVar("R", ArrayRecord, ConfigRecord, MetricRecord)
 
 
@@ -87,6 +103,58 @@ def taking_all(strategy: Strategy, count: int) -> Iterator[None]:
     finally:
         for s, name, value in kept:
             setattr(s, name, value)
+
+
+def weight_key(strategy: Strategy) -> str | None:
+    """Return the metric by which the strategy weights the models in their mean; None if it takes no such mean."""
+    if isinstance(strategy, FedAvg) and not isinstance(strategy, _NO_WEIGHTED_MEAN):
+        return str(strategy.weighted_by_key)
+    return None
+
+
+def own_weights(strategy: Strategy, replies: Sequence[Message]) -> Floats | None:
+    """Return the (n,) weights that the strategy itself gives the models, up to a factor; None if they are equal."""
+    key = weight_key(_chain(strategy)[-1])
+    if key is None:
+        return None
+    found = [record.get(key) for reply in replies for _, record in _records(reply.content, MetricRecord)]
+    if len(found) != len(replies) or not all(isinstance(weight, int | float) for weight in found):
+        return None
+    weights: Floats = np.array(found, dtype=np.float64)
+    return weights if (weights >= 0.0).all() and 0.0 < weights.max() < _MOST_WEIGHT else None
+
+
+@contextmanager
+def weighing(strategy: Strategy, replies: Sequence[Message], weights: Floats | None) -> Iterator[None]:
+    """Inside this context the strategy averages the models with these weights; None leaves it alone.
+
+    It still averages the clients' metrics by its own key, of replies that are as the clients sent them.
+    """
+    records = [record for reply in replies for _, record in _records(reply.content, MetricRecord)]
+    own: Any = weight_key(strategy)
+    if weights is None or len(records) != len(replies) or not all(own in record for record in records):
+        yield  # of replies that it cannot average, the strategy itself says why
+        return
+    kept = {name: getattr(strategy, name) for name in ("weighted_by_key", "train_metrics_aggr_fn")}
+
+    def metrics_by_own_key(contents: list[RecordDict], _: str) -> MetricRecord:
+        for record in records:
+            record.pop(WEIGHT, None)
+        found: MetricRecord = kept["train_metrics_aggr_fn"](contents, own)
+        return found
+
+    changed = {"weighted_by_key": WEIGHT, "train_metrics_aggr_fn": metrics_by_own_key}
+    try:
+        for record, weight in zip(records, weights, strict=True):
+            record[WEIGHT] = float(weight)
+        for name, value in changed.items():
+            setattr(strategy, name, value)
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(strategy, name, value)
+        for record in records:
+            record.pop(WEIGHT, None)
 
 
 def personal(message: Message, values: dict[str, float | int]) -> Message:

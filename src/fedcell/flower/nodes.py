@@ -3,6 +3,7 @@
 import logging
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
@@ -81,13 +82,18 @@ class Nodes:
             why = str(reply.error.reason)[:200] if reply.has_error() else "its answer is not a report"
             known = self.devices.get(node)
             return known or self._unknown(node, str(node), f"does its app call report_device? ({why})")
-        record = dict(reply.content.config_records[RECORD])
+        record: dict[str, Any] = dict(reply.content.config_records[RECORD])
         try:
             name = Report(name=str(record.get("name", ""))).name or str(node)
         except InputError as error:
             return self._unknown(node, str(node), str(error))
         if FAULT in record:
             return self._unknown(node, name, str(record[FAULT])[:500])
+        try:
+            Report(profile=record.get("profile"))
+        except InputError as error:  # the rest of the report may still be of use
+            del record["profile"]
+            self._warn(node, f"the profile of device {name} is not used: {error}")
         try:
             return Device(name, parse_report(record | {"name": name}))
         except InputError as error:

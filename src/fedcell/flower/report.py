@@ -3,10 +3,11 @@
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
@@ -22,6 +23,10 @@ ACTION = "fedcell"
 FAULT = "fault"
 QUERY = f"{MessageType.QUERY}.{ACTION}"
 MAX_NAME_CHARACTERS = 200
+MAX_PROFILE = 4096
+"""Numbers in a profile; with more, a report would be as long as a model."""
+LARGEST_ENTRY = 1e6
+"""Of a profile, up or down: squares of these, and their sums, are far from overflow."""
 _BOUNDS = {
     "samples": (1.0, 1e15),
     "seconds_per_sample": (0.0, 1e15),
@@ -48,6 +53,8 @@ class Report:
         snr_db: signal-to-noise ratio of its uplink, in dB.
         rate_bps: rate of its uplink with the entire band, in bit/s, instead of an SNR.
         upload_s: seconds to upload a model with the entire band, instead of either.
+        profile: what its data is like, at most 4096 finite numbers from -1e6 to 1e6, as many from every node: of
+            `profile_of`, label shares, or any vector in which nodes with alike data are close to each other.
 
     Example:
         >>> from fedcell.flower import Report
@@ -64,6 +71,7 @@ class Report:
     snr_db: float | None = None
     rate_bps: float | None = None
     upload_s: float | None = None
+    profile: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS or _UNPRINTABLE.search(self.name):
@@ -76,6 +84,9 @@ class Report:
             if value is not None and not (number and least <= value <= most):  # NaN is in no interval
                 raise InputError(f"{field} is {str(value)[:50]!r}; give a number from {least:g} to {most:g}")
 
+        if self.profile is not None:
+            object.__setattr__(self, "profile", _checked_profile(self.profile))
+
     def expected_compute_s(self) -> float:
         """Return the expected seconds of training according to the report; NaN if it has no compute times."""
         if self.compute_s is not None:
@@ -85,6 +96,24 @@ class Report:
         a = 0.0 if self.seconds_per_sample is None else self.seconds_per_sample
         mu = math.inf if self.samples_per_second is None else self.samples_per_second
         return min(mean_compute_s(self.samples, a, mu), LARGEST_S)
+
+
+def _checked_profile(profile: Any) -> tuple[float, ...]:
+    """Return the profile as floats, or raise an InputError that says what is wrong with it."""
+    wanted = f"give 1 to {MAX_PROFILE} numbers from {-LARGEST_ENTRY:g} to {LARGEST_ENTRY:g}"
+    try:
+        entries = np.asarray(profile)
+    except (TypeError, ValueError):  # of rows of different lengths
+        entries = np.empty((0, 0))
+    if entries.ndim != 1 or entries.dtype.kind not in "iuf":
+        raise InputError(f"profile is {str(profile)[:50]!r}; {wanted}")
+    if not 1 <= entries.size <= MAX_PROFILE:
+        raise InputError(f"profile has {entries.size} numbers; {wanted}")
+    outside = ~(np.abs(entries.astype(np.float64)) <= LARGEST_ENTRY)  # NaN is in no interval
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        raise InputError(f"profile[{first}] is {entries[first]}; {wanted}")
+    return tuple(entries.astype(np.float64).tolist())
 
 
 def parse_report(record: Mapping[str, Any]) -> Report:
@@ -124,6 +153,7 @@ def report_device(app: ClientApp, report: Report | Callable[[Context], Report] |
             record = ConfigRecord({"name": own_name, FAULT: f"{type(error).__name__}: {error}"[:500]})
             return Message(RecordDict({RECORD: record}), reply_to=message)
         said = {field.name: getattr(given, field.name) for field in fields(given)} | {"name": given.name or own_name}
+        said["profile"] = None if given.profile is None else list(given.profile)  # Flower's records have no tuples
         record = ConfigRecord({name: value for name, value in said.items() if value is not None})
         return Message(RecordDict({RECORD: record}), reply_to=message)
 

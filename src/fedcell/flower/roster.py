@@ -1,11 +1,13 @@
 """The devices that a run has met, by name, and what it knows of them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedcell.flower.radio import Device
+from fedcell.learn.profile import noise_of
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Indices, Plan, RoundView
 from fedcell.sim.knowledge import Knowledge, Look, Timing
@@ -40,8 +42,32 @@ class Roster:
         number = {name: index for index, name in enumerate(self.names)}
         return np.array([number[device.name] for device in devices], dtype=np.int64)
 
-    def view(self, devices: Sequence[Device], look: Look, round_index: int) -> RoundView:
-        """What a policy sees of the devices that are there."""
+    def hearing(self, devices: Sequence[Device]) -> "Roster":
+        """Return the roster with the profiles in these devices' reports, instead of those that they had before.
+
+        All profiles have as many numbers as most devices' have; others are ignored. A device that reports none keeps
+        what it had.
+        """
+        there, profiles = self.indices(devices), self.knowledge.profiles
+        said = {int(i): d.report.profile for i, d in zip(there, devices, strict=True) if d.report.profile is not None}
+        if not said:
+            return self
+        used, known = profiles.shape[1], np.flatnonzero(np.isfinite(profiles).all(axis=1))
+        votes = Counter(len(said[i]) for i in sorted(said))
+        votes[used] += sum(int(i) not in said for i in known) if used else 0
+        usual = max(votes, key=lambda d: (votes[d], d == used))
+        after = profiles.copy() if usual == used else np.full((len(self.names), usual), np.nan)
+        for i, profile in said.items():
+            after[i] = profile if len(profile) == usual else np.nan
+        return replace(self, knowledge=replace(self.knowledge, profiles=after))
+
+    def odd_profiles(self, devices: Sequence[Device]) -> list[str]:
+        """Names of the devices whose profiles are not used, because most others have another number of entries."""
+        usual = self.knowledge.profiles.shape[1]
+        return [d.name for d in devices if d.report.profile is not None and len(d.report.profile) != usual]
+
+    def view(self, devices: Sequence[Device], look: Look, round_index: int, epsilon: float | None = None) -> RoundView:
+        """What a policy sees of the devices that are there; ``epsilon`` is that of the noise in their profiles."""
         samples = np.array([device.report.samples or 0.0 for device in devices])
         return self.knowledge.view(
             look,
@@ -49,6 +75,7 @@ class Roster:
             there=self.indices(devices),
             reported_s=_reported_s(devices),
             samples=samples if samples.all() else None,
+            profile_noise=noise_of(epsilon, self.knowledge.profiles.shape[1]),
         )
 
     def unknown(self, devices: Sequence[Device], look: Look) -> dict[str, list[str]]:
@@ -62,6 +89,10 @@ class Roster:
     def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing) -> "Roster":
         """Return the roster with what a round showed; see Knowledge.after."""
         return replace(self, knowledge=self.knowledge.after(view, plan, look, timing))
+
+    def averaged(self, devices: Indices, weights: Floats | None) -> "Roster":
+        """Return the roster after the mean of these devices' models was taken; see Knowledge.averaged."""
+        return replace(self, knowledge=self.knowledge.averaged(devices, weights))
 
 
 def _reported_s(devices: Sequence[Device]) -> Floats:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -16,20 +16,34 @@ from fedcell import defaults
 from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, collect
-from fedcell.flower.inner import LOG, ChosenNodes, arrays_of, personal, restore_arrays, take_train_s, taking_all
+from fedcell.flower.inner import (
+    LOG,
+    ChosenNodes,
+    arrays_of,
+    own_weights,
+    personal,
+    restore_arrays,
+    take_train_s,
+    taking_all,
+    weighing,
+    weight_key,
+)
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.radio import CellRadio, Device, Grant, Radio
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
+from fedcell.learn.profile import noise_of
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Policy
+from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.schedule.registry import blaming, format_policy, parse_policy
 from fedcell.sim.knowledge import Look
 from fedcell.sim.spec import Spec
 from fedcell.world import Cell
 
+Averaging = Literal["strategy", "balanced"]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -60,6 +74,11 @@ class Scheduled(Strategy):
         budget_s: time limit in seconds; a round that is planned to end later is not started.
         target_accuracy: training stops when ``metric`` reaches this value, a fraction between 0 and 1.
         metric: the metric to compare with the target: of the evaluation function, or of the clients if there is none.
+        averaging: ``strategy``, as the wrapped strategy weights the models itself; or ``balanced``, weighted so that
+            the round is most like the whole federation, by the profiles that the nodes report. Only for strategies
+            that take a weighted mean: FedAvg and most of those derived from it.
+        epsilon: that of the noise with which the nodes hid their profiles (see `profile_of`), or None.
+        start_s: the clock at the start of a new run, in seconds: of a simulated cell, how long the reports took.
         state: a directory in which every round is saved; if it has an earlier run, that run is resumed.
         spec: the cell and the task as a spec, if there is one; saved with the state, for charts that show the cell.
 
@@ -93,6 +112,9 @@ class Scheduled(Strategy):
         budget_s: float = math.inf,
         target_accuracy: float | None = None,
         metric: str = "accuracy",
+        averaging: Averaging = "strategy",
+        epsilon: float | None = None,
+        start_s: float = 0.0,
         state: str | Path | None = None,
         spec: Spec | None = None,
     ) -> None:
@@ -104,8 +126,17 @@ class Scheduled(Strategy):
         require_whole("nodes", nodes, least=1)
         require_whole("query_every", query_every, least=0)
         require_number("slack", slack, least=1)
-        for name, value in {"wait_s": wait_s, "answer_s": answer_s, "grace_s": grace_s, "poll_s": poll_s}.items():
+        seconds = {"wait_s": wait_s, "answer_s": answer_s, "grace_s": grace_s, "poll_s": poll_s, "start_s": start_s}
+        for name, value in seconds.items():
             require_number(name, value, least=0)
+        noise_of(epsilon, 1)  # checks it
+        if averaging not in ("strategy", "balanced"):
+            raise InputError(f"averaging is {averaging!r}; write 'strategy' or 'balanced'")
+        if averaging == "balanced" and weight_key(strategy) is None:
+            raise InputError(
+                f"averaging is 'balanced', but {type(strategy).__name__} takes no mean that could be weighted; use "
+                "FedAvg, FedProx, FedAvgM, FedAdagrad, FedAdam or FedYogi"
+            )
         if not budget_s > 0:
             raise InputError(f"budget_s is {budget_s!r}; give a positive number of seconds")
         if target_accuracy is not None and not 0 < target_accuracy <= 1:
@@ -116,6 +147,7 @@ class Scheduled(Strategy):
         self.seed, self.nodes, self.wait_s, self.query_every = seed, nodes, wait_s, query_every
         self.poll_s, self.slack, self.grace_s, self.budget_s = poll_s, slack, grace_s, budget_s
         self.target_accuracy, self.metric = target_accuracy, metric
+        self.averaging, self.epsilon = averaging, epsilon
         self.state, self.spec = None if state is None else Path(state), spec
         self.rounds: list[ScheduledRound] = []
         # In simulated time waiting costs nothing, and leaving out a slow node would change the round.
@@ -123,7 +155,7 @@ class Scheduled(Strategy):
         self._nodes = Nodes(answer_s if real_time else max(answer_s, wait_s))
         self._roster = Roster.empty()
         self._warned: set[tuple[str, str]] = set()
-        self._clock_s = self._began_s = 0.0
+        self._clock_s, self._began_s = start_s, 0.0
         self._planned: PlannedRound | None = None
 
     def summary(self) -> None:
@@ -176,7 +208,7 @@ class Scheduled(Strategy):
             timing = radio.measure(planned.grant) if messages else None
             played = play(planned, replies, timing, self.slack, self.grace_s)
             round_s = self._advance(planned, played, waited_s, radio)
-            new, train_metrics = self.aggregate_train(number, played.kept) if played.kept else (None, None)
+            new, train_metrics = self._average(number, planned, played) if played.kept else (None, None)
             result.arrays = result.arrays if new is None else new
             self._roster = self._roster.after(planned.view, planned.plan, planned.look, played.taught)
             found = self._evaluate(number, result.arrays, grid, evaluate_config or ConfigRecord(), timeout, evaluate_fn)
@@ -225,12 +257,13 @@ class Scheduled(Strategy):
         ]
 
     def _decide(self, round_index: int, nodes: list[int], devices: list[Device], radio: Radio) -> PlannedRound:
-        self._roster = self._roster.meeting([device.name for device in devices])
+        self._roster = self._roster.meeting([device.name for device in devices]).hearing(devices)
         order = np.argsort(self._roster.indices(devices))  # by device, whatever the order of Flower's random ids
         nodes, devices = [nodes[i] for i in order], [devices[i] for i in order]
         look = radio.look(devices, round_index, self._clock_s)
         self._say_unknown(devices, look)
-        view = self._roster.view(devices, look, round_index)
+        self._say_profiles(devices)
+        view = self._roster.view(devices, look, round_index, self.epsilon)
         with blaming(format_policy(self.policy)):
             plan = self.policy.decide(view, stream(self.seed, "policy", round_index))
         finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)
@@ -247,6 +280,39 @@ class Scheduled(Strategy):
                     "fedcell: nothing is known about the %s of %s; assuming the median of the others until observed",
                     *(what, ", ".join(new)),
                 )
+
+    def _say_profiles(self, devices: list[Device]) -> None:
+        usual = self._roster.knowledge.profiles.shape[1]
+        for name in self._roster.odd_profiles(devices):
+            self._warn_once("profile", name, f"the profile of device {name} is not used: most have {usual} numbers")
+        if usual == 0 and (self.averaging == "balanced" or self.policy.uses_profiles):
+            self._warn_once(
+                "profile",
+                "",
+                "no device reports a profile, so all are scheduled and averaged as if their data were alike; give "
+                "Report(profile=profile_of(model, batches)) in the ClientApp",
+            )
+
+    def _warn_once(self, what: str, name: str, message: str) -> None:
+        if (what, name) not in self._warned:
+            self._warned.add((what, name))
+            LOG.warning("fedcell: %s", message)
+
+    def _average(
+        self, number: int, planned: PlannedRound, played: PlayedRound
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Let the wrapped strategy aggregate the replies, and remember how much of each device is in the mean."""
+        view, delivered = planned.view, planned.plan.devices[played.delivered]
+        balanced = None
+        if self.averaging == "balanced":
+            known = None if view.profiles is None else standardise(view.profiles, view.profile_noise)
+            balanced = balanced_weights(known, delivered)
+        weights = own_weights(self.strategy, played.kept) if balanced is None else balanced
+        with weighing(self.strategy, played.kept, balanced):
+            new, metrics = self.aggregate_train(number, played.kept)
+        if new is not None:
+            self._roster = self._roster.averaged(np.asarray(view.ids)[delivered], weights)
+        return new, metrics
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -356,7 +422,7 @@ class Scheduled(Strategy):
     def _run(self) -> Run:
         names = list(self._roster.names)
         line, inner = format_policy(self.policy), type(self.strategy).__name__
-        return Run(line, self.seed, inner, self.rounds, names, None, self.spec)
+        return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging)
 
     def _taken_up(self, result: Result) -> Result:
         """Return the result so far of the run in the state directory, if there is one, and restore what it knew."""
@@ -364,9 +430,9 @@ class Scheduled(Strategy):
             return result
         run, own = load_run(self.state), self._run()
         for what, theirs, ours in zip(
-            ("policy", "seed", "strategy"),
-            (run.policy, run.seed, run.strategy),
-            (own.policy, own.seed, own.strategy),
+            ("policy", "seed", "strategy", "averaging"),
+            (run.policy, run.seed, run.strategy, run.averaging),
+            (own.policy, own.seed, own.strategy, own.averaging),
             strict=True,
         ):
             if theirs != ours:

@@ -107,6 +107,7 @@ class Run:
         names: names of the devices.
         model: the file with the model and the knowledge; None before the first round.
         spec: the run as a spec, if there is one.
+        averaging: whose weights the models have in their mean, ``strategy`` or ``balanced``.
     """
 
     policy: str
@@ -116,6 +117,7 @@ class Run:
     names: list[str]
     model: str | None
     spec: Spec | None
+    averaging: str = "strategy"
 
 
 def save(
@@ -142,6 +144,7 @@ def save(
         "policy": run.policy,
         "seed": run.seed,
         "strategy": run.strategy,
+        "averaging": run.averaging,
         "rounds": number,
         "names": list(roster.names),
         "model": name,
@@ -189,7 +192,8 @@ def load_run(folder: Path) -> Run:
         names = [str(name) for name in document["names"]]
         text = document["spec"]
         spec = None if text is None else parse_spec(tomllib.loads(text), str(folder / "state.json"))
-        return Run(document["policy"], int(document["seed"]), document["strategy"], rounds, names, model, spec)
+        policy, strategy, averaging = (str(document[name]) for name in ("policy", "strategy", "averaging"))
+        return Run(policy, int(document["seed"]), strategy, rounds, names, model, spec, averaging)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder} is not a complete state directory of fedcell ({error}); give another") from None
 

@@ -140,6 +140,11 @@ class Simulation:
             knowledge = replace(knowledge, profiles=profiles)
         return State(0, clock_s, model, knowledge)
 
+    def report(self, device: int) -> list[float] | None:
+        """The profile that a device reports before the first round; None if it reports none."""
+        profile = self.start().knowledge.profiles[device]
+        return [float(entry) for entry in profile] if profile.size and np.isfinite(profile).all() else None
+
     def step(self, state: State) -> tuple[RoundRecord, State] | None:
         """Play one round: what it did and the state after it, or None if the run has ended."""
         spec, task, r = self.spec, self.task, state.round

@@ -18,10 +18,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from fedcell.flower import Scheduled, report_device
+from fedcell.flower import Report, Scheduled, report_device
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
-from fedcell.sim.loop import visits, world_of
+from fedcell.sim.loop import Simulation, visits, world_of
 from fedcell.sim.spec import Spec
 from fedcell.testbed.fault import Fault
 from fedcell.testbed.federation import SERVER_PORT
@@ -84,8 +84,14 @@ def _of(context: Context) -> tuple[Emulation, int, Spec]:
     return _setting, run, _setting.runs[run]
 
 
+def _report(context: Context) -> Report:
+    """What the simulator's device would report of its data."""
+    _, _, spec = _of(context)
+    return Report(profile=Simulation.load(spec, threads=1).report(int(context.node_config["partition-id"])))
+
+
 client_app = ClientApp()
-report_device(client_app)
+report_device(client_app, _report)
 
 
 @client_app.train()
@@ -150,6 +156,8 @@ def _serve(grid: Grid, setting: Emulation, spec: Spec, folder: Path) -> None:
         poll_s=setting.poll_s,
         budget_s=spec.budget_s,
         target_accuracy=spec.target_accuracy,
+        averaging="balanced" if spec.task.averaging == "balanced" else "strategy",
+        epsilon=spec.epsilon,
         state=folder / "state",
     )
     start = task.engine.initial(stream(spec.seed, "model"))

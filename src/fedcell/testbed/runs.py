@@ -79,6 +79,8 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
         raise InputError(f"scale is {scale:g}; give a number from 0.02 to 10")
     if spec.devices.failure:
         raise InputError("devices.failure is not emulated; leave it out, and use --fault instead")
+    if spec.profiles == "updates" and spec.uses_profiles:
+        raise InputError("profiles = 'updates' is not emulated; set profiles to gradients, labels or none")
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
     if spec.cell.model_bits is not None:

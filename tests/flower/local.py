@@ -1,0 +1,70 @@
+"""A grid whose nodes are ClientApps in this process: Scheduled's whole run, without Flower's own processes."""
+
+import importlib
+import tomllib
+from collections.abc import Iterable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.superlink.grid import InMemoryGrid
+
+from flower.runs import EXAMPLE
+
+Nodes = dict[int, tuple[ClientApp, Context]]
+
+
+class LocalGrid(InMemoryGrid):
+    """Every message is answered at once.
+
+    Args:
+        nodes: by node id, its app and its context; may be changed between rounds.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self._answers: dict[str, Message] = {}
+
+    def get_node_ids(self) -> list[int]:
+        """All nodes."""
+        return list(self.nodes)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Let each node answer."""
+        sent = []
+        for message in messages:
+            sent.append(str(uuid4()))
+            message.metadata.__dict__["_message_id"] = sent[-1]
+            app, context = self.nodes[message.metadata.dst_node_id]
+            self._answers[sent[-1]] = app(message, context)
+        return sent
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """The answers to these messages."""
+        return [self._answers.pop(message_id) for message_id in list(message_ids) if message_id in self._answers]
+
+
+def node(app: ClientApp, number: int, run_config: dict[str, Any] | None = None) -> tuple[ClientApp, Context]:
+    """An app and the context of a node with this partition-id."""
+    return app, Context(1, 1000 + number, {"partition-id": number}, RecordDict(), run_config or {})
+
+
+def run_example(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the ServerApp of examples/flower-mnist and its own clients."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    client, server = (importlib.import_module(f"flower_mnist.{part}_app").app for part in ("client", "server"))
+    document = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    config = dict(_flat(document)) | values
+    # Ids in an order that is not that of the devices.
+    nodes = {7919 * (number + 3) % 1009: node(client, number, config) for number in range(config["devices.count"])}
+    server(LocalGrid(nodes), Context(1, 1, {}, RecordDict(), config))
+
+
+def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
