@@ -18,7 +18,7 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
 	$(PIP) install -c constraints.txt -e ".[test]"
 	@touch $@
 
-# One round planned, then the paper's race: six policies, five seeds each. About a minute on two cores.
+# One round planned, then the paper's race: seven policies, five seeds each. About a minute on two cores.
 demo: $(VENV)/.installed
 	@mkdir -p out
 	$(BIN)/fedcell plan examples/devices.csv --plot out/round.png

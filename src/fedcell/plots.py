@@ -137,6 +137,7 @@ class Curve:
 # Okabe and Ito's colours and one of Tol's, safe for colour-blind readers, and a dash for each so that grey print tells
 # them apart too.
 STYLES = (
+    ("#000000", "-"),
     ("#d55e00", "-"),
     ("#0072b2", "-"),
     ("#009e73", "--"),
@@ -146,7 +147,6 @@ STYLES = (
     ("#000000", ":"),
     ("#7f7f7f", ":"),
     ("#882255", "--"),
-    ("#000000", "-"),
 )
 
 

@@ -14,7 +14,7 @@ import fedcell as fc
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
 from fedcell.dashboard.views.colours import places, styles
 from fedcell.plots import STYLES
-from fedcell.runs.defaults import PAPER_POLICIES, paper_race
+from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
@@ -81,7 +81,7 @@ def test_info_tells_what_there_is(served: Served) -> None:
     assert [Path(store["name"]).name for store in info["stores"]] == ["results.db", "real.db"]
     assert [store["writable"] for store in info["stores"]] == [True, False]
     assert info["paper"] is True
-    assert info["policies"] == list(PAPER_POLICIES)
+    assert info["policies"] == list(RACE_POLICIES)
     assert {policy["name"] for policy in info["all_policies"]} == set(fc.POLICIES)
     k = next(policy for policy in info["all_policies"] if policy["name"] == "random")["settings"][-1]
     diverse = next(policy for policy in info["all_policies"] if policy["name"] == "diverse")["settings"]
@@ -89,8 +89,8 @@ def test_info_tells_what_there_is(served: Served) -> None:
     assert info["choices"]["profiles"] == ["labels", "gradients", "updates", "none"]
     assert info["choices"]["averaging"] == ["plain", "samples", "balanced"]
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
-    assert [info["colours"][line]["colour"] for line in PAPER_POLICIES] == [colour for colour, _ in STYLES[:6]]
-    assert parse_spec(info["defaults"], "info") == paper_race().changed({})
+    assert [info["colours"][line]["colour"] for line in RACE_POLICIES] == [colour for colour, _ in STYLES[:7]]
+    assert parse_spec(info["defaults"], "info") == default_race().changed({})
     assert info["defaults"]["cell"]["radius_m"] == 1400.0
     assert (info["seeds"], info["target"]) == (5, 0.8)
     assert info["plan_cell"] == {
@@ -289,8 +289,8 @@ def test_the_documented_requests_are_answered(served: Served) -> None:
 
 
 def test_one_colour_a_policy() -> None:
-    assert styles(["random:k=8", "greedy"])["greedy"] == STYLES[0]
-    assert styles(["random:k=3"])["random:k=3"] == STYLES[5]
+    assert styles(["random:k=8", "greedy"])["greedy"] == STYLES[1]
+    assert styles(["random:k=3"])["random:k=3"] == STYLES[6]
     assert len(set(styles(fc.POLICIES).values())) == len(fc.POLICIES)
     assert styles(["diverse:memory=0"]) == {"diverse:memory=0": styles(["greedy", "diverse"])["diverse"]}
     lines = [f"random:k={k}" for k in range(1, 13)]

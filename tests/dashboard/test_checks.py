@@ -6,11 +6,11 @@ import pytest
 
 import fedcell as fc
 from fedcell.dashboard.checks import known_policy, known_race
-from fedcell.runs.defaults import paper_race
+from fedcell.runs.defaults import default_race
 
 
 def test_a_race_of_which_nothing_is_said_is_the_papers() -> None:
-    assert known_race({}, None, 5) == paper_race()
+    assert known_race({}, None, 5) == default_race()
 
 
 @pytest.mark.parametrize(

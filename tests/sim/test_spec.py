@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.defaults import PAPER_POLICIES, paper_race
+from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.sim.spec import Spec, parse_spec
 
 
@@ -23,9 +23,9 @@ def test_a_spec_has_the_defaults_of_cell_and_devices() -> None:
 
 
 def test_the_papers_race_is_in_a_larger_cell() -> None:
-    race = paper_race()
+    race = default_race()
     assert race.cell == Spec().cell.model_copy(update={"radius_m": 1400.0})
-    assert race.grid == {"policy": list(PAPER_POLICIES), "seed": [0, 1, 2, 3, 4]}
+    assert race.grid == {"policy": list(RACE_POLICIES), "seed": [0, 1, 2, 3, 4]}
     assert race.changed({"cell.radius_m": 1000.0}) == Spec()
 
 

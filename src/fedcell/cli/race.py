@@ -21,7 +21,8 @@ def race(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Policy to race; repeat for several (default: the six of the paper's race).", show_default=False
+            help="Policy to race; repeat for several (default: diverse and the paper's six).",
+            show_default=False,
         ),
     ] = None,
     seeds: Annotated[
@@ -193,11 +194,11 @@ def race(
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
     """The race: the file's, or the paper's without one, with the options put over it."""
-    from fedcell.runs.defaults import paper_race
+    from fedcell.runs.defaults import default_race
     from fedcell.runs.race import race_spec
     from fedcell.sim.spec import load_spec
 
-    base = load_spec(path) if path else paper_race()
+    base = load_spec(path) if path else default_race()
     if "rounds" in changes and "budget_s" not in changes and path is None:
         changes = changes | {"budget_s": float("inf")}
     grid = dict(race_spec(base).grid)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
-from fedcell.runs.defaults import PAPER_POLICIES, RACE_CELL
+from fedcell.runs.defaults import RACE_CELL, RACE_POLICIES
 from fedcell.runs.race import race_spec
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
@@ -27,7 +27,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     for name in ("grid", "policy", "seed"):
         if name in document:
             raise InputError(f"spec has {name}; give policies and seeds beside it")
-    lines = policies or list(PAPER_POLICIES)
+    lines = policies or list(RACE_POLICIES)
     if len(lines) * seeds > limits.RACE_RUNS:
         raise InputError(f"the race has {len(lines) * seeds:,} runs; {limits.RACE_RUNS} at most")
     lines = [format_policy(known_policy(line)) for line in lines]

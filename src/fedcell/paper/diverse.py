@@ -311,8 +311,8 @@ def make_variants(settings: Settings, collect: Collect) -> Output:
 def make_privacy(settings: Settings, collect: Collect) -> Output:
     """Accuracy against epsilon."""
     found = gather(collect, privacy_specs(settings), settings.seeds)
-    paper_race = {who: race_specs(settings)[next(iter(ROWS)), who] for who in ("Diverse", BASELINE)}
-    found_ends = gather(collect, paper_race, settings.seeds)
+    race = {who: race_specs(settings)[next(iter(ROWS)), who] for who in ("Diverse", BASELINE)}
+    found_ends = gather(collect, race, settings.seeds)
     names = [f"epsilon = {epsilon:g}" for epsilon in EPSILONS]
     cases = dict(zip(names, found.values(), strict=True))
     cases |= {"no noise": found_ends["Diverse"], "Greedy": found_ends[BASELINE]}

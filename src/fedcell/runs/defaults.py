@@ -5,7 +5,8 @@ from typing import Any
 from fedcell import defaults
 from fedcell.sim.spec import CellSpec, Spec
 
-PAPER_POLICIES = (
+RACE_POLICIES = (
+    "diverse",
     "greedy",
     "optimal",
     "deadline:seconds=8",
@@ -17,7 +18,7 @@ RACE_CELL = CellSpec(radius_m=defaults.RACE_RADIUS_M)
 """The cell of the paper's Fig. 3."""
 
 
-def paper_race() -> Spec:
-    """The contest of the paper's Fig. 3: its policies in a cell of 1,400 m for 450 simulated seconds, seeds 0 to 4."""
-    grid: dict[str, list[Any]] = {"policy": list(PAPER_POLICIES), "seed": list(range(defaults.SEEDS))}
+def default_race() -> Spec:
+    """The contest of the paper's Fig. 3, its policies and Diverse: a cell of 1,400 m, 450 simulated s, seeds 0 to 4."""
+    grid: dict[str, list[Any]] = {"policy": list(RACE_POLICIES), "seed": list(range(defaults.SEEDS))}
     return Spec(cell=RACE_CELL, grid=grid)

@@ -18,7 +18,7 @@ from fedcell.dashboard.views.colours import styles
 from fedcell.learn.data import PUBLISHED
 from fedcell.paper.figures import FIGURES
 from fedcell.plots import STYLES
-from fedcell.runs.defaults import PAPER_POLICIES, paper_race
+from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES
@@ -68,7 +68,7 @@ def router(desk: Desk) -> APIRouter:
     @routes.get("/info")
     async def info() -> Info:
         """Versions, results files, limits, policies and what can be chosen."""
-        paper = PAPER_POLICIES
+        paper = RACE_POLICIES
         return Info.model_validate(
             {
                 "version": __version__,
@@ -79,7 +79,7 @@ def router(desk: Desk) -> APIRouter:
                 "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
                 "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
                 "styles": list(STYLES),
-                "defaults": spec_document(paper_race()),
+                "defaults": spec_document(default_race()),
                 "seeds": defaults.SEEDS,
                 "target": defaults.TARGET_ACCURACY,
                 "plan_cell": PlanCell(),

@@ -4,19 +4,19 @@ from collections.abc import Iterable, Sequence
 
 from fedcell.plots import STYLES, Curve
 
-# Where a line's usual style stands in STYLES: the paper's race in its order, and the others behind them.
+# Where a line's usual style stands in STYLES: the default race in its order, and the others behind them.
 _PLACES = {
-    "greedy": 0,
-    "optimal": 1,
-    "deadline:seconds=8": 2,
-    "deadline:seconds=25": 3,
-    "proportional_fair": 4,
-    "random": 5,
-    "all": 6,
-    "all:sharing=equal": 7,
-    "round_robin": 8,
-    "deadline": 2,
-    "diverse": 9,
+    "diverse": 0,
+    "greedy": 1,
+    "optimal": 2,
+    "deadline:seconds=8": 3,
+    "deadline:seconds=25": 4,
+    "proportional_fair": 5,
+    "random": 6,
+    "all": 7,
+    "all:sharing=equal": 8,
+    "round_robin": 9,
+    "deadline": 3,
 }
 _SECOND_DASH = {"-": ":", "--": "-.", "-.": "--", ":": "-"}
 
