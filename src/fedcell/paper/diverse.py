@@ -329,7 +329,7 @@ def make_privacy(settings: Settings, collect: Collect) -> Output:
         means = [_mean(runs, f) for runs in cases.values()]
         y, half = (100 * np.array([getattr(mean, part) for mean in means]) for part in ("mean", "half"))
         lines.append(Line(label, x, y, half, colour, "", marker))
-    figure = lines_figure(lines, "epsilon", "accuracy, %", legend="lower right")
+    figure = lines_figure(lines, "epsilon", "accuracy, %", legend="upper left")
     figure.axes[0].set_xticks(x, [*(f"{epsilon:g}" for epsilon in EPSILONS), "no noise", "Greedy"])
     return Output(
         name="privacy",
@@ -369,7 +369,9 @@ def make_epochs(settings: Settings, collect: Collect) -> Output:
             best = _mean(runs, stats.best_accuracy)
             time = stats.times_to(runs, 0.8).text()
             rows.append([MOBILITIES[mobility], who, f"{epochs:g}", time, best.text(100, 1), mean.text(100, 1)])
-    figure = lines_figure(lines, "epochs of local training in a round", "last accuracy, %", legend="lower left")
+    figure = lines_figure(
+        lines, "epochs of local training in a round", "last accuracy, %", y_limits=(35.0, None), columns=2
+    )
     figure.axes[0].set_xticks(range(len(EPOCHS)), [f"{epochs:g}" for epochs in EPOCHS])
     headings = ("devices", "policy", "epochs", "to 80 %", "best, %", "last, %")
     return Output(
