@@ -71,7 +71,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """Diverse taken apart, in the paper's race and with devices that stay."""
 EPSILONS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 EPOCHS = (0.1, 0.3, 1, 3)
-MOBILITIES = {"redrawn": "placed anew each round", "waypoint": "walking", "static": "staying"}
+MOBILITIES = {"redrawn": "redrawn each round", "waypoint": "walking", "static": "static"}
 
 
 def cell_of(settings: Settings, row: ProofCell) -> Spec:
