@@ -163,10 +163,11 @@ from fedcell.sim.spec import Spec
 sys.path.insert(0, {tests!r})
 store = Store({path!r})
 rows = [(r, 1.0, 1.0, 1.0, 0, 0, 0.5, 0.5, b"", b"", b"") for r in range(400)]
-print("ready", flush=True)
 seed = 0
 while True:
     store.put_rows(Spec(seed=seed), rows)
+    if seed == 0:
+        print("ready", flush=True)
     seed += 1
 """
 
