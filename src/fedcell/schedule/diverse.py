@@ -111,6 +111,7 @@ def _moved(  # pragma: no cover - compiled
     size: int,
     out: tuple[int, int],
     first: int,
+    whole_unknown: float,
     most: int,
     theta: float,
     best: float,
@@ -122,9 +123,19 @@ def _moved(  # pragma: no cover - compiled
     """
     d = z.shape[1]
     set_c, set_t, rest_scratch = scratch[0], scratch[1], scratch[2]
-    total = scratch[3][:d]
-    total[:] = 0.0
-    total_unknown = 0.0
+    total, whole = scratch[3], scratch[4]
+    total_unknown = whole_unknown
+    for j in range(d):
+        total[j] = whole[j]
+    for at in out:
+        if at >= 0:
+            total_unknown -= unknown[members[at]]
+            for j in range(d):
+                total[j] -= z[members[at], j]
+    if first >= 0:
+        total_unknown += unknown[first]
+        for j in range(d):
+            total[j] += z[first, j]
     n = 0
     for at in range(size + 1):
         if at in out:
@@ -133,9 +144,6 @@ def _moved(  # pragma: no cover - compiled
         if i < 0:
             continue
         set_c[n], set_t[n] = c[i], t[i]
-        for j in range(d):
-            total[j] += z[i, j]
-        total_unknown += unknown[i]
         n += 1
     found = -2
     if n > 0:
@@ -171,7 +179,10 @@ def _moves(  # pragma: no cover - compiled
     Single moves are one member that leaves, or none; a further device may always enter. With ``pairs``, two leave, or
     one of the ``near`` devices enters besides; in small cells both at once.
     """
-    moves = np.empty(((size + 1) * (size + 1) * (near.size + 1), 3), np.int64)
+    most = size + 1
+    if pairs:
+        most += size * (near.size + size * (1 + near.size * small)) + near.size
+    moves = np.empty((most, 3), np.int64)
     count = 0
     for a in range(-1, size):
         if a >= 0 and forced[members[a]]:
@@ -203,7 +214,7 @@ def _search(  # pragma: no cover - compiled
     M, d = z.shape
     members = np.empty(M + 1, np.int64)
     inside = np.zeros(M, np.bool_)
-    scratch = np.empty((4, max(most + 2, d)))
+    scratch = np.empty((5, max(most + 2, d)))  # the last row is the sum of the members' z
     size = start.size
     members[:size] = start
     inside[start] = True
@@ -211,11 +222,19 @@ def _search(  # pragma: no cover - compiled
     near = np.argsort(c + t, kind="mergesort")[:CANDIDATES]
     while True:
         best, out, first, enters = value * _LESS, (-1, -1), -1, -2
+        whole_unknown = 0.0
+        scratch[4, :d] = 0.0
+        for i in members[:size]:
+            whole_unknown += unknown[i]
+            for j in range(d):
+                scratch[4, j] += z[i, j]
         for move in _moves(members, size, forced, near, pairs, M <= SMALL):
             leave, e = (move[0], move[1]), move[2]
             if e >= 0 and (inside[e] or size + 1 - (move[0] >= 0) - (move[1] >= 0) > most):
                 continue
-            k, found = _moved(c, t, z, unknown, past, inside, members, size, leave, e, most, theta, best, scratch)
+            k, found = _moved(
+                c, t, z, unknown, past, inside, members, size, leave, e, whole_unknown, most, theta, best, scratch
+            )
             if k > -2:
                 best, out, first, enters = found, leave, e, k
         if enters == -2:

@@ -69,23 +69,26 @@ def standardise(profiles: ArrayLike, noise: float = 0.0) -> Profiles | None:
         [0.5, 0.5]
     """
     e = np.asarray(profiles, dtype=np.float64)
-    known = ~np.isnan(e).any(axis=1)
-    if known.sum() < 2:
+    M = len(e)
+    known = np.isfinite(e @ np.ones(e.shape[1]))
+    k = int(np.count_nonzero(known))
+    if k < 2:
         return None
-    k, M = int(known.sum()), len(e)
-    z = np.zeros_like(e)
-    z[known] = e[known] - e[known].mean(axis=0)
+    told = e if k == M else e[known]
+    z = told - told.sum(axis=0) / k
     v = float(np.vdot(z, z)) / k
     signal = v - noise
     # Profiles that are alike but for rounding tell nothing, and scaling would make noise of that rounding.
-    if signal <= 1e-20 * float(np.square(e[known]).sum(axis=1).max()):
+    if signal <= 1e-20 * float(np.abs(told).max()) ** 2:
         return None
     kappa = signal / v
     z *= kappa / np.sqrt(signal)
-    if k < M:
-        side = np.sqrt((M - k) / (k * M))
-        z = np.column_stack((z, np.where(known, side, -side * k / (M - k))))
-    return Profiles(z, np.where(known, 1.0 - kappa, 1.0))
+    if k == M:
+        return Profiles(z, np.full(M, 1.0 - kappa))
+    everybody, side = np.zeros((M, e.shape[1] + 1)), np.sqrt((M - k) / (k * M))
+    everybody[known, :-1] = z
+    everybody[:, -1] = np.where(known, side, -side * k / (M - k))
+    return Profiles(everybody, np.where(known, 1.0 - kappa, 1.0))
 
 
 def imbalance(profiles: Profiles, devices: Indices, weights: ArrayLike | None = None) -> float:
