@@ -30,8 +30,8 @@ demo: $(VENV)/.installed
 paper: $(VENV)/.installed
 	$(BIN)/fedcell reproduce all --out out/paper
 
-# Half of the tests wait most of the time, for processes, browsers and links: four workers keep two cores busy.
-WORKERS ?= 4
+# Half of the tests wait most of the time, for processes, browsers and links: five workers keep two cores busy.
+WORKERS ?= 5
 test: system-packages $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory -j2 lint compiled
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

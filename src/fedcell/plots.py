@@ -134,7 +134,7 @@ class Curve:
     half: NDArray[np.float64]
 
 
-# Okabe and Ito's colours and one of Tol's, safe for colour-blind readers, and a dash for each so that grey print tells
+# Okabe and Ito's colours and two of Tol's, safe for colour-blind readers, and a dash for each so that grey print tells
 # them apart too.
 STYLES = (
     ("#000000", "-"),
@@ -144,7 +144,7 @@ STYLES = (
     ("#cc79a7", "--"),
     ("#e69f00", "-."),
     ("#56b4e9", "-."),
-    ("#000000", ":"),
+    ("#332288", ":"),
     ("#7f7f7f", ":"),
     ("#882255", "--"),
 )

@@ -101,7 +101,7 @@ def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path) -> 
     ]
 
 
-def test_the_default_is_the_papers_contest(tmp_path: Path) -> None:
+def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path) -> None:
     (tmp_path / "race.toml").write_text(race("--print-spec", cwd=tmp_path).stdout)
     spec = fc.load_spec(tmp_path / "race.toml")
     assert (spec.cell.radius_m, spec.budget_s, spec.task.partition, spec.grid["seed"]) == (
@@ -111,6 +111,7 @@ def test_the_default_is_the_papers_contest(tmp_path: Path) -> None:
         [0, 1, 2, 3, 4],
     )
     assert [policy.split(":")[0] for policy in spec.grid["policy"]] == [
+        "diverse",
         "greedy",
         "optimal",
         "deadline",

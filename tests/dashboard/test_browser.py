@@ -95,7 +95,7 @@ def digits(value: float, count: int) -> str:
 
 def test_a_race_is_started_and_its_curves_reach_the_end(server: Served, page: Page) -> None:
     page.goto(server.url)
-    for policy in ("optimal", "deadline:seconds=8", "deadline:seconds=25", "proportional_fair:k=8"):
+    for policy in ("diverse", "optimal", "deadline:seconds=8", "deadline:seconds=25", "proportional_fair:k=8"):
         page.get_by_role("button", name=f"Remove {policy}", exact=True).click()
     page.get_by_label("budget, s").fill("70")
     page.get_by_label("seeds").fill("2")
