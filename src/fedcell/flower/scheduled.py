@@ -37,7 +37,7 @@ from fedcell.learn.profile import noise_of
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.profiles import balanced_weights, standardise
+from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming, format_policy, parse_policy
 from fedcell.sim.knowledge import Look
 from fedcell.sim.spec import Spec
@@ -305,8 +305,7 @@ class Scheduled(Strategy):
         view, delivered = planned.view, planned.plan.devices[played.delivered]
         balanced = None
         if self.averaging == "balanced":
-            known = None if view.profiles is None else standardise(view.profiles, view.profile_noise)
-            balanced = balanced_weights(known, delivered)
+            balanced = balanced_weights(profiles_of(view), delivered)
         weights = own_weights(self.strategy, played.kept) if balanced is None else balanced
         with weighing(self.strategy, played.kept, balanced):
             new, metrics = self.aggregate_train(number, played.kept)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from fedcell.intervals import student_t_p
+from fedcell.paper import curves
 from fedcell.paper.beyond import (
     BASELINE,
     CONTENDERS,
@@ -25,6 +26,7 @@ from fedcell.paper.beyond import (
     race_specs,
     variant_specs,
 )
+from fedcell.paper.crossing import TARGET
 from fedcell.paper.output import Claim, Grid, Output, Verdict
 from fedcell.paper.settings import Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
@@ -292,9 +294,7 @@ def make_variants(settings: Settings, collect: Collect) -> Output:
     for who in VARIANTS:
         cells = []
         for place in places:
-            runs = found[place, who]
-            best, last = (stats.mean_of([f(run) for run in runs]) for f in (stats.best_accuracy, stats.last_accuracy))
-            cells += [stats.times_to(runs, 0.8).text(), best.text(100, 1), last.text(100, 1)]
+            cells += _time_best_last(found[place, who])
         rows.append([who, *cells])
     headings = ["", *(f"{what}, {MOBILITIES[place]}" for place in places for what in ("to 80 %", "best, %", "last, %"))]
     return Output(
@@ -316,18 +316,14 @@ def make_privacy(settings: Settings, collect: Collect) -> Output:
     names = [f"epsilon = {epsilon:g}" for epsilon in EPSILONS]
     cases = dict(zip(names, found.values(), strict=True))
     cases |= {"no noise": found_ends["Diverse"], "Greedy": found_ends[BASELINE]}
-    rows = [
-        [name, stats.times_to(runs, 0.8).text(), *(_mean(runs, f).text(100, 1) for f in _ACCURACIES)]
-        for name, runs in cases.items()
-    ]
+    rows = [[name, *_time_best_last(runs)] for name, runs in cases.items()]
     x = np.arange(len(cases), dtype=np.float64)
     lines = []
     for label, f, colour, marker in (
         ("best accuracy", stats.best_accuracy, "#0072b2", "o"),
         ("last accuracy", stats.last_accuracy, "#d55e00", "s"),
     ):
-        means = [_mean(runs, f) for runs in cases.values()]
-        y, half = (100 * np.array([getattr(mean, part) for mean in means]) for part in ("mean", "half"))
+        y, half = curves.columns([_mean(runs, f) for runs in cases.values()], 100)
         lines.append(Line(label, x, y, half, colour, "", marker))
     figure = lines_figure(lines, "epsilon", "accuracy, %", legend="upper left")
     figure.axes[0].set_xticks(x, [*(f"{epsilon:g}" for epsilon in EPSILONS), "no noise", "Greedy"])
@@ -342,11 +338,14 @@ def make_privacy(settings: Settings, collect: Collect) -> Output:
     )
 
 
-_ACCURACIES = (stats.best_accuracy, stats.last_accuracy)
-
-
 def _mean(runs: Sequence[Rounds], value: Callable[[Rounds], float]) -> Mean:
     return stats.mean_of([value(run) for run in runs])
+
+
+def _time_best_last(runs: Sequence[Rounds]) -> list[str]:
+    """The median time to 80 %, best and last accuracy, as a table shows them."""
+    accuracies = (_mean(runs, value).text(100, 1) for value in (stats.best_accuracy, stats.last_accuracy))
+    return [stats.times_to(runs, TARGET).text(), *accuracies]
 
 
 def make_epochs(settings: Settings, collect: Collect) -> Output:
@@ -359,16 +358,12 @@ def make_epochs(settings: Settings, collect: Collect) -> Output:
         for place in dashes.items()
         for style in (("Diverse", "#d55e00", "o"), (BASELINE, "#0072b2", "s"))
     ]:
-        means = [_mean(found[mobility, who, epochs], stats.last_accuracy) for epochs in EPOCHS]
-        y, half = (100 * np.array([getattr(mean, part) for mean in means]) for part in ("mean", "half"))
+        y, half = curves.columns([_mean(found[mobility, who, epochs], stats.last_accuracy) for epochs in EPOCHS], 100)
         lines.append(
             Line(f"{who}, {MOBILITIES[mobility]}", np.arange(len(EPOCHS), dtype=float), y, half, colour, dash, marker)
         )
-        for epochs, mean in zip(EPOCHS, means, strict=True):
-            runs = found[mobility, who, epochs]
-            best = _mean(runs, stats.best_accuracy)
-            time = stats.times_to(runs, 0.8).text()
-            rows.append([MOBILITIES[mobility], who, f"{epochs:g}", time, best.text(100, 1), mean.text(100, 1)])
+        for epochs in EPOCHS:
+            rows.append([MOBILITIES[mobility], who, f"{epochs:g}", *_time_best_last(found[mobility, who, epochs])])
     figure = lines_figure(
         lines, "epochs of local training in a round", "last accuracy, %", y_limits=(35.0, None), columns=2
     )

@@ -20,7 +20,7 @@ from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools, Floats, round_time
 from fedcell.schedule.optimal import best_set
 from fedcell.schedule.policy import Indices, Policy, RoundView, room
-from fedcell.schedule.profiles import Profiles, standardise
+from fedcell.schedule.profiles import Profiles, profiles_of
 
 _LESS = 1.0 - 1e-12
 """A move must gain more than rounding errors, or the search might not end."""
@@ -74,7 +74,6 @@ def _entrant(  # pragma: no cover - compiled
     target = np.empty(d)
     for j in range(d):
         target[j] = total[j] + n * past[j]
-    base = 0.0
     for k in range(c.size):
         if inside[k] or longest <= t[k] or c[k] > room_left * (longest - t[k]):
             continue
@@ -86,10 +85,8 @@ def _entrant(  # pragma: no cover - compiled
         T = best / factor
         if t[k] >= T:
             continue
-        if np.isfinite(T):
-            base = _shares_at(set_c[:size], set_t[:size], T)
-            if not base + c[k] / (T - t[k]) < 1.0:
-                continue
+        if np.isfinite(T) and not _shares_at(set_c[:size], set_t[:size], T) + c[k] / (T - t[k]) < 1.0:
+            continue
         set_c[size], set_t[size] = c[k], t[k]
         value = factor * round_time(set_c[:n], set_t[:n], scratch[:n], 0.0)
         if value < best * _LESS:
@@ -310,7 +307,7 @@ class Diverse(Policy):
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return the devices of the best set that the search found."""
         most = room(view, self.max_devices, "max_devices")
-        profiles = None if view.profiles is None else standardise(view.profiles, view.profile_noise)
+        profiles = profiles_of(view)
         if profiles is None:
             return best_set(view, self.theta, most)
         return diverse_set(view, profiles, self.theta, most, memory=self.memory)

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Floats
-from fedcell.schedule.policy import Indices
+from fedcell.schedule.policy import Indices, RoundView
 
 BALANCE = 0.1
 """lambda of balanced weights: how much each device's weight is held to 1/n."""
@@ -89,6 +89,15 @@ def standardise(profiles: ArrayLike, noise: float = 0.0) -> Profiles | None:
     everybody[known, :-1] = z
     everybody[:, -1] = np.where(known, side, -side * k / (M - k))
     return Profiles(everybody, np.where(known, 1.0 - kappa, 1.0))
+
+
+def profiles_of(view: RoundView) -> Profiles | None:
+    """Return what a view's profiles tell, standardised; None if it has none, or they tell nothing.
+
+    Args:
+        view: what the server knows this round.
+    """
+    return None if view.profiles is None else standardise(view.profiles, view.profile_noise)
 
 
 def imbalance(profiles: Profiles, devices: Indices, weights: ArrayLike | None = None) -> float:

@@ -14,7 +14,7 @@ from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Indices, Plan, Policy, RoundView
-from fedcell.schedule.profiles import balanced_weights, standardise
+from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
 from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
 from fedcell.sim.profiles import output_change, reports
@@ -242,7 +242,7 @@ def mean_weights(spec: Spec, task: Task, view: RoundView, delivered: Indices) ->
     if spec.task.averaging == "samples":
         return task.samples[delivered].astype(np.float64)
     if spec.task.averaging == "balanced" and view.profiles is not None and delivered.size:
-        return balanced_weights(standardise(view.profiles, view.profile_noise), delivered)
+        return balanced_weights(profiles_of(view), delivered)
     return None
 
 
