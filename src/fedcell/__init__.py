@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.convergence import TABLE_I, RoundsFit, RoundsModel, fit_rounds, objective, rounds_needed
     from fedcell.schedule.diverse import Diverse
     from fedcell.schedule.greedy import Greedy
+    from fedcell.schedule.laws import Dedicated, Density
     from fedcell.schedule.optimal import Optimal
     from fedcell.schedule.policy import Plan, Policy, RoundView
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
@@ -44,6 +45,7 @@ _WHERE = {
     "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
     "fedcell.schedule.diverse": "Diverse",
     "fedcell.schedule.greedy": "Greedy",
+    "fedcell.schedule.laws": "Dedicated Density",
     "fedcell.schedule.optimal": "Optimal",
     "fedcell.schedule.policy": "Plan Policy RoundView",
     "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
@@ -79,6 +81,8 @@ __all__ = [
     "CellSpec",
     "Conditions",
     "Deadline",
+    "Dedicated",
+    "Density",
     "Devices",
     "DevicesSpec",
     "Diverse",

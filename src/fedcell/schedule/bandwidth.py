@@ -22,6 +22,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
+from fedcell.schedule.laws import Dedicated, Density, Law
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -41,7 +42,7 @@ class Allocation:
 
     Attributes:
         shares: (..., n) the fraction g_i of the band that each device gets; each row sums to 1, with 0 for the devices
-            that are masked out.
+            that are masked out. With dedicated lines each device has the share 1, of its own.
         round_s: seconds until the last device has delivered its model; a float for one set of devices, an array of
             shape (...) for a batch of sets.
 
@@ -215,6 +216,7 @@ def allocate(
     *,
     where: ArrayLike | None = None,
     sharing: Sharing = "optimal",
+    law: Law = Density(),  # noqa: B008 - frozen, without fields
 ) -> Allocation:
     """Share the band among given devices so that the round ends as early as possible: problem (P2) of the paper.
 
@@ -227,6 +229,8 @@ def allocate(
         where: boolean mask of that shape; devices that are False are left out and get the share 0. Use it for a batch
             of sets of different sizes.
         sharing: ``"optimal"``, or ``"equal"``: every device gets 1/n, and the slowest device ends the round.
+        law: how the uploads share what carries them; by default the paper's band. With `Dedicated` lines there is
+            nothing to share.
 
     Returns:
         Allocation: ``shares`` (..., n), which sum to 1 along the last axis, and ``round_s`` (...) in seconds, a float
@@ -255,7 +259,9 @@ def allocate(
     batch, n = c.shape[:-1], c.shape[-1]
     shares, round_s = np.empty((int(np.prod(batch)), n)), np.empty(int(np.prod(batch)))
     rows = (c.reshape(-1, n), t.reshape(-1, n), used.reshape(-1, n) if used.size else used)
-    if sharing == "equal":
+    if isinstance(law, Dedicated):
+        _share_nothing(*rows, shares, round_s)
+    elif sharing == "equal":
         _share_equally(*rows, shares, round_s)
     else:
         _share_rows(*rows, shares, round_s)
@@ -298,6 +304,11 @@ def _share_equally(c: Floats, t: Floats, used: Bools, shares: Floats, round_s: F
         shares[~used] = 0.0
         ends[~used] = 0.0
     round_s[:] = ends.max(axis=1)
+
+
+def _share_nothing(c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats) -> None:
+    shares[:] = used if used.size else 1.0
+    round_s[:] = ((t + c) * shares).max(axis=1)
 
 
 def _refuse_lost_shares(shares: Floats, used: Bools) -> None:

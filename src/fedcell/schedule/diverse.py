@@ -328,13 +328,13 @@ def diverse_set(view: RoundView, profiles: Profiles, theta: float, most: int, *,
     """
     # In an order that does not depend on that of the arrays, so that permuting the devices permutes the set.
     order = view.order()
-    c, t = view.upload_s[order], view.compute_s[order]
+    c, t = (values[order] for values in view.as_density)
     z, unknown = np.ascontiguousarray(profiles.z[order]), profiles.unknown[order]
     past = np.zeros(z.shape[1])
     if memory > 0.0 and view.recent is not None:
         past = memory * (view.recent[order] @ z)
     forced = np.zeros(len(view), dtype=np.bool_) if view.must_include is None else view.must_include[order]
-    sorted_view = RoundView(c, t, must_include=forced)
+    sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law)
     M = len(view)
     starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
     if M <= MEDIUM:

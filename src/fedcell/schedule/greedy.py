@@ -103,7 +103,7 @@ def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = 
     Returns:
         (n,) device indices in the order in which they were added.
     """
-    return _grow(view.upload_s, view.compute_s, view.forced, most, theta, deadline_s)
+    return _grow(*view.as_density, view.forced, most, theta, deadline_s)
 
 
 @dataclass(frozen=True)

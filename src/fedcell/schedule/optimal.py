@@ -19,6 +19,7 @@ from numba import njit
 
 from fedcell.schedule.bandwidth import Bools, Floats, round_time
 from fedcell.schedule.greedy import ByObjective
+from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.policy import Indices, RoundView
 
 _DOWN = 1.0 - 1e-15
@@ -175,9 +176,22 @@ def best_set(view: RoundView, theta: float, most: int) -> Indices:
     Returns:
         (n,) device indices, in no particular order.
     """
+    if isinstance(view.law, Dedicated):
+        return _soonest_set(view, theta, most)
     c, t, order = _forced_first(view)
     found, _ = _best_set(c, t, view.forced.size, most, theta)
     return found if order is None else order[found]
+
+
+def _soonest_set(view: RoundView, theta: float, most: int) -> Indices:
+    """The best set with dedicated lines: T_n is the n-th smallest end, so one sort is enough."""
+    ends_s, q = view.upload_s + view.compute_s, view.forced.size
+    free = np.setdiff1d(np.argsort(ends_s, kind="stable"), view.forced, assume_unique=True)
+    order: Indices = np.concatenate((view.forced, free))[:most]
+    n = np.arange(1, order.size + 1)
+    values = (theta + 1.0 / n) * np.maximum.accumulate(ends_s[order])
+    first = max(q, 1) - 1
+    return order[: first + 1 + int(np.argmin(values[first:]))]
 
 
 def shortest_rounds(view: RoundView, sizes: Indices) -> Floats:
@@ -197,13 +211,13 @@ def shortest_rounds(view: RoundView, sizes: Indices) -> Floats:
 
 def _forced_first(view: RoundView) -> tuple[Floats, Floats, Indices | None]:
     """The times with those of the forced devices before the others', and the order; None if it is the view's own."""
-    forced = view.forced
+    forced, (c, t) = view.forced, view.as_density
     if not forced.size:
-        return view.upload_s, view.compute_s, None
+        return c, t, None
     free: Bools = np.ones(len(view), dtype=np.bool_)
     free[forced] = False
     order = np.concatenate((forced, np.flatnonzero(free)))
-    return view.upload_s[order], view.compute_s[order], order
+    return c[order], t[order], order
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Allocation, Bools, Floats, Sharing, allocate, times
+from fedcell.schedule.laws import Density, Law
 
 Indices = NDArray[np.int64]
 
@@ -34,6 +35,7 @@ class RoundView:
         profile_noise: the expected squared norm of the noise in a profile, such as that added for privacy.
         recent: (M,) how much of a device is in the model of late: the sum over earlier rounds of its weight in the
             round's mean, each round counting 0.9 times the one after it.
+        law: how the uploads share what carries them: `Density`, the paper's band, or `Dedicated` lines.
 
     Example:
         >>> import fedcell as fc
@@ -57,6 +59,7 @@ class RoundView:
     profiles: Floats | None = field(default=None, kw_only=True)
     profile_noise: float = field(default=0.0, kw_only=True)
     recent: Floats | None = field(default=None, kw_only=True)
+    law: Law = field(default=Density(), kw_only=True)
 
     def __post_init__(self) -> None:
         upload_s, compute_s = times(self.upload_s, self.compute_s)
@@ -106,6 +109,11 @@ class RoundView:
         """Indices of the devices that must be scheduled, ascending."""
         return _NO_DEVICES if self.must_include is None else np.flatnonzero(self.must_include)
 
+    @property
+    def as_density(self) -> tuple[Floats, Floats]:
+        """(M,) upload and compute times in seconds that under the law `Density` give the same round times."""
+        return self.law.as_density(self.upload_s, self.compute_s)
+
     def order(self) -> Indices:
         """(M,) the device indices in an order that does not depend on the order of the arrays."""
         return np.lexsort((self.compute_s, self.upload_s)) if self.ids is None else np.argsort(self.ids)
@@ -127,7 +135,7 @@ class Plan:
 
     Attributes:
         devices: (n,) indices of the scheduled devices, ascending; empty if no device is scheduled.
-        shares: (n,) the fraction of the band that each of them gets; they sum to 1.
+        shares: (n,) the fraction of the band that each of them gets; they sum to 1. With dedicated lines each is 1.
         round_s: the time of the round in seconds, according to the times in the view.
 
     Example:
@@ -227,7 +235,7 @@ class Policy(ABC):
         devices = self._checked(chosen, view)
         if devices.size == 0:
             return Plan(devices, np.empty(0), self.cost_of_nobody_s())
-        band: Allocation = allocate(view.upload_s[devices], view.compute_s[devices], sharing=self.sharing)
+        band: Allocation = allocate(view.upload_s[devices], view.compute_s[devices], sharing=self.sharing, law=view.law)
         return Plan(devices, band.shares, float(band.round_s))
 
     def _checked(self, chosen: NDArray[Any], view: RoundView) -> Indices:
