@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 F = TypeVar("F", float, NDArray[np.float64])
 
+SMALLEST_S, LARGEST_S = 1e-300, 1e300
+"""Times are accepted within these bounds: beyond them sums and shares would leave double precision."""
+
 
 def db_to_ratio(db: F) -> F:
     """Decibels as a linear ratio: 10^(dB/10)."""

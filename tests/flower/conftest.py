@@ -1,4 +1,4 @@
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -16,3 +16,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             if hasattr(value, "tails"):
                 report.sections += [(f"the end of {name}.log", tail) for name, tail in value.tails().items()]
     return report
+
+
+@pytest.fixture(autouse=True)
+def _identity() -> Iterator[None]:
+    """What a ServerApp's process has: the run that its messages belong to."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    kept = dict(vars(TaskIdentity))
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    yield
+    for name in ("_run_id", "_node_id", "_task_id"):
+        if name in kept:
+            setattr(TaskIdentity, name, kept[name])

@@ -1,13 +1,14 @@
 """A grid whose nodes are ClientApps in this process: Scheduled's whole run, without Flower's own processes."""
 
 import importlib
+import time
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.superlink.grid import InMemoryGrid
 
@@ -17,15 +18,16 @@ Nodes = dict[int, tuple[ClientApp, Context]]
 
 
 class LocalGrid(InMemoryGrid):
-    """Every message is answered at once.
+    """Every message is answered at once, or after a delay.
 
     Args:
         nodes: by node id, its app and its context; may be changed between rounds.
+        delay_s: from a message to the seconds after which its answer can be pulled; inf for never.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
-        self.nodes = nodes
-        self._answers: dict[str, Message] = {}
+    def __init__(self, nodes: Nodes, delay_s: Callable[[Message], float] = lambda _: 0.0) -> None:
+        self.nodes, self.delay_s = nodes, delay_s
+        self._answers: dict[str, tuple[float, Message]] = {}
 
     def get_node_ids(self) -> list[int]:
         """All nodes."""
@@ -38,12 +40,18 @@ class LocalGrid(InMemoryGrid):
             sent.append(str(uuid4()))
             message.metadata.__dict__["_message_id"] = sent[-1]
             app, context = self.nodes[message.metadata.dst_node_id]
-            self._answers[sent[-1]] = app(message, context)
+            try:
+                answer = app(message, context)
+            except Exception as error:  # as Flower's own processes do
+                answer = Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
+            self._answers[sent[-1]] = time.monotonic() + self.delay_s(message), answer
         return sent
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """The answers to these messages."""
-        return [self._answers.pop(message_id) for message_id in list(message_ids) if message_id in self._answers]
+        now_s = time.monotonic()
+        ready = [i for i in message_ids if i in self._answers and self._answers[i][0] <= now_s]
+        return [self._answers.pop(message_id)[1] for message_id in ready]
 
 
 def node(app: ClientApp, number: int, run_config: dict[str, Any] | None = None) -> tuple[ClientApp, Context]:

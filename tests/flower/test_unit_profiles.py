@@ -2,7 +2,6 @@
 
 import importlib.util
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from flwr.serverapp.strategy import (
     QFedAvg,
     Strategy,
 )
-from flwr.supercore.task_identity import TaskIdentity
 
 import fedcell as fc
 from fedcell.errors import InputError
@@ -39,17 +37,6 @@ from flower.runs import assert_as_simulated
 
 NAN = float("nan")
 KINDS = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
-
-
-@pytest.fixture(autouse=True)
-def _identity() -> Iterator[None]:
-    """What a ServerApp's process has: the run that its messages belong to."""
-    kept = dict(vars(TaskIdentity))
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    yield
-    for name in ("_run_id", "_node_id", "_task_id"):
-        if name in kept:
-            setattr(TaskIdentity, name, kept[name])
 
 
 @pytest.fixture
@@ -182,7 +169,7 @@ def test_one_bad_profile_or_one_of_another_length_is_left_out_with_one_line(log:
     nodes[6] = node(trains(report=None, moves=64.0, said=[0.5, NAN]), 6)
     strategy = Scheduled(FedAvg(fraction_evaluate=0.0), "all", nodes=7)
     start(strategy, nodes, rounds=2)
-    known = strategy._roster.knowledge.profiles
+    known = strategy._planner.roster.knowledge.profiles
     assert known[:4].tolist() == KINDS
     assert np.isnan(known[4:]).all()
     assert known.shape == (7, 2)
@@ -270,14 +257,14 @@ def test_balanced_weights_reach_the_mean_and_leave_the_metrics_alone() -> None:
     np.testing.assert_allclose(result.arrays["w"].numpy(), weights @ [1.0, 2.0, 4.0], rtol=1e-6)
     # The mean of the clients' metrics is FedAvg's own, by their numbers of examples.
     assert dict(result.train_metrics_clientapp[1]) == {"loss": pytest.approx((10 * 1 + 20 * 2 + 30 * 4) / 60)}
-    np.testing.assert_allclose(strategy._roster.knowledge.recent, 0.9 * np.array([*weights, 0.0]))
+    np.testing.assert_allclose(strategy._planner.roster.knowledge.recent, 0.9 * np.array([*weights, 0.0]))
     assert inside.weighted_by_key == "num-examples"
 
 
 def test_the_strategys_own_weights_are_remembered() -> None:
     strategy = Scheduled(FedAvg(fraction_evaluate=0.0), "all", nodes=2)
     start(strategy, clients([None, None], samples=[1.0, 3.0]))
-    np.testing.assert_allclose(strategy._roster.knowledge.recent, [0.9 * 0.25, 0.9 * 0.75])
+    np.testing.assert_allclose(strategy._planner.roster.knowledge.recent, [0.9 * 0.25, 0.9 * 0.75])
 
 
 def reply(samples: Any) -> Message:

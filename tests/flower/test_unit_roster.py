@@ -43,7 +43,7 @@ def test_a_device_that_says_nothing_is_taken_as_the_median_of_the_others() -> No
     view = known.view(there, Look(np.array([0.1, 0.4, 0.3, NAN]), np.full(4, NAN)), 0)
     assert view.compute_s.tolist() == [1.0, 5.0, 2.0, 2.0]
     assert view.upload_s.tolist() == [0.1, 0.4, 0.3, 0.3]
-    assert known.unknown(there, nothing(4))["speed"] == ["3"]
+    assert known.unknown(there, nothing(4))["speed"].tolist() == [False, False, False, True]
 
 
 def test_where_nobody_knows_anything_all_are_alike() -> None:

@@ -1,7 +1,7 @@
 """Judging a round's replies, and what is done to the strategy inside; with Flower's own messages and strategies."""
 
 import logging
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedAvgM
-from flwr.supercore.task_identity import TaskIdentity
 
 from fedcell.errors import InputError
 from fedcell.flower import inner
+from fedcell.flower.inner import faults
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.report import RECORD, Report
 from fedcell.flower.round import PlannedRound, PlayedRound, play
@@ -24,17 +24,6 @@ from fedcell.sim.knowledge import Look, Timing
 
 NAN = float("nan")
 UPLOAD_S, COMPUTE_S = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
-
-
-@pytest.fixture(autouse=True)
-def _identity() -> Iterator[None]:
-    """What a ServerApp's process has: the run that its messages belong to."""
-    kept = dict(vars(TaskIdentity))
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    yield
-    for name in ("_run_id", "_node_id", "_task_id"):
-        if name in kept:
-            setattr(TaskIdentity, name, kept[name])
 
 
 def message(node: int, **records: Any) -> Message:
@@ -55,11 +44,15 @@ def planned(link_known: bool = True) -> PlannedRound:
     plan = Plan(np.arange(3), np.array([0.5, 0.25, 0.25]), 18.0)
     look = Look(UPLOAD_S if link_known else np.full(3, NAN), np.full(3, NAN))
     view = RoundView(UPLOAD_S, COMPUTE_S, ids=np.arange(3))
-    return PlannedRound([10, 11, 12], look, view, Grant(0, devices, plan, plan.finish_s(UPLOAD_S, COMPUTE_S)))
+    grant = Grant(0, devices, plan, plan.finish_s(UPLOAD_S, COMPUTE_S))
+    return PlannedRound([10, 11, 12], look, view, grant, known=np.full(3, True))
 
 
 def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = None, **kwargs: Any) -> PlayedRound:
-    return play(planned(kwargs.pop("link_known", True)), replies, measured, kwargs.get("slack", 2.0), grace_s=1.0)
+    """With a slack of 2 and a second's grace; replies are waited for until the last deadline."""
+    of = kwargs.get("of") or planned(kwargs.get("link_known", True))
+    allowed_s = of.allowed_s(2.0, 1.0 if measured is None else 0.0)
+    return play(of, replies, measured, allowed_s, kwargs.get("waited_s", allowed_s.max()), faults)
 
 
 def test_replies_in_time_are_kept_and_what_the_link_does_not_explain_was_compute() -> None:
@@ -86,6 +79,27 @@ def test_who_comes_after_slack_times_the_plan_is_left_out_and_remembered_as_slow
     # The late one is as slow as it was, the missing one as slow as the deadline.
     assert done.taught.finish_s.tolist() == [13.5, 13.0, 37.0]
     assert done.taught.began_s.tolist() == [11.5, 5.0, 25.0]
+    assert done.taught.censored.tolist() == [False, False, True]
+    assert done.failed.tolist() == [False, False, True]
+
+
+def test_of_whom_too_little_is_known_nothing_is_demanded() -> None:
+    of = replace(planned(), known=np.array([False, True, False]))
+    assert of.allowed_s(2.0, 1.0).tolist() == [np.inf, 27.0, np.inf]
+    done = played({10: (reply(10), 1e3), 11: (reply(11), 13.0)}, of=of, waited_s=3600.0)
+    assert done.delivered.tolist() == [True, True, False]
+    assert done.taught.finish_s.tolist() == [1e3, 13.0, 3600.0]
+    assert done.failed.tolist() == [False, False, True]
+
+
+def test_whom_the_strategy_left_out_is_not_in_the_round() -> None:
+    rest = planned().only([10, 12])
+    assert rest.chosen == [10, 12]
+    assert rest.plan.shares.tolist() == [0.5, 0.25]
+    assert (rest.plan.round_s, rest.grant.finish_s.tolist()) == (18.0, [6.0, 18.0])
+    done = played({10: (reply(10), 6.0), 12: (reply(12), 18.0)}, of=rest)
+    assert done.delivered.tolist() == [True, True]
+    assert planned().only([10, 11, 12]).plan.devices.tolist() == [0, 1, 2]
 
 
 def test_a_radios_own_timing_counts_without_grace() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.superlink.grid import InMemoryGrid
+
+from fedcell.flower.flwr_api import pulls_never_block
 
 Replies = dict[int, tuple[Message, float]]
 """By node, its reply and when it arrived, in seconds since the messages were sent."""
@@ -38,7 +39,7 @@ def collect(grid: Grid, messages: list[Message], deadline_s: float, poll_s: floa
     """
     began_s = time.monotonic()
     waiting = push(grid, messages)
-    pulled = _together if isinstance(grid, InMemoryGrid) else _apart
+    pulled = _together if pulls_never_block(grid) else _apart
     replies: Replies = {}
     for reply in pulled(grid, list(waiting), began_s + deadline_s, poll_s):
         replies[waiting[reply.metadata.reply_to_message_id]] = reply, time.monotonic() - began_s

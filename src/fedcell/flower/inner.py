@@ -1,14 +1,12 @@
 """The wrapped strategy: without its own sampling, one message per node, its arrays saved, its replies checked."""
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -27,7 +25,9 @@ from fedcell.errors import InputError
 from fedcell.flower.report import RECORD
 from fedcell.schedule.bandwidth import Floats
 
-LOG = logging.getLogger("flwr")
+if TYPE_CHECKING:
+    from flwr.proto.node_pb2 import NodeInfo
+
 _MOST_LOOKS = 20
 _MOST_WEIGHT = 1e100
 WEIGHT = "fedcell-weight"
@@ -53,7 +53,7 @@ class ChosenNodes(Grid):
             )
         return list(self._nodes)
 
-    def get_nodes(self) -> list[NodeInfo]:
+    def get_nodes(self) -> "list[NodeInfo]":
         """Return the chosen nodes, with the SuperLink's information about them."""
         return [node for node in self._grid.get_nodes() if node.node_id in self._nodes]
 
@@ -103,6 +103,27 @@ def taking_all(strategy: Strategy, count: int) -> Iterator[None]:
     finally:
         for s, name, value in kept:
             setattr(s, name, value)
+
+
+def overridden(strategy: Strategy) -> list[str]:
+    """Settings of the strategy that have no effect, because the policy chooses: ``FedAvg's fraction_train = 0.5``."""
+    usual = {"fraction_train": 1.0, "min_train_nodes": 2, "min_available_nodes": 2}
+    return [
+        f"{type(part).__name__}'s {name} = {getattr(part, name):g}"
+        for part in _chain(strategy)
+        for name, value in usual.items()
+        if getattr(part, name, value) != value
+    ]
+
+
+def refuse_own_start(strategy: Strategy) -> None:
+    """Raise if the strategy has a ``start`` of its own: it would be skipped, and what it logs or saves with it."""
+    for part in _chain(strategy):
+        if type(part).start is not Strategy.start:
+            raise InputError(
+                f"{type(part).__name__} has a start() of its own, which Scheduled would not call; give what it does "
+                "after a round to Scheduled(..., on_round=...), and what it does before the first to your ServerApp"
+            )
 
 
 def weight_key(strategy: Strategy) -> str | None:

@@ -1,6 +1,5 @@
 """Which of Flower's nodes is which device: each is asked for its report once, or again when the server wants it."""
 
-import logging
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,11 +9,12 @@ from flwr.serverapp import Grid
 
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, push
+from fedcell.flower.flwr_api import LOG
 from fedcell.flower.radio import Device
 from fedcell.flower.report import FAULT, QUERY, RECORD, Report, parse_report
 
-LOG = logging.getLogger("flwr")
-"""Flower's own logger, so that ``flwr run --stream`` shows our lines among its own."""
+MOST_QUERIES = 5
+"""A node whose answer cannot be used is asked again, in each of so many rounds."""
 
 
 @dataclass
@@ -29,6 +29,7 @@ class Nodes:
     answer_s: float
     devices: dict[int, Device] = field(default_factory=dict)
     _asked: dict[str, int] = field(default_factory=dict)  # message id -> node
+    _failed: dict[int, int] = field(default_factory=dict)  # node -> answers in a row that could not be used
     _warned: set[tuple[int, str]] = field(default_factory=set)
 
     def wait_for(self, grid: Grid, count: int, wait_s: float) -> None:
@@ -48,20 +49,24 @@ class Nodes:
     def meet(self, grid: Grid, *, ask_all: bool = False) -> list[int]:
         """Ask new nodes (or all) for their reports, and return those that have answered, one for each name.
 
+        A node whose answer could not be used is asked again, a few times; it is scheduled meanwhile.
+
         It waits for answers only if no device is known yet or all were asked: a node that joins late must not delay
         the others. A node that never answers would not train either.
         """
         there = list(grid.get_node_ids())
         known = any(node in self.devices for node in there)
         waiting = set(self._asked.values())
-        self._ask(grid, [n for n in there if n not in waiting and (ask_all or n not in self.devices)])
+        again = {node for node, times in self._failed.items() if times < MOST_QUERIES}
+        wanted = there if ask_all else [n for n in there if n not in self.devices or n in again]
+        self._ask(grid, [n for n in wanted if n not in waiting])
         self._hear(grid)
         if ask_all or not known:
             give_up_s = time.monotonic() + self.answer_s
             while self._asked and time.monotonic() < give_up_s:
                 time.sleep(POLL_S)
                 self._hear(grid)
-        for node in set(self._asked.values()) & set(there):
+        for node in (set(self._asked.values()) & set(there)) - set(self.devices):
             self._warn(node, f"node {node} has not answered yet and is not scheduled until it does")
         return self._one_each([node for node in there if node in self.devices])
 
@@ -80,28 +85,31 @@ class Nodes:
         """Return the device that answers. Nothing in an answer is trusted."""
         if reply.has_error() or RECORD not in reply.content.config_records:
             why = str(reply.error.reason)[:200] if reply.has_error() else "its answer is not a report"
-            known = self.devices.get(node)
-            return known or self._unknown(node, str(node), f"does its app call report_device? ({why})")
+            return self._refuse(node, str(node), f"does its app call report_device? ({why})")
         record: dict[str, Any] = dict(reply.content.config_records[RECORD])
         try:
             name = Report(name=str(record.get("name", ""))).name or str(node)
         except InputError as error:
-            return self._unknown(node, str(node), str(error))
+            return self._refuse(node, str(node), str(error))
         if FAULT in record:
-            return self._unknown(node, name, str(record[FAULT])[:500])
+            return self._refuse(node, name, str(record[FAULT])[:500])
         try:
             Report(profile=record.get("profile"))
         except InputError as error:  # the rest of the report may still be of use
             del record["profile"]
             self._warn(node, f"the profile of device {name} is not used: {error}")
         try:
-            return Device(name, parse_report(record | {"name": name}))
+            report = parse_report(record | {"name": name})
         except InputError as error:
-            return self._unknown(node, name, str(error))
+            return self._refuse(node, name, str(error))
+        self._failed.pop(node, None)
+        return Device(name, report)
 
-    def _unknown(self, node: int, name: str, why: str) -> Device:
+    def _refuse(self, node: int, name: str, why: str) -> Device:
+        """Warn, remember to ask again, and return the device with what it last said that could be used."""
         self._warn(node, f"the report of device {name} cannot be used: {why}")
-        return Device(name, Report())
+        self._failed[node] = self._failed.get(node, 0) + 1
+        return self.devices.get(node) or Device(name, Report())
 
     def _warn(self, node: int, what: str) -> None:
         if (node, what) not in self._warned:

@@ -1,8 +1,9 @@
 """The interface to a radio network: where upload times come from, who applies the shares, and who measures the round.
 
 A Radio is called three times per round: for the state of the links (``look``), to apply the shares of the plan
-(``grant``), and for how long everything took (``measure``). Write one for your own radio network; fedcell has three:
+(``grant``), and for how long everything took (``measure``). Write one for your own radio network; fedcell has four:
 
+- DedicatedRadio: every node has a line of its own; what it does not report is learnt from the clients' timings.
 - CellRadio: real nodes report their SNR or rate; Flower's server measures with its own clock.
 - SimulatedRadio: the simulator's world and clock, around nodes that really train.
 - fedcell.testbed's: network namespaces whose links are shaped to the granted rates, measured on the wire.
@@ -18,8 +19,10 @@ from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.report import Report
 from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Foresight, Look, Timing, known_compute_s
+from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Cell, World, spectral_efficiency, whole_band_upload_s
 
 
@@ -132,14 +135,11 @@ class CellRadio:
         return Look(upload_s, np.full(len(devices), np.nan))
 
     def _upload_s(self, report: Report) -> float:
-        if report.upload_s is not None:
-            return report.upload_s
-        if report.rate_bps is not None:
-            return self.cell.model_bits / report.rate_bps
-        if report.snr_db is None:
-            return np.nan
+        upload_s = _reported_upload_s(report, self.cell.model_bits)
+        if not np.isnan(upload_s) or report.snr_db is None:
+            return upload_s
         efficiency = spectral_efficiency(np.array([units.db_to_ratio(report.snr_db)]))
-        return float(whole_band_upload_s(self.cell, efficiency)[0])
+        return float(np.clip(whole_band_upload_s(self.cell, efficiency)[0], SMALLEST_S, LARGEST_S))
 
     def grant(self, grant: Grant) -> None:
         """Do nothing: the shares reach the nodes in their messages."""
@@ -147,6 +147,56 @@ class CellRadio:
     def measure(self, grant: Grant) -> Timing | None:  # noqa: ARG002
         """Return None: the server's clock measures."""
         return None
+
+
+@dataclass(frozen=True)
+class DedicatedRadio:
+    """Lines that share nothing, as over the internet: a round lasts as long as the slowest of the chosen nodes.
+
+    An upload time is the reported one (``upload_s``, or the size of the model over ``rate_bps``); otherwise it is
+    learnt from earlier rounds: all of a reply's delay that the node did not spend on training.
+
+    Attributes:
+        model_bits: size of one upload in bits.
+
+    Example:
+        >>> from fedcell.flower import DedicatedRadio, Device, Report
+        >>> radio = DedicatedRadio(model_bits=2_000_000)
+        >>> look = radio.look([Device("a", Report(rate_bps=1e6)), Device("b", Report())], round_index=0, clock_s=0.0)
+        >>> look.upload_s.tolist(), look.law
+        ([2.0, nan], Dedicated())
+    """
+
+    model_bits: int
+
+    @property
+    def real_time(self) -> bool:
+        """True: its times are wall-clock times."""
+        return True
+
+    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:  # noqa: ARG002
+        """Return the upload times that the nodes reported, if any."""
+        upload_s = np.array([_reported_upload_s(device.report, self.model_bits) for device in devices])
+        return Look(upload_s, np.full(len(devices), np.nan), Dedicated())
+
+    def grant(self, grant: Grant) -> None:
+        """Do nothing: there is nothing to share."""
+
+    def measure(self, grant: Grant) -> Timing | None:  # noqa: ARG002
+        """Return None: the server's clock measures."""
+        return None
+
+
+def _reported_upload_s(report: Report, model_bits: int) -> float:
+    """Seconds of an upload over the entire link according to the report's time or rate; NaN if it has neither."""
+    if report.upload_s is not None:
+        return report.upload_s
+    return np.nan if report.rate_bps is None else max(model_bits / report.rate_bps, SMALLEST_S)
+
+
+def reports_band(report: Report) -> bool:
+    """Whether a report says anything about the node's share of a radio network."""
+    return any(value is not None for value in (report.snr_db, report.rate_bps, report.upload_s))
 
 
 @dataclass

@@ -14,7 +14,8 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import LARGEST_S, SMALLEST_S
+from fedcell.flower.flwr_api import answer_query
+from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world.compute import mean_compute_s
 
 RECORD = "fedcell"
@@ -144,7 +145,6 @@ def report_device(app: ClientApp, report: Report | Callable[[Context], Report] |
         raise InputError("report_device was given both a report and fields of a report; give one or the other")
     fixed = Report(**values) if report is None else report
 
-    @app.query(ACTION)
     def answer(message: Message, context: Context) -> Message:
         own_name = str(context.node_config.get("partition-id", context.node_id))
         try:
@@ -156,6 +156,8 @@ def report_device(app: ClientApp, report: Report | Callable[[Context], Report] |
         said["profile"] = None if given.profile is None else list(given.profile)  # Flower's records have no tuples
         record = ConfigRecord({name: value for name, value in said.items() if value is not None})
         return Message(RecordDict({RECORD: record}), reply_to=message)
+
+    answer_query(app, ACTION, answer)
 
 
 def timed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

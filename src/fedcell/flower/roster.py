@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.bandwidth import Bools, Floats
 from fedcell.schedule.policy import Indices, Plan, RoundView
 from fedcell.sim.knowledge import Knowledge, Look, Timing
 
@@ -66,29 +66,48 @@ class Roster:
         usual = self.knowledge.profiles.shape[1]
         return [d.name for d in devices if d.report.profile is not None and len(d.report.profile) != usual]
 
-    def view(self, devices: Sequence[Device], look: Look, round_index: int, epsilon: float | None = None) -> RoundView:
+    def view(
+        self,
+        devices: Sequence[Device],
+        look: Look,
+        round_index: int,
+        *,
+        clock_s: float = 0.0,
+        explore: bool = False,
+        epsilon: float | None = None,
+    ) -> RoundView:
         """What a policy sees of the devices that are there; ``epsilon`` is that of the noise in their profiles."""
         samples = np.array([device.report.samples or 0.0 for device in devices])
         return self.knowledge.view(
             look,
             round_index,
+            clock_s=clock_s,
+            explore=explore,
             there=self.indices(devices),
             reported_s=_reported_s(devices),
             samples=samples if samples.all() else None,
             profile_noise=noise_of(epsilon, self.knowledge.profiles.shape[1]),
         )
 
-    def unknown(self, devices: Sequence[Device], look: Look) -> dict[str, list[str]]:
-        """By ``link`` and ``speed``, the names of the devices of which nothing is known of it."""
+    def unknown(self, devices: Sequence[Device], look: Look) -> dict[str, Bools]:
+        """By ``link`` and ``speed``, (M,) booleans: the devices of which nothing is known of it."""
         known = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
-        return {
-            what: [device.name for device, value in zip(devices, values, strict=True) if np.isnan(value)]
-            for what, values in (("link", known.upload_s), ("speed", known.compute_s))
-        }
+        return {"link": np.isnan(known.upload_s), "speed": np.isnan(known.compute_s)}
 
-    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing) -> "Roster":
+    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float = 0.0) -> "Roster":
         """Return the roster with what a round showed; see Knowledge.after."""
-        return replace(self, knowledge=self.knowledge.after(view, plan, look, timing))
+        return replace(self, knowledge=self.knowledge.after(view, plan, look, timing, clock_s))
+
+    def failing(self, devices: Indices, failed: Bools, round_index: int) -> "Roster":
+        """Return the roster after a round in which some of these devices failed; see Knowledge.failing."""
+        return replace(self, knowledge=self.knowledge.failing(devices, failed, round_index))
+
+    def resting(self, devices: Sequence[Device], round_index: int) -> Bools:
+        """(M,) the devices that rest after failures; if all would, those that may soonest try again do not."""
+        there = self.indices(devices)
+        rests = self.knowledge.resting(round_index, there)
+        retry_round = self.knowledge.retry_round[there]
+        return retry_round > retry_round.min() if rests.all() else rests
 
     def averaged(self, devices: Indices, weights: Floats | None) -> "Roster":
         """Return the roster after the mean of these devices' models was taken; see Knowledge.averaged."""

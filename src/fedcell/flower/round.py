@@ -1,16 +1,21 @@
 """One round of a federation: what was planned, and how it went."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import Message
 
 from fedcell.flower.collect import Replies
-from fedcell.flower.inner import LOG, faults, take_train_s
+from fedcell.flower.flwr_api import LOG
+from fedcell.flower.inner import take_train_s
 from fedcell.flower.radio import Device, Grant
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.bandwidth import Bools, Floats
 from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.knowledge import Look, Timing
+
+Check = Callable[[dict[int, Message]], dict[int, str]]
+"""From replies by node, in the plan's order, to why some of them cannot be used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,12 +27,14 @@ class PlannedRound:
         look: what the radio knew about them.
         view: what the policy saw.
         grant: who trains, with which share, and when each is expected to finish.
+        known: (M,) booleans: the devices whose link and speed are known, so that they can be held to the plan.
     """
 
     nodes: list[int]
     look: Look
     view: RoundView
     grant: Grant
+    known: Bools
 
     @property
     def plan(self) -> Plan:
@@ -44,6 +51,22 @@ class PlannedRound:
         """The scheduled devices, in the plan's order."""
         return [self.grant.devices[i] for i in self.plan.devices]
 
+    def allowed_s(self, slack: float, grace_s: float) -> Floats:
+        """(n,) seconds after which a scheduled device is late; infinite if too little is known to plan with."""
+        late_s = slack * self.grant.finish_s + grace_s
+        return np.where(self.known[self.plan.devices], late_s, np.inf)
+
+    def only(self, nodes: Collection[int]) -> "PlannedRound":
+        """Return the round without the devices that the wrapped strategy left out; the others keep their shares."""
+        plan, asked = self.plan, np.array([node in nodes for node in self.chosen], dtype=bool)
+        if asked.all():
+            return self
+        finish_s = self.grant.finish_s[asked]
+        kept = replace(
+            plan, devices=plan.devices[asked], shares=plan.shares[asked], round_s=float(finish_s.max(initial=0.0))
+        )
+        return replace(self, grant=replace(self.grant, plan=kept, finish_s=finish_s))
+
     def upload_s(self) -> Floats:
         """(n,) planned seconds of upload of each scheduled device with its share."""
         upload: Floats = self.view.upload_s[self.plan.devices] / self.plan.shares
@@ -58,52 +81,61 @@ class PlayedRound:
         kept: the replies that are used.
         delivered: (n,) booleans: the devices whose replies are used.
         late: (n,) booleans: the devices that delivered after the deadline.
+        failed: (n,) booleans: the devices that brought nothing, or nothing that can be used; late ones excepted.
         timing: when the devices started to upload and finished.
-        taught: the same, with the deadline for replies that never arrived: those devices are at least as slow.
+        taught: the same times for what is learnt: a device whose reply did not arrive is at least as slow as it was
+            waited for; NaN for one whose reply cannot be used.
         measured: whether the times were measured by the radio, not by the server's clock.
     """
 
     kept: list[Message]
     delivered: np.ndarray[tuple[int], np.dtype[np.bool_]]
     late: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    failed: np.ndarray[tuple[int], np.dtype[np.bool_]]
     timing: Timing
     taught: Timing
     measured: bool
 
 
-def play(planned: PlannedRound, replies: Replies, measured: Timing | None, slack: float, grace_s: float) -> PlayedRound:
+def play(
+    planned: PlannedRound,
+    replies: Replies,
+    measured: Timing | None,
+    allowed_s: Floats,
+    waited_s: float,
+    check: Check,
+) -> PlayedRound:
     """Judge the replies of a round.
 
     Args:
         planned: the round.
         replies: the replies that arrived.
         measured: the times that the radio measured, if any.
-        slack: a device is late after ``slack`` times its planned time.
-        grace_s: additional seconds if only the server's clock measures.
+        allowed_s: (n,) a device is late after so many seconds.
+        waited_s: how long replies were waited for.
+        check: says which replies cannot be used.
 
     Returns:
         PlayedRound: which replies are used, and the times.
     """
     train_s = {node: take_train_s(reply) for node, (reply, _) in replies.items()}
     timing = measured or _by_server_clock(planned, replies, train_s)
-    allowed_s = slack * planned.grant.finish_s + (0.0 if measured else grace_s)
     arrived = np.array([node in replies for node in planned.chosen], dtype=bool)
     late = arrived & (timing.finish_s > allowed_s)
     whole = {
         n: reply for (n, (reply, _)), out in zip(_in_order(planned, replies), late[arrived], strict=True) if not out
     }
-    bad = faults(whole)
+    bad = check(whole)
     for node, fault in bad.items():
         LOG.warning("fedcell: the reply of device %s is not used: %s", _name(planned, node), fault)
     kept = [reply for node, reply in whole.items() if node not in bad]
     delivered = np.array([node in whole and node not in bad for node in planned.chosen], dtype=bool)
-    # A node whose app failed teaches nothing; one whose reply did not arrive is at least as slow as the deadline.
-    slow = late | ~arrived
-    finish_s = np.where(slow, np.fmax(timing.finish_s, allowed_s), timing.finish_s)
-    began_s = np.where(slow, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
-    failed = arrived & ~late & ~delivered
-    taught = Timing(np.where(failed, np.nan, began_s), np.where(failed, np.nan, finish_s))
-    return PlayedRound(kept, delivered, late, timing, taught, measured is not None)
+    # A node whose app failed teaches nothing; one whose reply did not arrive is at least as slow as it was waited for.
+    absent, spoilt = ~arrived, arrived & ~late & ~delivered
+    finish_s = np.where(absent, np.fmax(timing.finish_s, np.minimum(allowed_s, waited_s)), timing.finish_s)
+    began_s = np.where(absent | late, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
+    taught = Timing(np.where(spoilt, np.nan, began_s), np.where(spoilt, np.nan, finish_s), absent)
+    return PlayedRound(kept, delivered, late, absent | spoilt, timing, taught, measured is not None)
 
 
 def _in_order(planned: PlannedRound, replies: Replies) -> list[tuple[int, tuple[Message, float]]]:

@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,38 +14,43 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedcell import defaults
-from fedcell.check import require_number, require_whole
+from fedcell.check import did_you_mean, require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, collect
+from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
 from fedcell.flower.inner import (
-    LOG,
     ChosenNodes,
     arrays_of,
+    faults,
+    overridden,
     own_weights,
     personal,
+    refuse_own_start,
     restore_arrays,
     take_train_s,
     taking_all,
     weighing,
     weight_key,
 )
+from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
 from fedcell.flower.nodes import Nodes
-from fedcell.flower.radio import CellRadio, Device, Grant, Radio
-from fedcell.flower.roster import Roster
+from fedcell.flower.planner import AnyRadio, Planner
+from fedcell.flower.radio import Radio
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
 from fedcell.learn.profile import noise_of
-from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.profiles import balanced_weights, profiles_of
-from fedcell.schedule.registry import blaming, format_policy, parse_policy
-from fedcell.sim.knowledge import Look
+from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec
 from fedcell.world import Cell
 
 Averaging = Literal["strategy", "balanced"]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+OnRound = Callable[[ScheduledRound, ArrayRecord], None]
+GIVE_UP_AFTER = 10
+"""So many rounds in a row in which nobody brings a model end a run."""
 
 
 class Scheduled(Strategy):
@@ -58,8 +64,9 @@ class Scheduled(Strategy):
     Args:
         strategy: any strategy of ``flwr.serverapp.strategy``.
         policy: the scheduling policy: a `Policy`, or a string such as ``greedy:theta=0``.
-        radio: the radio network, which knows the upload times and applies the shares; a `Cell` for nodes that report
-            an SNR or a rate.
+        radio: the radio network, which knows the upload times and applies the shares: a `Cell` for nodes that report an
+            SNR or a rate; ``dedicated`` for nodes that share no link; or your own `Radio`. By default ``dedicated``
+            unless a node reports its SNR, rate or upload time.
         seed: random seed of the policy; its draws depend on (seed, round) only.
         nodes: number of nodes to wait for before the first round.
         wait_s: how many seconds to wait for them.
@@ -68,7 +75,7 @@ class Scheduled(Strategy):
         query_every: ask all nodes for a new report every this many rounds, for links that change; 0 asks each once.
         poll_s: seconds between two checks for replies; arrival times are no more precise than this.
         slack: the reply of a node that takes more than ``slack`` times its planned time is not used, and the node is
-            remembered as slow.
+            remembered as slow. A node whose link or speed is still unknown has no deadline but ``timeout``.
         grace_s: additional wall-clock seconds for Flower's own overhead: its nodes look for work every 3 s, and start a
             process for it. Not applied to times that a radio measures.
         budget_s: time limit in seconds; a round that is planned to end later is not started.
@@ -78,6 +85,9 @@ class Scheduled(Strategy):
             the round is most like the whole federation, by the profiles that the nodes report. Only for strategies
             that take a weighted mean: FedAvg and most of those derived from it.
         epsilon: that of the noise with which the nodes hid their profiles (see `profile_of`), or None.
+        explore: let the estimates of nodes that were not scheduled for a while become optimistic, so that one that was
+            slow once, or got better, is tried again.
+        on_round: called after each round with its `ScheduledRound` and the model: for checkpoints and trackers.
         start_s: the clock at the start of a new run, in seconds: of a simulated cell, how long the reports took.
         state: a directory in which every round is saved; if it has an earlier run, that run is resumed.
         spec: the cell and the task as a spec, if there is one; saved with the state, for charts that show the cell.
@@ -100,7 +110,7 @@ class Scheduled(Strategy):
         strategy: Strategy,
         policy: Policy | str,
         *,
-        radio: Radio | Cell | None = None,
+        radio: AnyRadio = None,
         seed: int = 0,
         nodes: int = 2,
         wait_s: float = 300.0,
@@ -114,6 +124,8 @@ class Scheduled(Strategy):
         metric: str = "accuracy",
         averaging: Averaging = "strategy",
         epsilon: float | None = None,
+        explore: bool = True,
+        on_round: OnRound | None = None,
         start_s: float = 0.0,
         state: str | Path | None = None,
         spec: Spec | None = None,
@@ -141,26 +153,38 @@ class Scheduled(Strategy):
             raise InputError(f"budget_s is {budget_s!r}; give a positive number of seconds")
         if target_accuracy is not None and not 0 < target_accuracy <= 1:
             raise InputError(f"target_accuracy is {target_accuracy!r}; give a fraction between 0 and 1")
+        if radio is not None and isinstance(radio, str) and radio != "dedicated":
+            raise InputError(f"radio is {radio!r}; give a Cell, a Radio or 'dedicated'")
+        refuse_own_start(strategy)
         self.strategy = strategy
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
-        self.radio: Radio | Cell = Cell() if radio is None else radio
         self.seed, self.nodes, self.wait_s, self.query_every = seed, nodes, wait_s, query_every
         self.poll_s, self.slack, self.grace_s, self.budget_s = poll_s, slack, grace_s, budget_s
         self.target_accuracy, self.metric = target_accuracy, metric
-        self.averaging, self.epsilon = averaging, epsilon
+        self.averaging, self.on_round = averaging, on_round
         self.state, self.spec = None if state is None else Path(state), spec
         self.rounds: list[ScheduledRound] = []
         # In simulated time waiting costs nothing, and leaving out a slow node would change the round.
-        real_time = isinstance(self.radio, Cell) or self.radio.real_time
-        self._nodes = Nodes(answer_s if real_time else max(answer_s, wait_s))
-        self._roster = Roster.empty()
-        self._warned: set[tuple[str, str]] = set()
-        self._clock_s, self._began_s = start_s, 0.0
+        real_time = radio is None or isinstance(radio, Cell | str) or radio.real_time
+        self._planner = Planner(
+            self.policy,
+            seed,
+            radio,
+            Nodes(answer_s if real_time else max(answer_s, wait_s)),
+            explore=explore,
+            epsilon=epsilon,
+            profiles_wanted=averaging == "balanced" or self.policy.uses_profiles,
+        )
+        self._clock_s = start_s
+        self._began_s: float | None = None
         self._planned: PlannedRound | None = None
+        self._metric_said = False
 
     def summary(self) -> None:
-        """Log the policy and the seed, then the summary of the wrapped strategy."""
+        """Log the policy, the seed and the settings that are overridden, then the wrapped strategy's own summary."""
         LOG.info("\t├──> fedcell schedules: %s, seed %d", format_policy(self.policy), self.seed)
+        for setting in overridden(self.strategy):
+            LOG.info("\t├──> fedcell: %s is not used: the policy chooses who trains", setting)
         self.strategy.summary()
 
     def start(
@@ -178,62 +202,109 @@ class Scheduled(Strategy):
         Args:
             grid: Flower's grid.
             initial_arrays: the initial model; a resumed run starts from its saved model instead.
-            num_rounds: limit on the number of rounds, including those of a resumed run.
+            num_rounds: how many rounds to train, including those of a resumed run. A round in which nodes were asked
+                and none brought a model does not count.
             timeout: the longest wait for a reply in seconds, whatever the plan says.
-            train_config: config for the chosen nodes.
+            train_config: config for the chosen nodes; one object throughout the run, as in Flower.
             evaluate_config: config for the nodes that evaluate.
             evaluate_fn: evaluates the model on the server, as in Flower.
 
         Returns:
             Result: the model and the metrics of all rounds; ``rounds`` has what fedcell adds.
+
+        Raises:
+            InputError: if no model of any node could ever be used.
         """
-        LOG.info("Starting Scheduled(%s):", type(self.strategy).__name__)
+        train_config = ConfigRecord() if train_config is None else train_config
+        evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
+        started_s = time.monotonic()
+        LOG.info("Starting Scheduled(%s) strategy:", type(self.strategy).__name__)
+        log_start(num_rounds, initial_arrays, train_config, evaluate_config)
         self.summary()
-        result = self._taken_up(Result(arrays=initial_arrays))
-        self._nodes.wait_for(grid, self.nodes, self.wait_s)
-        self._began_s = time.monotonic() - self._clock_s
+        LOG.info("")
+        result = self._resumed(Result(arrays=initial_arrays))
+        self._planner.nodes.wait_for(grid, self.nodes, self.wait_s)
         if evaluate_fn and not self.rounds:
-            _note(result, 0, {"server": evaluate_fn(0, result.arrays)})
-        while len(self.rounds) < num_rounds and not self._reached():
-            number = len(self.rounds) + 1
-            messages = list(self.configure_train(number, result.arrays, train_config or ConfigRecord(), grid))
-            planned, radio = self._the_plan, self._radio(result.arrays)
-            if self._clock_s + planned.plan.round_s > self.budget_s:
-                LOG.info("fedcell: stopping: round %d would end after the budget of %g s", number, self.budget_s)
+            found = evaluate_fn(0, result.arrays)
+            LOG.info("Initial global evaluation results: %s", found)
+            _note(result, 0, {"server": found})
+        while not self._ends(num_rounds):
+            if not self._train(grid, result, num_rounds, timeout, train_config):
                 break
-            radio.grant(planned.grant)
-            sent_s = time.monotonic()
-            replies = collect(grid, messages, min(timeout, self._deadline_s(planned, radio)), self.poll_s)
-            waited_s = time.monotonic() - sent_s
-            timing = radio.measure(planned.grant) if messages else None
-            played = play(planned, replies, timing, self.slack, self.grace_s)
-            round_s = self._advance(planned, played, waited_s, radio)
-            new, train_metrics = self._average(number, planned, played) if played.kept else (None, None)
-            result.arrays = result.arrays if new is None else new
-            self._roster = self._roster.after(planned.view, planned.plan, planned.look, played.taught)
-            found = self._evaluate(number, result.arrays, grid, evaluate_config or ConfigRecord(), timeout, evaluate_fn)
-            _note(result, number, {"train": train_metrics, **found})
-            self._keep(number, planned, played, round_s, result)
+            self._evaluate(grid, result, timeout, evaluate_config, evaluate_fn)
+            self._keep(result)
+        log_result(result, self.rounds, time.monotonic() - started_s)
+        self._refuse_untrained(num_rounds)
         return result
 
+    def _ends(self, num_rounds: int) -> bool:
+        """Whether the run is over before another round; logs why, if it is not for the number of rounds."""
+        if len(self.rounds) - self._empty_rounds() >= num_rounds or self._reached():
+            return True
+        if _empty_at_the_end(self.rounds) >= GIVE_UP_AFTER:
+            LOG.error("fedcell: stopping: no node has brought a model in the last %d rounds", GIVE_UP_AFTER)
+            return True
+        return False
+
+    def _empty_rounds(self) -> int:
+        return sum(done.empty for done in self.rounds)
+
+    def _refuse_untrained(self, num_rounds: int) -> None:
+        if num_rounds > 0 and not any(done.delivered for done in self.rounds):
+            raise InputError(
+                f"no node brought a model that could be used in {len(self.rounds)} rounds, so nothing was learnt; the "
+                "log says why for each node"
+            )
+
     # --- one round -------------------------------------------------------------------------------------------------
+
+    def _train(self, grid: Grid, result: Result, num_rounds: int, timeout: float, config: ConfigRecord) -> bool:
+        """Play a round up to its new model; False if it would end after the budget."""
+        number = len(self.rounds) + 1
+        LOG.info("")
+        LOG.info("[ROUND %s/%s]", number, num_rounds + self._empty_rounds())
+        messages = list(self.configure_train(number, result.arrays, config, grid))
+        planned, radio = self._the_plan, self._planner.resolved_radio
+        log_plan(planned)
+        if self._clock_s + planned.plan.round_s > self.budget_s:
+            LOG.info("fedcell: stopping: round %d would end after the budget of %g s", number, self.budget_s)
+            return False
+        radio.grant(planned.grant)
+        sent_s = time.monotonic()
+        if self._began_s is None:  # waiting for nodes and their reports, or for Ray, is no training
+            self._began_s = sent_s - self._clock_s
+        allowed_s = planned.allowed_s(self.slack, self.grace_s)
+        # Of a node whose times are unknown nothing is demanded, but that it comes before the budget is spent.
+        latest_s = np.where(np.isfinite(allowed_s), allowed_s, self.budget_s - self._clock_s).max(initial=0.0)
+        deadline_s = min(timeout, float(latest_s)) if radio.real_time else timeout
+        replies = collect(grid, messages, deadline_s, self.poll_s)
+        waited_s = time.monotonic() - sent_s
+        timing = radio.measure(planned.grant) if messages else None
+        allowed_s = allowed_s if timing is None else planned.allowed_s(self.slack, 0.0)
+        played = play(planned, replies, timing, allowed_s, waited_s, faults)
+        round_s = self._advance(planned, played, waited_s, radio)
+        new, metrics = self._average(number, planned, played) if played.kept else (None, None)
+        result.arrays = result.arrays if new is None else new
+        self._planner.learn(planned, played, self._clock_s)
+        self.rounds.append(_record(number, self._clock_s, round_s, planned, played))
+        log_round(self.rounds[-1])
+        log_metrics(metrics)
+        _note(result, number, {"train": metrics})
+        return True
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the nodes, and let the wrapped strategy create its messages for exactly those."""
+        if (outer := calling_strategy()) not in (None, self):
+            raise InputError(
+                f"Scheduled is inside {type(outer).__name__}, which would skip its deadlines, budget and state; write "
+                "it outermost: Scheduled(DifferentialPrivacyServerSideFixedClipping(FedAvg(), ...), ...)"
+            )
         ask_all = self.query_every > 0 and server_round > 1 and (server_round - 1) % self.query_every == 0
-        nodes = self._nodes.meet(grid, ask_all=ask_all)
-        give_up_s = time.monotonic() + self.wait_s
-        while not nodes:
-            if time.monotonic() > give_up_s:
-                raise InputError(
-                    f"no node has sent its report within {self.wait_s:g} s; check their logs and run again"
-                )
-            self._nodes.wait_for(grid, 1, self.wait_s)
-            nodes = self._nodes.meet(grid)
-        devices = [self._nodes.devices[node] for node in nodes]
-        planned = self._planned = self._decide(server_round - 1, nodes, devices, self._radio(arrays))
+        nodes = self._planner.meet(grid, ask_all=ask_all, wait_s=self.wait_s)
+        left_s = self.budget_s - self._clock_s
+        planned = self._planned = self._planner.plan(nodes, arrays, server_round - 1, self._clock_s, left_s)
         plan, chosen = planned.plan, planned.chosen
         if not chosen:
             return []
@@ -243,6 +314,8 @@ class Scheduled(Strategy):
         odd = set(by_node) ^ {message.metadata.dst_node_id for message in made}
         if odd:
             LOG.warning("fedcell: %s did not use all nodes that the policy chose", type(self.strategy).__name__)
+            made = [message for message in made if message.metadata.dst_node_id in by_node]
+            self._planned = planned.only({message.metadata.dst_node_id for message in made})
         return [
             personal(
                 message,
@@ -256,48 +329,6 @@ class Scheduled(Strategy):
             for i in [by_node[message.metadata.dst_node_id]]
         ]
 
-    def _decide(self, round_index: int, nodes: list[int], devices: list[Device], radio: Radio) -> PlannedRound:
-        self._roster = self._roster.meeting([device.name for device in devices]).hearing(devices)
-        order = np.argsort(self._roster.indices(devices))  # by device, whatever the order of Flower's random ids
-        nodes, devices = [nodes[i] for i in order], [devices[i] for i in order]
-        look = radio.look(devices, round_index, self._clock_s)
-        self._say_unknown(devices, look)
-        self._say_profiles(devices)
-        view = self._roster.view(devices, look, round_index, self.epsilon)
-        with blaming(format_policy(self.policy)):
-            plan = self.policy.decide(view, stream(self.seed, "policy", round_index))
-        finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)
-        return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s))
-
-    def _say_unknown(self, devices: list[Device], look: Look) -> None:
-        for what, names in self._roster.unknown(devices, look).items():
-            new = [name for name in names if (what, name) not in self._warned]
-            self._warned |= {(what, name) for name in new}
-            if new and len(names) == len(devices):
-                LOG.warning("fedcell: no device reports its %s; assuming they are all equal until observed", what)
-            elif new:
-                LOG.warning(
-                    "fedcell: nothing is known about the %s of %s; assuming the median of the others until observed",
-                    *(what, ", ".join(new)),
-                )
-
-    def _say_profiles(self, devices: list[Device]) -> None:
-        usual = self._roster.knowledge.profiles.shape[1]
-        for name in self._roster.odd_profiles(devices):
-            self._warn_once("profile", name, f"the profile of device {name} is not used: most have {usual} numbers")
-        if usual == 0 and (self.averaging == "balanced" or self.policy.uses_profiles):
-            self._warn_once(
-                "profile",
-                "",
-                "no device reports a profile, so all are scheduled and averaged as if their data were alike; give "
-                "Report(profile=profile_of(model, batches)) in the ClientApp",
-            )
-
-    def _warn_once(self, what: str, name: str, message: str) -> None:
-        if (what, name) not in self._warned:
-            self._warned.add((what, name))
-            LOG.warning("fedcell: %s", message)
-
     def _average(
         self, number: int, planned: PlannedRound, played: PlayedRound
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -310,7 +341,7 @@ class Scheduled(Strategy):
         with weighing(self.strategy, played.kept, balanced):
             new, metrics = self.aggregate_train(number, played.kept)
         if new is not None:
-            self._roster = self._roster.averaged(np.asarray(view.ids)[delivered], weights)
+            self._planner.averaged(np.asarray(view.ids)[delivered], weights)
         return new, metrics
 
     def aggregate_train(
@@ -333,20 +364,21 @@ class Scheduled(Strategy):
         return self.strategy.aggregate_evaluate(server_round, replies)
 
     def _evaluate(
-        self,
-        number: int,
-        arrays: ArrayRecord,
-        grid: Grid,
-        config: ConfigRecord,
-        timeout: float,
-        evaluate_fn: EvaluateFn | None,
-    ) -> dict[str, MetricRecord | None]:
-        messages = list(self.configure_evaluate(number, arrays, config, grid))
+        self, grid: Grid, result: Result, timeout: float, config: ConfigRecord, evaluate_fn: EvaluateFn | None
+    ) -> None:
+        number, devices = len(self.rounds), self._planner.nodes.devices
+        messages = list(self.configure_evaluate(number, result.arrays, config, grid))
         replies = collect(grid, messages, timeout, self.poll_s) if messages else {}
         # In the order of the devices, not of arrival: the last bit of the mean must not depend on it.
-        order = sorted(replies, key=lambda node: self._nodes.devices[node].name if node in self._nodes.devices else "")
+        order = sorted(replies, key=lambda node: devices[node].name if node in devices else "")
         evaluated = self.aggregate_evaluate(number, [replies[node][0] for node in order])
-        return {"evaluate": evaluated, "server": evaluate_fn(number, arrays) if evaluate_fn else None}
+        log_metrics(evaluated)
+        found = None
+        if evaluate_fn:
+            LOG.info("Global evaluation")
+            found = evaluate_fn(number, result.arrays)
+            log_metrics(found, clients=False)
+        _note(result, number, {"evaluate": evaluated, "server": found})
 
     # --- around the rounds -----------------------------------------------------------------------------------------
 
@@ -354,19 +386,6 @@ class Scheduled(Strategy):
     def _the_plan(self) -> PlannedRound:
         assert self._planned is not None  # configure_train made it
         return self._planned
-
-    def _radio(self, arrays: ArrayRecord) -> Radio:
-        """Return the radio; for a Cell, one whose uploads have the size of the model."""
-        if isinstance(self.radio, Cell):
-            bits = 8 * sum(len(array.data) for array in arrays.values())
-            self.radio = CellRadio(replace(self.radio, model_bits=max(1, bits)))
-        return self.radio
-
-    def _deadline_s(self, planned: PlannedRound, radio: Radio) -> float:
-        """Return how long to wait for replies; the plan sets it only if the radio's times are wall-clock times."""
-        if not radio.real_time or planned.grant.finish_s.size == 0:
-            return math.inf
-        return self.slack * float(planned.grant.finish_s.max()) + self.grace_s
 
     def _advance(self, planned: PlannedRound, played: PlayedRound, waited_s: float, radio: Radio) -> float:
         """Move the clock to the round's end; return how long the round took."""
@@ -378,52 +397,42 @@ class Scheduled(Strategy):
             round_s = float(np.nanmax(played.timing.finish_s))
         else:
             round_s = waited_s
+        assert self._began_s is not None  # set when the round was sent
         self._clock_s = time.monotonic() - self._began_s if radio.real_time else self._clock_s + round_s
         return round_s
 
     def _reached(self) -> bool:
         if self.target_accuracy is None or not self.rounds:
             return False
-        value = self.rounds[-1].metric(self.metric)
+        last = self.rounds[-1]
+        value = last.metric(self.metric)
+        others = {name for source in ("server", "evaluate") for name in last.metrics.get(source, {})}
+        if math.isnan(value) and self.metric not in others and not self._metric_said:
+            self._metric_said = True
+            LOG.warning(
+                "fedcell: there is no metric %r to compare with the target, so training goes on to its last round; %s",
+                self.metric,
+                did_you_mean(self.metric, others) if others else "give evaluate_fn, or let clients evaluate",
+            )
         if value >= self.target_accuracy:
             LOG.info("fedcell: stopping: %s is %.4g, the target is %.4g", self.metric, value, self.target_accuracy)
         return value >= self.target_accuracy
 
-    def _keep(self, number: int, planned: PlannedRound, played: PlayedRound, round_s: float, result: Result) -> None:
-        """Record the round, log how it went, and save the state."""
-        plan, ids = planned.plan, np.asarray(planned.view.ids)[planned.plan.devices]
-        done = ScheduledRound(
-            round=number,
-            clock_s=self._clock_s,
-            round_s=round_s,
-            planned_s=plan.round_s,
-            devices=ids.tolist(),
-            names=[device.name for device in planned.devices],
-            shares=plan.shares.tolist(),
-            planned_finish_s=planned.grant.finish_s.tolist(),
-            began_s=_or_none(played.timing.began_s),
-            finish_s=_or_none(played.timing.finish_s),
-            delivered=ids[played.delivered].tolist(),
-            late=ids[played.late].tolist(),
-            metrics=_metrics(result, number),
-        )
-        self.rounds.append(done)
-        missing = [name for name, came in zip(done.names, played.delivered, strict=True) if not came]
-        LOG.info(
-            "fedcell: round %d: %d of %d devices, planned %.4g s, took %.4g s, clock %.6g s%s",
-            *(number, len(ids), len(planned.nodes), plan.round_s, round_s, self._clock_s),
-            f"; missing: {', '.join(missing)}" if missing else "",
-        )
+    def _keep(self, result: Result) -> None:
+        """Complete the round's record with its metrics, save the state, and tell ``on_round``."""
+        done = self.rounds[-1] = replace(self.rounds[-1], metrics=_metrics(result, len(self.rounds)))
         if self.state is not None:
             model = {name: array.numpy() for name, array in result.arrays.items()}
-            save(self.state, self._run(), self._roster, model, arrays_of(self.strategy))
+            save(self.state, self._run(), self._planner.roster, model, arrays_of(self.strategy))
+        if self.on_round is not None:
+            self.on_round(done, result.arrays)
 
     def _run(self) -> Run:
-        names = list(self._roster.names)
+        names = list(self._planner.roster.names)
         line, inner = format_policy(self.policy), type(self.strategy).__name__
         return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging)
 
-    def _taken_up(self, result: Result) -> Result:
+    def _resumed(self, result: Result) -> Result:
         """Return the result so far of the run in the state directory, if there is one, and restore what it knew."""
         if self.state is None or not (self.state / "state.json").exists():
             return result
@@ -438,7 +447,7 @@ class Scheduled(Strategy):
                 raise InputError(
                     f"{self.state} has a run whose {what} is {theirs}, not {ours}; give another directory or remove it"
                 )
-        self._roster, model, inner = load_arrays(self.state, run)
+        self._planner.roster, model, inner = load_arrays(self.state, run)
         if list(model) != list(result.arrays):
             raise InputError(f"{self.state} has a run of another model; give another directory or remove it")
         restore_arrays(self.strategy, inner)
@@ -448,6 +457,28 @@ class Scheduled(Strategy):
         result.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
         LOG.info("fedcell: resuming after round %d, %.6g s, from %s", run.rounds[-1].round, self._clock_s, self.state)
         return result
+
+
+def _record(number: int, clock_s: float, round_s: float, planned: PlannedRound, played: PlayedRound) -> ScheduledRound:
+    plan, ids = planned.plan, np.asarray(planned.view.ids)[planned.plan.devices]
+    return ScheduledRound(
+        round=number,
+        clock_s=clock_s,
+        round_s=round_s,
+        planned_s=plan.round_s,
+        devices=ids.tolist(),
+        names=[device.name for device in planned.devices],
+        shares=plan.shares.tolist(),
+        planned_finish_s=planned.grant.finish_s.tolist(),
+        began_s=_or_none(played.timing.began_s),
+        finish_s=_or_none(played.timing.finish_s),
+        delivered=ids[played.delivered].tolist(),
+        late=ids[played.late].tolist(),
+    )
+
+
+def _empty_at_the_end(rounds: Sequence[ScheduledRound]) -> int:
+    return sum(1 for _ in takewhile(lambda done: done.empty, reversed(rounds)))
 
 
 def _note(result: Result, number: int, metrics: Mapping[str, MetricRecord | None]) -> None:

@@ -79,6 +79,11 @@ class ScheduledRound:
         """Numbers of the scheduled devices whose models are not used, the late ones included."""
         return [device for device in self.devices if device not in self.delivered]
 
+    @property
+    def empty(self) -> bool:
+        """Whether devices were scheduled and none brought a model: such a round does not count as one of training."""
+        return bool(self.devices) and not self.delivered
+
     def metric(self, name: str) -> float:
         """Return a metric of the server's evaluation, otherwise of the clients'; NaN if there is none."""
         for source in ("server", "evaluate"):

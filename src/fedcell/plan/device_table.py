@@ -29,7 +29,8 @@ import numpy as np
 from fedcell import defaults, units
 from fedcell.check import nearest
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import LARGEST_S, SMALLEST_S, Bools, Floats
+from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Cell, link_snr, path_loss_db, spectral_efficiency
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ
 from fedcell.world.channel import unchecked_upload_s

@@ -23,13 +23,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
 from fedcell.schedule.laws import Dedicated, Density, Law
+from fedcell.units import LARGEST_S, SMALLEST_S
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Sharing = Literal["optimal", "equal"]
-
-SMALLEST_S, LARGEST_S = 1e-300, 1e300
-"""Times are accepted within these bounds: beyond them sums and shares would leave double precision."""
 
 # Sums may be reordered (that is what lets them run eight at a time); nothing else is loosened.
 _FAST = {"reassoc", "contract", "nsz"}

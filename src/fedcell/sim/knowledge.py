@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.laws import Density, Law
 from fedcell.schedule.policy import Indices, Plan, RoundView
 from fedcell.world import Conditions
 
@@ -33,6 +34,7 @@ class Look:
     Attributes:
         upload_s: (M,) seconds to upload a model with the entire band.
         compute_s: (M,) seconds of local training.
+        law: how the uploads share what carries them.
 
     Example:
         >>> import numpy as np
@@ -43,6 +45,7 @@ class Look:
 
     upload_s: Floats
     compute_s: Floats
+    law: Law = Density()  # noqa: RUF009 - frozen, without fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +245,7 @@ class Knowledge:
             mean_upload_s=np.where(self.looks[there] > 0, self.mean_upload_s[there], upload_s),
             profiles=self.profiles[there] if self.profiles.shape[1] else None,
             recent=self.recent[there],
+            law=look.law,
             **columns,
         )
 

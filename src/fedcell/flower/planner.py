@@ -1,0 +1,185 @@
+"""Who trains in the next round: the connected devices, what is known of them, and the policy's decision."""
+
+import time
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from flwr.app import ArrayRecord
+from flwr.serverapp import Grid
+
+from fedcell.errors import InputError
+from fedcell.flower.flwr_api import LOG
+from fedcell.flower.nodes import Nodes
+from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, reports_band
+from fedcell.flower.roster import Roster
+from fedcell.flower.round import PlannedRound, PlayedRound
+from fedcell.rng import stream
+from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.policy import Indices, Policy, RoundView
+from fedcell.schedule.registry import blaming, format_policy
+from fedcell.sim.knowledge import Look
+from fedcell.world import Cell
+
+AnyRadio = Radio | Cell | Literal["dedicated"] | None
+"""What `Scheduled` takes for a radio; None leaves it to the nodes' reports."""
+
+
+class Planner:
+    """Meets nodes, plans rounds, and learns from them.
+
+    Attributes:
+        policy: who trains.
+        seed: of the policy's random draws.
+        radio: a radio; what is not yet one becomes one when the first devices are known.
+        nodes: which node is which device.
+        roster: the devices met, and what is known of them.
+        explore: whether estimates of devices that were not seen for a while become optimistic.
+        epsilon: of the noise in profiles, or None.
+        profiles_wanted: whether profiles are used at all.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        seed: int,
+        radio: AnyRadio,
+        nodes: Nodes,
+        *,
+        explore: bool,
+        epsilon: float | None,
+        profiles_wanted: bool,
+    ) -> None:
+        self.policy, self.seed, self.radio, self.nodes = policy, seed, radio, nodes
+        self.explore, self.epsilon, self.profiles_wanted = explore, epsilon, profiles_wanted
+        self.roster = Roster.empty()
+        self._warned: set[tuple[str, str]] = set()
+
+    def meet(self, grid: Grid, *, ask_all: bool, wait_s: float) -> list[int]:
+        """Return the nodes that have reported; wait for the first if there is none."""
+        nodes = self.nodes.meet(grid, ask_all=ask_all)
+        give_up_s = time.monotonic() + wait_s
+        while not nodes:
+            if time.monotonic() > give_up_s:
+                raise InputError(f"no node has sent its report within {wait_s:g} s; check their logs and run again")
+            self.nodes.wait_for(grid, 1, wait_s)
+            nodes = self.nodes.meet(grid)
+        return nodes
+
+    def plan(
+        self, nodes: list[int], arrays: ArrayRecord, round_index: int, clock_s: float, left_s: float
+    ) -> PlannedRound:
+        """Decide who trains.
+
+        Args:
+            nodes: ids of the nodes that have reported.
+            arrays: the model that they will send back.
+            round_index: the round, from 0.
+            clock_s: seconds from the start of the run.
+            left_s: seconds left of the budget.
+        """
+        self.roster = self.roster.meeting([self.nodes.devices[n].name for n in nodes])
+        self.roster = self.roster.hearing([self.nodes.devices[n] for n in nodes])
+        nodes = self._awake(nodes, round_index)
+        devices = [self.nodes.devices[node] for node in nodes]
+        radio = self._resolved(devices, arrays)
+        look = radio.look(devices, round_index, clock_s)
+        view = self._view(devices, look, round_index, clock_s)
+        fits = view.upload_s + view.compute_s <= left_s  # with the entire band
+        if fits.any() and not fits.all():
+            for i in np.flatnonzero(~fits):
+                self._warn_once("budget", devices[i].name, f"device {devices[i].name} cannot be done within the budget")
+            nodes = [node for node, fit in zip(nodes, fits, strict=True) if fit]
+            devices = [self.nodes.devices[node] for node in nodes]
+            look = radio.look(devices, round_index, clock_s)
+            view = self._view(devices, look, round_index, clock_s)
+        known = self._known(devices, look)
+        self._say_profiles(devices)
+        with blaming(format_policy(self.policy)):
+            plan = self.policy.decide(view, stream(self.seed, "policy", round_index))
+        finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)
+        return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s), known)
+
+    def _view(self, devices: list[Device], look: Look, round_index: int, clock_s: float) -> RoundView:
+        return self.roster.view(devices, look, round_index, clock_s=clock_s, explore=self.explore, epsilon=self.epsilon)
+
+    def _awake(self, nodes: list[int], round_index: int) -> list[int]:
+        """The nodes by device, whatever the order of Flower's random ids, without those that rest after failures."""
+        devices = [self.nodes.devices[node] for node in nodes]
+        rests = self.roster.resting(devices, round_index)
+        order = np.argsort(self.roster.indices(devices))
+        return [nodes[i] for i in order if not rests[i]]
+
+    def learn(self, planned: PlannedRound, played: PlayedRound, clock_s: float) -> None:
+        """Remember what a round showed, up to the clock at its end."""
+        self.roster = self.roster.after(planned.view, planned.plan, planned.look, played.taught, clock_s)
+        ids = np.asarray(planned.view.ids)[planned.plan.devices]
+        self.roster = self.roster.failing(ids, played.failed, planned.view.round_index)
+        after = self.roster.knowledge
+        for i in ids[played.failed]:
+            rounds = int(after.retry_round[i]) - planned.view.round_index - 1
+            if rounds > 0:
+                LOG.info(
+                    "fedcell: device %s has failed %d times in a row and rests for %d round%s",
+                    *(self.roster.names[i], after.failures[i], rounds, "s" if rounds > 1 else ""),
+                )
+
+    def averaged(self, devices: Indices, weights: Floats | None) -> None:
+        """Remember whose models are in the mean; see Knowledge.averaged."""
+        self.roster = self.roster.averaged(devices, weights)
+
+    def _resolved(self, devices: list[Device], arrays: ArrayRecord) -> Radio:
+        """The radio, which is chosen now if it was left to the reports; uploads have the size of the model."""
+        if self.radio is None and not any(reports_band(device.report) for device in devices):
+            LOG.info(
+                "fedcell: no device reports an SNR, a rate or an upload time: assuming that each has a line of its own "
+                '(radio="dedicated")'
+            )
+            self.radio = "dedicated"
+        bits = max(1, 8 * sum(len(array.data) for array in arrays.values()))
+        if self.radio is None or isinstance(self.radio, Cell):
+            self.radio = CellRadio(replace(self.radio or Cell(), model_bits=bits))
+        elif isinstance(self.radio, str):
+            self.radio = DedicatedRadio(bits)
+        return self.radio
+
+    @property
+    def resolved_radio(self) -> Radio:
+        """The radio of the last planned round."""
+        assert self.radio is not None
+        assert not isinstance(self.radio, Cell | str)
+        return self.radio
+
+    def _known(self, devices: list[Device], look: Look) -> Bools:
+        """(M,) whether link and speed of each device are known; says what is assumed where they are not."""
+        known = np.ones(len(devices), dtype=np.bool_)
+        for what, unknown in self.roster.unknown(devices, look).items():
+            known &= ~unknown
+            names = [device.name for device, out in zip(devices, unknown, strict=True) if out]
+            new = [name for name in names if (what, name) not in self._warned]
+            self._warned |= {(what, name) for name in new}
+            if new and len(names) == len(devices):
+                LOG.info("fedcell: no device reports its %s; assuming they are all equal until observed", what)
+            elif new:
+                LOG.info(
+                    "fedcell: nothing is known about the %s of %s; assuming the median of the others until observed",
+                    *(what, ", ".join(new)),
+                )
+        return known
+
+    def _say_profiles(self, devices: list[Device]) -> None:
+        usual = self.roster.knowledge.profiles.shape[1]
+        for name in self.roster.odd_profiles(devices):
+            self._warn_once("profile", name, f"the profile of device {name} is not used: most have {usual} numbers")
+        if usual == 0 and self.profiles_wanted:
+            self._warn_once(
+                "profile",
+                "",
+                "no device reports a profile, so all are scheduled and averaged as if their data were alike; give "
+                "Report(profile=profile_of(model, batches)) in the ClientApp",
+            )
+
+    def _warn_once(self, what: str, name: str, message: str) -> None:
+        if (what, name) not in self._warned:
+            self._warned.add((what, name))
+            LOG.warning("fedcell: %s", message)

@@ -1,0 +1,360 @@
+"""Whole runs of Scheduled in this process: what happens to devices that are slow, fail, lie, or say nothing."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    Result,
+)
+
+import fedcell as fc
+from fedcell.errors import InputError
+from fedcell.flower import CellRadio, DedicatedRadio, Report, Scheduled, ScheduledRound, report_device, timed
+from fedcell.flower.scheduled import GIVE_UP_AFTER
+from flower.local import LocalGrid, node
+
+Reports = Callable[[Context], Report]
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("flwr").propagate = True
+    caplog.set_level(logging.INFO, "flwr")
+
+
+class Client:
+    """An app whose device i adds 2^i to the model, and fails in the given trainings (from 0)."""
+
+    def __init__(
+        self,
+        report: Report | Reports | None = None,
+        fails: Callable[[int, int], bool] = lambda *_: False,
+        **kwargs: Any,
+    ) -> None:
+        self.app, self.fails = ClientApp(**({"mods": [timed]} | kwargs)), fails
+        self.trained: list[tuple[int, dict[str, Any]]] = []
+        self.times: dict[int, int] = {}
+        if report is not None:
+            report_device(self.app, report)
+        self.app.train()(self.train)
+
+    def train(self, message: Message, context: Context) -> Message:
+        i = int(str(context.node_config["partition-id"]))
+        config = next(iter(message.content.config_records.values()))
+        self.trained.append((i, dict(config)))
+        time = self.times[i] = self.times.get(i, -1) + 1
+        if self.fails(i, time):
+            raise RuntimeError("the sensor is gone")
+        old = next(iter(message.content.array_records.values()))
+        new = ArrayRecord({name: Array(array.numpy() + np.float32(2**i)) for name, array in old.items()})
+        records: dict[str, Any] = {"arrays": new, "metrics": MetricRecord({"num-examples": 1, "loss": 0.5})}
+        return Message(RecordDict(records), reply_to=message)
+
+    def grid(self, count: int, delay_s: Callable[[Message], float] = lambda _: 0.0) -> LocalGrid:
+        """Devices 0 to count - 1; their node ids are 100, 101, ..."""
+        return LocalGrid({100 + i: node(self.app, i) for i in range(count)}, delay_s)
+
+
+def model() -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.zeros(3, np.float32))})
+
+
+class Done(NamedTuple):
+    """A run that has ended."""
+
+    scheduled: Scheduled
+    result: Result
+
+    @property
+    def rounds(self) -> list[ScheduledRound]:
+        return self.scheduled.rounds
+
+    @property
+    def weights(self) -> list[float]:
+        return [float(value) for value in self.result.arrays["w"].numpy()]
+
+
+def run(grid: LocalGrid, policy: str = "all", rounds: int = 3, **settings: Any) -> Done:
+    """A run of FedAvg, with settings of Scheduled and of its start."""
+    given: dict[str, Any] = {"strategy": FedAvg(fraction_evaluate=0.0), "nodes": len(grid.nodes), "poll_s": 0.01}
+    given |= settings
+    start = {name: given.pop(name) for name in ("train_config", "evaluate_fn", "timeout") if name in given}
+    scheduled = Scheduled(given.pop("strategy"), policy, **given)
+    return Done(scheduled, scheduled.start(grid, model(), num_rounds=rounds, **start))
+
+
+def training_takes(seconds: Callable[[int], float]) -> Callable[[Message], float]:
+    """Delays of training messages by device; queries are answered at once."""
+    return lambda m: seconds(m.metadata.dst_node_id - 100) if m.metadata.message_type == "train" else 0.0
+
+
+# --- nothing fails silently ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("report", [Report(samples=600, snr_db=12.0), None])
+def test_a_device_whose_time_is_unknown_has_no_deadline(report: Report | None) -> None:
+    """Training takes many times what the grace would allow for; the first round finds out."""
+    client = Client(report)
+    done = run(client.grid(2, training_takes(lambda _: 0.5)), grace_s=0.05, slack=1.5)
+    assert [r.delivered for r in done.rounds] == [[0, 1]] * 3
+    assert done.weights == [3 * 1.5] * 3
+
+
+def test_a_device_of_unknown_time_is_waited_for_until_flowers_timeout(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client()
+    delay_s = training_takes(lambda i: np.inf if i == 1 else 0.0)
+    done = run(client.grid(2, delay_s), rounds=1, timeout=0.3)
+    assert done.rounds[0].delivered == [0]
+    assert done.rounds[0].round_s >= 0.3
+    assert "missing: 1" in caplog.text
+
+
+def test_or_until_the_budget_is_spent() -> None:
+    client = Client()
+    done = run(client.grid(2, training_takes(lambda i: np.inf if i else 0.0)), rounds=1, budget_s=1.2)
+    assert done.rounds[0].delivered == [0]
+    assert done.rounds[0].round_s >= 1.2
+
+
+def test_a_round_without_a_model_does_not_count(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Report(), fails=lambda _, time: time < 2)
+    done = run(client.grid(1), rounds=2)
+    assert [r.delivered for r in done.rounds] == [[], [], [0], [0]]
+    assert done.weights == [2.0] * 3
+    assert [line for line in caplog.messages if line.startswith("[ROUND")] == [
+        "[ROUND 1/2]",
+        "[ROUND 2/3]",
+        "[ROUND 3/4]",
+        "[ROUND 4/4]",
+    ]
+
+
+def test_a_run_that_learns_nothing_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Report(), fails=lambda *_: True)
+    with pytest.raises(InputError, match=f"no node brought a model that could be used in {GIVE_UP_AFTER} rounds"):
+        run(client.grid(2), rounds=3)
+    assert "the sensor is gone" in caplog.text
+
+
+def test_a_run_whose_devices_all_fail_later_keeps_its_model(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Report(), fails=lambda _, time: time > 0)
+    done = run(client.grid(1), rounds=3)
+    assert done.weights == [1.0] * 3
+    assert len(done.rounds) == 1 + GIVE_UP_AFTER
+    assert "no node has brought a model in the last 10 rounds" in caplog.text
+
+
+def test_a_device_that_always_fails_is_backed_off(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Report(upload_s=0.01, compute_s=0.01), fails=lambda i, _: i == 0)
+    done = run(client.grid(3), rounds=20)
+    chosen = [r.round for r in done.rounds if 0 in r.devices]
+    assert chosen == [1, 2, 4, 8, 16]
+    assert all(set(r.delivered) == {1, 2} for r in done.rounds)
+    assert "device 0 has failed 3 times in a row and rests for 3 rounds" in caplog.text
+
+
+def test_an_absurd_report_does_not_end_a_run_with_a_budget(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(lambda c: Report(compute_s=0.1, snr_db=-1000.0 if c.node_config["partition-id"] == 1 else 30.0))
+    done = run(client.grid(3), "all", budget_s=30.0)
+    assert [r.devices for r in done.rounds] == [[0, 2]] * 3
+    assert "device 1 cannot be done within the budget" in caplog.text
+
+
+# --- dedicated links -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_reported_band_every_device_has_its_own_line(caplog: pytest.LogCaptureFixture) -> None:
+    """All train in the first round, which shows who is slow; the fast ones from then on."""
+    client = Client()
+    delay_s = training_takes(lambda i: 1.0 if i >= 2 else 0.05 + 0.05 * i)
+    done = run(client.grid(4, delay_s), "optimal", explore=False)
+    assert [r.devices for r in done.rounds] == [[0, 1, 2, 3], [0, 1], [0, 1]]
+    assert all(config["fedcell-share"] == 1.0 for _, config in client.trained)
+    assert 'assuming that each has a line of its own (radio="dedicated")' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("report", "given", "radio"),
+    [
+        (Report(snr_db=10.0), None, CellRadio),
+        (Report(rate_bps=1e6), None, CellRadio),
+        (Report(samples=10, compute_s=1.0), None, DedicatedRadio),
+        (Report(rate_bps=1e6), "dedicated", DedicatedRadio),
+        (Report(), fc.Cell(), CellRadio),
+    ],
+)
+def test_the_reports_choose_the_radio_unless_it_is_given(report: Report, given: Any, radio: type) -> None:
+    client = Client(report)
+    done = run(client.grid(2), rounds=1, radio=given)
+    assert type(done.scheduled._planner.resolved_radio) is radio
+
+
+def test_rates_of_dedicated_lines_are_used() -> None:
+    client = Client(lambda c: Report(compute_s=0.1, rate_bps=1e6 if c.node_config["partition-id"] else 10.0))
+    done = run(client.grid(3), "optimal", radio="dedicated", rounds=1)
+    assert done.rounds[0].devices == [1, 2]
+    bits = 8 * sum(len(array.data) for array in model().values())
+    assert done.rounds[0].planned_s == pytest.approx(0.1 + bits / 1e6)
+
+
+# --- fitting into Flower -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mod", [fixedclipping_mod, adaptiveclipping_mod])
+def test_mods_do_not_meet_the_query(mod: Any) -> None:
+    client = Client(Report(samples=600, compute_s=0.1, upload_s=0.2), mods=[mod, timed])
+    scheduled = Scheduled(FedAvg(), "all")
+    (found,) = scheduled._planner.nodes.meet(client.grid(1))
+    assert scheduled._planner.nodes.devices[found].report == Report(name="0", samples=600, compute_s=0.1, upload_s=0.2)
+    assert client.app._mods == [mod, timed]
+
+
+def test_client_side_clipping_trains_through_its_mod() -> None:
+    client = Client(Report(compute_s=0.1), mods=[timed, fixedclipping_mod])
+    private = DifferentialPrivacyClientSideFixedClipping(FedAvg(fraction_evaluate=0.0), 1e-9, 1.0, 2)
+    done = run(client.grid(2), "random:k=2", strategy=private, rounds=1)
+    assert done.rounds[0].delivered == [0, 1]
+    assert np.linalg.norm(done.weights) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_strategy_with_a_start_of_its_own_is_refused() -> None:
+    class Saving(FedAvg):
+        def start(self, *args: Any, **kwargs: Any) -> Result:
+            return super().start(*args, **kwargs)
+
+    with pytest.raises(InputError, match=r"Saving has a start\(\) of its own, .* on_round"):
+        Scheduled(Saving(), "all")
+
+
+def test_scheduled_inside_another_strategy_is_refused() -> None:
+    client = Client(Report())
+    wrong = DifferentialPrivacyServerSideFixedClipping(Scheduled(FedAvg(), "random:k=2"), 0.1, 1.0, 2)
+    with pytest.raises(InputError, match=r"write it outermost"):
+        wrong.start(client.grid(2), model(), num_rounds=1)
+
+
+def test_on_round_is_called_with_the_record_and_the_model_after_each_round() -> None:
+    calls: list[tuple[ScheduledRound, float]] = []
+    client = Client(Report())
+    done = run(
+        client.grid(2),
+        on_round=lambda record, arrays: calls.append((record, float(arrays["w"].numpy()[0]))),
+        evaluate_fn=lambda number, _: MetricRecord({"accuracy": number / 10}),
+    )
+    assert calls == list(zip(done.rounds, [1.5, 3.0, 4.5], strict=True))
+    assert [record.metrics["server"]["accuracy"] for record, _ in calls] == [0.1, 0.2, 0.3]
+
+
+def test_the_train_config_is_one_object_throughout_the_run() -> None:
+    class Decaying(FedAvg):
+        def configure_train(self, server_round: int, arrays: Any, config: ConfigRecord, grid: Any) -> Any:
+            config["lr"] = float(str(config["lr"])) / 2
+            return super().configure_train(server_round, arrays, config, grid)
+
+    client = Client(Report())
+    given = ConfigRecord({"lr": 1.0})
+    run(client.grid(1), strategy=Decaying(fraction_evaluate=0.0), train_config=given)
+    assert [config["lr"] for _, config in client.trained] == [0.5, 0.25, 0.125]
+    assert given["lr"] == 0.125
+
+
+def test_a_query_that_failed_is_asked_again() -> None:
+    asked: list[int] = []
+
+    def describe(context: Context) -> Report:
+        asked.append(int(str(context.node_config["partition-id"])))
+        if asked.count(asked[-1]) == 1:
+            raise OSError("the modem is busy")
+        return Report(compute_s=0.125, upload_s=0.25)
+
+    client = Client(describe)
+    done = run(client.grid(2))
+    assert sorted(asked) == [0, 0, 1, 1]
+    reports = {device.report for device in done.scheduled._planner.nodes.devices.values()}
+    assert {(report.compute_s, report.upload_s) for report in reports} == {(0.125, 0.25)}
+
+
+def test_a_node_that_cannot_answer_is_not_asked_for_ever() -> None:
+    asked: list[int] = []
+
+    def describe(_: Context) -> Report:
+        asked.append(0)
+        raise OSError("no modem")
+
+    client = Client(describe)
+    run(client.grid(1), rounds=9)
+    assert len(asked) == 5
+
+
+def test_a_metric_that_never_appears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Report())
+    evaluate = lambda *_: MetricRecord({"accuracy": 0.9})  # noqa: E731
+    done = run(client.grid(1), target_accuracy=0.5, metric="acuracy", evaluate_fn=evaluate)
+    assert len(done.rounds) == 3
+    (said,) = [line for line in caplog.messages if "there is no metric" in line]
+    assert "'acuracy'" in said
+    assert "did you mean 'accuracy'" in said
+
+
+def test_settings_that_the_policy_overrides_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Report())
+    run(client.grid(2), strategy=FedAvg(fraction_train=0.5, min_train_nodes=7, fraction_evaluate=0.0), rounds=1)
+    assert "FedAvg's fraction_train = 0.5 is not used: the policy chooses who trains" in caplog.text
+    assert "FedAvg's min_train_nodes = 7 is not used" in caplog.text
+    assert "min_available_nodes =" not in caplog.text
+
+
+def test_the_log_looks_like_flowers(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Report(compute_s=0.1), fails=lambda i, _: i == 1)
+    evaluate = lambda *_: MetricRecord({"accuracy": 0.25})  # noqa: E731
+    run(client.grid(2), rounds=1, evaluate_fn=evaluate)
+    wanted = iter(
+        [
+            "Starting Scheduled(FedAvg) strategy:",
+            "├── Number of rounds: 1",
+            "Initial global evaluation results: {'accuracy': 0.25}",
+            "[ROUND 1/1]",
+            "configure_train: Sampled 2 nodes (out of 2)",
+            "fedcell: scheduled 2 of 2 devices, planned 1.1 s: 0, 1",
+            "the reply of device 1 is not used: its app failed: RuntimeError: the sensor is gone",
+            "aggregate_train: Received 1 results and 0 failures",
+            "; missing: 1",
+            "planned/took in s: 0 1.1/",
+            "└──> Aggregated MetricRecord: {'loss': 0.5}",
+            "Global evaluation",
+            "└──> MetricRecord: {'accuracy': 0.25}",
+            "Strategy execution finished in",
+            "fedcell: 1 rounds, clock",
+            "Final results:",
+            "Aggregated ClientApp-side Train Metrics:",
+        ]
+    )
+    next_wanted: str | None = next(wanted)
+    for line in caplog.messages:
+        if next_wanted is not None and next_wanted in line:
+            next_wanted = next(wanted, None)
+    assert next_wanted is None, caplog.text
+
+
+def test_the_clock_starts_with_training_not_with_the_reports() -> None:
+    client = Client(Report(compute_s=0.1))
+    grid = client.grid(2, lambda m: 1.0 if m.metadata.message_type.startswith("query") else 0.0)
+    done = run(grid, rounds=1)
+    assert done.rounds[0].clock_s < done.rounds[0].round_s + 1.0
+
+
+def test_the_reported_radio_must_be_one() -> None:
+    with pytest.raises(InputError, match=r"radio is 'dedicatd'; give a Cell, a Radio or 'dedicated'"):
+        Scheduled(FedAvg(), "all", radio="dedicatd")  # type: ignore[arg-type]
