@@ -86,9 +86,9 @@ class Roster:
             for what, values in (("link", known.upload_s), ("speed", known.compute_s))
         }
 
-    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing) -> "Roster":
+    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float = 0.0) -> "Roster":
         """Return the roster with what a round showed; see Knowledge.after."""
-        return replace(self, knowledge=self.knowledge.after(view, plan, look, timing))
+        return replace(self, knowledge=self.knowledge.after(view, plan, look, timing, clock_s))
 
     def averaged(self, devices: Indices, weights: Floats | None) -> "Roster":
         """Return the roster after the mean of these devices' models was taken; see Knowledge.averaged."""
