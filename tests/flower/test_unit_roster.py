@@ -12,7 +12,8 @@ from fedcell.flower.radio import CellRadio, Device, SimulatedRadio
 from fedcell.flower.report import Report, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.schedule.policy import Plan
-from fedcell.sim.knowledge import Estimates, Knowledge, Look, Timing
+from fedcell.sim.estimates import Estimates
+from fedcell.sim.knowledge import Knowledge, Look, Timing
 from fedcell.world import Cell, Devices, World
 
 NAN = math.nan

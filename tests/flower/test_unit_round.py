@@ -79,6 +79,7 @@ def test_who_comes_after_slack_times_the_plan_is_left_out_and_remembered_as_slow
     # The late one is as slow as it was, the missing one as slow as the deadline.
     assert done.taught.finish_s.tolist() == [13.5, 13.0, 37.0]
     assert done.taught.began_s.tolist() == [11.5, 5.0, 25.0]
+    assert done.taught.censored is not None
     assert done.taught.censored.tolist() == [False, False, True]
     assert done.failed.tolist() == [False, False, True]
 

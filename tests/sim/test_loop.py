@@ -8,7 +8,8 @@ import fedcell as fc
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
 from fedcell.sim import loop
-from fedcell.sim.knowledge import WINDOW, Estimates, Knowledge, Look
+from fedcell.sim.estimates import WINDOW, Estimates
+from fedcell.sim.knowledge import Knowledge, Look
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import load_task
 from twins.policies import SEEN

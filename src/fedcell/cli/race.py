@@ -72,6 +72,14 @@ def race(
             show_default=False,
         ),
     ] = None,
+    explore: Annotated[
+        bool | None,
+        typer.Option(
+            "--explore/--no-explore",
+            help="With observed knowledge, try devices that have not trained for long again (default: yes).",
+            show_default=False,
+        ),
+    ] = None,
     profiles: Annotated[
         str | None,
         typer.Option(
@@ -151,6 +159,7 @@ def race(
         "budget_s": budget_s,
         "rounds": rounds,
         "knowledge": knowledge,
+        "explore": explore,
         "profiles": profiles,
         "epsilon": epsilon,
         "cell.radius_m": radius_m,

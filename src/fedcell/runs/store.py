@@ -477,9 +477,7 @@ def differing_fields(runs: Sequence[StoredRun]) -> list[str]:
 
 def _text(spec: Spec) -> str:
     """The run as it is stored: of the fields that its key leaves out, nothing is told."""
-    fields = spec_document(spec)
-    if not spec.uses_profiles:
-        del fields["profiles"], fields["epsilon"]
+    fields = {name: value for name, value in spec_document(spec).items() if name not in spec.unused}
     return json.dumps(fields, allow_nan=False)
 
 

@@ -1,7 +1,7 @@
 """What a server knows about its devices, in a simulation and in a real federation.
 
 Links and compute times are known in advance (a report, the simulator's perfect foresight), estimated from earlier
-rounds, or not known at all: then the median of the other devices is assumed.
+rounds (see estimates.py), or not known at all: then the median of the other devices is assumed.
 """
 
 from collections.abc import Mapping
@@ -11,20 +11,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.bandwidth import Bools, Floats
 from fedcell.schedule.laws import Density, Law
 from fedcell.schedule.policy import Indices, Plan, RoundView
+from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
 from fedcell.world import Conditions
 
 Foresight = Literal["perfect", "expected", "observed"]
 """What a server knows about compute times before a round: the true ones, their means, or what earlier rounds showed."""
 
-WINDOW = 10
-"""An estimate is the mean of a device's first ten observations, then a moving average: devices change."""
 FADE = 0.9
 """A round counts this much less for the balance of the model than the round after it."""
-SHORTEST_S = 1e-9
-"""A measured upload takes at least this long: clocks are coarse, and 0 would be a link that costs nothing."""
+LONGEST_REST = 63
+"""A device that keeps failing is left out for at most so many rounds in a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +54,8 @@ class Timing:
     Attributes:
         began_s: (n,) start of the upload, in the plan's order; NaN where it was not observed.
         finish_s: (n,) end of the upload; NaN for a device that has not delivered.
+        censored: (n,) booleans: the device took at least this long, as one that had not delivered by the deadline; None
+            if all times are what they were.
 
     Example:
         >>> import numpy as np
@@ -66,6 +67,7 @@ class Timing:
 
     began_s: Floats
     finish_s: Floats
+    censored: Bools | None = None
 
 
 def known_compute_s(conditions: Conditions, foresight: Foresight) -> Floats:
@@ -86,54 +88,6 @@ def known_compute_s(conditions: Conditions, foresight: Foresight) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimates:
-    """A time of each of M devices, estimated from the rounds in which it was observed.
-
-    Attributes:
-        mean_s: (M,) the estimate in seconds; meaningless for a device that was never observed.
-        seen: (M,) how many times the device was observed.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedcell.sim.knowledge import Estimates
-        >>> seen = Estimates.none(3).after(np.array([0, 1]), np.array([2.0, 4.0]))
-        >>> seen.known_s(np.arange(3)).tolist()
-        [2.0, 4.0, nan]
-    """
-
-    mean_s: Floats
-    seen: Indices
-
-    @classmethod
-    def none(cls, M: int) -> "Estimates":
-        """Return the estimates before anything was observed of M devices."""
-        return cls(np.zeros(M), np.zeros(M, dtype=np.int64))
-
-    def after(self, devices: Indices, time_s: Floats) -> "Estimates":
-        """Return the estimates after one more observation of each of these devices.
-
-        Args:
-            devices: (n,) distinct device numbers.
-            time_s: (n,) the observed times in seconds.
-        """
-        if devices.size == 0:
-            return self
-        mean_s, seen = self.mean_s.copy(), self.seen.copy()
-        seen[devices] += 1
-        mean_s[devices] += (time_s - mean_s[devices]) / np.minimum(seen[devices], WINDOW)
-        return Estimates(mean_s, seen)
-
-    def for_devices(self, M: int) -> "Estimates":
-        """Return the estimates extended to M devices; nothing was observed of the new ones."""
-        more = (0, M - self.seen.size)
-        return Estimates(np.pad(self.mean_s, more), np.pad(self.seen, more))
-
-    def known_s(self, devices: Indices) -> Floats:
-        """Return the estimates of these devices in seconds, NaN for those never observed."""
-        return np.where(self.seen[devices] > 0, self.mean_s[devices], np.nan)
-
-
-@dataclass(frozen=True, eq=False)
 class Knowledge:
     """What earlier rounds showed about M devices, which are numbered from 0.
 
@@ -145,6 +99,21 @@ class Knowledge:
         looks: (M,) the number of rounds in that mean.
         profiles: (M, d) what is known about the devices' data, a row of NaN where nothing is.
         recent: (M,) the sum of a device's weights in the rounds' means, each round counting 0.9 times the next.
+        failures: (M,) in how many rounds in a row a scheduled device brought nothing usable.
+        retry_round: (M,) the first round in which it may be scheduled again.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> from fedcell.sim.knowledge import Knowledge, Look, Timing
+        >>> knowledge, look = Knowledge.none(2), Look(upload_s=np.ones(2), compute_s=np.full(2, np.nan))
+        >>> view = knowledge.view(look, 0)
+        >>> plan = fc.All().decide(view, np.random.default_rng(0))
+        >>> timing = Timing(began_s=np.array([2.0, 40.0]), finish_s=np.array([4.0, 42.0]))
+        >>> knowledge = knowledge.after(view, plan, look, timing, clock_s=42.0)
+        >>> knowledge.view(look, 1).compute_s.tolist()
+        [2.0, 40.0]
+        >>> knowledge.view(look, 99, clock_s=682.0, explore=True).compute_s.tolist()  # not seen for 640 s
+        [0.09523809523809523, 20.0]
     """
 
     compute: Estimates
@@ -154,13 +123,15 @@ class Knowledge:
     looks: Indices
     profiles: Floats
     recent: Floats
+    failures: Indices
+    retry_round: Indices
 
     @classmethod
     def none(cls, M: int, d: int = 0) -> "Knowledge":
         """Return what is known before the first round of M devices with profiles of d entries: nothing."""
-        nothing = Estimates.none(M)
-        unseen = np.zeros(M, dtype=np.int64)
-        return cls(nothing, nothing, np.full(M, -1), np.zeros(M), unseen, np.full((M, d), np.nan), np.zeros(M))
+        nothing, zero = Estimates.none(M), np.zeros(M, dtype=np.int64)
+        never, profiles = np.full(M, -1), np.full((M, d), np.nan)
+        return cls(nothing, nothing, never, np.zeros(M), zero, profiles, np.zeros(M), zero, zero)
 
     def __len__(self) -> int:
         return int(self.looks.size)
@@ -176,6 +147,8 @@ class Knowledge:
             np.pad(self.looks, more),
             np.pad(self.profiles, (more, (0, 0)), constant_values=np.nan),
             np.pad(self.recent, more),
+            np.pad(self.failures, more),
+            np.pad(self.retry_round, more),
         )
 
     def learning(self, devices: Indices, profiles: Floats) -> "Knowledge":
@@ -215,6 +188,8 @@ class Knowledge:
         look: Look,
         round_index: int,
         *,
+        clock_s: float = 0.0,
+        explore: bool = False,
         there: Indices | None = None,
         reported_s: Floats | None = None,
         **columns: Any,
@@ -224,6 +199,9 @@ class Knowledge:
         Args:
             look: what is known in advance about these n devices.
             round_index: the round, from 0.
+            clock_s: the time at the start of the round, in seconds.
+            explore: whether stale estimates earn a look: in every tenth round a device that was not observed for long
+                is expected to be as fast as may be hoped; see `Estimates`. Times known in advance or reported stay.
             there: (n,) their numbers; all devices by default.
             reported_s: (n,) the compute times they reported, NaN where they reported none.
             columns: further fields of the RoundView.
@@ -235,10 +213,17 @@ class Knowledge:
         """
         there = np.arange(len(self)) if there is None else there
         known = self.known(look, there, reported_s)
-        upload_s = _with_median(known.upload_s, otherwise=1.0)
+        upload_s, compute_s = _with_median(known.upload_s, otherwise=1.0), _with_median(known.compute_s, otherwise=0.0)
+        if explore and look_round(round_index):
+            told = np.isfinite(look.compute_s)
+            if reported_s is not None:
+                told |= np.isfinite(reported_s) & (self.compute.seen[there] == 0)
+            compute_s = np.where(told, compute_s, self.compute.hoped_s(there, compute_s, clock_s))
+            known_link = np.isfinite(look.upload_s)
+            upload_s = np.where(known_link, upload_s, self.upload.hoped_s(there, upload_s, clock_s))
         return RoundView(
             upload_s,
-            _with_median(known.compute_s, otherwise=0.0),
+            compute_s,
             round_index=round_index,
             ids=there,
             last_round=self.last_round[there],
@@ -262,7 +247,37 @@ class Knowledge:
         recent[devices] += share / share.sum()
         return replace(self, recent=FADE * recent)
 
-    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing) -> "Knowledge":
+    def failing(self, devices: Indices, failed: Bools, round_index: int) -> "Knowledge":
+        """Return the knowledge after a round in which some devices brought nothing usable.
+
+        After the first failure a device may be tried again at once; after the second, third and fourth in a row it
+        rests for 1, 3 and 7 rounds, and so on up to 63.
+
+        Args:
+            devices: (n,) distinct numbers of the devices that were scheduled.
+            failed: (n,) booleans: whether a device brought nothing; one that did not fail starts from 0 again.
+            round_index: the round, from 0.
+        """
+        failures, retry_round = self.failures.copy(), self.retry_round.copy()
+        failures[devices] = np.where(failed, failures[devices] + 1, 0)
+        rest = np.minimum(2 ** np.clip(failures[devices] - 1, 0, 32) - 1, LONGEST_REST)
+        retry_round[devices] = np.where(failed, round_index + 1 + rest, 0)
+        return replace(self, failures=failures, retry_round=retry_round)
+
+    def resting(self, round_index: int, there: Indices) -> Bools:
+        """Return which devices are not to be scheduled in a round, because they failed too often.
+
+        Args:
+            round_index: the round, from 0.
+            there: (n,) device numbers.
+
+        Returns:
+            (n,) booleans.
+        """
+        resting: Bools = self.retry_round[there] > round_index
+        return resting
+
+    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float) -> "Knowledge":
         """Return the knowledge after a round.
 
         Args:
@@ -270,6 +285,7 @@ class Knowledge:
             plan: who trained.
             look: what was known in advance; upload times are estimated only where that was nothing.
             timing: when the scheduled devices started to upload and finished; NaN is ignored.
+            clock_s: the time at the end of the round, in seconds.
         """
         there = np.asarray(view.ids)
         trained = there[plan.devices]
@@ -279,27 +295,39 @@ class Knowledge:
         looks[there] += 1
         mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / looks[there]
 
-        seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
-        compute = self.compute.after(trained[seen], timing.began_s[seen])
-        unknown = seen & ~np.isfinite(look.upload_s[plan.devices])
         whole_band_s = np.maximum((timing.finish_s - timing.began_s) * plan.shares, SHORTEST_S)
-        upload = self.upload.after(trained[unknown], whole_band_s[unknown])
+        seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
+        unknown = seen & ~np.isfinite(look.upload_s[plan.devices])
+
+        def learnt(estimates: Estimates, time_s: Floats, which: Bools, known_s: Floats, planned_s: Floats) -> Estimates:
+            hoped_s = np.where(np.isfinite(known_s), np.inf, planned_s)[plan.devices]  # what was known was not hoped
+            censored = None if timing.censored is None else timing.censored[which]
+            observed = estimates.after(
+                trained[which], time_s[which], hoped_s=hoped_s[which], censored=censored, clock_s=clock_s
+            )
+            return observed.meeting(there, clock_s)
+
         return replace(
-            self, compute=compute, upload=upload, last_round=last_round, mean_upload_s=mean_upload_s, looks=looks
+            self,
+            compute=learnt(self.compute, timing.began_s, seen, look.compute_s, view.compute_s),
+            upload=learnt(self.upload, whole_band_s, unknown, look.upload_s, view.upload_s),
+            last_round=last_round,
+            mean_upload_s=mean_upload_s,
+            looks=looks,
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as arrays by name, to be saved."""
         return {
-            "compute_s": self.compute.mean_s,
-            "compute_seen": self.compute.seen,
-            "upload_s": self.upload.mean_s,
-            "upload_seen": self.upload.seen,
+            **self.compute.to_arrays("compute"),
+            **self.upload.to_arrays("upload"),
             "last_round": self.last_round,
             "mean_upload_s": self.mean_upload_s,
             "looks": self.looks,
             "profiles": self.profiles,
             "recent": self.recent,
+            "failures": self.failures,
+            "retry_round": self.retry_round,
         }
 
     @classmethod
@@ -312,16 +340,16 @@ class Knowledge:
         def whole(name: str) -> Indices:
             return np.array(arrays[name], dtype=np.int64)
 
-        compute = Estimates(floats("compute_s"), whole("compute_seen"))
-        upload = Estimates(floats("upload_s"), whole("upload_seen"))
         return cls(
-            compute,
-            upload,
+            Estimates.from_arrays("compute", arrays),
+            Estimates.from_arrays("upload", arrays),
             whole("last_round"),
             floats("mean_upload_s"),
             whole("looks"),
             floats("profiles"),
             floats("recent"),
+            whole("failures"),
+            whole("retry_round"),
         )
 
 

@@ -153,7 +153,15 @@ class Simulation:
         conditions = self.world.conditions(spec.seed, r, state.clock_s)
         look = Look(conditions.upload_s, known_compute_s(conditions, spec.knowledge))
         noise = noise_of(spec.epsilon, state.knowledge.profiles.shape[1])
-        view = state.knowledge.view(look, r, samples=task.samples, label_counts=task.label_counts, profile_noise=noise)
+        view = state.knowledge.view(
+            look,
+            r,
+            clock_s=state.clock_s,
+            explore=spec.explores,
+            samples=task.samples,
+            label_counts=task.label_counts,
+            profile_noise=noise,
+        )
         with blaming(spec.policy):
             plan = self.policy.decide(view, stream(spec.seed, "policy", r))
         timing = true_timing(plan, conditions)
@@ -172,7 +180,7 @@ class Simulation:
         result = task.engine.evaluate(model[np.newaxis])
         accuracy, loss = float(result.accuracy[0]), float(result.loss[0])
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
-        knowledge = state.knowledge.after(view, plan, look, timing).averaged(delivered, weights)
+        knowledge = state.knowledge.after(view, plan, look, timing, clock_s).averaged(delivered, weights)
         if self.learns_profiles and delivered.size:
             classes = task.label_counts.shape[1]
             knowledge = knowledge.learning(delivered, output_change(models, state.model, classes))

@@ -191,6 +191,8 @@ class Spec(_Part):
         target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
         knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
             means) or ``observed`` (estimates from earlier rounds).
+        explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
+            have become faster. Without effect otherwise.
         profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
             shares), ``gradients`` (before the first round, each device trains on 100 samples and reports the change of
             the output layer's biases), ``updates`` (the same change, from the updates that arrive) or ``none``.
@@ -213,6 +215,7 @@ class Spec(_Part):
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
+    explore: bool = True
     profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
     epsilon: float | None = Field(default=None, gt=0.0)
     cell: CellSpec = CellSpec()
@@ -318,6 +321,17 @@ class Spec(_Part):
         """Whether anything in this run depends on the devices' profiles."""
         return self.task.averaging == "balanced" or self.make_policy().uses_profiles
 
+    @property
+    def explores(self) -> bool:
+        """Whether devices that have not trained for long are tried again."""
+        return self.explore and self.knowledge == "observed"
+
+    @property
+    def unused(self) -> set[str]:
+        """The fields that do not matter for this run; the grid is not one of them."""
+        unused = set() if self.uses_profiles else {"profiles", "epsilon"}
+        return unused if self.knowledge == "observed" else unused | {"explore"}
+
     def key(self) -> str:
         """Return the SHA-256, in hex, of everything that determines this run's records; the grid is not included.
 
@@ -325,7 +339,7 @@ class Spec(_Part):
         for all devices is one value, and your own data is identified by its content, not its path. The code behind
         ``package.module:name`` is not included: if you change such a policy or model, give it another name.
         """
-        run = self.model_dump(exclude={"grid"} if self.uses_profiles else {"grid", "profiles", "epsilon"})
+        run = self.model_dump(exclude={"grid"} | self.unused)
         devices, task = run["devices"], run["task"]
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:

@@ -1,0 +1,171 @@
+"""A time of each device, estimated from the rounds in which it was observed; stale estimates earn a look.
+
+A policy that minimises time schedules the devices that it believes to be fast, so it never learns that a device which
+it believes to be slow is slow no longer. Therefore an estimate is trusted less the older it is: after age_s without an
+observation, a device with the estimate mean_s is hoped to take
+
+    hoped_s = f mean_s,    f = 1 / (1 + age_s / (CURIOSITY 2^doubts mean_s)),
+
+where ``doubts`` is how many such looks in a row disappointed. The next look at a device that stays slow is thus twice
+as far away each time, and a device that is much slower than the others, whose look costs much, waits longer for it.
+Hopes count only in every LOOK_EVERY-th round: the devices that are due are looked at together, and a round lasts as
+long as its slowest device however many of them are slow.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.policy import Indices
+
+WINDOW = 10
+"""An estimate is the mean of a device's first ten observations, then a moving average: devices change."""
+CURIOSITY = 16.0
+"""An estimate is trusted half after this many times its own length without an observation, if no look disappointed."""
+LOOK_EVERY = 10
+"""Hopes count in one of so many rounds; tuned with CURIOSITY by ``benchmarks/exploring.py --tune``."""
+MOST_DOUBTS = 30
+"""Looks are not put off further after so many disappointments, so that 2^doubts stays a moderate number."""
+SHORTEST_S = 1e-9
+"""No time counts as shorter: clocks are coarse, and an upload of 0 s would be a link that costs nothing."""
+
+
+def look_round(round_index: int) -> bool:
+    """Whether hopes count in this round, from 0.
+
+    Example:
+        >>> from fedcell.sim.estimates import look_round
+        >>> [r for r in range(30) if look_round(r)]
+        [9, 19, 29]
+    """
+    return (round_index + 1) % LOOK_EVERY == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """A time of each of M devices, estimated from the rounds in which it was observed.
+
+    Attributes:
+        mean_s: (M,) the estimate in seconds; meaningless for a device that was never observed.
+        seen: (M,) the weight of the observations in it: their number, but less where they are old; 0 for none.
+        last_s: (M,) the clock at the last observation, in seconds; for a device that was never observed the clock when
+            it was first met, and NaN before that.
+        doubts: (M,) how many looks in a row, taken in the hope that the device had become faster, disappointed.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.sim.estimates import Estimates
+        >>> both = np.array([0, 1])
+        >>> seen = Estimates.none(3).after(both, np.array([2.0, 4.0]), clock_s=5.0)
+        >>> seen.known_s(np.arange(3)).tolist()
+        [2.0, 4.0, nan]
+        >>> seen.hoped_s(both, seen.known_s(both), clock_s=5.0 + 64.0).tolist()
+        [0.6666666666666666, 2.0]
+    """
+
+    mean_s: Floats
+    seen: Floats
+    last_s: Floats
+    doubts: Indices
+
+    @classmethod
+    def none(cls, M: int) -> "Estimates":
+        """Return the estimates before anything was observed of M devices."""
+        return cls(np.zeros(M), np.zeros(M), np.full(M, np.nan), np.zeros(M, dtype=np.int64))
+
+    def for_devices(self, M: int) -> "Estimates":
+        """Return the estimates extended to M devices; nothing was observed of the new ones."""
+        more = (0, M - self.seen.size)
+        return Estimates(
+            np.pad(self.mean_s, more),
+            np.pad(self.seen, more),
+            np.pad(self.last_s, more, constant_values=np.nan),
+            np.pad(self.doubts, more),
+        )
+
+    def meeting(self, devices: Indices, clock_s: float) -> "Estimates":
+        """Return the estimates with these devices (n,) met by now at the latest: from then on they grow stale."""
+        last_s = self.last_s.copy()
+        last_s[devices] = np.where(np.isnan(last_s[devices]), clock_s, last_s[devices])
+        return Estimates(self.mean_s, self.seen, last_s, self.doubts)
+
+    def known_s(self, devices: Indices) -> Floats:
+        """Return the estimates of these devices in seconds, NaN for those never observed."""
+        return np.where(self.seen[devices] > 0, self.mean_s[devices], np.nan)
+
+    def hoped_s(self, devices: Indices, mean_s: Floats, clock_s: float) -> Floats:
+        """Return the times that these devices may have by now, if all goes well.
+
+        Args:
+            devices: (n,) distinct device numbers.
+            mean_s: (n,) their estimates in seconds; for those never observed, what is assumed instead.
+            clock_s: the time now, in seconds.
+
+        Returns:
+            (n,) seconds, at most ``mean_s``, and exactly that for a device observed just now or not met before.
+        """
+        age_s = np.maximum(np.nan_to_num(clock_s - self.last_s[devices], nan=0.0), 0.0)
+        patience_s = np.maximum(CURIOSITY * 2.0 ** self.doubts[devices] * mean_s, SHORTEST_S)
+        hoped: Floats = mean_s * (patience_s / (patience_s + age_s))
+        return hoped
+
+    def after(
+        self,
+        devices: Indices,
+        time_s: Floats,
+        *,
+        hoped_s: Floats | None = None,
+        censored: Bools | None = None,
+        clock_s: float = 0.0,
+    ) -> "Estimates":
+        """Return the estimates after one more observation of each of these devices.
+
+        An observation is a look if the device was scheduled in the hope of a time below its estimate. A look that shows
+        a time closer to the hoped than to the estimated one (on a logarithmic scale) starts the estimate anew: the
+        device has changed. Any other disappoints, and older observations count f times, as much as they were trusted.
+
+        Args:
+            devices: (n,) distinct device numbers.
+            time_s: (n,) the observed times in seconds.
+            hoped_s: (n,) the times in seconds with which the round was planned; by default the estimates.
+            censored: (n,) booleans: the device took at least this long, so the estimate does not fall.
+            clock_s: the time at the end of the round, in seconds.
+        """
+        if devices.size == 0:
+            return self
+        old_s, old = self.mean_s[devices], self.seen[devices]
+        hope_s = old_s if hoped_s is None else hoped_s
+        looked = (old > 0) & (hope_s < old_s)
+        if censored is not None:
+            time_s = np.where(censored & (old > 0), np.maximum(time_s, old_s), time_s)
+        better = looked & (time_s <= np.sqrt(old_s * np.where(looked, hope_s, 0.0)))
+        trust = np.divide(hope_s, old_s, out=np.ones(devices.size), where=looked)
+
+        mean_s, seen, last_s, doubts = self.mean_s.copy(), self.seen.copy(), self.last_s.copy(), self.doubts.copy()
+        seen[devices] = np.where(better, 1.0, trust * old + 1.0)
+        mean_s[devices] = np.where(better, time_s, old_s + (time_s - old_s) / np.minimum(seen[devices], WINDOW))
+        last_s[devices] = clock_s
+        more = np.minimum(doubts[devices] + 1, MOST_DOUBTS)
+        doubts[devices] = np.where(better, 0, np.where(looked, more, doubts[devices]))
+        return Estimates(mean_s, seen, last_s, doubts)
+
+    def to_arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """Return everything as arrays whose names start with ``name``, to be saved."""
+        return {
+            f"{name}_s": self.mean_s,
+            f"{name}_seen": self.seen,
+            f"{name}_last_s": self.last_s,
+            f"{name}_doubts": self.doubts,
+        }
+
+    @classmethod
+    def from_arrays(cls, name: str, arrays: Mapping[str, NDArray[Any]]) -> "Estimates":
+        """The inverse of to_arrays."""
+        mean_s, seen, last_s = (
+            np.array(arrays[f"{name}_{part}"], dtype=np.float64) for part in ("s", "seen", "last_s")
+        )
+        return cls(mean_s, seen, last_s, np.array(arrays[f"{name}_doubts"], dtype=np.int64))
