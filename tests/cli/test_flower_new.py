@@ -139,6 +139,7 @@ def test_the_example_is_its_twin(tmp_path: Path, fedcell_here: Fedcell) -> None:
         assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Flower's own use of Typer and pathspec
 @pytest.mark.parametrize("app", ["new", "example"])
 def test_it_can_be_published(app: str, tmp_path: Path, fedcell_here: Fedcell) -> None:
     """Flower's own checks, those of `flwr build` and of `flwr app publish`; the strict format of bundles."""

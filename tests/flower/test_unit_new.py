@@ -1,6 +1,7 @@
 """The app that `fedcell flower new` writes trains: its own ServerApp and ClientApps, in this process."""
 
-import json
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,16 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch
 
 from fedcell.cli.flower_new import write_app
-from flower.local import run_app
+from flower.local import node, run_app
 from flower.runs import rounds_of
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """The app sets their number for its own process; here other tests follow."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def test_the_new_app_trains_in_a_simulated_cell_and_keeps_its_model(
@@ -20,8 +29,8 @@ def test_the_new_app_trains_in_a_simulated_cell_and_keeps_its_model(
 ) -> None:
     write_app(tmp_path / "digits-simulated")
     state = tmp_path / "state"
-    values = {"state": str(state), "radio": "simulated", "num-server-rounds": 3, "fraction-evaluate": 1.0}
-    run_app(tmp_path / "digits-simulated", values, monkeypatch, nodes=5)
+    values = {"state": str(state), "policy": "random:k=5", "radio": "simulated", "fraction-evaluate": 0.2}
+    run_app(tmp_path / "digits-simulated", values | {"num-server-rounds": 3}, monkeypatch, nodes=20)
     rounds = rounds_of(state)
     assert len(rounds) == 3
     assert rounds[-1]["metrics"]["server"]["accuracy"] > 0.6
@@ -31,11 +40,17 @@ def test_the_new_app_trains_in_a_simulated_cell_and_keeps_its_model(
     assert sum(array.numel() for array in model.values()) == 50_890
 
 
-def test_the_new_app_reports_what_policies_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is written, with the policy that uses the profiles; every node answers for itself."""
+def test_the_new_app_trains_with_what_its_nodes_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_app(tmp_path / "digits-reported")
     values = {"state": str(tmp_path / "state"), "policy": "diverse", "num-server-rounds": 2}
-    run_app(tmp_path / "digits-reported", values, monkeypatch, nodes=3)
+    run_app(tmp_path / "digits-reported", values, monkeypatch, nodes=20)
     assert len(rounds_of(tmp_path / "state")) == 2
-    document = json.loads((tmp_path / "state" / "state.json").read_text())
-    assert sorted(document["names"]) == ["0", "1", "2"]
+
+    client = importlib.import_module("digits_reported.client_app")
+    configs = {"num-partitions": 20, "snr-db": 12.5}, {"num-partitions": 20}
+    first, second = (
+        client.describe(node(client.app, number, {"batch-size": 32}, **config)[1])
+        for number, config in enumerate(configs)
+    )
+    assert (first.samples, first.snr_db, second.snr_db) == (2_400, 12.5, None)
+    assert [value > 0 for value in first.profile] != [value > 0 for value in second.profile]  # of other digits

@@ -12,6 +12,7 @@ from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.partition import partition
 
 Loader = DataLoader[tuple[Tensor, ...]]
+torch.set_num_threads(1)  # enough for so small a model, and the nodes of a simulation share the cores
 
 
 class Net(nn.Module):
