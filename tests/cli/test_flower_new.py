@@ -1,5 +1,6 @@
 """`fedcell flower new`: what it writes, what it refuses, and that it leaves nothing half-written."""
 
+import re
 import resource
 import tomllib
 from collections.abc import Callable
@@ -107,15 +108,17 @@ def test_a_state_directory_called_new_is_still_shown(tmp_path: Path, fedcell_her
 def test_wrong_arguments_show_the_usage_of_new(arguments: list[str], complaint: str, fedcell_here: Fedcell) -> None:
     done = fedcell_here("flower", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Usage: fedcell flower new [OPTIONS] NAME" in done.stderr
+    assert "fedcell flower new [OPTIONS] NAME\n" in done.stderr
     assert complaint in done.stderr
 
 
 def test_both_helps_name_both_commands_within_80_columns(fedcell_here: Fedcell) -> None:
     both, own = fedcell_here("flower", "--help"), fedcell_here("flower", "new", "--help")
-    assert "Usage: fedcell flower [OPTIONS] DIRECTORY...\n       fedcell flower new NAME\n" in both.stdout
+    assert re.search(
+        r"^Usage: .*fedcell flower \[OPTIONS\] DIRECTORY\.\.\.\n +.*fedcell flower new NAME\n", both.stdout
+    )
     assert "is ./new" in " ".join(both.stdout.split())
-    assert "Usage: fedcell flower new [OPTIONS] NAME\n" in own.stdout
+    assert "fedcell flower new [OPTIONS] NAME\n" in own.stdout
     assert "task.py" in own.stdout
     assert max(len(line) for line in (both.stdout + own.stdout).splitlines()) <= 80
 
