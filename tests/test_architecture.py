@@ -63,7 +63,8 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+# What `fedcell flower new` writes is a user's app, not a module of ours.
+FILES = [p for p in sorted(SOURCE.rglob("*.py")) if p != SOURCE / "__init__.py" and "my-app" not in p.parts]
 
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(SOURCE)) for path in FILES])

@@ -4,12 +4,14 @@ import importlib
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import InMemoryGrid
 
 from flower.runs import EXAMPLE
@@ -54,20 +56,35 @@ class LocalGrid(InMemoryGrid):
         return [self._answers.pop(message_id)[1] for message_id in ready]
 
 
-def node(app: ClientApp, number: int, run_config: dict[str, Any] | None = None) -> tuple[ClientApp, Context]:
+def node(
+    app: ClientApp, number: int, run_config: dict[str, Any] | None = None, **node_config: Any
+) -> tuple[ClientApp, Context]:
     """An app and the context of a node with this partition-id."""
-    return app, Context(1, 1000 + number, {"partition-id": number}, RecordDict(), run_config or {})
+    return app, Context(1, 1000 + number, {"partition-id": number, **node_config}, RecordDict(), run_config or {})
 
 
 def run_example(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the ServerApp of examples/flower-mnist and its own clients."""
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    client, server = (importlib.import_module(f"flower_mnist.{part}_app").app for part in ("client", "server"))
-    document = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    config = dict(_flat(document)) | values
+    run_app(EXAMPLE, values, monkeypatch, nodes=values.get("devices.count", 20))
+
+
+def run_app(folder: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch, nodes: int) -> None:
+    """Run the ServerApp in a folder, and its own clients on so many nodes."""
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("_run_id", "_node_id", "_task_id"):  # which Flower sets in its own processes
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    app = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    client, server = (_loaded(app["components"][part]) for part in ("clientapp", "serverapp"))
+    config = dict(_flat(app["config"])) | values
     # Ids in an order that is not that of the devices.
-    nodes = {7919 * (number + 3) % 1009: node(client, number, config) for number in range(config["devices.count"])}
-    server(LocalGrid(nodes), Context(1, 1, {}, RecordDict(), config))
+    numbers = {7919 * (number + 3) % 1009: number for number in range(nodes)}
+    grid = LocalGrid({i: node(client, n, config, **{"num-partitions": nodes}) for i, n in numbers.items()})
+    server(grid, Context(1, 1, {}, RecordDict(), config))
+
+
+def _loaded(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ import fedcell as fc
 pytest.importorskip("flwr", reason="Flower is not installed")
 pytest.importorskip("ray", reason="Flower's simulation engine is not installed")
 
+from fedcell.cli.flower_new import write_app
 from flower.deployment import Deployment
 from flower.runs import APPS, EXAMPLE, assert_as_simulated, rounds_of, run_config
 
@@ -83,3 +84,17 @@ def test_a_run_taken_up_has_the_inner_strategys_memory_bit_for_bit(engine: Deplo
     for r in rounds_of(whole):
         assert len(r["devices"]) == 3
         assert r["metrics"]["evaluate"]["device"] == pytest.approx(np.mean(range(6)))
+
+
+def test_the_new_app_trains_as_it_is_written(engine: Deployment) -> None:
+    """With the options of its README; the same app in this process: test_unit_new.py."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    write_app(engine.folder / "my-first")
+    state = engine.folder / "new-state"
+    values = {"state": str(state), "policy": "random:k=2", "radio": "simulated", "num-server-rounds": 2}
+    engine.submit("new", engine.folder / "my-first", run_config(values), "--federation-config", "num-supernodes=3")
+    engine.finish("new", RUN_S)
+    rounds = rounds_of(state)
+    assert [len(r["delivered"]) for r in rounds] == [2, 2]
+    assert rounds[-1]["metrics"]["server"]["accuracy"] > 0.3
+    assert (state / "final_model.pt").exists()

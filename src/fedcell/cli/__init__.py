@@ -32,7 +32,7 @@ app.command()(sweep.sweep)
 app.add_typer(results.app, name="results")
 app.command()(fit.fit)
 app.command()(reproduce.reproduce)
-app.command()(flower.flower)
+app.command(cls=flower.DirectoriesOrNew)(flower.flower)
 app.command("testbed")(testbed.emulate_cell)
 app.command()(serve.serve)
 

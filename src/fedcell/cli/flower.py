@@ -1,22 +1,45 @@
-"""`fedcell flower`: what the state directories of scheduled Flower runs show."""
+"""`fedcell flower`: what the state directories of scheduled Flower runs show; `fedcell flower new`."""
 
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
+import typer.main
 
 from fedcell import defaults
 from fedcell.cli.console import console, policy_table, summary_tables
+from fedcell.cli.flower_new import new
 from fedcell.cli.options import Json, Plot, PutStore, Target
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
+    import click
     from rich.table import Table
 
     from fedcell.flower.state import Run
     from fedcell.plots import RoundTimes
     from fedcell.runs.race import RaceResult
+
+
+class DirectoriesOrNew(typer.core.TyperCommand):
+    """`flower DIRECTORY...`, except for `flower new NAME`, which is a command of its own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: "click.Context | None" = None, **extra: Any
+    ) -> "click.Context":
+        """Read the arguments; they decide which command it is."""
+        if args[:1] != ["new"]:
+            return super().make_context(info_name, args, parent, **extra)
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command()(new)
+        return typer.main.get_command(app).make_context(f"{info_name} new", args[1:], parent, **extra)
+
+    def format_usage(self, ctx: "click.Context", formatter: "click.HelpFormatter") -> None:
+        """Show both commands."""
+        super().format_usage(ctx, formatter)
+        formatter.write_usage(ctx.command_path, "new NAME", prefix=" " * len("Usage: "))
 
 
 def flower(
@@ -31,10 +54,13 @@ def flower(
     store: PutStore = None,
     as_json: Json = False,
 ) -> None:
-    """Show the results of scheduled Flower runs.
+    """Show the results of scheduled Flower runs, or write a new app.
 
     Prints accuracy against time, and round times as planned and as measured. Several runs are compared by policy and
     seed, as in a race.
+
+    `fedcell flower new NAME` writes a Flower app to start from; see `fedcell flower new --help`. A state directory that
+    is called new is ./new.
     """
     from fedcell.flower.state import load_run
     from fedcell.plots import federation_figure, save_picture

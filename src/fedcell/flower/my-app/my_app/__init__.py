@@ -1,0 +1,1 @@
+"""my-app: a PyTorch model trained with Flower, its devices scheduled by fedcell."""
