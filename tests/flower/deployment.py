@@ -11,6 +11,8 @@ from pathlib import Path
 from subprocess import STDOUT
 from typing import Any, Self
 
+import psutil  # type: ignore[import-untyped]
+
 from flower.keys import make_certificates, make_node_key
 from harness import LIMIT_S, Process, free_port, run, wait_until
 
@@ -70,6 +72,14 @@ class Deployment:
     def kill(self, name: str) -> None:
         """SIGKILL for a process and all that it started, and wait until none is left."""
         self._started[name].end()
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """A process and all that it started, as far as they live."""
+        return self._started[name].living()
+
+    def pid(self, name: str) -> int:
+        """Its process id."""
+        return self._started[name].pid
 
     def __enter__(self) -> Self:
         return self
