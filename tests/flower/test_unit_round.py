@@ -16,6 +16,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedcell.errors import InputError
 from fedcell.flower import inner
 from fedcell.flower.radio import Device, Grant
+from fedcell.flower.replies import train_demands
 from fedcell.flower.report import RECORD, Report
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.scheduled import Scheduled
@@ -59,7 +60,9 @@ def planned(link_known: bool = True) -> PlannedRound:
 
 
 def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = None, **kwargs: Any) -> PlayedRound:
-    return play(planned(kwargs.pop("link_known", True)), replies, measured, kwargs.get("slack", 2.0), grace_s=1.0)
+    demands = train_demands(FedAvg(), reply(10).content.array_records["arrays"])
+    round_ = planned(kwargs.pop("link_known", True))
+    return play(round_, replies, measured, kwargs.get("slack", 2.0), grace_s=1.0, demands=demands)
 
 
 def test_replies_in_time_are_kept_and_what_the_link_does_not_explain_was_compute() -> None:
@@ -100,7 +103,7 @@ def test_a_radios_own_timing_counts_without_grace() -> None:
     [
         (lambda: reply(11, (1.0, NAN)), "not finite"),
         (lambda: reply(11, (1.0, np.inf)), "not finite"),
-        (lambda: reply(11, (1.0, 2.0, 3.0)), "arrays or metrics differ"),
+        (lambda: reply(11, (1.0, 2.0, 3.0)), "has the shape (3,), the model's has (2,)"),
         (lambda: reply(11, loss=1.0), "arrays or metrics differ"),
         (lambda: Message(Error(1, "ZeroDivisionError"), reply_to=message(11)), "its app failed: ZeroDivisionError"),
     ],

@@ -1,13 +1,15 @@
 """One round of a federation: what was planned, and how it went."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import Message
 
 from fedcell.flower.collect import Replies
-from fedcell.flower.inner import LOG, faults, take_train_s
+from fedcell.flower.inner import LOG, take_train_s
 from fedcell.flower.radio import Device, Grant
+from fedcell.flower.replies import Demands, faults
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.knowledge import Look, Timing
@@ -44,6 +46,17 @@ class PlannedRound:
         """The scheduled devices, in the plan's order."""
         return [self.grant.devices[i] for i in self.plan.devices]
 
+    def only(self, nodes: Collection[int]) -> "PlannedRound":
+        """Return the round without the devices that the wrapped strategy left out; the others keep their shares."""
+        plan, asked = self.plan, np.array([node in nodes for node in self.chosen], dtype=bool)
+        if asked.all():
+            return self
+        finish_s = self.grant.finish_s[asked]
+        kept = replace(
+            plan, devices=plan.devices[asked], shares=plan.shares[asked], round_s=float(finish_s.max(initial=0.0))
+        )
+        return replace(self, grant=replace(self.grant, plan=kept, finish_s=finish_s))
+
     def upload_s(self) -> Floats:
         """(n,) planned seconds of upload of each scheduled device with its share."""
         upload: Floats = self.view.upload_s[self.plan.devices] / self.plan.shares
@@ -71,7 +84,9 @@ class PlayedRound:
     measured: bool
 
 
-def play(planned: PlannedRound, replies: Replies, measured: Timing | None, slack: float, grace_s: float) -> PlayedRound:
+def play(
+    planned: PlannedRound, replies: Replies, measured: Timing | None, slack: float, grace_s: float, demands: Demands
+) -> PlayedRound:
     """Judge the replies of a round.
 
     Args:
@@ -80,6 +95,7 @@ def play(planned: PlannedRound, replies: Replies, measured: Timing | None, slack
         measured: the times that the radio measured, if any.
         slack: a device is late after ``slack`` times its planned time.
         grace_s: additional seconds if only the server's clock measures.
+        demands: what the wrapped strategy needs of the replies.
 
     Returns:
         PlayedRound: which replies are used, and the times.
@@ -92,7 +108,7 @@ def play(planned: PlannedRound, replies: Replies, measured: Timing | None, slack
     whole = {
         n: reply for (n, (reply, _)), out in zip(_in_order(planned, replies), late[arrived], strict=True) if not out
     }
-    bad = faults(whole)
+    bad = faults(whole, demands)
     for node, fault in bad.items():
         LOG.warning("fedcell: the reply of device %s is not used: %s", _name(planned, node), fault)
     kept = [reply for node, reply in whole.items() if node not in bad]

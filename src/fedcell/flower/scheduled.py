@@ -20,19 +20,43 @@ from fedcell.flower.inner import (
     LOG,
     ChosenNodes,
     arrays_of,
+    changed_numbers,
+    name_of,
+    numbers_of,
     own_weights,
     personal,
     restore_arrays,
+    restore_numbers,
     take_train_s,
     taking_all,
     weighing,
     weight_key,
 )
 from fedcell.flower.nodes import Nodes
+from fedcell.flower.privacy import (
+    require_resumable,
+    require_round_size,
+    require_sample_size,
+    restore_spent,
+    sample_size,
+    skip_round,
+    spent,
+)
 from fedcell.flower.radio import CellRadio, Device, Grant, Radio
+from fedcell.flower.replies import evaluate_demands, faults, train_demands, unsound
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound, play
-from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
+from fedcell.flower.state import (
+    Run,
+    ScheduledRound,
+    held,
+    load_arrays,
+    load_run,
+    load_spent,
+    require_same_model,
+    save,
+    save_spent,
+)
 from fedcell.learn.profile import noise_of
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Floats
@@ -143,6 +167,7 @@ class Scheduled(Strategy):
             raise InputError(f"target_accuracy is {target_accuracy!r}; give a fraction between 0 and 1")
         self.strategy = strategy
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
+        require_sample_size(strategy, self.policy, nodes)
         self.radio: Radio | Cell = Cell() if radio is None else radio
         self.seed, self.nodes, self.wait_s, self.query_every = seed, nodes, wait_s, query_every
         self.poll_s, self.slack, self.grace_s, self.budget_s = poll_s, slack, grace_s, budget_s
@@ -157,6 +182,7 @@ class Scheduled(Strategy):
         self._warned: set[tuple[str, str]] = set()
         self._clock_s, self._began_s = start_s, 0.0
         self._planned: PlannedRound | None = None
+        self._running = False
 
     def summary(self) -> None:
         """Log the policy and the seed, then the summary of the wrapped strategy."""
@@ -187,8 +213,30 @@ class Scheduled(Strategy):
         Returns:
             Result: the model and the metrics of all rounds; ``rounds`` has what fedcell adds.
         """
+        size = sum(len(array.data) for array in initial_arrays.values())
+        with held(self.state, size):
+            self._running = True
+            try:
+                return self._train(
+                    grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+                )
+            finally:
+                self._running = False
+
+    def _train(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int,
+        timeout: float,
+        train_config: ConfigRecord | None,
+        evaluate_config: ConfigRecord | None,
+        evaluate_fn: EvaluateFn | None,
+    ) -> Result:
         LOG.info("Starting Scheduled(%s):", type(self.strategy).__name__)
         self.summary()
+        self._demands = train_demands(self.strategy, initial_arrays)
+        self._settings = numbers_of(self.strategy)
         result = self._taken_up(Result(arrays=initial_arrays))
         self._nodes.wait_for(grid, self.nodes, self.wait_s)
         self._began_s = time.monotonic() - self._clock_s
@@ -206,9 +254,9 @@ class Scheduled(Strategy):
             replies = collect(grid, messages, min(timeout, self._deadline_s(planned, radio)), self.poll_s)
             waited_s = time.monotonic() - sent_s
             timing = radio.measure(planned.grant) if messages else None
-            played = play(planned, replies, timing, self.slack, self.grace_s)
+            played = play(planned, replies, timing, self.slack, self.grace_s, self._demands)
             round_s = self._advance(planned, played, waited_s, radio)
-            new, train_metrics = self._average(number, planned, played) if played.kept else (None, None)
+            new, train_metrics = self._average(number, planned, played)
             result.arrays = result.arrays if new is None else new
             self._roster = self._roster.after(planned.view, planned.plan, planned.look, played.taught)
             found = self._evaluate(number, result.arrays, grid, evaluate_config or ConfigRecord(), timeout, evaluate_fn)
@@ -222,15 +270,23 @@ class Scheduled(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the nodes, and let the wrapped strategy create its messages for exactly those."""
+        if not self._running:
+            raise InputError(
+                "Scheduled is inside another strategy, which skips its start(); write it outermost, such as "
+                "Scheduled(DifferentialPrivacyServerSideFixedClipping(FedAvg(), ...), ...)"
+            )
         ask_all = self.query_every > 0 and server_round > 1 and (server_round - 1) % self.query_every == 0
         nodes = self._nodes.meet(grid, ask_all=ask_all)
         give_up_s = time.monotonic() + self.wait_s
-        while not nodes:
+        least = sample_size(self.strategy) or 1
+        while len(nodes) < least:
             if time.monotonic() > give_up_s:
                 raise InputError(
-                    f"no node has sent its report within {self.wait_s:g} s; check their logs and run again"
+                    f"{len(nodes) or 'no'} node has sent its report within {self.wait_s:g} s, and the strategy needs "
+                    f"{least}; check their logs and run again"
                 )
-            self._nodes.wait_for(grid, 1, self.wait_s)
+            self._nodes.wait_for(grid, least, self.wait_s)
+            time.sleep(self.poll_s if nodes else 0.0)
             nodes = self._nodes.meet(grid)
         devices = [self._nodes.devices[node] for node in nodes]
         planned = self._planned = self._decide(server_round - 1, nodes, devices, self._radio(arrays))
@@ -243,6 +299,9 @@ class Scheduled(Strategy):
         odd = set(by_node) ^ {message.metadata.dst_node_id for message in made}
         if odd:
             LOG.warning("fedcell: %s did not use all nodes that the policy chose", type(self.strategy).__name__)
+            made = [message for message in made if message.metadata.dst_node_id in by_node]
+            self._planned = planned.only({message.metadata.dst_node_id for message in made})
+        require_round_size(self.strategy, len(made))
         return [
             personal(
                 message,
@@ -302,6 +361,13 @@ class Scheduled(Strategy):
         self, number: int, planned: PlannedRound, played: PlayedRound
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the wrapped strategy aggregate the replies, and remember how much of each device is in the mean."""
+        if not played.kept or len(played.kept) < (sample_size(self.strategy) or 1):
+            skip_round(self.strategy, number)
+            if played.kept:
+                LOG.warning(
+                    "fedcell: round %d is not averaged: %d models are too few for its noise", number, len(played.kept)
+                )
+            return None, None
         view, delivered = planned.view, planned.plan.devices[played.delivered]
         balanced = None
         if self.averaging == "balanced":
@@ -309,6 +375,11 @@ class Scheduled(Strategy):
         weights = own_weights(self.strategy, played.kept) if balanced is None else balanced
         with weighing(self.strategy, played.kept, balanced):
             new, metrics = self.aggregate_train(number, played.kept)
+        if self.state is not None:
+            save_spent(self.state, spent(self.strategy))
+        if new is not None and (fault := unsound(new, self._demands)):
+            LOG.warning("fedcell: the model of round %d is not used: %s", number, fault)
+            return None, metrics
         if new is not None:
             self._roster = self._roster.averaged(np.asarray(view.ids)[delivered], weights)
         return new, metrics
@@ -343,8 +414,12 @@ class Scheduled(Strategy):
     ) -> dict[str, MetricRecord | None]:
         messages = list(self.configure_evaluate(number, arrays, config, grid))
         replies = collect(grid, messages, timeout, self.poll_s) if messages else {}
+        names = {node: self._nodes.devices[node].name if node in self._nodes.devices else "" for node in replies}
+        bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_demands(self.strategy))
+        for node, fault in bad.items():
+            LOG.warning("fedcell: the evaluation of device %s is not used: %s", names[node] or node, fault)
         # In the order of the devices, not of arrival: the last bit of the mean must not depend on it.
-        order = sorted(replies, key=lambda node: self._nodes.devices[node].name if node in self._nodes.devices else "")
+        order = sorted(replies.keys() - bad.keys(), key=lambda node: (names[node], node))
         evaluated = self.aggregate_evaluate(number, [replies[node][0] for node in order])
         return {"evaluate": evaluated, "server": evaluate_fn(number, arrays) if evaluate_fn else None}
 
@@ -420,12 +495,19 @@ class Scheduled(Strategy):
 
     def _run(self) -> Run:
         names = list(self._roster.names)
-        line, inner = format_policy(self.policy), type(self.strategy).__name__
-        return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging)
+        line, inner = format_policy(self.policy), name_of(self.strategy)
+        numbers = changed_numbers(self.strategy, self._settings)
+        return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging, numbers)
 
     def _taken_up(self, result: Result) -> Result:
         """Return the result so far of the run in the state directory, if there is one, and restore what it knew."""
-        if self.state is None or not (self.state / "state.json").exists():
+        if self.state is None:
+            return result
+        already = load_spent(self.state)
+        if not (self.state / "state.json").exists():
+            if already:  # of a server that was killed in its first round
+                restore_spent(self.strategy, already)
+            save_spent(self.state, spent(self.strategy))
             return result
         run, own = load_run(self.state), self._run()
         for what, theirs, ours in zip(
@@ -439,9 +521,11 @@ class Scheduled(Strategy):
                     f"{self.state} has a run whose {what} is {theirs}, not {ours}; give another directory or remove it"
                 )
         self._roster, model, inner = load_arrays(self.state, run)
-        if list(model) != list(result.arrays):
-            raise InputError(f"{self.state} has a run of another model; give another directory or remove it")
+        require_same_model(self.state, model, self._demands.model or {})
+        require_resumable(self.strategy)
         restore_arrays(self.strategy, inner)
+        restore_numbers(self.strategy, run.numbers)
+        restore_spent(self.strategy, already)
         self.rounds, self._clock_s = run.rounds, run.rounds[-1].clock_s
         for done in run.rounds:
             _note(result, done.round, {source: MetricRecord(values) for source, values in done.metrics.items()})
