@@ -271,6 +271,8 @@ def _named_dtype(name: str) -> np.dtype[Any] | None:
 def _trees_fault(array: Array) -> str | None:
     """Return why a booster cannot be joined to others: Flower would end the run, or hand it on as the model."""
     booster = array.numpy().tobytes()
+    if not booster:
+        return "it has no trees"
     try:
         aggregate_bagging(booster, booster)
     except Exception as error:
