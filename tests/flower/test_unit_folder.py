@@ -22,8 +22,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, report_device
+from fedcell.flower.folder import held
 from fedcell.flower.roster import Roster
-from fedcell.flower.state import Run, held, load_arrays, load_run, save
+from fedcell.flower.state import Run, load_arrays, load_run, save
 from flower.local import LocalGrid, Nodes, node
 from flower.test_unit_state import a_round, a_run, saved
 
@@ -221,7 +222,7 @@ def test_wherever_the_disk_fills_up_the_earlier_state_stays_valid(small: Path) -
 SERVER = """
 import sys, time
 from pathlib import Path
-from fedcell.flower.state import held
+from fedcell.flower.folder import held
 with held(Path(sys.argv[1])):
     print("holds", flush=True)
     time.sleep(60)

@@ -25,7 +25,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, report_device
-from fedcell.flower.inner import changed_numbers, name_of, numbers_of, restore_numbers
+from fedcell.flower.inner import changed_numbers, name_of, own_numbers, restore_numbers
 from fedcell.flower.privacy import sample_size
 from flower.local import LocalGrid, Nodes, node
 
@@ -236,7 +236,7 @@ def test_an_adaptive_clipping_norm_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_only_numbers_that_the_strategy_changed_are_saved_and_only_those_it_has_are_restored() -> None:
     strategy = FedAdam(eta=0.5)
-    before = numbers_of(strategy)
+    before = own_numbers(strategy)
     assert "0/eta" in before
     assert changed_numbers(strategy, before) == {}
     strategy.eta, strategy.weighted_by_key = 0.25, "other"

@@ -485,10 +485,10 @@ def test_whatever_comes_the_strategy_makes_a_sound_model_of_the_rest(poison: Any
 # --- the whole run ----------------------------------------------------------------------------------------------------
 
 
-def client(moves: float, poison: Change | None = None, from_round: int = 0) -> ClientApp:
+def client(moves: float, poison: Change | None = None, from_round: int = 0, report: Report | None = None) -> ClientApp:
     """A client that adds ``moves`` to each weight, and changes what it replies."""
     app = ClientApp()
-    report_device(app, Report(upload_s=1.0, compute_s=0.1))
+    report_device(app, report or Report(upload_s=1.0, compute_s=0.1))
 
     def answer(asked: Message, records: RecordDict) -> Message:
         config = asked.content.config_records["config"]
@@ -556,6 +556,15 @@ def test_evaluations_that_are_all_bad_leave_no_metric() -> None:
     _, found = trained({n: node(client(1.0, metrics()), n) for n in (1, 2)}, FedAvg())
     assert found.evaluate_metrics_clientapp == {}
     assert found.arrays["b"].numpy().tolist() == [3.5, 3.5]
+
+
+@pytest.mark.parametrize("policy", ["all", "random:k=2", "round_robin:k=2"])
+def test_an_absurd_report_does_not_end_a_run_with_a_budget(policy: str, log: pytest.LogCaptureFixture) -> None:
+    nodes = {n: node(client(1.0), n) for n in (1, 2)} | {3: node(client(1.0, report=Report(snr_db=-1000.0)), 3)}
+    scheduled = Scheduled(FedAvg(fraction_evaluate=0.0), policy, nodes=3, grace_s=1000.0, budget_s=3600.0)
+    scheduled.start(LocalGrid(nodes), ArrayRecord(dict(MODEL.items())), num_rounds=3)
+    assert [done.names for done in scheduled.rounds] == [["1", "2"]] * 3
+    assert sum("device 3 would need longer than budget_s" in line for line in log.messages) == 1
 
 
 class OneOfThem(FedAvg):

@@ -216,7 +216,7 @@ def restore_arrays(strategy: Strategy, arrays: dict[str, NDArray[Any]]) -> None:
             setattr(parts[depth], name, [a for _, a in pairs] if listed else {k[1:]: a for k, a in pairs})
 
 
-def numbers_of(strategy: Strategy) -> dict[str, float]:
+def own_numbers(strategy: Strategy) -> dict[str, float]:
     """Return the strategy's own numbers (settings, and what it changes, such as an adaptive clipping norm)."""
     return {
         f"{depth}/{name}": value
@@ -228,13 +228,13 @@ def numbers_of(strategy: Strategy) -> dict[str, float]:
 
 def changed_numbers(strategy: Strategy, before: dict[str, float]) -> dict[str, float]:
     """Return the strategy's numbers that are not what they were, to be saved."""
-    now = numbers_of(strategy)
+    now = own_numbers(strategy)
     return {name: value for name, value in now.items() if name in before and repr(value) != repr(before[name])}
 
 
 def restore_numbers(strategy: Strategy, numbers: dict[str, float]) -> None:
     """Give the strategy the numbers that it had changed; others stay as they are."""
-    parts, own = chain(strategy), numbers_of(strategy)
+    parts, own = chain(strategy), own_numbers(strategy)
     for path, value in numbers.items():
         depth, name = path.split("/", 1)
         if path in own:

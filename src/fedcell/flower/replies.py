@@ -11,15 +11,11 @@ What a reply must be depends on what the wrapped strategy does with it:
 Nothing is unpacked: the values are the end of the .npy file in ``Array.data``, once its header has been checked.
 """
 
-import ast
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
@@ -33,15 +29,10 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_bagging, aggregate_
 from flwr.supercore.differential_privacy import KEY_NORM_BIT
 
 from fedcell.flower.inner import chain, records_of
+from fedcell.flower.npy import LARGEST_VALUE, dtype_of, header_of, is_moderate
 
 LARGEST_WEIGHT = 1e15
-LARGEST_VALUE = 1e15
-"""Of a model, up or down: squares of these, and their sums, are far from overflow in float32."""
 LARGEST_METRIC = 1e100
-_MAGIC = b"\x93NUMPY"
-_MOST_HEADER_BYTES = 4096
-_MOST_AXES = 32
-_LONGEST_AXIS = 2**31
 Form = dict[str, tuple[tuple[int, ...] | None, str]]
 """By name, the shape of an array (None for any) and what its numbers are: floats ``f``, complex ``c``, bytes ``B`` (of
 trees), or ``i``: integers, whose mean is a float."""
@@ -121,7 +112,7 @@ def form_of(model: ArrayRecord, *, strict: bool = True, trees: bool = False) -> 
     """
     found: Form = {}
     for name, array in model.items():
-        dtype = _named_dtype(array.dtype)
+        dtype = dtype_of(array.dtype)
         kind = "B" if trees else dtype.kind if dtype is not None and dtype.kind in "fc" else "i"
         fixed = not trees and (strict or kind != "i")
         found[name] = (tuple(array.shape) if fixed else None, kind)
@@ -199,11 +190,11 @@ def _array_fault(name: str, array: Array, shape: tuple[int, ...] | None, kind: s
     """Return what is wrong with an array; shape None and kind "" are any."""
     if array.stype != "numpy.ndarray":
         return f"its array {_short(name)} is a {_short(array.stype)}, not a NumPy array" if strict else None
-    found = _header(array.data)
+    found = header_of(array.data)
     if found is None:
         return f"its array {_short(name)} is not a .npy file of numbers"
     dtype, saved, start = found
-    if tuple(array.shape) != saved or (str(dtype) != array.dtype and _named_dtype(array.dtype) != dtype):
+    if tuple(array.shape) != saved or (str(dtype) != array.dtype and dtype_of(array.dtype) != dtype):
         return f"its array {_short(name)} is not of the shape and type that it claims"
     if math.prod(saved) * dtype.itemsize != len(array.data) - start:
         return f"its array {_short(name)} has {len(array.data) - start} bytes, which do not fit its shape"
@@ -212,60 +203,9 @@ def _array_fault(name: str, array: Array, shape: tuple[int, ...] | None, kind: s
     kinds = {"f": "f", "c": "c", "i": "iubf", "B": "u"}.get(kind, "iubfc")
     if dtype.kind not in kinds or (kind == "B" and dtype.itemsize != 1):
         return f"its array {_short(name)} is of {dtype}, unlike the model's"
-    if not _within(array.data, dtype, start):
+    if not is_moderate(array.data, dtype, start):
         return f"its array {_short(name)} has values that are not finite or larger than {LARGEST_VALUE:g}"
     return None
-
-
-def _within(data: bytes, dtype: np.dtype[Any], start: int) -> bool:
-    """Whether all floats after ``start`` are finite and not too large."""
-    if dtype.kind not in "fc" or len(data) == start:
-        return True
-    real = np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
-    values = np.frombuffer(data, real, offset=start)
-    with np.errstate(invalid="ignore"):  # of signalling NaN
-        least, most = float(values.min()), float(values.max())  # of values with NaN, both are NaN
-    return least >= -LARGEST_VALUE and most <= LARGEST_VALUE
-
-
-def _header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int] | None:
-    """Return the type and the shape of a .npy file, and where its values start; None if it is not one of numbers."""
-    if data[:6] != _MAGIC or len(data) < 12 or data[7] != 0 or data[6] not in (1, 2, 3):
-        return None
-    start = 10 if data[6] == 1 else 12
-    length = int.from_bytes(data[8:start], "little")
-    if length > min(_MOST_HEADER_BYTES, len(data) - start):
-        return None
-    found = _parsed_header(data[start : start + length])
-    return None if found is None else (*found, start + length)
-
-
-@lru_cache(maxsize=1024)
-def _parsed_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Return the type and the shape in the header, a Python dict as text; all replies of a round have the same few."""
-    try:
-        said = ast.literal_eval(header.decode("ascii").strip())
-        descr, shape = said["descr"], said["shape"]
-        if said.keys() != {"descr", "fortran_order", "shape"} or not isinstance(said["fortran_order"], bool):
-            return None
-        if not isinstance(shape, tuple) or len(shape) > _MOST_AXES:
-            return None
-        if not all(type(axis) is int and 0 <= axis < _LONGEST_AXIS for axis in shape):
-            return None
-        if not (isinstance(descr, str) and re.fullmatch(r"[<>|=]?[fiubc]\d{1,2}", descr)):
-            return None
-        return np.dtype(descr), shape
-    except Exception:  # text that is no dict, nested too deeply, or a type that NumPy does not have
-        return None
-
-
-@lru_cache(maxsize=1024)
-def _named_dtype(name: str) -> np.dtype[Any] | None:
-    """Return the type of this name; None if NumPy has none."""
-    try:
-        return np.dtype(name) if re.fullmatch(r"[<>|=]?[a-z]{1,10}\d{0,3}", name) else None
-    except Exception:
-        return None
 
 
 def _trees_fault(array: Array) -> str | None:
@@ -321,7 +261,7 @@ def _form(content: RecordDict, demands: Demands) -> tuple[Any, ...]:
     if demands.strict or demands.model is None:
         return None, keys, metrics, weights
     shapes = (
-        (name, tuple(array.shape) if (dtype := _named_dtype(array.dtype)) and dtype.kind in "fc" else None)
+        (name, tuple(array.shape) if (dtype := dtype_of(array.dtype)) and dtype.kind in "fc" else None)
         for _, record in records_of(content, ArrayRecord)
         for name, array in record.items()
     )

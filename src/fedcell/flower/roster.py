@@ -12,6 +12,9 @@ from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Indices, Plan, RoundView
 from fedcell.sim.knowledge import Knowledge, Look, Timing
 
+FARTHEST = 10.0
+"""How far a profile may be from the median of all, in median distances, and still count as it is."""
+
 
 @dataclass(frozen=True, eq=False)
 class Roster:
@@ -69,7 +72,8 @@ class Roster:
     def view(self, devices: Sequence[Device], look: Look, round_index: int, epsilon: float | None = None) -> RoundView:
         """What a policy sees of the devices that are there; ``epsilon`` is that of the noise in their profiles."""
         samples = np.array([device.report.samples or 0.0 for device in devices])
-        return self.knowledge.view(
+        known = replace(self.knowledge, profiles=_bounded(self.knowledge.profiles))
+        return known.view(
             look,
             round_index,
             there=self.indices(devices),
@@ -93,6 +97,26 @@ class Roster:
     def averaged(self, devices: Indices, weights: Floats | None) -> "Roster":
         """Return the roster after the mean of these devices' models was taken; see Knowledge.averaged."""
         return replace(self, knowledge=self.knowledge.averaged(devices, weights))
+
+
+def _bounded(profiles: Floats) -> Floats:
+    """Return the profiles, those that are absurdly far from the others drawn in.
+
+    All profiles are divided by their common spread: a single one of 1e6 would make all others look alike.
+    """
+    known = np.flatnonzero(np.isfinite(profiles).all(axis=1))
+    if known.size < 3 or profiles.shape[1] == 0:
+        return profiles
+    centre = np.median(profiles[known], axis=0)
+    away = profiles[known] - centre
+    distance = np.linalg.norm(away, axis=1)
+    most = FARTHEST * float(np.median(distance))
+    far = distance > most
+    if most == 0.0 or not far.any():
+        return profiles
+    bounded = profiles.copy()
+    bounded[known[far]] = centre + away[far] * (most / distance[far])[:, np.newaxis]
+    return bounded
 
 
 def _reported_s(devices: Sequence[Device]) -> Floats:

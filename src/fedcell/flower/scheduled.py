@@ -16,13 +16,14 @@ from fedcell import defaults
 from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, collect
+from fedcell.flower.folder import held
 from fedcell.flower.inner import (
     LOG,
     ChosenNodes,
     arrays_of,
     changed_numbers,
     name_of,
-    numbers_of,
+    own_numbers,
     own_weights,
     personal,
     restore_arrays,
@@ -49,7 +50,6 @@ from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.state import (
     Run,
     ScheduledRound,
-    held,
     load_arrays,
     load_run,
     load_spent,
@@ -236,7 +236,7 @@ class Scheduled(Strategy):
         LOG.info("Starting Scheduled(%s):", type(self.strategy).__name__)
         self.summary()
         self._demands = train_demands(self.strategy, initial_arrays)
-        self._settings = numbers_of(self.strategy)
+        self._settings = own_numbers(self.strategy)
         result = self._taken_up(Result(arrays=initial_arrays))
         self._nodes.wait_for(grid, self.nodes, self.wait_s)
         self._began_s = time.monotonic() - self._clock_s
@@ -323,6 +323,13 @@ class Scheduled(Strategy):
         self._say_unknown(devices, look)
         self._say_profiles(devices)
         view = self._roster.view(devices, look, round_index, self.epsilon)
+        fits = np.flatnonzero(view.upload_s + view.compute_s <= self.budget_s)
+        if radio.real_time and 0 < fits.size < len(devices):
+            for name in sorted({device.name for device in devices} - {devices[i].name for i in fits}):
+                self._warn_once("budget", name, f"device {name} would need longer than budget_s and is not scheduled")
+            nodes, devices = [nodes[i] for i in fits], [devices[i] for i in fits]
+            look = Look(look.upload_s[fits], look.compute_s[fits])
+            view = self._roster.view(devices, look, round_index, self.epsilon)
         with blaming(format_policy(self.policy)):
             plan = self.policy.decide(view, stream(self.seed, "policy", round_index))
         finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)

@@ -3,28 +3,25 @@
 ``rounds.jsonl`` has a line for each round; ``model-N.npz`` has the model, the wrapped strategy's arrays and the
 knowledge after round N; ``state.json`` says which of them are valid. It is replaced atomically once the others are on
 disk, so a server killed at any time, or a full disk, leaves the last complete round. ``privacy.json`` is written as
-soon as a round's models are averaged, before anybody gets the result: what was spent is never forgotten. ``lock`` is
-locked by the server that writes here. Nothing is ever pickled.
+soon as a round's models are averaged, before anybody gets the result: what was spent is never forgotten. Nothing is
+ever pickled. See folder.py for the lock.
 """
 
-import fcntl
 import json
 import math
 import os
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.check import without_nan
 from fedcell.errors import InputError
-from fedcell.flower.inner import LOG
 from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
 from fedcell.schedule.policy import Plan
@@ -127,68 +124,6 @@ class Run:
     spec: Spec | None
     averaging: str = "strategy"
     numbers: Numbers = field(default_factory=dict)
-
-
-@contextmanager
-def held(folder: Path | None, least_bytes: int = 0) -> Iterator[None]:
-    """Inside this context the directory exists, can be written to, and is this server's alone.
-
-    The operating system releases the lock when the process ends, however it ends.
-
-    Args:
-        folder: the directory, created if need be; None for no state.
-        least_bytes: how much must fit on the disk, at least.
-    """
-    if folder is None:
-        yield
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("a+")
-    except OSError as error:
-        raise _cannot_write(folder, error) from None
-    with lock:
-        _lock(folder, lock)
-        try:
-            _try_writing(folder, lock, least_bytes)
-        except OSError as error:
-            raise _cannot_write(folder, error) from None
-        yield
-
-
-def _lock(folder: Path, lock: IO[str]) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        owner = lock.read(20).strip() or "unknown"
-        raise InputError(
-            f"{folder} is in use by another server (process {owner}); stop that one or give another directory"
-        ) from None
-    except OSError as error:  # some network file systems have no locks
-        LOG.warning("fedcell: cannot lock %s (%s); make sure that no other server uses it", folder, error.strerror)
-
-
-def _try_writing(folder: Path, lock: IO[str], least_bytes: int) -> None:
-    """Write as much as a round will need, and remove it again."""
-    path = folder / "test.tmp"
-    try:
-        with path.open("wb") as file:
-            file.write(b"fedcell")
-            file.flush()
-            os.posix_fallocate(file.fileno(), 0, max(1, least_bytes))
-            os.fsync(file.fileno())
-    finally:
-        with suppress(OSError):
-            path.unlink()
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
-
-
-def _cannot_write(folder: Path, error: OSError) -> InputError:
-    reason = "it is not a directory" if folder.exists() and not folder.is_dir() else error.strerror
-    return InputError(f"cannot write to {folder}: {reason}; give Scheduled(state=...) a directory with enough space")
 
 
 def save(
