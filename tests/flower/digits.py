@@ -23,7 +23,7 @@ def write_digits(folder: Path, devices: int, labels: int = 2) -> None:
     _save(folder / "test.npz", mnist.test_x[:TESTED], mnist.test_y[:TESTED])
 
 
-def _save(path: Path, x: np.ndarray, y: np.ndarray) -> None:  # type: ignore[type-arg]
+def _save(path: Path, x: np.ndarray, y: np.ndarray) -> None:
     np.savez(path, x=(x.reshape(len(x), -1) / 255.0).astype(np.float32), y=y)
 
 

@@ -98,6 +98,34 @@ def test_the_example_refuses_profiles_that_nobody_learns(monkeypatch: pytest.Mon
         run_example({"policy": "diverse", "profiles": "updates"}, monkeypatch)
 
 
+def test_one_absurd_profile_does_not_make_all_others_look_alike() -> None:
+    honest = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [0.5, 0.5]]
+    roster, there = met([*honest, [1e6, -1e6]])
+    seen = roster.view(there, Look(np.ones(6), np.ones(6)), 0).profiles
+    assert seen is not None
+    assert seen[:5].tolist() == honest  # not a bit of theirs changes
+    told = standardise(seen)
+    assert told is not None
+    assert np.linalg.norm(told.z[0] - told.z[2]) > 0.1
+    assert roster.knowledge.profiles[5].tolist() == [1e6, -1e6]
+    assert np.linalg.norm(seen[5]) < 10.0
+
+
+@pytest.mark.parametrize(
+    "profiles", [KINDS, [[1.0], [1.0], [1.0], [0.0]], [[0.0], [9.0]], [[1.0], [2.0], [3.0], [12.0]]]
+)
+def test_profiles_of_ordinary_devices_are_seen_as_they_are(profiles: list[list[float]]) -> None:
+    roster, there = met(profiles)
+    seen = roster.view(there, Look(np.ones(len(there)), np.ones(len(there))), 0).profiles
+    assert seen is not None
+    assert seen.tolist() == profiles
+
+
+def met(profiles: list[list[float]]) -> tuple[Roster, list[Device]]:
+    there = [Device(str(i), Report(profile=profile)) for i, profile in enumerate(profiles)]
+    return Roster.empty().meeting([device.name for device in there]).hearing(there), there
+
+
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 

@@ -14,8 +14,8 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 
 from fedcell.errors import InputError
 from fedcell.flower import inner
-from fedcell.flower.inner import faults
 from fedcell.flower.radio import Device, Grant
+from fedcell.flower.replies import train_demands
 from fedcell.flower.report import RECORD, Report
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.scheduled import Scheduled
@@ -52,7 +52,8 @@ def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = 
     """With a slack of 2 and a second's grace; replies are waited for until the last deadline."""
     of = kwargs.get("of") or planned(kwargs.get("link_known", True))
     allowed_s = of.allowed_s(2.0, 1.0 if measured is None else 0.0)
-    return play(of, replies, measured, allowed_s, kwargs.get("waited_s", allowed_s.max()), faults)
+    demands = train_demands(FedAvg(), reply(10).content.array_records["arrays"])
+    return play(of, replies, measured, allowed_s, kwargs.get("waited_s", allowed_s.max()), demands)
 
 
 def test_replies_in_time_are_kept_and_what_the_link_does_not_explain_was_compute() -> None:
@@ -115,7 +116,7 @@ def test_a_radios_own_timing_counts_without_grace() -> None:
     [
         (lambda: reply(11, (1.0, NAN)), "not finite"),
         (lambda: reply(11, (1.0, np.inf)), "not finite"),
-        (lambda: reply(11, (1.0, 2.0, 3.0)), "arrays or metrics differ"),
+        (lambda: reply(11, (1.0, 2.0, 3.0)), "has the shape (3,), the model's has (2,)"),
         (lambda: reply(11, loss=1.0), "arrays or metrics differ"),
         (lambda: Message(Error(1, "ZeroDivisionError"), reply_to=message(11)), "its app failed: ZeroDivisionError"),
     ],

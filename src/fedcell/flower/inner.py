@@ -1,6 +1,5 @@
-"""The wrapped strategy: without its own sampling, one message per node, its arrays saved, its replies checked."""
+"""The wrapped strategy: without its own sampling, one message per node, its arrays saved."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -83,7 +82,7 @@ class ChosenNodes(Grid):
         return self._grid.send_and_receive(messages, timeout=timeout)
 
 
-def _chain(strategy: Strategy) -> list[Strategy]:
+def chain(strategy: Strategy) -> list[Strategy]:
     """Return the strategy and those it wraps, as the differential-privacy wrappers do."""
     found = [strategy]
     while isinstance(inside := getattr(found[-1], "strategy", None), Strategy):
@@ -91,11 +90,17 @@ def _chain(strategy: Strategy) -> list[Strategy]:
     return found
 
 
+def name_of(strategy: Strategy) -> str:
+    """Return the class name, with those that it wraps in brackets."""
+    names = [type(part).__name__ for part in chain(strategy)]
+    return "(".join(names) + ")" * (len(names) - 1)
+
+
 @contextmanager
 def taking_all(strategy: Strategy, count: int) -> Iterator[None]:
     """Inside this context the strategy samples all ``count`` nodes: the policy has already chosen."""
     wanted = {"fraction_train": 1.0, "min_train_nodes": count, "min_available_nodes": count}
-    kept = [(s, name, getattr(s, name)) for s in _chain(strategy) for name in wanted if hasattr(s, name)]
+    kept = [(s, name, getattr(s, name)) for s in chain(strategy) for name in wanted if hasattr(s, name)]
     try:
         for s, name, _ in kept:
             setattr(s, name, wanted[name])
@@ -110,7 +115,7 @@ def overridden(strategy: Strategy) -> list[str]:
     usual = {"fraction_train": 1.0, "min_train_nodes": 2, "min_available_nodes": 2}
     return [
         f"{type(part).__name__}'s {name} = {getattr(part, name):g}"
-        for part in _chain(strategy)
+        for part in chain(strategy)
         for name, value in usual.items()
         if getattr(part, name, value) != value
     ]
@@ -118,7 +123,7 @@ def overridden(strategy: Strategy) -> list[str]:
 
 def refuse_own_start(strategy: Strategy) -> None:
     """Raise if the strategy has a ``start`` of its own: it would be skipped, and what it logs or saves with it."""
-    for part in _chain(strategy):
+    for part in chain(strategy):
         if type(part).start is not Strategy.start:
             raise InputError(
                 f"{type(part).__name__} has a start() of its own, which Scheduled would not call; give what it does "
@@ -135,10 +140,10 @@ def weight_key(strategy: Strategy) -> str | None:
 
 def own_weights(strategy: Strategy, replies: Sequence[Message]) -> Floats | None:
     """Return the (n,) weights that the strategy itself gives the models, up to a factor; None if they are equal."""
-    key = weight_key(_chain(strategy)[-1])
+    key = weight_key(chain(strategy)[-1])
     if key is None:
         return None
-    found = [record.get(key) for reply in replies for _, record in _records(reply.content, MetricRecord)]
+    found = [record.get(key) for reply in replies for _, record in records_of(reply.content, MetricRecord)]
     if len(found) != len(replies) or not all(isinstance(weight, int | float) for weight in found):
         return None
     weights: Floats = np.array(found, dtype=np.float64)
@@ -151,7 +156,7 @@ def weighing(strategy: Strategy, replies: Sequence[Message], weights: Floats | N
 
     It still averages the clients' metrics by its own key, of replies that are as the clients sent them.
     """
-    records = [record for reply in replies for _, record in _records(reply.content, MetricRecord)]
+    records = [record for reply in replies for _, record in records_of(reply.content, MetricRecord)]
     own: Any = weight_key(strategy)
     if weights is None or len(records) != len(replies) or not all(own in record for record in records):
         yield  # of replies that it cannot average, the strategy itself says why
@@ -181,7 +186,7 @@ def weighing(strategy: Strategy, replies: Sequence[Message], weights: Floats | N
 def personal(message: Message, values: dict[str, float | int]) -> Message:
     """Return the message with values for its node added to its ConfigRecord; strategies share one among all nodes."""
     content = RecordDict(dict(message.content))
-    key, config = next(_records(message.content, ConfigRecord), ("config", ConfigRecord()))
+    key, config = next(records_of(message.content, ConfigRecord), ("config", ConfigRecord()))
     content[key] = ConfigRecord({**config, **values})
     meta = message.metadata
     return Message(content, meta.dst_node_id, meta.message_type, ttl=meta.ttl, group_id=meta.group_id or None)
@@ -197,46 +202,7 @@ def take_train_s(reply: Message) -> float:
     return float(value) if isinstance(value, int | float) and 0 <= value < np.inf else np.nan
 
 
-def faults(replies: dict[int, Message]) -> dict[int, str]:
-    """Return, by node, why its reply cannot be averaged: one such reply would ruin the model or end Flower's run."""
-    found, shapes = {}, {}
-    for node, reply in replies.items():
-        if reply.has_error():
-            found[node] = f"its app failed: {str(reply.error.reason)[:200]}"
-        elif not _finite(reply.content):
-            found[node] = "its model has values that are not finite"
-        else:
-            shapes[node] = _shape(reply.content)
-    usual = Counter(shapes.values()).most_common(1)
-    unlike = "its arrays or metrics differ from the others'"
-    found |= {node: unlike for node, shape in shapes.items() if shape != usual[0][0]}
-    return found
-
-
-def _finite(content: RecordDict) -> bool:
-    for _, record in _records(content, ArrayRecord):
-        for array in record.values():
-            kind = np.dtype(array.dtype)
-            if kind.kind != "f" or array.stype != "numpy.ndarray":
-                continue
-            size = int(np.prod(array.shape)) * kind.itemsize
-            # The values are the end of the .npy file in ``data``: no need to unpack it.
-            values = np.frombuffer(memoryview(array.data)[len(array.data) - size :], kind)
-            if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):  # NaN is both
-                return False
-    return True
-
-
-def _shape(content: RecordDict) -> tuple[Any, ...]:
-    arrays = tuple(
-        (key, name, tuple(array.shape) if np.dtype(array.dtype).kind == "f" else None)
-        for key, record in sorted(_records(content, ArrayRecord))
-        for name, array in sorted(record.items())
-    )
-    return arrays, tuple((key, *sorted(record)) for key, record in sorted(_records(content, MetricRecord)))
-
-
-def _records(content: RecordDict, kind: type[R]) -> Iterator[tuple[str, R]]:
+def records_of(content: RecordDict, kind: type[R]) -> Iterator[tuple[str, R]]:
     """The records of one kind; RecordDict's own properties copy them each time."""
     return ((key, record) for key, record in content.items() if isinstance(record, kind))
 
@@ -244,7 +210,7 @@ def _records(content: RecordDict, kind: type[R]) -> Iterator[tuple[str, R]]:
 def arrays_of(strategy: Strategy) -> dict[str, NDArray[Any]]:
     """Return the strategy's internal arrays (FedAdam's moments, FedAvgM's momentum), to be saved."""
     found: dict[str, NDArray[Any]] = {}
-    for depth, part in enumerate(_chain(strategy)):
+    for depth, part in enumerate(chain(strategy)):
         for name, value in vars(part).items():
             for key, array in _items(value):
                 found[f"{depth}/{name}/{key}"] = array
@@ -264,8 +230,33 @@ def restore_arrays(strategy: Strategy, arrays: dict[str, NDArray[Any]]) -> None:
     for path, array in arrays.items():
         level, name, key = path.split("/", 2)
         values.setdefault((int(level), name), []).append((key, array))
-    chain = _chain(strategy)
+    parts = chain(strategy)
     for (depth, name), pairs in values.items():
-        if depth < len(chain) and hasattr(chain[depth], name):
+        if depth < len(parts) and hasattr(parts[depth], name):
             listed = pairs[0][0].startswith("l")
-            setattr(chain[depth], name, [a for _, a in pairs] if listed else {k[1:]: a for k, a in pairs})
+            setattr(parts[depth], name, [a for _, a in pairs] if listed else {k[1:]: a for k, a in pairs})
+
+
+def own_numbers(strategy: Strategy) -> dict[str, float]:
+    """Return the strategy's own numbers (settings, and what it changes, such as an adaptive clipping norm)."""
+    return {
+        f"{depth}/{name}": value
+        for depth, part in enumerate(chain(strategy))
+        for name, value in vars(part).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def changed_numbers(strategy: Strategy, before: dict[str, float]) -> dict[str, float]:
+    """Return the strategy's numbers that are not what they were, to be saved."""
+    now = own_numbers(strategy)
+    return {name: value for name, value in now.items() if name in before and repr(value) != repr(before[name])}
+
+
+def restore_numbers(strategy: Strategy, numbers: dict[str, float]) -> None:
+    """Give the strategy the numbers that it had changed; others stay as they are."""
+    parts, own = chain(strategy), own_numbers(strategy)
+    for path, value in numbers.items():
+        depth, name = path.split("/", 1)
+        if path in own:
+            setattr(parts[int(depth)], name, value)

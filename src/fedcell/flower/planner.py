@@ -9,6 +9,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from fedcell.errors import InputError
+from fedcell.flower.collect import POLL_S
 from fedcell.flower.flwr_api import LOG
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, reports_band
@@ -37,6 +38,7 @@ class Planner:
         explore: whether estimates of devices that were not seen for a while become optimistic.
         epsilon: of the noise in profiles, or None.
         profiles_wanted: whether profiles are used at all.
+        least: how many devices a round needs.
     """
 
     def __init__(
@@ -49,20 +51,25 @@ class Planner:
         explore: bool,
         epsilon: float | None,
         profiles_wanted: bool,
+        least: int,
     ) -> None:
         self.policy, self.seed, self.radio, self.nodes = policy, seed, radio, nodes
-        self.explore, self.epsilon, self.profiles_wanted = explore, epsilon, profiles_wanted
+        self.explore, self.epsilon, self.profiles_wanted, self.least = explore, epsilon, profiles_wanted, least
         self.roster = Roster.empty()
         self._warned: set[tuple[str, str]] = set()
 
     def meet(self, grid: Grid, *, ask_all: bool, wait_s: float) -> list[int]:
-        """Return the nodes that have reported; wait for the first if there is none."""
+        """Return the nodes that have reported; wait until there are enough of them."""
         nodes = self.nodes.meet(grid, ask_all=ask_all)
         give_up_s = time.monotonic() + wait_s
-        while not nodes:
+        while len(nodes) < self.least:
             if time.monotonic() > give_up_s:
-                raise InputError(f"no node has sent its report within {wait_s:g} s; check their logs and run again")
-            self.nodes.wait_for(grid, 1, wait_s)
+                raise InputError(
+                    f"{len(nodes) or 'no'} node has sent its report within {wait_s:g} s, and the strategy needs "
+                    f"{self.least}; check their logs and run again"
+                )
+            self.nodes.wait_for(grid, self.least, wait_s)
+            time.sleep(POLL_S if nodes else 0.0)
             nodes = self.nodes.meet(grid)
         return nodes
 
@@ -86,9 +93,9 @@ class Planner:
         look = radio.look(devices, round_index, clock_s)
         view = self._view(devices, look, round_index, clock_s)
         fits = view.upload_s + view.compute_s <= left_s  # with the entire band
-        if fits.any() and not fits.all():
-            for i in np.flatnonzero(~fits):
-                self._warn_once("budget", devices[i].name, f"device {devices[i].name} cannot be done within the budget")
+        if radio.real_time and fits.any() and not fits.all():
+            for name in [device.name for device, fit in zip(devices, fits, strict=True) if not fit]:
+                self._warn_once("budget", name, f"device {name} would need longer than the budget")
             nodes = [node for node, fit in zip(nodes, fits, strict=True) if fit]
             devices = [self.nodes.devices[node] for node in nodes]
             look = radio.look(devices, round_index, clock_s)
@@ -106,7 +113,7 @@ class Planner:
     def _awake(self, nodes: list[int], round_index: int) -> list[int]:
         """The nodes by device, whatever the order of Flower's random ids, without those that rest after failures."""
         devices = [self.nodes.devices[node] for node in nodes]
-        rests = self.roster.resting(devices, round_index)
+        rests = self.roster.resting(devices, round_index, self.least)
         order = np.argsort(self.roster.indices(devices))
         return [nodes[i] for i in order if not rests[i]]
 

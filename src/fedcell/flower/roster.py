@@ -12,6 +12,9 @@ from fedcell.schedule.bandwidth import Bools, Floats
 from fedcell.schedule.policy import Indices, Plan, RoundView
 from fedcell.sim.knowledge import Knowledge, Look, Timing
 
+FARTHEST = 10.0
+"""How far a profile may be from the median of all, in median distances, and still count as it is."""
+
 
 @dataclass(frozen=True, eq=False)
 class Roster:
@@ -78,7 +81,8 @@ class Roster:
     ) -> RoundView:
         """What a policy sees of the devices that are there; ``epsilon`` is that of the noise in their profiles."""
         samples = np.array([device.report.samples or 0.0 for device in devices])
-        return self.knowledge.view(
+        known = replace(self.knowledge, profiles=_bounded(self.knowledge.profiles))
+        return known.view(
             look,
             round_index,
             clock_s=clock_s,
@@ -102,16 +106,37 @@ class Roster:
         """Return the roster after a round in which some of these devices failed; see Knowledge.failing."""
         return replace(self, knowledge=self.knowledge.failing(devices, failed, round_index))
 
-    def resting(self, devices: Sequence[Device], round_index: int) -> Bools:
-        """(M,) the devices that rest after failures; if all would, those that may soonest try again do not."""
+    def resting(self, devices: Sequence[Device], round_index: int, least: int = 1) -> Bools:
+        """(M,) the devices that rest after failures; ``least`` of them do not, those that may try again soonest."""
         there = self.indices(devices)
         rests = self.knowledge.resting(round_index, there)
-        retry_round = self.knowledge.retry_round[there]
-        return retry_round > retry_round.min() if rests.all() else rests
+        soonest = np.argsort(np.where(rests, self.knowledge.retry_round[there], -1), kind="stable")
+        rests[soonest[:least]] = False
+        return rests
 
     def averaged(self, devices: Indices, weights: Floats | None) -> "Roster":
         """Return the roster after the mean of these devices' models was taken; see Knowledge.averaged."""
         return replace(self, knowledge=self.knowledge.averaged(devices, weights))
+
+
+def _bounded(profiles: Floats) -> Floats:
+    """Return the profiles, those that are absurdly far from the others drawn in.
+
+    All profiles are divided by their common spread: a single one of 1e6 would make all others look alike.
+    """
+    known = np.flatnonzero(np.isfinite(profiles).all(axis=1))
+    if known.size < 3 or profiles.shape[1] == 0:
+        return profiles
+    centre = np.median(profiles[known], axis=0)
+    away = profiles[known] - centre
+    distance = np.linalg.norm(away, axis=1)
+    most = FARTHEST * float(np.median(distance))
+    far = distance > most
+    if most == 0.0 or not far.any():
+        return profiles
+    bounded = profiles.copy()
+    bounded[known[far]] = centre + away[far] * (most / distance[far])[:, np.newaxis]
+    return bounded
 
 
 def _reported_s(devices: Sequence[Device]) -> Floats:

@@ -1,6 +1,6 @@
 """One round of a federation: what was planned, and how it went."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,12 +10,10 @@ from fedcell.flower.collect import Replies
 from fedcell.flower.flwr_api import LOG
 from fedcell.flower.inner import take_train_s
 from fedcell.flower.radio import Device, Grant
+from fedcell.flower.replies import Demands, faults
 from fedcell.schedule.bandwidth import Bools, Floats
 from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.knowledge import Look, Timing
-
-Check = Callable[[dict[int, Message]], dict[int, str]]
-"""From replies by node, in the plan's order, to why some of them cannot be used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +101,7 @@ def play(
     measured: Timing | None,
     allowed_s: Floats,
     waited_s: float,
-    check: Check,
+    demands: Demands,
 ) -> PlayedRound:
     """Judge the replies of a round.
 
@@ -113,7 +111,7 @@ def play(
         measured: the times that the radio measured, if any.
         allowed_s: (n,) a device is late after so many seconds.
         waited_s: how long replies were waited for.
-        check: says which replies cannot be used.
+        demands: what the wrapped strategy needs of the replies.
 
     Returns:
         PlayedRound: which replies are used, and the times.
@@ -125,7 +123,7 @@ def play(
     whole = {
         n: reply for (n, (reply, _)), out in zip(_in_order(planned, replies), late[arrived], strict=True) if not out
     }
-    bad = check(whole)
+    bad = faults(whole, demands)
     for node, fault in bad.items():
         LOG.warning("fedcell: the reply of device %s is not used: %s", _name(planned, node), fault)
     kept = [reply for node, reply in whole.items() if node not in bad]

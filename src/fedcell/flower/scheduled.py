@@ -18,15 +18,19 @@ from fedcell.check import did_you_mean, require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, collect
 from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
+from fedcell.flower.folder import held
 from fedcell.flower.inner import (
     ChosenNodes,
     arrays_of,
-    faults,
+    changed_numbers,
+    name_of,
     overridden,
+    own_numbers,
     own_weights,
     personal,
     refuse_own_start,
     restore_arrays,
+    restore_numbers,
     take_train_s,
     taking_all,
     weighing,
@@ -35,9 +39,28 @@ from fedcell.flower.inner import (
 from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.planner import AnyRadio, Planner
+from fedcell.flower.privacy import (
+    require_resumable,
+    require_round_size,
+    require_sample_size,
+    restore_spent,
+    sample_size,
+    skip_round,
+    spent,
+)
 from fedcell.flower.radio import Radio
+from fedcell.flower.replies import Demands, evaluate_demands, faults, train_demands, unsound
 from fedcell.flower.round import PlannedRound, PlayedRound, play
-from fedcell.flower.state import Run, ScheduledRound, load_arrays, load_run, save
+from fedcell.flower.state import (
+    Run,
+    ScheduledRound,
+    load_arrays,
+    load_run,
+    load_spent,
+    require_same_model,
+    save,
+    save_spent,
+)
 from fedcell.learn.profile import noise_of
 from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Policy
@@ -158,6 +181,7 @@ class Scheduled(Strategy):
         refuse_own_start(strategy)
         self.strategy = strategy
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
+        require_sample_size(strategy, self.policy, nodes)
         self.seed, self.nodes, self.wait_s, self.query_every = seed, nodes, wait_s, query_every
         self.poll_s, self.slack, self.grace_s, self.budget_s = poll_s, slack, grace_s, budget_s
         self.target_accuracy, self.metric = target_accuracy, metric
@@ -174,11 +198,14 @@ class Scheduled(Strategy):
             explore=explore,
             epsilon=epsilon,
             profiles_wanted=averaging == "balanced" or self.policy.uses_profiles,
+            least=sample_size(strategy) or 1,
         )
         self._clock_s = start_s
         self._began_s: float | None = None
         self._planned: PlannedRound | None = None
         self._metric_said = False
+        self._demands: Demands | None = None
+        self._numbers: dict[str, float] = {}
 
     def summary(self) -> None:
         """Log the policy, the seed and the settings that are overridden, then the wrapped strategy's own summary."""
@@ -215,14 +242,35 @@ class Scheduled(Strategy):
         Raises:
             InputError: if no model of any node could ever be used.
         """
-        train_config = ConfigRecord() if train_config is None else train_config
-        evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
+        size = sum(len(array.data) for array in initial_arrays.values())
+        with held(self.state, size):
+            return self._start(
+                grid,
+                initial_arrays,
+                num_rounds,
+                timeout,
+                ConfigRecord() if train_config is None else train_config,
+                ConfigRecord() if evaluate_config is None else evaluate_config,
+                evaluate_fn,
+            )
+
+    def _start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int,
+        timeout: float,
+        train_config: ConfigRecord,
+        evaluate_config: ConfigRecord,
+        evaluate_fn: EvaluateFn | None,
+    ) -> Result:
         started_s = time.monotonic()
         LOG.info("Starting Scheduled(%s) strategy:", type(self.strategy).__name__)
         log_start(num_rounds, initial_arrays, train_config, evaluate_config)
         self.summary()
         LOG.info("")
-        result = self._resumed(Result(arrays=initial_arrays))
+        self._demands, self._numbers = train_demands(self.strategy, initial_arrays), own_numbers(self.strategy)
+        result = self._resumed(Result(arrays=initial_arrays), self._demands)
         self._planner.nodes.wait_for(grid, self.nodes, self.wait_s)
         if evaluate_fn and not self.rounds:
             found = evaluate_fn(0, result.arrays)
@@ -281,9 +329,10 @@ class Scheduled(Strategy):
         waited_s = time.monotonic() - sent_s
         timing = radio.measure(planned.grant) if messages else None
         allowed_s = allowed_s if timing is None else planned.allowed_s(self.slack, 0.0)
-        played = play(planned, replies, timing, allowed_s, waited_s, faults)
+        assert self._demands is not None  # start made them
+        played = play(planned, replies, timing, allowed_s, waited_s, self._demands)
         round_s = self._advance(planned, played, waited_s, radio)
-        new, metrics = self._average(number, planned, played) if played.kept else (None, None)
+        new, metrics = self._average(number, planned, played, self._demands)
         result.arrays = result.arrays if new is None else new
         self._planner.learn(planned, played, self._clock_s)
         self.rounds.append(_record(number, self._clock_s, round_s, planned, played))
@@ -316,6 +365,7 @@ class Scheduled(Strategy):
             LOG.warning("fedcell: %s did not use all nodes that the policy chose", type(self.strategy).__name__)
             made = [message for message in made if message.metadata.dst_node_id in by_node]
             self._planned = planned.only({message.metadata.dst_node_id for message in made})
+        require_round_size(self.strategy, len(made))
         return [
             personal(
                 message,
@@ -330,9 +380,16 @@ class Scheduled(Strategy):
         ]
 
     def _average(
-        self, number: int, planned: PlannedRound, played: PlayedRound
+        self, number: int, planned: PlannedRound, played: PlayedRound, demands: Demands
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the wrapped strategy aggregate the replies, and remember how much of each device is in the mean."""
+        if len(played.kept) < (sample_size(self.strategy) or 1):
+            skip_round(self.strategy, number)
+            if played.kept:
+                LOG.warning(
+                    "fedcell: round %d is not averaged: %d models are too few for its noise", number, len(played.kept)
+                )
+            return None, None
         view, delivered = planned.view, planned.plan.devices[played.delivered]
         balanced = None
         if self.averaging == "balanced":
@@ -340,6 +397,11 @@ class Scheduled(Strategy):
         weights = own_weights(self.strategy, played.kept) if balanced is None else balanced
         with weighing(self.strategy, played.kept, balanced):
             new, metrics = self.aggregate_train(number, played.kept)
+        if self.state is not None:
+            save_spent(self.state, spent(self.strategy))
+        if new is not None and (fault := unsound(new, demands)):
+            LOG.warning("fedcell: the model of round %d is not used: %s", number, fault)
+            return None, metrics
         if new is not None:
             self._planner.averaged(np.asarray(view.ids)[delivered], weights)
         return new, metrics
@@ -369,8 +431,12 @@ class Scheduled(Strategy):
         number, devices = len(self.rounds), self._planner.nodes.devices
         messages = list(self.configure_evaluate(number, result.arrays, config, grid))
         replies = collect(grid, messages, timeout, self.poll_s) if messages else {}
+        names = {node: devices[node].name if node in devices else str(node) for node in replies}
+        bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_demands(self.strategy))
+        for node, fault in bad.items():
+            LOG.warning("fedcell: the evaluation of device %s is not used: %s", names[node], fault)
         # In the order of the devices, not of arrival: the last bit of the mean must not depend on it.
-        order = sorted(replies, key=lambda node: devices[node].name if node in devices else "")
+        order = sorted(replies.keys() - bad.keys(), key=lambda node: (names[node], node))
         evaluated = self.aggregate_evaluate(number, [replies[node][0] for node in order])
         log_metrics(evaluated)
         found = None
@@ -429,12 +495,19 @@ class Scheduled(Strategy):
 
     def _run(self) -> Run:
         names = list(self._planner.roster.names)
-        line, inner = format_policy(self.policy), type(self.strategy).__name__
-        return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging)
+        line, inner = format_policy(self.policy), name_of(self.strategy)
+        numbers = changed_numbers(self.strategy, self._numbers)
+        return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging, numbers)
 
-    def _resumed(self, result: Result) -> Result:
+    def _resumed(self, result: Result, demands: Demands) -> Result:
         """Return the result so far of the run in the state directory, if there is one, and restore what it knew."""
-        if self.state is None or not (self.state / "state.json").exists():
+        if self.state is None:
+            return result
+        already = load_spent(self.state)
+        if not (self.state / "state.json").exists():
+            if already:  # of a server that was killed in its first round
+                restore_spent(self.strategy, already)
+            save_spent(self.state, spent(self.strategy))
             return result
         run, own = load_run(self.state), self._run()
         for what, theirs, ours in zip(
@@ -448,9 +521,11 @@ class Scheduled(Strategy):
                     f"{self.state} has a run whose {what} is {theirs}, not {ours}; give another directory or remove it"
                 )
         self._planner.roster, model, inner = load_arrays(self.state, run)
-        if list(model) != list(result.arrays):
-            raise InputError(f"{self.state} has a run of another model; give another directory or remove it")
+        require_same_model(self.state, model, demands.model or {})
+        require_resumable(self.strategy)
         restore_arrays(self.strategy, inner)
+        restore_numbers(self.strategy, run.numbers)
+        restore_spent(self.strategy, already)
         self.rounds, self._clock_s = run.rounds, run.rounds[-1].clock_s
         for done in run.rounds:
             _note(result, done.round, {source: MetricRecord(values) for source, values in done.metrics.items()})

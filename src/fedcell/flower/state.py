@@ -2,7 +2,9 @@
 
 ``rounds.jsonl`` has a line for each round; ``model-N.npz`` has the model, the wrapped strategy's arrays and the
 knowledge after round N; ``state.json`` says which of them are valid. It is replaced atomically once the others are on
-disk, so a server killed at any time leaves the last complete round. Nothing is ever pickled.
+disk, so a server killed at any time, or a full disk, leaves the last complete round. ``privacy.json`` is written as
+soon as a round's models are averaged, before anybody gets the result: what was spent is never forgotten. Nothing is
+ever pickled. See folder.py for the lock.
 """
 
 import json
@@ -10,6 +12,7 @@ import math
 import os
 import tomllib
 import zipfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 
 from fedcell.check import without_nan
 from fedcell.errors import InputError
+from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
@@ -107,12 +111,13 @@ class Run:
     Attributes:
         policy: the policy, as a string.
         seed: random seed of the policy.
-        strategy: class name of the wrapped strategy.
+        strategy: class name of the wrapped strategy, with those that it wraps in brackets.
         rounds: the complete rounds.
         names: names of the devices.
         model: the file with the model and the knowledge; None before the first round.
         spec: the run as a spec, if there is one.
         averaging: whose weights the models have in their mean, ``strategy`` or ``balanced``.
+        numbers: the wrapped strategy's numbers that it has changed, such as an adaptive clipping norm.
     """
 
     policy: str
@@ -123,6 +128,7 @@ class Run:
     model: str | None
     spec: Spec | None
     averaging: str = "strategy"
+    numbers: Numbers = field(default_factory=dict)
 
 
 def save(
@@ -133,7 +139,32 @@ def save(
     inner: dict[str, NDArray[Any]],
 ) -> None:
     """Write the state after the last of the run's rounds; all of it counts, or nothing."""
-    folder.mkdir(parents=True, exist_ok=True)
+    number = len(run.rounds)
+    name = f"model-{number}.npz"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_state(folder, run, roster, model, inner)
+    except OSError as error:
+        for part in (name, f"{name}.tmp", "state.json.tmp"):
+            with suppress(OSError):
+                (folder / part).unlink()
+        again = f"it will resume after round {number - 1}" if number > 1 else "it will start with round 1"
+        raise InputError(
+            f"cannot save round {number} in {folder}: {error.strerror}; make room and start the app again: {again}"
+        ) from None
+    for old in folder.glob("model-*.npz*"):
+        if old.name != name:
+            with suppress(OSError):
+                old.unlink()
+
+
+def _write_state(
+    folder: Path,
+    run: Run,
+    roster: Roster,
+    model: dict[str, NDArray[Any]],
+    inner: dict[str, NDArray[Any]],
+) -> None:
     number = len(run.rounds)
     name = f"model-{number}.npz"
     arrays = _prefixed("knowledge", roster.knowledge.to_arrays()) | _prefixed("inner", inner)
@@ -154,27 +185,70 @@ def save(
         "names": list(roster.names),
         "model": name,
         "arrays": list(model),
+        "numbers": _spelt(run.numbers),
         "spec": None if run.spec is None else run.spec.to_toml(),
     }
-    with (folder / "state.json.tmp").open("w") as file:
+    _replace_json(folder / "state.json", document)
+
+
+def save_spent(folder: Path, states: dict[str, Any]) -> None:
+    """Write the states of the privacy accountants."""
+    if not states:
+        return
+    try:
+        _replace_json(folder / "privacy.json", states)
+    except OSError as error:
+        raise InputError(
+            f"cannot save the privacy spent in {folder}: {error.strerror}; make room and start the app again"
+        ) from None
+
+
+def load_spent(folder: Path) -> dict[str, Any]:
+    """Read the states of the privacy accountants; empty if the run has none."""
+    return _read_json(folder / "privacy.json") if (folder / "privacy.json").exists() else {}
+
+
+def _replace_json(path: Path, document: dict[str, Any]) -> None:
+    temporary = path.with_suffix(".json.tmp")
+    with temporary.open("w") as file:
         json.dump(document, file, indent=1, allow_nan=False)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(folder / "state.json.tmp", folder / "state.json")
-    for old in folder.glob("model-*.npz*"):
-        if old.name != name:
-            old.unlink()
+    os.replace(temporary, path)
 
 
 def _append_round(path: Path, rounds: list[ScheduledRound]) -> None:
     """Append a round; lines after the valid ones are from a killed server and are overwritten."""
     keep = b"".join(path.read_bytes().splitlines(keepends=True)[: len(rounds) - 1]) if path.exists() else b""
+    document = without_nan(asdict(rounds[-1])) | {"metrics": _spelt(rounds[-1].metrics)}
     with path.open("r+b" if path.exists() else "wb") as file:
         file.seek(len(keep))
-        file.write(json.dumps(without_nan(asdict(rounds[-1])), allow_nan=False).encode() + b"\n")
+        file.write(json.dumps(document, allow_nan=False).encode() + b"\n")
         file.truncate()
         file.flush()
         os.fsync(file.fileno())
+
+
+def _spelt(value: Any) -> Any:
+    """The numbers as JSON, which lacks NaN and infinity: they are written as words, as Protocol Buffers do."""
+    if isinstance(value, dict):
+        return {key: _spelt(inside) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [_spelt(inside) for inside in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _unspelt(value: Any) -> Any:
+    """The inverse of _spelt."""
+    if isinstance(value, dict):
+        return {str(key): _unspelt(inside) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [_unspelt(inside) for inside in value]
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value) if isinstance(value, str) else value
 
 
 def load_run(folder: Path) -> Run:
@@ -188,7 +262,11 @@ def load_run(folder: Path) -> Run:
     known = {f.name for f in fields(ScheduledRound)}
     try:
         lines = _read(folder / "rounds.jsonl").splitlines()[: document["rounds"]]
-        rounds = [ScheduledRound(**{k: v for k, v in json.loads(line).items() if k in known}) for line in lines]
+        documents = [json.loads(line) for line in lines]
+        rounds = [
+            ScheduledRound(**{k: v for k, v in document.items() if k in known} | {"metrics": _metrics_in(document)})
+            for document in documents
+        ]
         if len(rounds) != document["rounds"]:
             raise ValueError(f"it has {len(rounds)} rounds of {document['rounds']}")
         model = str(document["model"])
@@ -198,9 +276,38 @@ def load_run(folder: Path) -> Run:
         text = document["spec"]
         spec = None if text is None else parse_spec(tomllib.loads(text), str(folder / "state.json"))
         policy, strategy, averaging = (str(document[name]) for name in ("policy", "strategy", "averaging"))
-        return Run(policy, int(document["seed"]), strategy, rounds, names, model, spec, averaging)
-    except (KeyError, TypeError, ValueError) as error:
+        numbers = _unspelt(dict(document["numbers"]))
+        return Run(policy, int(document["seed"]), strategy, rounds, names, model, spec, averaging, numbers)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder} is not a complete state directory of fedcell ({error}); give another") from None
+
+
+def _metrics_in(line: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {str(source): _unspelt(dict(values)) for source, values in line["metrics"].items()}
+
+
+def require_same_model(folder: Path, saved: dict[str, NDArray[Any]], model: Form) -> None:
+    """Refuse to resume with another model than the one that was saved.
+
+    Args:
+        folder: the directory.
+        saved: its model.
+        model: the form of the app's.
+    """
+    advice = "give another directory or remove it"
+    if list(saved) != list(model):
+        raise InputError(f"{folder} has a run of another model: its arrays have other names; {advice}")
+    for name, (shape, kind) in model.items():
+        if shape is not None and saved[name].shape != shape:
+            raise InputError(
+                f"{folder} has a run of another model: its array {name!r} has the shape {saved[name].shape}, not "
+                f"{shape}; {advice}"
+            )
+        if kind in ("f", "c") and saved[name].dtype.kind != kind:
+            raise InputError(
+                f"{folder} has a run of another model: its array {name!r} is of {saved[name].dtype}, and the app's is "
+                f"of {'floats' if kind == 'f' else 'complex numbers'}; {advice}"
+            )
 
 
 def load_arrays(folder: Path, run: Run) -> tuple[Roster, dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:

@@ -1,0 +1,121 @@
+"""Differential privacy around the wrapped strategy: how many devices its noise is for, and what it has spent.
+
+Flower's wrappers clip each model to a norm C and add noise of (multiplier x C / ``num_sampled_clients``) to the mean.
+The mean of n models moves by up to C / n if one device changes its own, so the noise hides a device only in a mean of
+at least ``num_sampled_clients`` models, and a privacy accountant counts on exactly that many. A round that delivers
+fewer is therefore not averaged, as in Flower's own rounds with an accountant.
+"""
+
+import json
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import Strategy
+
+from fedcell.errors import InputError
+from fedcell.flower.inner import chain, name_of
+from fedcell.schedule.baselines import All
+from fedcell.schedule.policy import Policy
+from fedcell.schedule.registry import format_policy
+
+_SETTINGS = (type(None), bool, int, float, str, bytes, Enum, np.number, np.ndarray, ArrayRecord, Strategy)
+
+
+def sample_size(strategy: Strategy) -> int | None:
+    """Return the number of devices that the noise is calibrated for; None without differential privacy."""
+    sizes = [getattr(part, "num_sampled_clients", None) for part in chain(strategy)]
+    return next((int(size) for size in sizes if size is not None), None)
+
+
+def require_sample_size(strategy: Strategy, policy: Policy, nodes: int) -> None:
+    """Refuse a policy that does not schedule as many devices as the noise is calibrated for.
+
+    Args:
+        strategy: the wrapped strategy.
+        policy: the policy.
+        nodes: how many nodes the run waits for.
+    """
+    wanted = sample_size(strategy)
+    if wanted is None:
+        return
+    counts = (getattr(policy, "k", None), policy.max_devices, nodes if isinstance(policy, All) else None)
+    fixed = hasattr(policy, "k") or isinstance(policy, All)
+    if not fixed or min(count for count in counts if count is not None) != wanted:
+        raise InputError(
+            f"the policy is {format_policy(policy)}, but the noise of {type(strategy).__name__} is for exactly "
+            f"{wanted} devices in each round (num_sampled_clients); use a policy such as random:k={wanted}"
+        )
+
+
+def require_round_size(strategy: Strategy, count: int) -> None:
+    """Refuse a round of another number of devices than the noise is calibrated for."""
+    wanted = sample_size(strategy)
+    if wanted is not None and count not in (0, wanted):
+        raise InputError(
+            f"a round has {count} devices, but the noise of {type(strategy).__name__} is for exactly {wanted} "
+            f"(num_sampled_clients); use a policy such as random:k={wanted}"
+        )
+
+
+def skip_round(strategy: Strategy, server_round: int) -> None:
+    """Tell the strategy that a round that it has configured will not be aggregated."""
+    for part in chain(strategy):
+        pending = getattr(part, "_pending_events", None)
+        if isinstance(pending, dict):
+            pending.pop(server_round, None)
+
+
+def spent(strategy: Strategy) -> dict[str, Any]:
+    """Return the states of the strategy's privacy accountants, to be saved as JSON."""
+    found = {}
+    for depth, part in enumerate(chain(strategy)):
+        accountant = getattr(part, "accountant", None)
+        if accountant is None:
+            continue
+        try:
+            found[str(depth)] = json.loads(json.dumps(accountant.state_dict(), allow_nan=False))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InputError(
+                f"the {type(accountant).__name__} of {type(part).__name__} cannot be saved ({error}), and a resumed "
+                "run would spend its privacy again; run without state=..."
+            ) from None
+    return found
+
+
+def restore_spent(strategy: Strategy, states: dict[str, Any]) -> None:
+    """The inverse of `spent`; refuses states of other accountants."""
+    parts = chain(strategy)
+    if states.keys() != spent(strategy).keys():
+        raise InputError(
+            f"the saved run has {'a' if states else 'no'} record of the privacy that it spent, but {name_of(strategy)} "
+            f"has {'no' if states else 'an'} accountant; resume it as it was started"
+        )
+    for depth, state in states.items():
+        try:
+            getattr(parts[int(depth)], "accountant").load_state_dict(state)  # noqa: B009
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"the privacy that the saved run spent cannot be restored: {error}") from None
+
+
+def require_resumable(strategy: Strategy) -> None:
+    """Refuse to resume differential privacy that keeps something which is not saved, such as a random generator."""
+    if sample_size(strategy) is None:
+        return
+    for part in chain(strategy):
+        for name, value in vars(part).items():
+            if name != "accountant" and not _plain(value):
+                raise InputError(
+                    f"{name_of(strategy)} cannot be resumed: {type(part).__name__}.{name} is a {type(value).__name__}, "
+                    "which is not saved, and the privacy may depend on it; start a new run in another directory"
+                )
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is a setting, or one of the things that are saved."""
+    if isinstance(value, dict):
+        return all(map(_plain, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_plain, value))
+    return isinstance(value, _SETTINGS) or callable(value)

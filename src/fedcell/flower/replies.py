@@ -1,0 +1,282 @@
+"""Which replies may be used: whatever a client sends, the strategy meets only what it can aggregate.
+
+What a reply must be depends on what the wrapped strategy does with it:
+
+- Flower's own strategies average models (or take their median, or choose one): exactly one ArrayRecord with the names
+  and shapes of the global model, floats where it has floats, and exactly one MetricRecord with the weight.
+- FedXgbBagging and FedXgbCyclic collect trees: one array of bytes, of any length, under the model's name.
+- A strategy with an ``aggregate_train`` of its own may take anything. Its replies are compared with each other, and
+  what it makes of them with the global model (see `unsound`).
+
+Nothing is unpacked: the values are the end of the .npy file in ``Array.data``, once its header has been checked.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    FedAvg,
+    FedXgbBagging,
+    FedXgbCyclic,
+    QFedAvg,
+    Strategy,
+)
+from flwr.serverapp.strategy.strategy_utils import aggregate_bagging, aggregate_metricrecords
+from flwr.supercore.differential_privacy import KEY_NORM_BIT
+
+from fedcell.flower.inner import chain, records_of
+from fedcell.flower.npy import LARGEST_VALUE, dtype_of, header_of, is_moderate
+
+LARGEST_WEIGHT = 1e15
+LARGEST_METRIC = 1e100
+Form = dict[str, tuple[tuple[int, ...] | None, str]]
+"""By name, the shape of an array (None for any) and what its numbers are: floats ``f``, complex ``c``, bytes ``B`` (of
+trees), or ``i``: integers, whose mean is a float."""
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What a strategy needs of every reply of a round.
+
+    Attributes:
+        model: the arrays of the global model; None if replies have none (evaluation).
+        strict: whether Flower itself aggregates the replies, so that all that is said above must hold.
+        weight: the metric that weights the replies; None if the strategy has none.
+        numbers: metrics that must be single numbers, and the least that each may be.
+        lists: whether lists among the metrics must be equally long, because their mean is taken.
+        equal: whether all weights must be equal, because a privacy accountant assumes it.
+        trees: whether the arrays are boosted trees that are joined.
+    """
+
+    model: Form | None
+    strict: bool
+    weight: str | None
+    numbers: dict[str, float] = field(default_factory=dict)
+    lists: bool = False
+    equal: bool = False
+    trees: bool = False
+
+
+def train_demands(strategy: Strategy, model: ArrayRecord) -> Demands:
+    """Return what the strategy needs of replies with models.
+
+    Args:
+        strategy: the wrapped strategy.
+        model: the initial model. (Later ones are means, and the mean of integers is a float.)
+    """
+    parts = chain(strategy)
+    last, strict = parts[-1], _by_flower(parts, "aggregate_train")
+    numbers = {}
+    if isinstance(last, QFedAvg):
+        numbers[last.train_loss_key] = 0.0
+    if any(isinstance(part, DifferentialPrivacyClientSideAdaptiveClipping) for part in parts):
+        numbers[KEY_NORM_BIT] = -math.inf
+    return Demands(
+        model=form_of(model, strict=strict, trees=isinstance(last, FedXgbBagging | FedXgbCyclic)),
+        strict=strict,
+        weight=getattr(last, "weighted_by_key", None),
+        numbers=numbers,
+        lists=getattr(last, "train_metrics_aggr_fn", None) is aggregate_metricrecords,
+        equal=any(getattr(part, "accountant", None) is not None for part in parts),
+        trees=isinstance(last, FedXgbBagging),
+    )
+
+
+def evaluate_demands(strategy: Strategy) -> Demands:
+    """Return what the strategy needs of replies with the metrics of an evaluation."""
+    parts = chain(strategy)
+    return Demands(
+        model=None,
+        strict=_by_flower(parts, "aggregate_evaluate"),
+        weight=getattr(parts[-1], "weighted_by_key", None),
+        lists=getattr(parts[-1], "evaluate_metrics_aggr_fn", None) is aggregate_metricrecords,
+    )
+
+
+def _by_flower(parts: list[Strategy], method: str) -> bool:
+    own = all(getattr(type(part), method).__module__.startswith("flwr.") for part in parts)
+    return own and isinstance(parts[-1], FedAvg)
+
+
+def form_of(model: ArrayRecord, *, strict: bool = True, trees: bool = False) -> Form:
+    """Return the form of a model.
+
+    Args:
+        model: the model.
+        strict: False if only the shapes of its float arrays are fixed.
+        trees: whether it is of boosted trees, as bytes: then no shape is.
+    """
+    found: Form = {}
+    for name, array in model.items():
+        dtype = dtype_of(array.dtype)
+        kind = "B" if trees else dtype.kind if dtype is not None and dtype.kind in "fc" else "i"
+        fixed = not trees and (strict or kind != "i")
+        found[name] = (tuple(array.shape) if fixed else None, kind)
+    return found
+
+
+def faults(replies: dict[int, Message], demands: Demands) -> dict[int, str]:
+    """Return, by node, why its reply cannot be used: one such reply would ruin the model or end Flower's run.
+
+    The arrays of a good reply are put in the order of the model's: some strategies go by it.
+
+    Args:
+        replies: by node.
+        demands: what the strategy needs.
+    """
+    found, forms = {}, {}
+    for node, reply in replies.items():
+        try:
+            fault = _fault(reply, demands)
+            if fault is None:
+                forms[node] = _form(reply.content, demands)
+        except Exception as error:  # whatever the bytes were, they end no run
+            fault = f"it cannot be read ({type(error).__name__})"
+        if fault is not None:
+            found[node] = fault
+    if forms:
+        votes = Counter(forms.values())
+        # Of two equally frequent forms, the one with the model's arrays counts.
+        usual = max(votes, key=lambda form: (votes[form], form[0] == _arrays_of_model(demands)))
+        unlike = "its arrays or metrics differ from the others'"
+        found |= {node: unlike for node, form in forms.items() if form != usual}
+    return found
+
+
+def unsound(model: ArrayRecord, demands: Demands) -> str | None:
+    """Return why what a strategy made of the replies cannot be the next model; None if it can."""
+    return _model_fault(model, demands.model or {}, strict=demands.strict)
+
+
+def _fault(reply: Message, demands: Demands) -> str | None:
+    if reply.has_error():
+        return f"its app failed: {' '.join(str(reply.error.reason).split())[:200]}"
+    if not reply.has_content():
+        return "it is empty"
+    found = _arrays_fault(reply.content, demands) if demands.model is not None else None
+    return found or _metrics_fault(reply.content, demands)
+
+
+def _arrays_fault(content: RecordDict, demands: Demands) -> str | None:
+    arrays = [record for _, record in records_of(content, ArrayRecord)]
+    if not demands.strict:
+        every = (_array_fault(n, a, None, "", strict=False) for record in arrays for n, a in record.items())
+        return next((fault for fault in every if fault), None)
+    if len(arrays) != 1:
+        return f"it has {len(arrays)} ArrayRecords, not one"
+    model = demands.model or {}
+    fault = _model_fault(arrays[0], model, strict=True)
+    if fault is None and demands.trees:
+        fault = next((fault for array in arrays[0].values() if (fault := _trees_fault(array))), None)
+    if fault is None and list(arrays[0]) != list(model):
+        for name in model:
+            arrays[0][name] = arrays[0].pop(name)
+    return fault
+
+
+def _model_fault(arrays: ArrayRecord, model: Form, *, strict: bool) -> str | None:
+    if arrays.keys() != model.keys():
+        odd = min(arrays.keys() ^ model.keys())
+        return f"its array {_short(odd)} is {'not in the model' if odd in arrays else 'missing'}"
+    every = (_array_fault(name, arrays[name], *wanted, strict=strict) for name, wanted in model.items())
+    return next((fault for fault in every if fault), None)
+
+
+def _array_fault(name: str, array: Array, shape: tuple[int, ...] | None, kind: str, *, strict: bool) -> str | None:
+    """Return what is wrong with an array; shape None and kind "" are any."""
+    if array.stype != "numpy.ndarray":
+        return f"its array {_short(name)} is a {_short(array.stype)}, not a NumPy array" if strict else None
+    found = header_of(array.data)
+    if found is None:
+        return f"its array {_short(name)} is not a .npy file of numbers"
+    dtype, saved, start = found
+    if tuple(array.shape) != saved or (str(dtype) != array.dtype and dtype_of(array.dtype) != dtype):
+        return f"its array {_short(name)} is not of the shape and type that it claims"
+    if math.prod(saved) * dtype.itemsize != len(array.data) - start:
+        return f"its array {_short(name)} has {len(array.data) - start} bytes, which do not fit its shape"
+    if shape is not None and saved != shape:
+        return f"its array {_short(name)} has the shape {_short(saved)}, the model's has {shape}"
+    kinds = {"f": "f", "c": "c", "i": "iubf", "B": "u"}.get(kind, "iubfc")
+    if dtype.kind not in kinds or (kind == "B" and dtype.itemsize != 1):
+        return f"its array {_short(name)} is of {dtype}, unlike the model's"
+    if not is_moderate(array.data, dtype, start):
+        return f"its array {_short(name)} has values that are not finite or larger than {LARGEST_VALUE:g}"
+    return None
+
+
+def _trees_fault(array: Array) -> str | None:
+    """Return why a booster cannot be joined to others: Flower would end the run, or hand it on as the model."""
+    booster = array.numpy().tobytes()
+    if not booster:
+        return "it has no trees"
+    try:
+        aggregate_bagging(booster, booster)
+    except Exception as error:
+        return f"its trees cannot be joined ({type(error).__name__})"
+    return None
+
+
+def _metrics_fault(content: RecordDict, demands: Demands) -> str | None:
+    metrics = [record for _, record in records_of(content, MetricRecord)]
+    if demands.strict and len(metrics) != 1:
+        return f"it has {len(metrics)} MetricRecords, not one"
+    for record in metrics:
+        for name, value in record.items():
+            for number in value if isinstance(value, list) else (value,):
+                if not -LARGEST_METRIC <= number <= LARGEST_METRIC and name != demands.weight:
+                    return f"its metric {_short(name)} is {_short(number)}"
+        fault = _weight_fault(record, demands)
+        if fault:
+            return fault
+    return None
+
+
+def _weight_fault(record: MetricRecord, demands: Demands) -> str | None:
+    """Return what is wrong with the weight and the other numbers that the strategy reads."""
+    weight = None if demands.weight is None else record.get(demands.weight)
+    if weight is None and demands.weight is not None and demands.strict:
+        return f"its metrics have no {demands.weight!r}"
+    if weight is not None and (isinstance(weight, list) or not 0 < weight <= LARGEST_WEIGHT):
+        return f"its {demands.weight!r} is {_short(weight)}, not a number above 0 and up to {LARGEST_WEIGHT:g}"
+    for name, least in demands.numbers.items():
+        value = record.get(name)
+        if value is None or isinstance(value, list) or value < least:
+            return f"its metric {name!r} is {_short(value)}"
+    return None
+
+
+def _form(content: RecordDict, demands: Demands) -> tuple[Any, ...]:
+    """Return what must be the same in all replies of a round."""
+    metrics = tuple(
+        (key, tuple(sorted((name, _length(value) if demands.lists else 0) for name, value in record.items())))
+        for key, record in sorted(records_of(content, MetricRecord), key=lambda item: item[0])
+    )
+    keys = tuple(sorted(key for key, _ in records_of(content, ArrayRecord))) if demands.model is not None else ()
+    weight = demands.weight if demands.equal else None
+    weights = tuple(record.get(weight) for _, record in records_of(content, MetricRecord)) if weight else ()
+    if demands.strict or demands.model is None:
+        return None, keys, metrics, weights
+    shapes = (
+        (name, tuple(array.shape) if (dtype := dtype_of(array.dtype)) and dtype.kind in "fc" else None)
+        for _, record in records_of(content, ArrayRecord)
+        for name, array in record.items()
+    )
+    return frozenset(shapes), keys, metrics, weights
+
+
+def _arrays_of_model(demands: Demands) -> Any:
+    return None if demands.strict or demands.model is None else frozenset((n, s) for n, (s, _) in demands.model.items())
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, list) else -1
+
+
+def _short(value: object) -> str:
+    """A client's own words, in a line of the log."""
+    text = repr(value) if not isinstance(value, float) else f"{value:g}"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,590 @@
+"""Which replies may be used: whatever a client sends, the run goes on as if it had not been there."""
+
+import io
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    FedAdam,
+    FedAvg,
+    FedMedian,
+    FedXgbBagging,
+    FedXgbCyclic,
+    Krum,
+    QFedAvg,
+    Strategy,
+)
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedcell.flower import Report, Scheduled, report_device
+from fedcell.flower.replies import evaluate_demands, faults, train_demands, unsound
+from flower.local import LocalGrid, Nodes, node
+
+NAN, INF = math.nan, math.inf
+W, BIAS, COUNT = np.array([[1, 2], [3, 4]], np.float32), np.array([0.5, 0.5], np.float32), np.int64(7)
+MODEL = ArrayRecord({"w": Array(W), "b": Array(BIAS), "count": Array(np.asarray(COUNT))})
+Change = Callable[[RecordDict], None]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _identity() -> Iterator[None]:
+    """What a ServerApp's process has: the run that its messages belong to."""
+    kept = dict(vars(TaskIdentity))
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    yield
+    for name in ("_run_id", "_node_id", "_task_id"):
+        if name in kept:
+            setattr(TaskIdentity, name, kept[name])
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    logging.getLogger("flwr").propagate = True
+    caplog.set_level(logging.INFO, "flwr")
+    return caplog
+
+
+def content(by: float = 0.0, **metrics: Any) -> RecordDict:
+    arrays = ArrayRecord({"w": Array(W + np.float32(by)), "b": Array(BIAS), "count": Array(np.asarray(COUNT))})
+    return RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 10, "loss": 0.5, **metrics})})
+
+
+def message(content: RecordDict | Error, node: int = 1) -> Message:
+    asked = Message(RecordDict({"arrays": MODEL}), node, "train")
+    return Message(content, reply_to=asked)
+
+
+def header(shape: str) -> bytes:
+    return npy(BIAS, header=f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}")
+
+
+def raw(data: bytes, dtype: str = "float32", shape: tuple[int, ...] = (2,), stype: str = "numpy.ndarray") -> Array:
+    return Array(dtype=dtype, shape=shape, stype=stype, data=data)
+
+
+def npy(array: Any, version: int = 1, header: str | None = None) -> bytes:
+    """A .npy file, its header as given."""
+    values = np.asarray(array)
+    text = header or f"{{'descr': '{values.dtype.str}', 'fortran_order': False, 'shape': {values.shape}}}\n"
+    length = len(text).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + text.encode("latin1") + values.tobytes()
+
+
+def arrays(**changed: Array | None) -> Change:
+    def change(content: RecordDict) -> None:
+        record = content.array_records["arrays"]
+        for name, array in changed.items():
+            if array is None:
+                del record[name]
+            else:
+                record[name] = array
+
+    return change
+
+
+def metrics(**changed: Any) -> Change:
+    def change(content: RecordDict) -> None:
+        record = content.metric_records["metrics"]
+        for name, value in changed.items():
+            key = name.replace("_", "-")
+            if value is None:
+                del record[key]
+            else:
+                record[key] = value
+
+    return change
+
+
+def records(**changed: Any) -> Change:
+    def change(content: RecordDict) -> None:
+        for name, value in changed.items():
+            if value is None:
+                del content[name]
+            else:
+                content[name] = value
+
+    return change
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return (print, ("unpickled",))
+
+
+def pickled() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array([Evil(), Evil()], dtype=object), allow_pickle=True)
+    return file.getvalue()
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, b=BIAS)
+    return file.getvalue()
+
+
+POISON: dict[str, tuple[Change, str]] = {
+    "weight NaN": (metrics(num_examples=NAN), "its 'num-examples' is nan"),
+    "weight inf": (metrics(num_examples=INF), "its 'num-examples' is inf"),
+    "weight zero": (metrics(num_examples=0), "its 'num-examples' is 0,"),
+    "weight negative": (metrics(num_examples=-3), "its 'num-examples' is -3"),
+    "weight missing": (metrics(num_examples=None), "its metrics have no 'num-examples'"),
+    "weight a list": (metrics(num_examples=[10]), "its 'num-examples' is [10]"),
+    "weight absurd": (metrics(num_examples=1e308), "its 'num-examples' is 1e+308"),
+    "weight beyond floats": (metrics(num_examples=10**400), "its 'num-examples' is 1000"),
+    "metric NaN": (metrics(loss=NAN), "its metric 'loss' is nan"),
+    "metric inf": (metrics(loss=-INF), "its metric 'loss' is -inf"),
+    "metric list with NaN": (metrics(curve=[0.1, NAN]), "its metric 'curve' is nan"),
+    "metric beyond floats": (metrics(loss=10**400), "its metric 'loss' is 1000"),
+    "metric missing": (metrics(loss=None), "its arrays or metrics differ from the others'"),
+    "metric more": (metrics(more=1.0), "its arrays or metrics differ from the others'"),
+    "metric a list": (metrics(loss=[0.5]), "its arrays or metrics differ from the others'"),
+    "no metrics": (records(metrics=None), "it has 0 MetricRecords, not one"),
+    "two MetricRecords": (records(also=MetricRecord({"num-examples": 1})), "it has 2 MetricRecords, not one"),
+    "no arrays": (records(arrays=None), "it has 0 ArrayRecords, not one"),
+    "two ArrayRecords": (records(also=MODEL), "it has 2 ArrayRecords, not one"),
+    "nothing": (records(arrays=None, metrics=None), "it has 0 ArrayRecords, not one"),
+    "array NaN": (arrays(b=Array(np.array([NAN, 1], np.float32))), "its array 'b' has values that are not finite"),
+    "array inf": (arrays(b=Array(np.array([INF, 1], np.float32))), "its array 'b' has values that are not finite"),
+    "array huge": (arrays(b=Array(np.array([3e38, 1], np.float32))), "or larger than 1e+15"),
+    "array signalling NaN": (
+        arrays(b=raw(npy(np.array([0x7FA00000, 0], np.uint32), header=npy(BIAS)[10:-9].decode() + "\n"))),
+        "its array 'b' has values that are not finite",
+    ),
+    "float16 NaN": (arrays(b=Array(np.array([NAN, 1], np.float16))), "its array 'b' has values that are not finite"),
+    "dtype unknown": (arrays(b=raw(npy(BIAS), "flaot32")), "is not of the shape and type that it claims"),
+    "dtype nonsense": (arrays(b=raw(npy(BIAS), "f4," * 9999)), "is not of the shape and type that it claims"),
+    "dtype empty": (arrays(b=raw(npy(BIAS), "")), "is not of the shape and type that it claims"),
+    "dtype object": (arrays(b=raw(npy(BIAS), "object")), "is not of the shape and type that it claims"),
+    "dtype other": (arrays(b=raw(npy(BIAS), "float64")), "is not of the shape and type that it claims"),
+    "three bytes": (arrays(b=raw(b"abc")), "its array 'b' is not a .npy file of numbers"),
+    "no bytes": (arrays(b=raw(b"")), "its array 'b' is not a .npy file of numbers"),
+    "garbage": (arrays(b=raw(bytes(range(256)) * 4)), "its array 'b' is not a .npy file of numbers"),
+    "magic only": (arrays(b=raw(b"\x93NUMPY\x01\x00")), "its array 'b' is not a .npy file of numbers"),
+    "long header": (arrays(b=raw(b"\x93NUMPY\x02\x00\xff\xff\xff\x7f{")), "is not a .npy file of numbers"),
+    "nested header": (arrays(b=raw(npy(BIAS, header="(" * 4000))), "is not a .npy file of numbers"),
+    "header no dict": (arrays(b=raw(npy(BIAS, header="[1]"))), "is not a .npy file of numbers"),
+    "header calls": (arrays(b=raw(npy(BIAS, header="exit()"))), "is not a .npy file of numbers"),
+    "cut off": (arrays(b=raw(npy(BIAS)[:-1])), "its array 'b' has 7 bytes, which do not fit its shape"),
+    "too long": (arrays(b=raw(npy(BIAS) + b"\0")), "its array 'b' has 9 bytes, which do not fit its shape"),
+    "pickle": (arrays(b=raw(pickled(), "object")), "is not a .npy file of numbers"),
+    "npz": (arrays(b=raw(zipped())), "is not a .npy file of numbers"),
+    "text": (arrays(b=Array(np.array(["ab", "cd"]))), "is not a .npy file of numbers"),
+    "dates": (arrays(b=Array(np.array([1, 2], dtype="M8[s]"))), "is not a .npy file of numbers"),
+    "stype": (arrays(b=raw(npy(BIAS), stype="pickle")), "its array 'b' is a 'pickle', not a NumPy array"),
+    "shape claimed": (arrays(b=raw(npy(BIAS), shape=(3,))), "is not of the shape and type that it claims"),
+    "shape huge": (
+        arrays(b=raw(header("(1000000000,)"), shape=(10**9,))),
+        "its array 'b' has 8 bytes, which do not fit its shape",
+    ),
+    "shape beyond": (
+        arrays(b=raw(header(f"(0, {10**30})"), shape=(0, 10**30))),
+        "is not a .npy file of numbers",
+    ),
+    "shape negative": (
+        arrays(b=raw(header("(-1, -2)"), shape=(-1, -2))),
+        "is not a .npy file of numbers",
+    ),
+    "shape not the model's": (
+        arrays(b=Array(np.array([1, 2, 3], np.float32))),
+        "its array 'b' has the shape (3,), the model's has (2,)",
+    ),
+    "one that broadcasts": (arrays(b=Array(np.array([1], np.float32))), "has the shape (1,), the model's has (2,)"),
+    "axes swapped": (arrays(w=Array(W.reshape(4))), "its array 'w' has the shape (4,)"),
+    "int for float": (arrays(b=Array(np.array([1, 2], np.int64))), "its array 'b' is of int64, unlike the model's"),
+    "complex": (arrays(b=Array(np.array([1, 2], np.complex64))), "its array 'b' is of complex64, unlike the model's"),
+    "complex for int": (arrays(count=Array(np.asarray(np.complex64(1)))), "'count' is of complex64"),
+    "array missing": (arrays(b=None), "its array 'b' is missing"),
+    "array more": (arrays(x=Array(BIAS)), "its array 'x' is not in the model"),
+}  # fmt: skip
+
+
+def judged(change: Change, strategy: Strategy | None = None, others: int = 3) -> dict[int, str]:
+    bad = content()
+    change(bad)
+    replies = {n: message(content(n), n) for n in range(1, 1 + others)} | {99: message(bad, 99)}
+    return faults(replies, train_demands(strategy or FedAvg(), MODEL))
+
+
+@pytest.mark.parametrize("name", POISON)
+def test_poison_is_named_and_the_good_replies_are_used(name: str) -> None:
+    change, reason = POISON[name]
+    found = judged(change)
+    assert list(found) == [99]
+    assert reason in found[99]
+    assert "\n" not in found[99]
+    assert len(found[99]) < 250
+
+
+@pytest.mark.parametrize("name", [n for n, (_, reason) in POISON.items() if "the others'" not in reason])
+def test_poison_is_noticed_even_if_nobody_else_answers(name: str) -> None:
+    change, reason = POISON[name]
+    assert reason in judged(change, others=0)[99]
+
+
+def test_an_app_that_failed_is_named_in_one_line() -> None:
+    replies = {1: message(Error(1, "Zero\nDivision" + "x" * 999)), 2: message(content(), 2)}
+    found = faults(replies, train_demands(FedAvg(), MODEL))
+    assert found[1].startswith("its app failed: Zero Division")
+    assert len(found[1]) < 250
+    assert list(found) == [1]
+
+
+GOOD: dict[str, Change] = {
+    "as it is": metrics(),
+    "other order": lambda content: content.array_records["arrays"].__setitem__(
+        "w", content.array_records["arrays"].pop("w")
+    ),
+    "float64": arrays(b=Array(np.array([1, 2], np.float64))),
+    "float16": arrays(b=Array(np.array([1, 2], np.float16))),
+    "big-endian": arrays(b=Array(np.array([1, 2], dtype=">f4"))),
+    "Fortran order": arrays(w=Array(np.asfortranarray(W))),
+    "the mean of integers": arrays(count=Array(np.asarray(7.5))),
+    "an int where bool or int": arrays(count=Array(np.asarray(np.int8(3)))),
+    "header of version 2": arrays(b=raw(npy(BIAS, version=2))),
+    "header of version 3": arrays(b=raw(npy(BIAS, version=3))),
+    "largest weight": metrics(num_examples=1e15),
+    "small weight": metrics(num_examples=1e-9),
+    "large metric": metrics(loss=-1e99),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_reply_is_used_whatever_its_float_type_or_order(name: str) -> None:
+    good = content()
+    GOOD[name](good)
+    replies = {1: message(content(1), 1), 2: message(good, 2)}
+    assert faults(replies, train_demands(FedAvg(), MODEL)) == {}
+    assert list(replies[2].content.array_records["arrays"]) == list(MODEL)
+    new, _ = FedAvg().aggregate_train(1, replies.values())
+    assert new is not None
+    assert unsound(new, train_demands(FedAvg(), MODEL)) is None
+
+
+def test_after_a_round_the_mean_of_integers_is_a_float_and_clients_still_send_integers() -> None:
+    new, _ = FedAvg().aggregate_train(1, [message(content(1), 1), message(content(2), 2)])
+    assert new is not None
+    assert new["count"].dtype == "float64"
+    assert faults({1: message(content())}, train_demands(FedAvg(), MODEL)) == {}
+
+
+def test_empty_arrays_and_scalars_are_good() -> None:
+    model = ArrayRecord({"none": Array(np.zeros((0, 3), dtype=np.float32)), "one": Array(np.asarray(np.float32(1)))})
+    reply = RecordDict({"arrays": model.copy(), "metrics": MetricRecord({"num-examples": 1})})
+    assert faults({1: message(reply)}, train_demands(FedAvg(), model)) == {}
+
+
+def test_complex_models_are_checked_too() -> None:
+    model = ArrayRecord({"fourier": Array(np.array([1, 2j], np.complex64))})
+    for value, fault in ((2j, None), (complex(0, NAN), "values that are not finite")):
+        reply = ArrayRecord({"fourier": Array(np.array([1, value], np.complex64))})
+        records = RecordDict({"arrays": reply, "metrics": MetricRecord({"num-examples": 1})})
+        found = faults({1: message(records)}, train_demands(FedAvg(), model))
+        assert (fault or "") in found.get(1, "")
+        assert bool(found) == bool(fault)
+
+
+# --- by what the strategy aggregates ----------------------------------------------------------------------------------
+
+
+def trees(trees: int) -> bytes:
+    model = {
+        "gbtree_model_param": {"num_trees": str(trees), "num_parallel_tree": "1"},
+        "iteration_indptr": list(range(trees + 1)),
+        "trees": [{"id": i} for i in range(trees)],
+        "tree_info": [0] * trees,
+    }
+    return json.dumps({"learner": {"gradient_booster": {"model": model}}}).encode()
+
+
+def boosted(data: bytes, dtype: Any = np.uint8) -> Message:
+    record = ArrayRecord([np.frombuffer(data, dtype=dtype)])
+    return message(RecordDict({"arrays": record, "metrics": MetricRecord({"num-examples": 1})}))
+
+
+@pytest.mark.parametrize("strategy", [FedXgbBagging, FedXgbCyclic])
+def test_trees_may_have_any_length_but_must_be_bytes(strategy: type[FedAvg]) -> None:
+    empty = ArrayRecord([np.frombuffer(b"", dtype=np.uint8)])
+    demands = train_demands(strategy(), empty)
+    replies = {1: boosted(trees(1)), 2: boosted(trees(30)), 3: boosted(b"\0" * 64, np.float32), 4: message(content())}
+    assert list(faults(replies, demands)) == [3, 4]
+    assert unsound(boosted(trees(9)).content.array_records["arrays"], demands) is None
+
+
+def test_trees_that_cannot_be_joined_are_left_out_of_the_bag() -> None:
+    empty = ArrayRecord([np.frombuffer(b"", dtype=np.uint8)])
+    strategy = FedXgbBagging()
+    bad = [b"", b"\0\1", b"{}", b"[" * 99999, trees(0).replace(b'"num_trees"', b'"x"'), trees(1).replace(b'"id"', b"1")]
+    replies = {n: boosted(data) for n, data in enumerate([*bad, trees(2), trees(3)])}
+    found = faults(replies, train_demands(strategy, empty))
+    assert list(found) == list(range(len(bad)))
+    assert "its trees cannot be joined" in found[2]
+    strategy.current_bst = b""
+    new, _ = strategy.aggregate_train(1, [reply for n, reply in replies.items() if n not in found])
+    assert new is not None
+
+
+@pytest.mark.parametrize("loss", [None, -1.0, [1.0], NAN])
+def test_q_fedavg_needs_the_loss_that_it_weights_by(loss: Any) -> None:
+    strategy = QFedAvg(0.1, train_loss_key="loss")
+    found = judged(metrics(loss=loss), strategy, others=0)
+    assert "its metric 'loss' is" in found[99]
+    assert judged(metrics(loss=0.0), strategy) == {}
+
+
+def test_adaptive_clipping_by_the_clients_needs_their_bit() -> None:
+    strategy = DifferentialPrivacyClientSideAdaptiveClipping(FedAvg(), 0.0, 2)
+    assert "its metric 'norm_bit' is None" in judged(metrics(), strategy, others=0)[99]
+    reply = message(content(norm_bit=1))
+    assert faults({1: reply}, train_demands(strategy, MODEL)) == {}
+
+
+def test_equal_weights_are_needed_only_with_a_privacy_accountant() -> None:
+    strategy = FedAvg()
+    assert judged(metrics(num_examples=11), strategy) == {}
+    strategy.accountant = object()  # type: ignore[attr-defined]
+    assert list(judged(metrics(num_examples=11), strategy)) == [99]
+
+
+class Own(FedAvg):
+    """A strategy that aggregates what it likes."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        return super().aggregate_train(server_round, replies)
+
+
+def sparse(values: int, weight: float = 1.0) -> Message:
+    record = ArrayRecord(
+        {"packed": Array(np.zeros(values, dtype=np.uint8)), "scale": Array(np.array([1.0], np.float32))}
+    )
+    metrics = MetricRecord({"num-examples": weight})
+    return message(RecordDict({"a": record, "b": ArrayRecord({"c": Array(BIAS)}), "metrics": metrics}))
+
+
+def test_a_strategy_of_ones_own_may_take_anything_that_most_send_and_its_model_is_checked() -> None:
+    demands = train_demands(Own(), MODEL)
+    odd = content()
+    odd["arrays"] = ArrayRecord({"w": Array(W.reshape(4))})
+    assert faults({1: sparse(3), 2: sparse(8), 3: message(content()), 4: sparse(2, NAN)}, demands).keys() == {3, 4}
+    assert faults({1: message(odd, 1), 2: message(content(), 2)}, demands).keys() == {1}  # as many: the model decides
+    assert faults({1: message(odd)}, demands) == {}
+    new, _ = Own().aggregate_train(1, [message(odd)])
+    assert new is not None
+    assert unsound(new, demands) == "its array 'b' is missing"
+    bad = content()
+    arrays(b=Array(np.array([NAN, 0], np.float32)))(bad)
+    assert faults({1: message(bad)}, demands).keys() == {1}
+
+
+def test_lists_of_metrics_may_differ_in_length_if_the_app_has_its_own_mean() -> None:
+    def longest(contents: list[RecordDict], _: str) -> MetricRecord:
+        return MetricRecord({"n": max(len(c["metrics"]["curve"]) for c in contents)})  # type: ignore[arg-type]
+
+    replies = {
+        1: message(content(curve=[1.0])),
+        2: message(content(curve=[1.0])),
+        3: message(content(curve=[1.0, 2.0])),
+    }
+    assert faults(replies, train_demands(FedAvg(), MODEL)).keys() == {3}
+    assert faults(replies, train_demands(FedAvg(train_metrics_aggr_fn=longest), MODEL)) == {}
+
+
+@pytest.mark.parametrize("name", [n for n, (change, r) in POISON.items() if "metric" in n.lower() or "weight" in n])
+def test_evaluations_are_judged_as_well(name: str) -> None:
+    change, reason = POISON[name]
+    bad = content()
+    change(bad)
+    replies = {n: message(RecordDict({"metrics": content().metric_records["metrics"]}), n) for n in (1, 2, 3)}
+    replies[99] = message(RecordDict({key: r for key, r in bad.items() if isinstance(r, MetricRecord)}), 99)
+    found = faults(replies, evaluate_demands(FedAvg()))
+    assert list(found) == [99]
+    assert reason in found[99]
+
+
+# --- fuzzed -----------------------------------------------------------------------------------------------------------
+
+NUMBERS = st.one_of(st.floats(), st.integers(), st.just(10**400))
+METRICS = st.one_of(NUMBERS, st.lists(st.floats(), max_size=3), st.lists(st.integers(), max_size=3))
+DTYPES = st.one_of(
+    st.sampled_from(["float32", "<f4", "int64", "float16", "complex64", "object", "U3", ">f8"]), st.text()
+)
+SHAPES = st.lists(st.integers(-2, 2**65), max_size=4).map(tuple)
+HEADERS = st.one_of(
+    st.text(max_size=60).map(lambda text: npy(BIAS, header=ascii(text)[1:-1])),
+    st.tuples(DTYPES, SHAPES).map(
+        lambda given: npy(BIAS, header=ascii({"descr": given[0], "fortran_order": True, "shape": given[1]}))
+    ),
+)  # fmt: skip
+DATA = st.one_of(
+    st.binary(max_size=200),
+    st.binary(max_size=60).map(lambda tail: npy(BIAS)[:-8] + tail),
+    st.tuples(st.integers(0, 140), st.integers(0, 255)).map(
+        lambda at: (good := npy(BIAS))[: at[0] % len(good)] + bytes([at[1]]) + good[at[0] % len(good) + 1 :]
+    ),
+    HEADERS,
+)
+ARRAYS = st.one_of(
+    st.builds(raw, DATA, DTYPES, SHAPES, st.sampled_from(["numpy.ndarray", "numpy.ndarray", "pickle"])),
+    st.builds(raw, DATA),
+    st.lists(st.floats(width=32), min_size=2, max_size=2).map(lambda values: Array(np.array(values, np.float32))),
+)
+RECORDS = st.one_of(
+    st.dictionaries(st.sampled_from(["w", "b", "count", "x"]), ARRAYS, max_size=4).map(ArrayRecord),
+    st.dictionaries(st.sampled_from(["num-examples", "loss", "x"]), METRICS, max_size=3).map(MetricRecord),
+)
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> RecordDict:
+    """A good reply with a part that is not, or something else altogether."""
+    drawn: Any = draw(st.dictionaries(st.sampled_from(["arrays", "metrics", "x"]), RECORDS, max_size=3))
+    found = RecordDict(drawn)
+    if draw(st.booleans()):
+        return found
+    good = content()
+    for name, array in draw(st.dictionaries(st.sampled_from(["w", "b", "count"]), ARRAYS, max_size=2)).items():
+        good.array_records["arrays"][name] = array
+    for name, value in draw(st.dictionaries(st.sampled_from(["num-examples", "loss"]), METRICS, max_size=2)).items():
+        good.metric_records["metrics"][name] = value
+    return good
+
+
+AGGREGATING = [FedAvg, FedAdam, FedMedian, lambda: Krum(num_malicious_nodes=1)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(contents(), min_size=1, max_size=3), st.sampled_from(AGGREGATING))
+def test_whatever_comes_the_strategy_makes_a_sound_model_of_the_rest(poison: Any, make: Callable[[], FedAvg]) -> None:
+    strategy = make()
+    good = {n: message(content(n), n) for n in (1, 2, 3, 4)}
+    replies = good | {10 + n: message(bad, 10 + n) for n, bad in enumerate(poison)}
+    demands = train_demands(strategy, MODEL)
+    found = faults(replies, demands)
+    assert not found.keys() & good.keys()
+    if isinstance(strategy, FedAdam):
+        strategy.current_arrays = {name: array.numpy() for name, array in MODEL.items()}
+    new, _ = strategy.aggregate_train(1, [reply for n, reply in replies.items() if n not in found])
+    assert new is not None
+    assert unsound(new, demands) is None
+    assert faults({n: r for n, r in replies.items() if n not in good}, evaluate_demands(strategy)) is not None
+
+
+# --- the whole run ----------------------------------------------------------------------------------------------------
+
+
+def client(moves: float, poison: Change | None = None, from_round: int = 0, report: Report | None = None) -> ClientApp:
+    """A client that adds ``moves`` to each weight, and changes what it replies."""
+    app = ClientApp()
+    report_device(app, report or Report(upload_s=1.0, compute_s=0.1))
+
+    def answer(asked: Message, records: RecordDict) -> Message:
+        config = asked.content.config_records["config"]
+        if poison is not None and int(config["server-round"]) > from_round:  # type: ignore[arg-type]
+            poison(records)
+        return Message(records, reply_to=asked)
+
+    @app.train()
+    def train(asked: Message, _: Context) -> Message:
+        model = asked.content.array_records["arrays"]
+        new = {name: Array(np.asarray(model[name].numpy() + np.float32(moves), model[name].dtype)) for name in model}
+        new["count"] = Array(np.asarray(np.int64(7)))
+        metrics = MetricRecord({"num-examples": 10, "loss": 0.5})
+        return answer(asked, RecordDict({"arrays": ArrayRecord(new), "metrics": metrics}))
+
+    @app.evaluate()
+    def evaluate(asked: Message, _: Context) -> Message:
+        records = content()
+        records.metric_records["metrics"]["loss"] = moves if poison is None else NAN
+        return answer(asked, records)
+
+    return app
+
+
+def trained(nodes: Nodes, strategy: Strategy) -> tuple[Scheduled, Any]:
+    scheduled = Scheduled(strategy, "all", nodes=len(nodes), grace_s=1000.0)
+    model = ArrayRecord(dict(MODEL.items()))
+    return scheduled, scheduled.start(LocalGrid(nodes), model, num_rounds=3)
+
+
+HONEST = {n: 0.5**n for n in range(4)}
+
+
+@pytest.mark.parametrize("make", AGGREGATING)
+def test_a_run_with_poisoned_clients_is_the_run_of_the_honest_ones(
+    make: Callable[[], FedAvg], log: pytest.LogCaptureFixture
+) -> None:
+    honest = {n: node(client(moves), n) for n, moves in HONEST.items()}
+    _, expected = trained(honest, make())
+    log.clear()
+    names = ["weight NaN", "weight inf", "weight a list", "dtype unknown", "three bytes", "shape not the model's"]
+    names += ["metric NaN", "array NaN", "int for float", "two ArrayRecords", "nothing", "pickle", "array missing"]
+    liars = {100 + n: node(client(9.0, POISON[name][0]), 100 + n) for n, name in enumerate(names)}
+    scheduled, found = trained(honest | liars, make())
+    for name in expected.arrays:
+        assert found.arrays[name].numpy().tolist() == expected.arrays[name].numpy().tolist()
+    assert found.train_metrics_clientapp == expected.train_metrics_clientapp
+    assert found.evaluate_metrics_clientapp == expected.evaluate_metrics_clientapp
+    assert {len(done.delivered) for done in scheduled.rounds} == {4}
+    for n in liars:
+        assert any(f"the reply of device {n} is not used: " in line for line in log.messages)
+    assert any("the evaluation of device 103 is not used: its metric 'loss' is nan" in line for line in log.messages)
+
+
+def test_a_lone_wrong_reply_does_not_replace_the_model(log: pytest.LogCaptureFixture) -> None:
+    wrong = arrays(b=Array(np.array([1, 2, 3], np.float32)))
+    _, found = trained({1: node(client(1.0, wrong, 1), 1)}, FedAvg(min_available_nodes=1, fraction_evaluate=0.0))
+    assert found.arrays["b"].numpy().tolist() == [1.5, 1.5]  # of round 1; later ones are not used
+    _, found = trained({1: node(client(1.0, wrong, 1), 1)}, Own(min_available_nodes=1, fraction_evaluate=0.0))
+    assert found.arrays["b"].numpy().tolist() == [1.5, 1.5]
+    assert any("the model of round 2 is not used: its array 'b' has the shape (3,)" in line for line in log.messages)
+
+
+def test_evaluations_that_are_all_bad_leave_no_metric() -> None:
+    _, found = trained({n: node(client(1.0, metrics()), n) for n in (1, 2)}, FedAvg())
+    assert found.evaluate_metrics_clientapp == {}
+    assert found.arrays["b"].numpy().tolist() == [3.5, 3.5]
+
+
+@pytest.mark.parametrize("policy", ["all", "random:k=2", "round_robin:k=2"])
+def test_an_absurd_report_does_not_end_a_run_with_a_budget(policy: str, log: pytest.LogCaptureFixture) -> None:
+    nodes = {n: node(client(1.0), n) for n in (1, 2)} | {3: node(client(1.0, report=Report(snr_db=-1000.0)), 3)}
+    scheduled = Scheduled(FedAvg(fraction_evaluate=0.0), policy, nodes=3, grace_s=1000.0, budget_s=3600.0)
+    scheduled.start(LocalGrid(nodes), ArrayRecord(dict(MODEL.items())), num_rounds=3)
+    assert [done.names for done in scheduled.rounds] == [["1", "2"]] * 3
+    assert sum("device 3 would need longer than the budget" in line for line in log.messages) == 1
+
+
+class OneOfThem(FedAvg):
+    """A strategy that trains on one of the nodes only."""
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        made = list(super().configure_train(server_round, arrays, config, grid))
+        return sorted(made, key=lambda message: message.metadata.dst_node_id)[:1]
+
+
+def test_devices_that_the_strategy_left_out_are_neither_missing_nor_slow() -> None:
+    nodes = {n: node(client(1.0), n) for n in (1, 2, 3)}
+    scheduled, _ = trained(nodes, OneOfThem(fraction_evaluate=0.0))
+    assert [done.names for done in scheduled.rounds] == [["1"]] * 3
+    assert [done.missing for done in scheduled.rounds] == [[]] * 3
+    assert scheduled._planner.roster.knowledge.compute.seen.tolist() == [3, 0, 0]
+    assert scheduled._planner.roster.knowledge.last_round.tolist() == [2, -1, -1]
+
+
+def test_no_array_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Array, "numpy", lambda _: pytest.fail("it was unpacked"))
+    replies = {n: message(content(n), n) for n in (1, 2, 3)}
+    assert faults(replies, train_demands(FedAvg(), MODEL)) == {}
