@@ -3,12 +3,12 @@
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from fedcell.flower.flwr_api import pulls_never_block
+from fedcell.flower.flwr_api import pulls_never_block, unreadable
 
 Replies = dict[int, tuple[Message, float]]
 """By node, its reply and when it arrived, in seconds since the messages were sent."""
@@ -17,10 +17,26 @@ PULLS_S = 0.01
 """About what a pull costs the SuperLink: with many nodes, each is polled less often."""
 
 
-def push(grid: Grid, messages: list[Message]) -> dict[str, int]:
-    """Send the messages; return, by message id, the node of each message that could be sent."""
+def push(grid: Grid, messages: list[Message]) -> dict[str, Message]:
+    """Send the messages; return, by message id, those that could be sent."""
     sent = set(grid.push_messages(messages))
-    return {m.metadata.message_id: m.metadata.dst_node_id for m in messages if m.metadata.message_id in sent}
+    return {m.metadata.message_id: m for m in messages if m.metadata.message_id in sent}
+
+
+def pull(grid: Grid, asked: Mapping[str, Message]) -> list[Message]:
+    """Return the replies that are there; one that is no message of Flower's is an error message of its node.
+
+    Args:
+        grid: Flower's grid.
+        asked: by message id, the messages that were sent.
+    """
+    try:
+        return list(grid.pull_messages(list(asked)))
+    except unreadable() as error:
+        if len(asked) > 1:
+            return [reply for message_id, message in asked.items() for reply in pull(grid, {message_id: message})]
+        (message,) = asked.values()
+        return [Message(Error(0, f"its reply cannot be read ({type(error).__name__})"), reply_to=message)]
 
 
 def collect(grid: Grid, messages: list[Message], deadline_s: float, poll_s: float = POLL_S) -> Replies:
@@ -38,20 +54,21 @@ def collect(grid: Grid, messages: list[Message], deadline_s: float, poll_s: floa
         By node, its reply and when it arrived, in seconds since the messages were sent.
     """
     began_s = time.monotonic()
-    waiting = push(grid, messages)
+    asked = push(grid, messages)
     pulled = _together if pulls_never_block(grid) else _apart
     replies: Replies = {}
-    for reply in pulled(grid, list(waiting), began_s + deadline_s, poll_s):
-        replies[waiting[reply.metadata.reply_to_message_id]] = reply, time.monotonic() - began_s
+    for reply in pulled(grid, asked, began_s + deadline_s, poll_s):
+        node = asked[reply.metadata.reply_to_message_id].metadata.dst_node_id
+        replies[node] = reply, time.monotonic() - began_s
     return replies
 
 
-def _together(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iterator[Message]:
+def _together(grid: Grid, asked: Mapping[str, Message], until_s: float, poll_s: float) -> Iterator[Message]:
     """Replies of the simulation engine, whose pulls never block."""
-    waiting, pause_s = set(ids), 0.01
+    waiting, pause_s = dict(asked), 0.01
     while waiting:
-        for reply in list(grid.pull_messages(waiting)):
-            waiting.discard(reply.metadata.reply_to_message_id)
+        for reply in pull(grid, waiting):
+            waiting.pop(reply.metadata.reply_to_message_id, None)
             yield reply
         left_s = until_s - time.monotonic()
         if left_s <= 0:
@@ -61,7 +78,7 @@ def _together(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iter
         pause_s = min(poll_s, 1.5 * pause_s)
 
 
-def _apart(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iterator[Message]:
+def _apart(grid: Grid, asked: Mapping[str, Message], until_s: float, poll_s: float) -> Iterator[Message]:
     """Replies over a network, each pulled by its own thread.
 
     The SuperLink offers a reply when its first bytes have arrived, and a pull then blocks until the last one: for
@@ -71,21 +88,21 @@ def _apart(grid: Grid, ids: list[str], until_s: float, poll_s: float) -> Iterato
     came: queue.SimpleQueue[Message | BaseException] = queue.SimpleQueue()
     over = threading.Event()
 
-    def pull(message_id: str) -> None:
+    def wait_for(message_id: str) -> None:
         try:
             while not over.is_set():
-                replies = list(grid.pull_messages([message_id]))
+                replies = pull(grid, {message_id: asked[message_id]})
                 if replies:
                     came.put(replies[0])
                     return
-                over.wait(max(poll_s, PULLS_S * len(ids)))
+                over.wait(max(poll_s, PULLS_S * len(asked)))
         except BaseException as error:  # passed on to the main thread
             came.put(error)
 
-    for message_id in ids:
-        threading.Thread(target=pull, args=(message_id,), daemon=True, name="fedcell-pull").start()
+    for message_id in asked:
+        threading.Thread(target=wait_for, args=(message_id,), daemon=True, name="fedcell-pull").start()
     try:
-        for _ in ids:
+        for _ in asked:
             found = came.get(timeout=max(0.0, min(until_s - time.monotonic(), threading.TIMEOUT_MAX)))
             if isinstance(found, BaseException):
                 raise found

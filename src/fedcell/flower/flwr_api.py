@@ -38,6 +38,14 @@ def answer_query(app: ClientApp, action: str, answer: ClientAppCallable) -> None
         app._mods = mods
 
 
+def unreadable() -> tuple[type[Exception], ...]:
+    """The exceptions with which a grid's pull ends if a node has sent what is no message of Flower's."""
+    from flwr.supercore.inflatable.inflatable_object import UnexpectedObjectContentError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    return (UnexpectedObjectContentError, DecodeError, ValueError, TypeError, KeyError, IndexError, AttributeError)
+
+
 def pulls_never_block(grid: "Grid") -> bool:
     """Whether the grid is the simulation engine's, which has all messages in memory."""
     from flwr.superlink.grid import InMemoryGrid

@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedcell.errors import InputError
-from fedcell.flower.collect import POLL_S, push
+from fedcell.flower.collect import POLL_S, pull, push
 from fedcell.flower.flwr_api import LOG
 from fedcell.flower.radio import Device
 from fedcell.flower.report import FAULT, QUERY, RECORD, Report, parse_report
@@ -28,7 +28,7 @@ class Nodes:
 
     answer_s: float
     devices: dict[int, Device] = field(default_factory=dict)
-    _asked: dict[str, int] = field(default_factory=dict)  # message id -> node
+    _asked: dict[str, Message] = field(default_factory=dict)  # by message id
     _failed: dict[int, int] = field(default_factory=dict)  # node -> answers in a row that could not be used
     _warned: set[tuple[int, str]] = field(default_factory=set)
 
@@ -56,7 +56,7 @@ class Nodes:
         """
         there = list(grid.get_node_ids())
         known = any(node in self.devices for node in there)
-        waiting = set(self._asked.values())
+        waiting = self._waiting()
         again = {node for node, times in self._failed.items() if times < MOST_QUERIES}
         wanted = there if ask_all else [n for n in there if n not in self.devices or n in again]
         self._ask(grid, [n for n in wanted if n not in waiting])
@@ -66,9 +66,12 @@ class Nodes:
             while self._asked and time.monotonic() < give_up_s:
                 time.sleep(POLL_S)
                 self._hear(grid)
-        for node in (set(self._asked.values()) & set(there)) - set(self.devices):
+        for node in (self._waiting() & set(there)) - set(self.devices):
             self._warn(node, f"node {node} has not answered yet and is not scheduled until it does")
         return self._one_each([node for node in there if node in self.devices])
+
+    def _waiting(self) -> set[int]:
+        return {message.metadata.dst_node_id for message in self._asked.values()}
 
     def _ask(self, grid: Grid, nodes: list[int]) -> None:
         messages = [Message(RecordDict({RECORD: ConfigRecord({"ask": "report"})}), node, QUERY) for node in nodes]
@@ -77,8 +80,8 @@ class Nodes:
 
     def _hear(self, grid: Grid) -> None:
         if self._asked:
-            for reply in list(grid.pull_messages(list(self._asked))):
-                node = self._asked.pop(reply.metadata.reply_to_message_id)
+            for reply in pull(grid, self._asked):
+                node = self._asked.pop(reply.metadata.reply_to_message_id).metadata.dst_node_id
                 self.devices[node] = self._read(node, reply)
 
     def _read(self, node: int, reply: Message) -> Device:

@@ -332,10 +332,10 @@ class Scheduled(Strategy):
         assert self._demands is not None  # start made them
         played = play(planned, replies, timing, allowed_s, waited_s, self._demands)
         round_s = self._advance(planned, played, waited_s, radio)
-        new, metrics = self._average(number, planned, played, self._demands)
+        new, metrics, used = self._average(number, planned, played, self._demands)
         result.arrays = result.arrays if new is None else new
         self._planner.learn(planned, played, self._clock_s)
-        self.rounds.append(_record(number, self._clock_s, round_s, planned, played))
+        self.rounds.append(_record(number, self._clock_s, round_s, planned, played, used=used))
         log_round(self.rounds[-1])
         log_metrics(metrics)
         _note(result, number, {"train": metrics})
@@ -381,15 +381,19 @@ class Scheduled(Strategy):
 
     def _average(
         self, number: int, planned: PlannedRound, played: PlayedRound, demands: Demands
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Let the wrapped strategy aggregate the replies, and remember how much of each device is in the mean."""
+    ) -> tuple[ArrayRecord | None, MetricRecord | None, bool]:
+        """Let the wrapped strategy aggregate the replies, and remember how much of each device is in the mean.
+
+        Returns:
+            The new model if there is one, the metrics, and whether the devices' models were used at all.
+        """
         if len(played.kept) < (sample_size(self.strategy) or 1):
             skip_round(self.strategy, number)
             if played.kept:
                 LOG.warning(
                     "fedcell: round %d is not averaged: %d models are too few for its noise", number, len(played.kept)
                 )
-            return None, None
+            return None, None, False
         view, delivered = planned.view, planned.plan.devices[played.delivered]
         balanced = None
         if self.averaging == "balanced":
@@ -401,10 +405,10 @@ class Scheduled(Strategy):
             save_spent(self.state, spent(self.strategy))
         if new is not None and (fault := unsound(new, demands)):
             LOG.warning("fedcell: the model of round %d is not used: %s", number, fault)
-            return None, metrics
+            return None, metrics, False
         if new is not None:
             self._planner.averaged(np.asarray(view.ids)[delivered], weights)
-        return new, metrics
+        return new, metrics, True
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -534,7 +538,9 @@ class Scheduled(Strategy):
         return result
 
 
-def _record(number: int, clock_s: float, round_s: float, planned: PlannedRound, played: PlayedRound) -> ScheduledRound:
+def _record(
+    number: int, clock_s: float, round_s: float, planned: PlannedRound, played: PlayedRound, *, used: bool
+) -> ScheduledRound:
     plan, ids = planned.plan, np.asarray(planned.view.ids)[planned.plan.devices]
     return ScheduledRound(
         round=number,
@@ -547,7 +553,7 @@ def _record(number: int, clock_s: float, round_s: float, planned: PlannedRound, 
         planned_finish_s=planned.grant.finish_s.tolist(),
         began_s=_or_none(played.timing.began_s),
         finish_s=_or_none(played.timing.finish_s),
-        delivered=ids[played.delivered].tolist(),
+        delivered=ids[played.delivered].tolist() if used else [],
         late=ids[played.late].tolist(),
     )
 
