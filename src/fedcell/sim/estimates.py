@@ -28,7 +28,11 @@ WINDOW = 10
 CURIOSITY = 16.0
 """An estimate is trusted half after this many turns without an observation, if no look disappointed."""
 LOOK_EVERY = 10
-"""Hopes count in one of so many rounds; chosen with CURIOSITY by ``benchmarks/exploring.py --tune``."""
+"""Hopes count in one of so many rounds.
+
+Chosen with CURIOSITY by ``benchmarks/exploring.py --tune``. Twice as much of both is a little better over 300 rounds,
+but many federations run for some tens of rounds, in which nobody would be looked at.
+"""
 MOST_DOUBTS = 30
 """Looks are not put off further after so many disappointments, so that 2^doubts stays a moderate number."""
 SHORTEST_S = 1e-9
