@@ -56,15 +56,17 @@ def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
 
 
 def test_a_printed_spec_is_the_race(tmp_path: Path) -> None:
-    printed = race(*QUICK, "--radius-m", "700", "--knowledge", "observed", "--print-spec", cwd=tmp_path)
+    options = [*QUICK, "--radius-m", "700", "--knowledge", "observed", "--no-explore"]
+    printed = race(*options, "--print-spec", cwd=tmp_path)
     assert printed.returncode == 0
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "race.toml").write_text(printed.stdout)
     spec = fc.load_spec(tmp_path / "race.toml")
     assert (spec.cell.radius_m, spec.knowledge, spec.budget_s) == (700.0, "observed", 45.0)
+    assert not spec.explore
     assert spec.grid == {"policy": ["greedy", "random:k=3"], "seed": [0, 1]}
     by_file = race("race.toml", "--csv", cwd=tmp_path).stdout
-    by_options = race(*QUICK, "--radius-m", "700", "--knowledge", "observed", "--csv", cwd=tmp_path).stdout
+    by_options = race(*options, "--csv", cwd=tmp_path).stdout
     assert by_file == by_options
     assert len(by_file.splitlines()) > 5
     overridden = race("race.toml", "--radius-m", "300", "--print-spec", cwd=tmp_path).stdout

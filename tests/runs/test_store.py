@@ -594,7 +594,7 @@ class TestKey:
         assert parse_spec(one, "one").key() == parse_spec(other, "other").key()
 
     def test_every_field_counts(self) -> None:
-        base = Spec(rounds=7)
+        base = Spec(rounds=7, knowledge="observed")
         changes = {
             "policy": "all", "seed": 1, "budget_s": 9.0, "rounds": 8, "target_accuracy": 0.5, "knowledge": "expected",
             "cell.radius_m": 2.0, "cell.bandwidth_hz": 2.0, "cell.noise_w_per_hz": 2.0, "cell.path_loss_1km_db": 2.0,
@@ -605,7 +605,7 @@ class TestKey:
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
-            "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0,
+            "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
@@ -622,6 +622,13 @@ class TestKey:
             assert diverse.changed(change).key() != diverse.key()
             balanced = greedy.changed({"task.averaging": "balanced"})
             assert balanced.changed(change).key() != balanced.key()
+
+    def test_exploring_counts_where_times_are_observed(self) -> None:
+        for knowledge, counts in (("perfect", False), ("expected", False), ("observed", True)):
+            spec = Spec(knowledge=knowledge)  # type: ignore[arg-type]
+            assert (spec.changed({"explore": False}).key() != spec.key()) is counts
+            assert spec.explores is counts
+            assert not spec.changed({"explore": False}).explores
 
     def test_the_results_version_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = Spec().key()

@@ -47,7 +47,10 @@ def test_same_seed_same_records_whatever_the_threads() -> None:
 
 
 @pytest.mark.parametrize("knowledge", ["perfect", "observed"])
-def test_a_run_goes_on_from_any_state_as_if_it_had_never_stopped(knowledge: str) -> None:
+def test_a_run_goes_on_from_any_state_as_if_it_had_never_stopped(
+    knowledge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcell.sim.estimates.LOOK_EVERY", 2)
     spec = spec_of(policy="round_robin:k=3", rounds=4, knowledge=knowledge, devices={"failure": 0.2})
     whole = [told(record) for record in fc.simulate(spec)]
     run = loop.Simulation.load(spec)
@@ -174,6 +177,17 @@ def test_the_view_holds_what_earlier_rounds_showed() -> None:
     assert last.samples.tolist() == [3000] * 20
     assert last.label_counts is not None
     assert (np.count_nonzero(last.label_counts, axis=1) == 2).all()
+
+
+def test_exploring_changes_runs_with_observed_knowledge_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for knowledge in ("perfect", "expected", "observed"):
+        fields = {"policy": "random:k=8", "knowledge": knowledge, "rounds": 4, "task": {"hidden": [4]}}
+        plain, usual = records(explore=False, **fields), records(**fields)
+        assert plain == usual  # no look round yet
+        with monkeypatch.context() as sooner:
+            sooner.setattr("fedcell.sim.estimates.LOOK_EVERY", 2)
+            assert records(explore=False, **fields) == plain
+            assert (records(**fields) == plain) is (knowledge != "observed")
 
 
 def test_an_estimate_is_a_mean_first_and_then_follows_the_device() -> None:

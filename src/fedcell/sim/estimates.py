@@ -4,12 +4,13 @@ A policy that minimises time schedules the devices that it believes to be fast, 
 it believes to be slow is slow no longer. Therefore an estimate is trusted less the older it is: after age_s without an
 observation, a device with the estimate mean_s is hoped to take
 
-    hoped_s = f mean_s,    f = 1 / (1 + age_s / (CURIOSITY 2^doubts mean_s)),
+    hoped_s = f mean_s,    f = 1 / (1 + age_s / (CURIOSITY 2^doubts turn_s)),
 
-where ``doubts`` is how many such looks in a row disappointed. The next look at a device that stays slow is thus twice
-as far away each time, and a device that is much slower than the others, whose look costs much, waits longer for it.
-Hopes count only in every LOOK_EVERY-th round: the devices that are due are looked at together, and a round lasts as
-long as its slowest device however many of them are slow.
+where turn_s is how long a typical device takes to train and upload, and ``doubts`` how many such looks in a row
+disappointed. A device that is r times slower than those that are scheduled is thus tried again after about
+CURIOSITY (r - 1) rounds, and if it stays slow, twice as late each time. Hopes count only in every LOOK_EVERY-th round:
+the devices that are due are looked at together, and a round lasts as long as its slowest device, however many of them
+are slow.
 """
 
 from collections.abc import Mapping
@@ -25,9 +26,13 @@ from fedcell.schedule.policy import Indices
 WINDOW = 10
 """An estimate is the mean of a device's first ten observations, then a moving average: devices change."""
 CURIOSITY = 16.0
-"""An estimate is trusted half after this many times its own length without an observation, if no look disappointed."""
+"""An estimate is trusted half after this many turns without an observation, if no look disappointed."""
 LOOK_EVERY = 10
-"""Hopes count in one of so many rounds; tuned with CURIOSITY by ``benchmarks/exploring.py --tune``."""
+"""Hopes count in one of so many rounds.
+
+Chosen with CURIOSITY by ``benchmarks/exploring.py --tune``. Twice as much of both is a little better over 300 rounds,
+but many federations run for some tens of rounds, in which nobody would be looked at.
+"""
 MOST_DOUBTS = 30
 """Looks are not put off further after so many disappointments, so that 2^doubts stays a moderate number."""
 SHORTEST_S = 1e-9
@@ -63,8 +68,8 @@ class Estimates:
         >>> seen = Estimates.none(3).after(both, np.array([2.0, 4.0]), clock_s=5.0)
         >>> seen.known_s(np.arange(3)).tolist()
         [2.0, 4.0, nan]
-        >>> seen.hoped_s(both, seen.known_s(both), clock_s=5.0 + 64.0).tolist()
-        [0.6666666666666666, 2.0]
+        >>> seen.hoped_s(both, seen.known_s(both), clock_s=5.0 + 64.0, turn_s=4.0).tolist()
+        [1.0, 2.0]
     """
 
     mean_s: Floats
@@ -97,19 +102,20 @@ class Estimates:
         """Return the estimates of these devices in seconds, NaN for those never observed."""
         return np.where(self.seen[devices] > 0, self.mean_s[devices], np.nan)
 
-    def hoped_s(self, devices: Indices, mean_s: Floats, clock_s: float) -> Floats:
+    def hoped_s(self, devices: Indices, mean_s: Floats, clock_s: float, turn_s: float) -> Floats:
         """Return the times that these devices may have by now, if all goes well.
 
         Args:
             devices: (n,) distinct device numbers.
             mean_s: (n,) their estimates in seconds; for those never observed, what is assumed instead.
             clock_s: the time now, in seconds.
+            turn_s: how long a typical device takes to train and upload, in seconds.
 
         Returns:
             (n,) seconds, at most ``mean_s``, and exactly that for a device observed just now or not met before.
         """
         age_s = np.maximum(np.nan_to_num(clock_s - self.last_s[devices], nan=0.0), 0.0)
-        patience_s = np.maximum(CURIOSITY * 2.0 ** self.doubts[devices] * mean_s, SHORTEST_S)
+        patience_s = CURIOSITY * 2.0 ** self.doubts[devices] * max(turn_s, SHORTEST_S)
         hoped: Floats = mean_s * (patience_s / (patience_s + age_s))
         return hoped
 

@@ -112,8 +112,8 @@ class Knowledge:
         >>> knowledge = knowledge.after(view, plan, look, timing, clock_s=42.0)
         >>> knowledge.view(look, 1).compute_s.tolist()
         [2.0, 40.0]
-        >>> knowledge.view(look, 99, clock_s=682.0, explore=True).compute_s.tolist()  # not seen for 640 s
-        [0.09523809523809523, 20.0]
+        >>> knowledge.view(look, 99, clock_s=42.0 + 352.0, explore=True).compute_s.tolist()  # after 352 s unseen
+        [1.0, 20.0]
     """
 
     compute: Estimates
@@ -215,12 +215,13 @@ class Knowledge:
         known = self.known(look, there, reported_s)
         upload_s, compute_s = _with_median(known.upload_s, otherwise=1.0), _with_median(known.compute_s, otherwise=0.0)
         if explore and look_round(round_index):
+            turn_s = float(np.median(upload_s + compute_s))
             told = np.isfinite(look.compute_s)
             if reported_s is not None:
                 told |= np.isfinite(reported_s) & (self.compute.seen[there] == 0)
-            compute_s = np.where(told, compute_s, self.compute.hoped_s(there, compute_s, clock_s))
+            compute_s = np.where(told, compute_s, self.compute.hoped_s(there, compute_s, clock_s, turn_s))
             known_link = np.isfinite(look.upload_s)
-            upload_s = np.where(known_link, upload_s, self.upload.hoped_s(there, upload_s, clock_s))
+            upload_s = np.where(known_link, upload_s, self.upload.hoped_s(there, upload_s, clock_s, turn_s))
         return RoundView(
             upload_s,
             compute_s,
