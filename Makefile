@@ -31,7 +31,10 @@ paper: $(VENV)/.installed
 	$(BIN)/fedcell reproduce all --out out/paper
 
 # Half of the tests wait most of the time, for processes, browsers and links: five workers keep two cores busy.
+# The bytecode of tests and package is kept, also where the environment says otherwise: the next run and every process
+# of a test would compile it again.
 WORKERS ?= 5
+test: export PYTHONDONTWRITEBYTECODE :=
 test: system-packages $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory -j2 lint compiled
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,25 +15,60 @@ settings.load_profile("fedcell")
 
 harness.accept_interrupts()
 
-# The slow ones that mostly wait begin first, so that the others run beside them.
-WAITING = ("flower", "links", "browser", "processes")
+# Set before anything imports NumPy or PyTorch. Workers outnumber cores, and the threads of a library's pool wait for
+# each other by spinning: a test of a second took two minutes.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+# `--dist loadfile` keeps a file's tests, which share servers, together. The longest files, by `--durations=0`, begin
+# first, else one of them would run alone at the end.
+LONGEST_FIRST = (
+    "flower/test_deployment.py",
+    "runs/test_one_store.py",
+    "flower/test_simulation.py",
+    "dashboard/test_browser.py",
+    "testbed/test_cell.py",
+    "test_docs.py",
+    "dashboard/test_jobs.py",
+    "flower/test_unit_profiles.py",
+    "runs/test_sweep.py",
+    "cli/test_race.py",
+    "test_examples.py",
+    "runs/test_runner.py",
+    "runs/test_cluster.py",
+    "dashboard/test_fuzz.py",
+    "paper/test_figures.py",
+    "cli/test_plan.py",
+    "learn/test_torch_engine.py",
+    "sim/test_loop.py",
+    "dashboard/test_api_runs.py",
+    "dashboard/test_api_plan.py",
+    "cli/test_sweep.py",
+    "test_doctests.py",
+    "testbed/test_network.py",
+    "cli/test_reproduce.py",
+    "cli/test_main.py",
+    "cli/test_fit.py",
+    "dashboard/test_security.py",
+    "plan/test_device_table.py",
+    "learn/test_partition.py",
+    "learn/test_mlp.py",
+    "runs/test_store.py",
+    "flower/test_unit_state.py",
+)
+PROCESS_MARKS = {"flower", "links", "browser", "processes"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files whose tests wait come first. `--dist loadfile` keeps a file's tests, which share servers, together."""
-
-    def first_mark(item: pytest.Item) -> int:
-        return min((WAITING.index(mark.name) for mark in item.iter_markers() if mark.name in WAITING), default=9)
-
-    places: dict[Path, int] = {}
-    for item in items:
-        places[item.path] = min(first_mark(item), places.get(item.path, 9))
-    items.sort(key=lambda item: places[item.path])
+    """The longest files come first, the others as they were collected."""
+    tests = Path(__file__).parent
+    places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
+    assert not (gone := [path for path in places if not path.exists()]), f"no longer there: {gone}"
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that starts processes says so with a marker; the harness refuses to start any for one that does not."""
-    harness.marked = any(mark.name in WAITING for mark in item.iter_markers())
+    harness.marked = any(mark.name in PROCESS_MARKS for mark in item.iter_markers())
 
 
 @pytest.fixture

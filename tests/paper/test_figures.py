@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,10 @@ PRINTED = {
     "fig3b": "75",
     "fig3c": "8.31 12.07 7.65 22.72",
 }
-SETTINGS = Settings.quick(2)
+# Half the work of --quick: every figure still has all its runs, of a few rounds each.
+SETTINGS = replace(
+    Settings.quick(2), rounds=3, samples=100, devices_budget_s=4.0, race_budget_s=6.0, radius_budget_s=5.0
+)
 
 
 class Runs:
