@@ -44,6 +44,11 @@ test: system-packages $(VENV)/.installed-test
 test-stress: system-packages compiled $(VENV)/.installed-test
 	@BIN=$(BIN) tests/stress.sh
 
+# A federation of 20 real nodes that are killed, paused, slow and lie; 15 to 30 minutes.
+.PHONY: soak
+soak: $(VENV)/.installed-test
+	@$(BIN)/python tests/flower/soak.py
+
 # Compile once, while the linters run: every worker and every process of a test would do it for itself otherwise.
 .PHONY: compiled
 compiled: fresh-cache $(VENV)/.installed
@@ -110,6 +115,7 @@ bench-dashboard: $(VENV)/.installed-test
 
 bench-flower: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/flower.py
+	$(BIN)/python benchmarks/dedicated.py
 
 clean:
 	rm -rf $(VENV) $(BENCH) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,6 +23,7 @@ from fedcell.errors import InputError
 from fedcell.flower import CellRadio, DedicatedRadio, Report, Scheduled, ScheduledRound, report_device, timed
 from fedcell.flower.scheduled import GIVE_UP_AFTER
 from flower.local import LocalGrid, node
+from harness import python
 
 Reports = Callable[[Context], Report]
 
@@ -211,6 +212,13 @@ def test_rates_of_dedicated_lines_are_used() -> None:
 # --- fitting into Flower -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
+def test_a_clientapp_does_not_load_the_scheduler() -> None:
+    """Flower starts a process for each message to a node; Numba alone would double what it imports."""
+    code = "import sys; from fedcell.flower import Report, report_device, timed; print('numba' in sys.modules)"
+    assert python(code).strip() == "False"
+
+
 @pytest.mark.parametrize("mod", [fixedclipping_mod, adaptiveclipping_mod])
 def test_mods_do_not_meet_the_query(mod: Any) -> None:
     client = Client(Report(samples=600, compute_s=0.1, upload_s=0.2), mods=[mod, timed])
@@ -319,7 +327,7 @@ def test_the_log_looks_like_flowers(caplog: pytest.LogCaptureFixture) -> None:
             "Initial global evaluation results: {'accuracy': 0.25}",
             "[ROUND 1/1]",
             "configure_train: Sampled 2 nodes (out of 2)",
-            "fedcell: scheduled 2 of 2 devices, planned 1.1 s: 0, 1",
+            "fedcell: scheduled 2 of 2 devices, some of them of unknown times: 0, 1",
             "the reply of device 1 is not used: its app failed: RuntimeError: the sensor is gone",
             "aggregate_train: Received 1 results and 0 failures",
             "; missing: 1",

@@ -16,9 +16,12 @@ _MOST_NAMES = 20
 def log_plan(planned: PlannedRound) -> None:
     """Who was chosen out of how many, and how long the round is planned to take."""
     names = [device.name for device in planned.devices]
+    known = planned.known[planned.plan.devices].all()
     LOG.info(
-        "fedcell: scheduled %d of %d devices, planned %.4g s: %s",
-        *(len(names), len(planned.nodes), planned.plan.round_s, _listed(names)),
+        "fedcell: scheduled %d of %d devices, %s: %s",
+        *(len(names), len(planned.nodes)),
+        f"planned {planned.plan.round_s:.4g} s" if known else "some of them of unknown times",
+        _listed(names),
     )
 
 
