@@ -178,7 +178,7 @@ def test_an_absurd_report_does_not_end_a_run_with_a_budget(caplog: pytest.LogCap
 def test_without_a_reported_band_every_device_has_its_own_line(caplog: pytest.LogCaptureFixture) -> None:
     """All train in the first round, which shows who is slow; the fast ones from then on."""
     client = Client()
-    delay_s = training_takes(lambda i: 1.0 if i >= 2 else 0.05 + 0.05 * i)
+    delay_s = training_takes(lambda i: 2.0 if i >= 2 else 0.3)
     done = run(client.grid(4, delay_s), "optimal", explore=False)
     assert [r.devices for r in done.rounds] == [[0, 1, 2, 3], [0, 1], [0, 1]]
     assert all(config["fedcell-share"] == 1.0 for _, config in client.trained)
