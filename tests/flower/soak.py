@@ -30,6 +30,7 @@ FAULT_EVERY_S = 6.0
 LASTS_S = (10.0, 45.0)
 KINDS = ("kill", "pause", "slow", "lie", "lie")
 SLOW_S = 20.0
+RETRY_S = 10.0
 SERVER_KILLS = 2
 WITHIN = 0.03
 """How much accuracy the disturbed run may lack."""
@@ -41,6 +42,7 @@ class Trouble:
     def __init__(self, federation: Deployment, nodes: int, rng: random.Random) -> None:
         self.federation, self.nodes, self.rng = federation, nodes, rng
         self.now: dict[int, tuple[str, float]] = {}
+        self.returning: dict[int, float] = {}
         self.made: Counter[str] = Counter()
         self._next_s = time.monotonic()
 
@@ -50,10 +52,16 @@ class Trouble:
         for i, (kind, until_s) in list(self.now.items()):
             if now_s > until_s:
                 self._end(i, kind)
+        for i in [i for i in self.returning if now_s > self.returning[i]]:
+            if self.federation.ended(f"node-{i}"):  # Flower refuses a killed node's key for a minute
+                start(self.federation, i)
+                self.returning[i] = now_s + RETRY_S
+            else:
+                del self.returning[i]
         if now_s < self._next_s or len(self.now) >= self.nodes // 3:
             return
         self._next_s = now_s + self.rng.expovariate(1 / FAULT_EVERY_S)
-        i = self.rng.choice([i for i in range(self.nodes) if i not in self.now])
+        i = self.rng.choice([i for i in range(self.nodes) if i not in self.now and i not in self.returning])
         kind = self.rng.choice(KINDS)
         self._begin(i, kind)
         self.now[i] = kind, now_s + self.rng.uniform(*LASTS_S)
@@ -74,6 +82,7 @@ class Trouble:
     def _end(self, i: int, kind: str) -> None:
         if kind == "kill":
             start(self.federation, i)
+            self.returning[i] = time.monotonic() + RETRY_S
         elif kind == "pause":
             self._signal(i, signal.SIGCONT)
         else:
