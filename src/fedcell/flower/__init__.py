@@ -16,17 +16,17 @@ if find_spec("flwr") is None:
 if TYPE_CHECKING:
     from fedcell.flower.profile import profile_of
     from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, SimulatedRadio
+    from fedcell.flower.record import ScheduledRound
     from fedcell.flower.report import Report, report_device, timed
     from fedcell.flower.scheduled import Scheduled
-    from fedcell.flower.state import ScheduledRound
     from fedcell.sim.knowledge import Look, Timing
 
 _WHERE = {
     "fedcell.flower.profile": "profile_of",
     "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio",
+    "fedcell.flower.record": "ScheduledRound",
     "fedcell.flower.report": "Report report_device timed",
     "fedcell.flower.scheduled": "Scheduled",
-    "fedcell.flower.state": "ScheduledRound",
     "fedcell.sim.knowledge": "Look Timing",
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}

@@ -7,8 +7,8 @@ from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedcell.flower.flwr_api import LOG
+from fedcell.flower.record import ScheduledRound
 from fedcell.flower.round import PlannedRound
-from fedcell.flower.state import ScheduledRound
 
 _MOST_NAMES = 20
 

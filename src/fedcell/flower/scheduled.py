@@ -2,14 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -21,16 +20,11 @@ from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
 from fedcell.flower.folder import held
 from fedcell.flower.inner import (
     ChosenNodes,
-    arrays_of,
-    changed_numbers,
     name_of,
     overridden,
-    own_numbers,
     own_weights,
     personal,
     refuse_own_start,
-    restore_arrays,
-    restore_numbers,
     take_train_s,
     taking_all,
     weighing,
@@ -39,30 +33,14 @@ from fedcell.flower.inner import (
 from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.planner import AnyRadio, Planner
-from fedcell.flower.privacy import (
-    require_resumable,
-    require_round_size,
-    require_sample_size,
-    restore_spent,
-    sample_size,
-    skip_round,
-    spent,
-)
+from fedcell.flower.privacy import require_round_size, require_sample_size, sample_size, skip_round
 from fedcell.flower.radio import Radio
+from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded
 from fedcell.flower.replies import Demands, evaluate_demands, faults, train_demands, unsound
+from fedcell.flower.resume import Saving
 from fedcell.flower.round import PlannedRound, PlayedRound, play
-from fedcell.flower.state import (
-    Run,
-    ScheduledRound,
-    load_arrays,
-    load_run,
-    load_spent,
-    require_same_model,
-    save,
-    save_spent,
-)
+from fedcell.flower.state import Run
 from fedcell.learn.profile import noise_of
-from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import format_policy, parse_policy
@@ -205,7 +183,8 @@ class Scheduled(Strategy):
         self._planned: PlannedRound | None = None
         self._metric_said = False
         self._demands: Demands | None = None
-        self._numbers: dict[str, float] = {}
+        self._saving = Saving(self.state, strategy)
+        self._resumed_after = 0
 
     def summary(self) -> None:
         """Log the policy, the seed and the settings that are overridden, then the wrapped strategy's own summary."""
@@ -269,13 +248,13 @@ class Scheduled(Strategy):
         log_start(num_rounds, initial_arrays, train_config, evaluate_config)
         self.summary()
         LOG.info("")
-        self._demands, self._numbers = train_demands(self.strategy, initial_arrays), own_numbers(self.strategy)
+        self._demands = train_demands(self.strategy, initial_arrays)
         result = self._resumed(Result(arrays=initial_arrays), self._demands)
         self._planner.nodes.wait_for(grid, self.nodes, self.wait_s)
         if evaluate_fn and not self.rounds:
             found = evaluate_fn(0, result.arrays)
             LOG.info("Initial global evaluation results: %s", found)
-            _note(result, 0, {"server": found})
+            note(result, 0, {"server": found})
         while not self._ends(num_rounds):
             if not self._train(grid, result, num_rounds, timeout, train_config):
                 break
@@ -289,7 +268,8 @@ class Scheduled(Strategy):
         """Whether the run is over before another round; logs why, if it is not for the number of rounds."""
         if len(self.rounds) - self._empty_rounds() >= num_rounds or self._reached():
             return True
-        if _empty_at_the_end(self.rounds) >= GIVE_UP_AFTER:
+        late = self.rounds[self._resumed_after :][-GIVE_UP_AFTER:]
+        if len(late) == GIVE_UP_AFTER and all(done.empty for done in late):
             LOG.error("fedcell: stopping: no node has brought a model in the last %d rounds", GIVE_UP_AFTER)
             return True
         return False
@@ -335,10 +315,10 @@ class Scheduled(Strategy):
         new, metrics, used = self._average(number, planned, played, self._demands)
         result.arrays = result.arrays if new is None else new
         self._planner.learn(planned, played, self._clock_s)
-        self.rounds.append(_record(number, self._clock_s, round_s, planned, played, used=used))
+        self.rounds.append(recorded(number, self._clock_s, round_s, planned, played, used=used))
         log_round(self.rounds[-1])
         log_metrics(metrics)
-        _note(result, number, {"train": metrics})
+        note(result, number, {"train": metrics})
         return True
 
     def configure_train(
@@ -401,8 +381,7 @@ class Scheduled(Strategy):
         weights = own_weights(self.strategy, played.kept) if balanced is None else balanced
         with weighing(self.strategy, played.kept, balanced):
             new, metrics = self.aggregate_train(number, played.kept)
-        if self.state is not None:
-            save_spent(self.state, spent(self.strategy))
+        self._saving.keep_spent()
         if new is not None and (fault := unsound(new, demands)):
             LOG.warning("fedcell: the model of round %d is not used: %s", number, fault)
             return None, metrics, False
@@ -448,7 +427,7 @@ class Scheduled(Strategy):
             LOG.info("Global evaluation")
             found = evaluate_fn(number, result.arrays)
             log_metrics(found, clients=False)
-        _note(result, number, {"evaluate": evaluated, "server": found})
+        note(result, number, {"evaluate": evaluated, "server": found})
 
     # --- around the rounds -----------------------------------------------------------------------------------------
 
@@ -490,95 +469,24 @@ class Scheduled(Strategy):
 
     def _keep(self, result: Result) -> None:
         """Complete the round's record with its metrics, save the state, and tell ``on_round``."""
-        done = self.rounds[-1] = replace(self.rounds[-1], metrics=_metrics(result, len(self.rounds)))
-        if self.state is not None:
-            model = {name: array.numpy() for name, array in result.arrays.items()}
-            save(self.state, self._run(), self._planner.roster, model, arrays_of(self.strategy))
+        done = self.rounds[-1] = replace(self.rounds[-1], metrics=metrics_of(result, len(self.rounds)))
+        self._saving.keep(self._run(), self._planner.roster, result.arrays)
         if self.on_round is not None:
             self.on_round(done, result.arrays)
 
     def _run(self) -> Run:
         names = list(self._planner.roster.names)
         line, inner = format_policy(self.policy), name_of(self.strategy)
-        numbers = changed_numbers(self.strategy, self._numbers)
-        return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging, numbers)
+        return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging)
 
     def _resumed(self, result: Result, demands: Demands) -> Result:
-        """Return the result so far of the run in the state directory, if there is one, and restore what it knew."""
-        if self.state is None:
+        """Return the result so far of the run in the state directory, if there is one, and go on from there."""
+        saved = self._saving.resume(self._run(), demands.model or {})
+        if saved is None:
             return result
-        already = load_spent(self.state)
-        if not (self.state / "state.json").exists():
-            if already:  # of a server that was killed in its first round
-                restore_spent(self.strategy, already)
-            save_spent(self.state, spent(self.strategy))
-            return result
-        run, own = load_run(self.state), self._run()
-        for what, theirs, ours in zip(
-            ("policy", "seed", "strategy", "averaging"),
-            (run.policy, run.seed, run.strategy, run.averaging),
-            (own.policy, own.seed, own.strategy, own.averaging),
-            strict=True,
-        ):
-            if theirs != ours:
-                raise InputError(
-                    f"{self.state} has a run whose {what} is {theirs}, not {ours}; give another directory or remove it"
-                )
-        self._planner.roster, model, inner = load_arrays(self.state, run)
-        require_same_model(self.state, model, demands.model or {})
-        require_resumable(self.strategy)
-        restore_arrays(self.strategy, inner)
-        restore_numbers(self.strategy, run.numbers)
-        restore_spent(self.strategy, already)
-        self.rounds, self._clock_s = run.rounds, run.rounds[-1].clock_s
-        for done in run.rounds:
-            _note(result, done.round, {source: MetricRecord(values) for source, values in done.metrics.items()})
-        result.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
-        LOG.info("fedcell: resuming after round %d, %.6g s, from %s", run.rounds[-1].round, self._clock_s, self.state)
+        self._planner.roster, result.arrays, self.rounds = saved.roster, saved.arrays, saved.run.rounds
+        self._clock_s, self._resumed_after = self.rounds[-1].clock_s, len(self.rounds)
+        for done in self.rounds:
+            note(result, done.round, {source: MetricRecord(values) for source, values in done.metrics.items()})
+        LOG.info("fedcell: resuming after round %d, %.6g s, from %s", self._resumed_after, self._clock_s, self.state)
         return result
-
-
-def _record(
-    number: int, clock_s: float, round_s: float, planned: PlannedRound, played: PlayedRound, *, used: bool
-) -> ScheduledRound:
-    plan, ids = planned.plan, np.asarray(planned.view.ids)[planned.plan.devices]
-    return ScheduledRound(
-        round=number,
-        clock_s=clock_s,
-        round_s=round_s,
-        planned_s=plan.round_s,
-        devices=ids.tolist(),
-        names=[device.name for device in planned.devices],
-        shares=plan.shares.tolist(),
-        planned_finish_s=planned.grant.finish_s.tolist(),
-        began_s=_or_none(played.timing.began_s),
-        finish_s=_or_none(played.timing.finish_s),
-        delivered=ids[played.delivered].tolist() if used else [],
-        late=ids[played.late].tolist(),
-    )
-
-
-def _empty_at_the_end(rounds: Sequence[ScheduledRound]) -> int:
-    return sum(1 for _ in takewhile(lambda done: done.empty, reversed(rounds)))
-
-
-def _note(result: Result, number: int, metrics: Mapping[str, MetricRecord | None]) -> None:
-    for source, values in metrics.items():
-        if values is not None:
-            _by_source(result)[source][number] = values
-
-
-def _by_source(result: Result) -> dict[str, dict[int, MetricRecord]]:
-    return {
-        "train": result.train_metrics_clientapp,
-        "evaluate": result.evaluate_metrics_clientapp,
-        "server": result.evaluate_metrics_serverapp,
-    }
-
-
-def _metrics(result: Result, number: int) -> dict[str, dict[str, Any]]:
-    return {source: dict(found[number]) for source, found in _by_source(result).items() if number in found}
-
-
-def _or_none(values: Floats) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]

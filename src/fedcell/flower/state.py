@@ -22,86 +22,15 @@ from numpy.typing import NDArray
 
 from fedcell.check import without_nan
 from fedcell.errors import InputError
+from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
-from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 
 STATE_VERSION = 1
 MAX_STATE_BYTES = 64 * 2**20
 Numbers = dict[str, float]
-
-
-@dataclass(frozen=True)
-class ScheduledRound:
-    """One round of a federation. Lists have one entry per scheduled device, in the plan's order.
-
-    Attributes:
-        round: the number of the round, from 1.
-        clock_s: when it ended, in seconds from the start of the run.
-        round_s: how long it took, in seconds; until the deadline if a device was missing.
-        planned_s: how long it was planned to take, in seconds.
-        devices: numbers of the scheduled devices in the run.
-        names: their names.
-        shares: their shares of the band.
-        planned_finish_s: when each was expected to have delivered, in seconds from the start of the round.
-        began_s: when each started to upload; None if unknown.
-        finish_s: when each had delivered; None if it did not.
-        delivered: numbers of the devices whose models are used.
-        late: numbers of the devices whose models arrived too late to be used.
-        metrics: by ``train``, ``evaluate`` and ``server``, the metrics of the strategy and the evaluation function.
-
-    Example:
-        >>> from fedcell.flower import ScheduledRound
-        >>> done = ScheduledRound(
-        ...     round=1, clock_s=7.5, round_s=7.5, planned_s=6.0, devices=[0, 3], names=["a", "d"], shares=[0.25, 0.75],
-        ...     planned_finish_s=[6.0, 6.0], began_s=[2.0, None], finish_s=[6.1, None], delivered=[0], late=[],
-        ...     metrics={"server": {"accuracy": 0.81}},
-        ... )
-        >>> done.missing, done.metric("accuracy")
-        ([3], 0.81)
-    """
-
-    round: int
-    clock_s: float
-    round_s: float
-    planned_s: float
-    devices: list[int]
-    names: list[str]
-    shares: list[float]
-    planned_finish_s: list[float]
-    began_s: list[float | None]
-    finish_s: list[float | None]
-    delivered: list[int]
-    late: list[int]
-    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def missing(self) -> list[int]:
-        """Numbers of the scheduled devices whose models are not used, the late ones included."""
-        return [device for device in self.devices if device not in self.delivered]
-
-    @property
-    def empty(self) -> bool:
-        """Whether devices were scheduled and none brought a model: such a round does not count as one of training."""
-        return bool(self.devices) and not self.delivered
-
-    def metric(self, name: str) -> float:
-        """Return a metric of the server's evaluation, otherwise of the clients'; NaN if there is none."""
-        for source in ("server", "evaluate"):
-            value = self.metrics.get(source, {}).get(name)
-            if isinstance(value, int | float):
-                return float(value)
-        return math.nan
-
-    def record(self) -> RoundRecord:
-        """Return the round as a record of the simulator."""
-        plan = Plan(np.array(self.devices, dtype=np.int64), np.array(self.shares), self.planned_s)
-        delivered = np.array(self.delivered, dtype=np.int64)
-        accuracy, loss = self.metric("accuracy"), self.metric("loss")
-        return RoundRecord(self.round, self.clock_s, self.round_s, plan, delivered, accuracy, loss)
 
 
 @dataclass(frozen=True)
