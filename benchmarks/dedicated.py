@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[0] = str(Path(__file__).parents[1] / "tests")  # instead of this directory, which has a flower.py
+sys.path.pop(0)  # this directory, which has a flower.py
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fedcell.intervals import student_t_quantile
 from flower.deployment import Deployment

@@ -1,7 +1,8 @@
 """Whole runs of Scheduled in this process: what happens to devices that are slow, fail, lie, or say nothing."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from flwr.serverapp.strategy import (
     FedAvg,
     Result,
 )
+from flwr.supercore.inflatable.inflatable_object import UnexpectedObjectContentError
 
 import fedcell as fc
 from fedcell.errors import InputError
@@ -154,6 +156,34 @@ def test_a_run_whose_devices_all_fail_later_keeps_its_model(caplog: pytest.LogCa
     assert done.weights == [1.0] * 3
     assert len(done.rounds) == 1 + GIVE_UP_AFTER
     assert "no node has brought a model in the last 10 rounds" in caplog.text
+
+
+def test_a_run_that_stopped_for_failures_can_be_resumed(tmp_path: Path) -> None:
+    broken = Client(Report(), fails=lambda _, time: time > 0)
+    assert run(broken.grid(1), state=tmp_path).weights == [1.0] * 3
+    repaired = Client(Report())
+    done = run(repaired.grid(1), state=tmp_path)
+    assert done.weights == [3.0] * 3
+    assert len(done.rounds) == 3 + GIVE_UP_AFTER
+
+
+def test_a_reply_that_is_no_message_fails_its_node_only(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Report(compute_s=0.1))
+
+    class Garbled(LocalGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            replies = super().pull_messages(message_ids)
+            if any(r.metadata.src_node_id == 101 and "arrays" in r.content for r in replies if r.has_content()):
+                for reply in replies:  # one of them cannot be inflated: the pull ends, and nothing was confirmed
+                    self._answers[reply.metadata.reply_to_message_id] = 0.0, reply
+                if len(replies) == 1:
+                    del self._answers[replies[0].metadata.reply_to_message_id]
+                raise UnexpectedObjectContentError("abc", "It has no type.")
+            return replies
+
+    done = run(Garbled(client.grid(3).nodes), rounds=2)
+    assert [r.delivered for r in done.rounds] == [[0, 2], [0, 2]]
+    assert "the reply of device 1 is not used: its app failed: its reply cannot be read" in caplog.text
 
 
 def test_a_device_that_always_fails_is_backed_off(caplog: pytest.LogCaptureFixture) -> None:
