@@ -1,3 +1,4 @@
+import logging
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -29,3 +30,11 @@ def _identity() -> Iterator[None]:
     for name in ("_run_id", "_node_id", "_task_id"):
         if name in kept:
             setattr(TaskIdentity, name, kept[name])
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What Flower's logger is told."""
+    logging.getLogger("flwr").propagate = True
+    caplog.set_level(logging.INFO, "flwr")
+    return caplog

@@ -18,7 +18,6 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from flwr.supercore.task_identity import TaskIdentity
 
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, report_device
@@ -27,17 +26,6 @@ from fedcell.flower.roster import Roster
 from fedcell.flower.state import Run, load_arrays, load_run, save
 from flower.local import LocalGrid, Nodes, node
 from flower.test_unit_state import a_round, a_run, saved
-
-
-@pytest.fixture(autouse=True)
-def _identity() -> Iterator[None]:
-    """What a ServerApp's process has: the run that its messages belong to."""
-    kept = dict(vars(TaskIdentity))
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    yield
-    for name in ("_run_id", "_node_id", "_task_id"):
-        if name in kept:
-            setattr(TaskIdentity, name, kept[name])
 
 
 def clients() -> Nodes:

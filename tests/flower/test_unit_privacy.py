@@ -1,8 +1,6 @@
 """Differential privacy inside Scheduled: the number of devices that its noise is for, and what it has spent."""
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +19,12 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 from flwr.supercore.privacy_accounting import NeighboringRelation, PrivacyConfig, PrivacySpent, SamplingMethod
-from flwr.supercore.task_identity import TaskIdentity
 
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, report_device
 from fedcell.flower.inner import changed_numbers, name_of, own_numbers, restore_numbers
 from fedcell.flower.privacy import sample_size
 from flower.local import LocalGrid, Nodes, node
-
-
-@pytest.fixture(autouse=True)
-def _identity() -> Iterator[None]:
-    """What a ServerApp's process has: the run that its messages belong to."""
-    kept = dict(vars(TaskIdentity))
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    yield
-    for name in ("_run_id", "_node_id", "_task_id"):
-        if name in kept:
-            setattr(TaskIdentity, name, kept[name])
-
-
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    logging.getLogger("flwr").propagate = True
-    caplog.set_level(logging.INFO, "flwr")
-    return caplog
 
 
 class Ledger:

@@ -1,7 +1,6 @@
 """What devices bring, in Flower: profiles from report to plan, and balanced averaging, with Flower's own strategies."""
 
 import importlib.util
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,6 @@ from flower.runs import assert_as_simulated
 
 NAN = float("nan")
 KINDS = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
-
-
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What Scheduled says."""
-    logging.getLogger("flwr").propagate = True
-    caplog.set_level(logging.INFO, "flwr")
-    return caplog
 
 
 # --- the whole way ----------------------------------------------------------------------------------------------------

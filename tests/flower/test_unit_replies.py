@@ -2,9 +2,8 @@
 
 import io
 import json
-import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from flwr.serverapp.strategy import (
     QFedAvg,
     Strategy,
 )
-from flwr.supercore.task_identity import TaskIdentity
 
 from fedcell.flower import Report, Scheduled, report_device
 from fedcell.flower.replies import evaluate_demands, faults, train_demands, unsound
@@ -37,24 +35,6 @@ NAN, INF = math.nan, math.inf
 W, BIAS, COUNT = np.array([[1, 2], [3, 4]], np.float32), np.array([0.5, 0.5], np.float32), np.int64(7)
 MODEL = ArrayRecord({"w": Array(W), "b": Array(BIAS), "count": Array(np.asarray(COUNT))})
 Change = Callable[[RecordDict], None]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _identity() -> Iterator[None]:
-    """What a ServerApp's process has: the run that its messages belong to."""
-    kept = dict(vars(TaskIdentity))
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    yield
-    for name in ("_run_id", "_node_id", "_task_id"):
-        if name in kept:
-            setattr(TaskIdentity, name, kept[name])
-
-
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    logging.getLogger("flwr").propagate = True
-    caplog.set_level(logging.INFO, "flwr")
-    return caplog
 
 
 def content(by: float = 0.0, **metrics: Any) -> RecordDict:

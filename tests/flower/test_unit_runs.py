@@ -1,6 +1,5 @@
 """Whole runs of Scheduled in this process: what happens to devices that are slow, fail, lie, or say nothing."""
 
-import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,12 +27,6 @@ from flower.local import LocalGrid, node
 from harness import python
 
 Reports = Callable[[Context], Report]
-
-
-@pytest.fixture(autouse=True)
-def _log(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("flwr").propagate = True
-    caplog.set_level(logging.INFO, "flwr")
 
 
 class Client:
@@ -114,13 +107,13 @@ def test_a_device_whose_time_is_unknown_has_no_deadline(report: Report | None) -
     assert done.weights == [3 * 1.5] * 3
 
 
-def test_a_device_of_unknown_time_is_waited_for_until_flowers_timeout(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_device_of_unknown_time_is_waited_for_until_flowers_timeout(log: pytest.LogCaptureFixture) -> None:
     client = Client()
     delay_s = training_takes(lambda i: np.inf if i == 1 else 0.0)
     done = run(client.grid(2, delay_s), rounds=1, timeout=0.3)
     assert done.rounds[0].delivered == [0]
     assert done.rounds[0].round_s >= 0.3
-    assert "missing: 1" in caplog.text
+    assert "missing: 1" in log.text
 
 
 def test_or_until_the_budget_is_spent() -> None:
@@ -130,12 +123,12 @@ def test_or_until_the_budget_is_spent() -> None:
     assert done.rounds[0].round_s >= 1.2
 
 
-def test_a_round_without_a_model_does_not_count(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_round_without_a_model_does_not_count(log: pytest.LogCaptureFixture) -> None:
     client = Client(Report(), fails=lambda _, time: time < 2)
     done = run(client.grid(1), rounds=2)
     assert [r.delivered for r in done.rounds] == [[], [], [0], [0]]
     assert done.weights == [2.0] * 3
-    assert [line for line in caplog.messages if line.startswith("[ROUND")] == [
+    assert [line for line in log.messages if line.startswith("[ROUND")] == [
         "[ROUND 1/2]",
         "[ROUND 2/3]",
         "[ROUND 3/4]",
@@ -143,19 +136,19 @@ def test_a_round_without_a_model_does_not_count(caplog: pytest.LogCaptureFixture
     ]
 
 
-def test_a_run_that_learns_nothing_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_learns_nothing_is_an_error(log: pytest.LogCaptureFixture) -> None:
     client = Client(Report(), fails=lambda *_: True)
     with pytest.raises(InputError, match=f"no node brought a model that could be used in {GIVE_UP_AFTER} rounds"):
         run(client.grid(2), rounds=3)
-    assert "the sensor is gone" in caplog.text
+    assert "the sensor is gone" in log.text
 
 
-def test_a_run_whose_devices_all_fail_later_keeps_its_model(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_whose_devices_all_fail_later_keeps_its_model(log: pytest.LogCaptureFixture) -> None:
     client = Client(Report(), fails=lambda _, time: time > 0)
     done = run(client.grid(1), rounds=3)
     assert done.weights == [1.0] * 3
     assert len(done.rounds) == 1 + GIVE_UP_AFTER
-    assert "no node has brought a model in the last 10 rounds" in caplog.text
+    assert "no node has brought a model in the last 10 rounds" in log.text
 
 
 def test_a_run_that_stopped_for_failures_can_be_resumed(tmp_path: Path) -> None:
@@ -167,7 +160,7 @@ def test_a_run_that_stopped_for_failures_can_be_resumed(tmp_path: Path) -> None:
     assert len(done.rounds) == 3 + GIVE_UP_AFTER
 
 
-def test_a_reply_that_is_no_message_fails_its_node_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reply_that_is_no_message_fails_its_node_only(log: pytest.LogCaptureFixture) -> None:
     client = Client(Report(compute_s=0.1))
 
     class Garbled(LocalGrid):
@@ -183,36 +176,36 @@ def test_a_reply_that_is_no_message_fails_its_node_only(caplog: pytest.LogCaptur
 
     done = run(Garbled(client.grid(3).nodes), rounds=2)
     assert [r.delivered for r in done.rounds] == [[0, 2], [0, 2]]
-    assert "the reply of device 1 is not used: its app failed: its reply cannot be read" in caplog.text
+    assert "the reply of device 1 is not used: its app failed: its reply cannot be read" in log.text
 
 
-def test_a_device_that_always_fails_is_backed_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_device_that_always_fails_is_backed_off(log: pytest.LogCaptureFixture) -> None:
     client = Client(Report(upload_s=0.01, compute_s=0.01), fails=lambda i, _: i == 0)
     done = run(client.grid(3), rounds=20)
     chosen = [r.round for r in done.rounds if 0 in r.devices]
     assert chosen == [1, 2, 4, 8, 16]
     assert all(set(r.delivered) == {1, 2} for r in done.rounds)
-    assert "device 0 has failed 3 times in a row and rests for 3 rounds" in caplog.text
+    assert "device 0 has failed 3 times in a row and rests for 3 rounds" in log.text
 
 
-def test_an_absurd_report_does_not_end_a_run_with_a_budget(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_absurd_report_does_not_end_a_run_with_a_budget(log: pytest.LogCaptureFixture) -> None:
     client = Client(lambda c: Report(compute_s=0.1, snr_db=-1000.0 if c.node_config["partition-id"] == 1 else 30.0))
     done = run(client.grid(3), "all", budget_s=30.0)
     assert [r.devices for r in done.rounds] == [[0, 2]] * 3
-    assert "device 1 would need longer than the budget" in caplog.text
+    assert "device 1 would need longer than the budget" in log.text
 
 
 # --- dedicated links -----------------------------------------------------------------------------------------------
 
 
-def test_without_a_reported_band_every_device_has_its_own_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_reported_band_every_device_has_its_own_line(log: pytest.LogCaptureFixture) -> None:
     """All train in the first round, which shows who is slow; the fast ones from then on."""
     client = Client()
     delay_s = training_takes(lambda i: 2.0 if i >= 2 else 0.3)
     done = run(client.grid(4, delay_s), "optimal", explore=False)
     assert [r.devices for r in done.rounds] == [[0, 1, 2, 3], [0, 1], [0, 1]]
     assert all(config["fedcell-share"] == 1.0 for _, config in client.trained)
-    assert 'assuming that each has a line of its own (radio="dedicated")' in caplog.text
+    assert 'assuming that each has a line of its own (radio="dedicated")' in log.text
 
 
 @pytest.mark.parametrize(
@@ -328,25 +321,25 @@ def test_a_node_that_cannot_answer_is_not_asked_for_ever() -> None:
     assert len(asked) == 5
 
 
-def test_a_metric_that_never_appears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_metric_that_never_appears_is_said_once(log: pytest.LogCaptureFixture) -> None:
     client = Client(Report())
     evaluate = lambda *_: MetricRecord({"accuracy": 0.9})  # noqa: E731
     done = run(client.grid(1), target_accuracy=0.5, metric="acuracy", evaluate_fn=evaluate)
     assert len(done.rounds) == 3
-    (said,) = [line for line in caplog.messages if "there is no metric" in line]
+    (said,) = [line for line in log.messages if "there is no metric" in line]
     assert "'acuracy'" in said
     assert "did you mean 'accuracy'" in said
 
 
-def test_settings_that_the_policy_overrides_are_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_that_the_policy_overrides_are_said(log: pytest.LogCaptureFixture) -> None:
     client = Client(Report())
     run(client.grid(2), strategy=FedAvg(fraction_train=0.5, min_train_nodes=7, fraction_evaluate=0.0), rounds=1)
-    assert "FedAvg's fraction_train = 0.5 is not used: the policy chooses who trains" in caplog.text
-    assert "FedAvg's min_train_nodes = 7 is not used" in caplog.text
-    assert "min_available_nodes =" not in caplog.text
+    assert "FedAvg's fraction_train = 0.5 is not used: the policy chooses who trains" in log.text
+    assert "FedAvg's min_train_nodes = 7 is not used" in log.text
+    assert "min_available_nodes =" not in log.text
 
 
-def test_the_log_looks_like_flowers(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_looks_like_flowers(log: pytest.LogCaptureFixture) -> None:
     client = Client(Report(compute_s=0.1), fails=lambda i, _: i == 1)
     evaluate = lambda *_: MetricRecord({"accuracy": 0.25})  # noqa: E731
     run(client.grid(2), rounds=1, evaluate_fn=evaluate)
@@ -372,10 +365,10 @@ def test_the_log_looks_like_flowers(caplog: pytest.LogCaptureFixture) -> None:
         ]
     )
     next_wanted: str | None = next(wanted)
-    for line in caplog.messages:
+    for line in log.messages:
         if next_wanted is not None and next_wanted in line:
             next_wanted = next(wanted, None)
-    assert next_wanted is None, caplog.text
+    assert next_wanted is None, log.text
 
 
 def test_the_clock_starts_with_training_not_with_the_reports() -> None:
