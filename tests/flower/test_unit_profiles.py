@@ -32,7 +32,7 @@ from fedcell.learn.profile import noise_of
 from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.sim.knowledge import Look
 from flower.local import LocalGrid, Nodes, node, run_example
-from flower.runs import assert_as_simulated
+from flower.runs import assert_as_simulated, rounds_of
 
 NAN = float("nan")
 KINDS = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
@@ -62,6 +62,20 @@ def test_the_example_schedules_and_averages_by_profiles_as_the_simulator_does(
 ) -> None:
     run_example(values | {"state": str(tmp_path / "run")}, monkeypatch)
     assert_as_simulated(tmp_path / "run", expected(values))
+
+
+@pytest.mark.parametrize("explore", [True, False])
+def test_observed_times_and_looks_are_those_of_the_simulator(
+    explore: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twentieth round looks at devices that were not scheduled of late, the next one knows what it saw."""
+    values = {"policy": "optimal:theta=0.5", "knowledge": "observed", "explore": explore, "rounds": 21, "seed": 1}
+    values |= {"devices.mobility": "static", "task.epochs": 0.05, "state": str(tmp_path / "run")}
+    run_example(values, monkeypatch)
+    del values["state"]
+    assert_as_simulated(tmp_path / "run", expected(values))
+    chosen = [set(r["devices"]) for r in rounds_of(tmp_path / "run")]
+    assert (chosen[19] - set.union(*chosen[11:19]) != set()) == explore
 
 
 def test_a_resumed_run_remembers_profiles_and_what_is_in_the_model(

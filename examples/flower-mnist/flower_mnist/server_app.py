@@ -31,6 +31,7 @@ def main(grid: Grid, context: Context) -> None:
         target_accuracy=spec.target_accuracy,
         averaging="balanced" if spec.task.averaging == "balanced" else "strategy",
         epsilon=spec.epsilon,
+        explore=spec.explore,
         start_s=start.clock_s if simulated else 0.0,
         state=state,
         spec=spec,

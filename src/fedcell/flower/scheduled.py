@@ -76,7 +76,8 @@ class Scheduled(Strategy):
         query_every: ask all nodes for a new report every this many rounds, for links that change; 0 asks each once.
         poll_s: seconds between two checks for replies; arrival times are no more precise than this.
         slack: the reply of a node that takes more than ``slack`` times its planned time is not used, and the node is
-            remembered as slow. A node whose link or speed is still unknown has no deadline but ``timeout``.
+            remembered as slow. A node whose link or speed is still unknown has no deadline but ``timeout``. In
+            simulated time there are no deadlines, as in the simulator.
         grace_s: additional wall-clock seconds for Flower's own overhead: its nodes look for work every 3 s, and start a
             process for it. Not applied to times that a radio measures.
         budget_s: time limit in seconds; a round that is planned to end later is not started.
@@ -308,7 +309,8 @@ class Scheduled(Strategy):
         replies = collect(grid, messages, deadline_s, self.poll_s)
         waited_s = time.monotonic() - sent_s
         timing = radio.measure(planned.grant) if messages else None
-        allowed_s = allowed_s if timing is None else planned.allowed_s(self.slack, 0.0)
+        if timing is not None:  # the simulator has no deadlines; what a radio measures needs no grace
+            allowed_s = planned.allowed_s(self.slack if radio.real_time else math.inf, 0.0)
         assert self._demands is not None  # start made them
         played = play(planned, replies, timing, allowed_s, waited_s, self._demands)
         round_s = self._advance(planned, played, waited_s, radio)

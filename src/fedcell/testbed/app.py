@@ -158,6 +158,7 @@ def _serve(grid: Grid, setting: Emulation, spec: Spec, folder: Path) -> None:
         target_accuracy=spec.target_accuracy,
         averaging="balanced" if spec.task.averaging == "balanced" else "strategy",
         epsilon=spec.epsilon,
+        explore=spec.explore,
         state=folder / "state",
     )
     start = task.engine.initial(stream(spec.seed, "model"))
