@@ -116,6 +116,11 @@ def test_a_folder_of_garbage_is_refused_in_one_sentence(
         load_run(tmp_path)
 
 
+def test_a_directory_that_is_not_there_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^cannot read .*state\.json: No such file or directory; give the directory"):
+        load_run(tmp_path / "nowhere")
+
+
 def test_a_model_elsewhere_or_a_pickle_is_not_read(tmp_path: Path) -> None:
     saved(tmp_path, a_run(1))
     document = json.loads((tmp_path / "state.json").read_text())

@@ -274,8 +274,9 @@ def _read(path: Path) -> bytes:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    content = _read(path)
     try:
-        document = json.loads(_read(path))
+        document = json.loads(content)
     except ValueError as error:
         raise InputError(f"{path} is not JSON ({error}); give the directory that Scheduled(state=...) wrote") from None
     if not isinstance(document, dict):

@@ -29,7 +29,7 @@ def main(grid: Grid, context: Context) -> None:
     radios = {"reported": None, "simulated": SimulatedRadio(drawn, seed)}
 
     # fedcell: the policy decides who trains in each round, and the strategy does the rest.
-    policy, radio = str(config["policy"]), radios[str(config["radio"])]
+    policy, radio = str(config["policy"]), radios.get(str(config["radio"]), str(config["radio"]))
     state = Path(str(config["state"]) or f"~/fedcell-runs/{context.run_id}").expanduser()
     strategy = Scheduled(strategy, policy, radio=radio, seed=seed, nodes=int(config["nodes"]), state=state)
 
