@@ -65,8 +65,8 @@ class Planner:
         while len(nodes) < self.least:
             if time.monotonic() > give_up_s:
                 raise InputError(
-                    f"{len(nodes) or 'no'} node has sent its report within {wait_s:g} s, and the strategy needs "
-                    f"{self.least}; check their logs and run again"
+                    f"a round needs {self.least} or more nodes, but {len(nodes) or 'none'} sent a report within "
+                    f"{wait_s:g} s; check their logs and run again"
                 )
             self.nodes.wait_for(grid, self.least, wait_s)
             time.sleep(POLL_S if nodes else 0.0)
