@@ -46,6 +46,6 @@ def delivered_names(r: dict[str, Any]) -> set[str]:
 
 def saved_model(state: Path) -> np.ndarray[Any, Any]:
     """All weights after the last round."""
-    [path] = state.glob("model-*.npz")
+    [path] = state.glob("fedcell-*.npz")
     with np.load(path) as arrays:
         return np.concatenate([arrays[name].ravel() for name in arrays.files if name.startswith("model/")])

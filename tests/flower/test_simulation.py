@@ -74,7 +74,7 @@ def test_a_run_taken_up_has_the_inner_strategys_memory_bit_for_bit(engine: Deplo
     log = engine.finish("adam", RUN_S)
     assert "resuming after round 2" in log
     whole, parts = engine.folder / "whole", engine.folder / "parts"
-    with np.load(whole / "model-4.npz") as one, np.load(parts / "model-4.npz") as other:
+    with np.load(whole / "fedcell-4.npz") as one, np.load(parts / "fedcell-4.npz") as other:
         assert any("m_t" in name for name in one.files)
         assert set(one.files) == set(other.files)
         for name in one.files:

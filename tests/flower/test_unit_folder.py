@@ -174,8 +174,8 @@ def test_a_disk_that_fills_up_ends_the_run_in_one_sentence_and_it_resumes_once_t
     assert "\n" not in str(caught.value)
     assert load_arrays(small / "run", load_run(small / "run"))[1]["w"].tolist() == [2.0, 2.0]
     assert sorted(path.name for path in (small / "run").iterdir()) == [
+        "fedcell-2.npz",
         "lock",
-        "model-2.npz",
         "rounds.jsonl",
         "state.json",
     ]

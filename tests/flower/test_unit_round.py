@@ -195,7 +195,7 @@ def test_a_strategy_that_waits_for_more_nodes_than_were_chosen_is_told_so() -> N
         ({"budget_s": NAN}, "budget_s is nan"),
         ({"target_accuracy": 80}, "target_accuracy is 80; give a fraction"),
         ({"policy": "gredy"}, "did you mean 'greedy'"),
-        ({"strategy": "FedAvg"}, "strategy is a str; give one of flwr.serverapp.strategy"),
+        ({"strategy": "FedAvg"}, "strategy is 'FedAvg'; give an object of flwr.serverapp.strategy"),
     ],
 )
 def test_a_bad_setting_is_refused_at_once(settings: dict[str, Any], complaint: str) -> None:

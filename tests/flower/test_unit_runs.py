@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp.strategy import (
@@ -44,6 +44,7 @@ class Client:
         if report is not None:
             report_device(self.app, report)
         self.app.train()(self.train)
+        self.app.evaluate()(lambda message, _: Message(message.content, reply_to=message))
 
     def train(self, message: Message, context: Context) -> Message:
         i = int(str(context.node_config["partition-id"]))
@@ -307,6 +308,26 @@ def test_a_query_that_failed_is_asked_again() -> None:
     assert sorted(asked) == [0, 0, 1, 1]
     reports = {device.report for device in done.scheduled._planner.nodes.devices.values()}
     assert {(report.compute_s, report.upload_s) for report in reports} == {(0.125, 0.25)}
+
+
+def test_a_node_that_cannot_be_reached_is_no_device_until_it_answers() -> None:
+    """Flower answers for it; its name is not known, and nothing is known to plan with."""
+    client, asked = Client(Report(compute_s=0.1)), []
+
+    class Away(LocalGrid):
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            sent = super().push_messages(messages := list(messages))
+            for message_id, message in zip(sent, messages, strict=True):
+                if message.metadata.dst_node_id == 101 and message.metadata.message_type.startswith("query"):
+                    asked.append(message_id)
+                    if len(asked) == 1:
+                        lost = Message(Error(5, "Node Unavailable"), reply_to=message)
+                        self._answers[message_id] = 0.0, lost
+            return sent
+
+    done = run(Away(client.grid(2).nodes))
+    assert [r.names for r in done.rounds] == [["0"], ["0", "1"], ["0", "1"]]
+    assert len(asked) == 2
 
 
 def test_a_node_that_cannot_answer_is_not_asked_for_ever() -> None:

@@ -66,7 +66,7 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     assert list(model) == list(MODEL)
     assert all(np.array_equal(model[name], MODEL[name]) for name in MODEL)
     assert inner["0/m_t/dw"].tolist() == [1.0, 1.0]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-3.npz", "rounds.jsonl", "state.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fedcell-3.npz", "rounds.jsonl", "state.json"]
 
 
 def test_a_server_killed_while_it_saves_leaves_the_last_whole_round(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_server_killed_while_it_saves_leaves_the_last_whole_round(tmp_path: Pa
     # Killed after the model and the line of round 3, before state.json says that they count.
     saved(tmp_path, a_run(3))
     (tmp_path / "state.json").write_bytes(before)
-    (tmp_path / "model-2.npz").write_bytes((tmp_path / "model-3.npz").read_bytes())
+    (tmp_path / "fedcell-2.npz").write_bytes((tmp_path / "fedcell-3.npz").read_bytes())
     with (tmp_path / "rounds.jsonl").open("ab") as file:
         file.write(b'{"round": 4, "clo')
     run = load_run(tmp_path)
@@ -124,11 +124,11 @@ def test_a_directory_that_is_not_there_is_said_in_one_sentence(tmp_path: Path) -
 def test_a_model_elsewhere_or_a_pickle_is_not_read(tmp_path: Path) -> None:
     saved(tmp_path, a_run(1))
     document = json.loads((tmp_path / "state.json").read_text())
-    (tmp_path / "state.json").write_text(json.dumps(document | {"model": "../model-1.npz"}))
+    (tmp_path / "state.json").write_text(json.dumps(document | {"model": "../fedcell-1.npz"}))
     with pytest.raises(InputError, match="is outside of it"):
         load_run(tmp_path)
     (tmp_path / "state.json").write_text(json.dumps(document))
-    np.savez(tmp_path / "model-1.npz", **{"model/0": np.array([{}], dtype=object)}, allow_pickle=True)
+    np.savez(tmp_path / "fedcell-1.npz", **{"model/0": np.array([{}], dtype=object)}, allow_pickle=True)
     with pytest.raises(InputError, match="cannot be resumed"):
         load_arrays(tmp_path, load_run(tmp_path))
 
@@ -165,12 +165,12 @@ def test_runs_without_accuracy_still_show_their_times(tmp_path: Path) -> None:
 def test_mistakes_get_one_sentence_and_leave_nothing(
     tmp_path: Path, fedcell_here: Callable[..., CompletedProcess[str]]
 ) -> None:
-    one, two = saved(tmp_path / "one", a_run(1)), saved(tmp_path / "two", a_run(1))
+    one = saved(tmp_path / "one", a_run(1))
     bare = saved(tmp_path / "bare", a_run(1, spec=False))
     other = saved(tmp_path / "other", a_run(1, "all", seed=5))
     for arguments, complaint in (
         ([tmp_path / "none"], "cannot read"),
-        ([one, two], "two of the directories have greedy with seed 0"),
+        ([tmp_path, tmp_path], "none of the directories has a complete round yet"),
         ([one, other], "no seed in common"),
         ([one, "--target", "80"], "--target is 80"),
         ([one, "--plot", tmp_path / "x.txt"], "is not a figure's name"),
@@ -178,6 +178,40 @@ def test_mistakes_get_one_sentence_and_leave_nothing(
     ):
         done = fedcell_here("flower", *arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments
-        assert complaint in done.stderr
-        assert done.stderr.count("\n") == 1
+        assert complaint in done.stderr.splitlines()[-1]
+        assert done.stderr.count("\n") == 1 + done.stderr.count("is left out")
     assert not (tmp_path / "r.db").exists()
+
+
+def test_runs_of_one_policy_and_seed_are_told_apart_and_unbegun_ones_left_out(
+    tmp_path: Path, fedcell_here: Callable[..., CompletedProcess[str]]
+) -> None:
+    """As `fedcell flower ~/fedcell-runs/*` finds them."""
+    one, two = saved(tmp_path / "one", a_run(2)), saved(tmp_path / "two", a_run(2, accuracy=0.9))
+    (unbegun := tmp_path / "unbegun").mkdir()
+    done = fedcell_here("flower", one, two, unbegun)
+    assert done.returncode == 0
+    assert f"{unbegun} has no complete round and is left out" in done.stderr
+    assert "greedy (one)" in done.stdout
+    assert "greedy (two)" in done.stdout
+
+
+def test_accuracies_may_be_measured_now_and_then_and_need_not_be_numbers(
+    tmp_path: Path, fedcell_here: Callable[..., CompletedProcess[str]]
+) -> None:
+    rounds = [a_round(1), a_round(2, 0.5), a_round(3, math.nan)]
+    saved(tmp_path, Run("greedy", 0, "FedAvg", rounds, [], None, Spec()))
+    done = fedcell_here("flower", tmp_path)
+    assert done.returncode == 0
+    assert "50.00" in done.stdout
+    document = json.loads(fedcell_here("flower", tmp_path, "--json").stdout)
+    assert document["runs"][0]["rounds"][2]["metrics"]["server"]["accuracy"] is None
+
+
+def test_nothing_but_its_own_files_is_deleted(tmp_path: Path) -> None:
+    others = [tmp_path / name for name in ("model-best.npz", "model-1.npz", "checkpoint-1.npz", "notes.txt")]
+    for path in others:
+        path.write_text("mine")
+    saved(tmp_path, a_run(3))
+    assert [path.read_text() for path in others] == ["mine"] * 4
+    assert [path.name for path in tmp_path.glob("fedcell-*.npz")] == ["fedcell-3.npz"]

@@ -9,6 +9,7 @@ import typer.core
 import typer.main
 
 from fedcell import defaults
+from fedcell.check import without_nan
 from fedcell.cli.console import console, policy_table, summary_tables
 from fedcell.cli.flower_new import new
 from fedcell.cli.options import Json, Plot, PutStore, Target
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import click
     from rich.table import Table
 
+    from fedcell.flower.record import ScheduledRound
     from fedcell.flower.state import Run
     from fedcell.plots import RoundTimes
     from fedcell.runs.race import RaceResult
@@ -66,10 +68,13 @@ def flower(
     from fedcell.plots import federation_figure, save_picture
     from fedcell.runs.race import curves
 
-    runs = [load_run(folder) for folder in folders]
-    for folder, run in zip(folders, runs, strict=True):
-        if not run.rounds:
-            raise InputError(f"{folder} has no complete round yet; wait for one")
+    # `~/fedcell-runs/*` has runs that ended before their first round, too.
+    begun = [folder for folder in folders if len(folders) == 1 or (folder / "state.json").exists()]
+    for folder in [folder for folder in folders if folder not in begun]:
+        typer.echo(f"fedcell: {folder} has no complete round and is left out", err=True)
+    if not begun:
+        raise InputError("none of the directories has a complete round yet; wait for one")
+    runs = _told_apart(begun, [load_run(folder) for folder in begun])
     result = _as_race(runs, target)
     if plot is not None:
         save_picture(federation_figure(curves(result) if result else [], _round_times(runs)), plot)
@@ -78,7 +83,7 @@ def flower(
     if as_json:
         import json
 
-        typer.echo(json.dumps({"runs": [_document(run) for run in runs]}, indent=2, allow_nan=False))
+        typer.echo(json.dumps(without_nan({"runs": [_document(run) for run in runs]}), indent=2, allow_nan=False))
     else:
         _print(runs, result, plot)
 
@@ -99,6 +104,18 @@ def _print(runs: list["Run"], result: "RaceResult | None", plot: Path | None) ->
         out.print(f"Picture: {plot}", highlight=False)
 
 
+def _told_apart(folders: list[Path], runs: list["Run"]) -> list["Run"]:
+    """The runs; of those with equal policies and seeds, the policy's name is followed by the directory's."""
+    from collections import Counter
+    from dataclasses import replace
+
+    count = Counter((run.policy, run.seed) for run in runs)
+    return [
+        replace(run, policy=f"{run.policy} ({folder.resolve().name})") if count[run.policy, run.seed] > 1 else run
+        for folder, run in zip(folders, runs, strict=True)
+    ]
+
+
 def _as_race(runs: list["Run"], target: float) -> "RaceResult | None":
     """The runs as a race's: policies over the seeds that all of them have; None if no accuracy was measured."""
     from fedcell.runs.race import RaceResult
@@ -106,20 +123,24 @@ def _as_race(runs: list["Run"], target: float) -> "RaceResult | None":
 
     by_policy: dict[str, dict[int, Run]] = {}
     for run in runs:
-        if run.seed in by_policy.setdefault(run.policy, {}):
-            raise InputError(f"two of the directories have {run.policy} with seed {run.seed}; give one of them")
-        by_policy[run.policy][run.seed] = run
-    if any(math.isnan(done.metric("accuracy")) for run in runs for done in run.rounds):
+        if _evaluated(run):
+            by_policy.setdefault(run.policy, {})[run.seed] = run
+    if not by_policy:
         return None
     seeds = sorted(set.intersection(*(set(found) for found in by_policy.values())))
     if not seeds:
         raise InputError("the policies have no seed in common, and a race pairs runs by seed; give directories that do")
     spec = runs[0].spec or Spec(rounds=max(len(run.rounds) for run in runs))
     records = {
-        policy: [[done.record() for done in found[seed].rounds] for seed in seeds]
+        policy: [[done.record() for done in _evaluated(found[seed])] for seed in seeds]
         for policy, found in by_policy.items()
     }
     return RaceResult(spec, list(by_policy), seeds, records, True, target)
+
+
+def _evaluated(run: "Run") -> list["ScheduledRound"]:
+    """The rounds after which the accuracy was measured; it need not be all of them."""
+    return [done for done in run.rounds if not math.isnan(done.metric("accuracy"))]
 
 
 def _times(run: "Run") -> tuple[Any, Any]:

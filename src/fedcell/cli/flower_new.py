@@ -69,7 +69,8 @@ def _package_of(name: str) -> str:
             f"hyphens, at most 32; give another, such as {better}"
         )
     package = name.lower().replace("-", "_")
-    if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in packages_distributions():
+    taken = {"fedcell", *sys.stdlib_module_names, *packages_distributions()}
+    if keyword.iskeyword(package) or package in taken:
         raise InputError(
             f"a Flower app cannot have the name {name!r}: {package} is already a keyword, a module or an installed "
             f"package of Python; give another, such as my-{name}"

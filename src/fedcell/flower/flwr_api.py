@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
 if TYPE_CHECKING:
-    from flwr.app import ArrayRecord, ConfigRecord
+    from flwr.app import ArrayRecord, ConfigRecord, Message
     from flwr.serverapp import Grid
     from flwr.serverapp.strategy import Strategy
 
@@ -36,6 +36,14 @@ def answer_query(app: ClientApp, action: str, answer: ClientAppCallable) -> None
         app.query(action)(answer)
     finally:
         app._mods = mods
+
+
+def was_lost(reply: "Message") -> bool:
+    """Whether Flower itself answers for a node that it cannot reach, or whose answer it does not have."""
+    from flwr.common.constant import ErrorCode
+
+    lost = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+    return reply.has_error() and reply.error.code in lost
 
 
 def unreadable() -> tuple[type[Exception], ...]:

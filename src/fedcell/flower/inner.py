@@ -131,6 +131,20 @@ def refuse_own_start(strategy: Strategy) -> None:
             )
 
 
+@contextmanager
+def evaluating(strategy: Strategy, count: int) -> Iterator[None]:
+    """Inside this context the strategy does not wait for more than the ``count`` nodes that are there."""
+    limits = ("min_evaluate_nodes", "min_available_nodes")
+    kept = [(s, name, getattr(s, name)) for s in chain(strategy) for name in limits if hasattr(s, name)]
+    try:
+        for s, name, value in kept:
+            setattr(s, name, min(value, count))
+        yield
+    finally:
+        for s, name, value in kept:
+            setattr(s, name, value)
+
+
 def weight_key(strategy: Strategy) -> str | None:
     """Return the metric by which the strategy weights the models in their mean; None if it takes no such mean."""
     if isinstance(strategy, FedAvg) and not isinstance(strategy, _NO_WEIGHTED_MEAN):

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S, pull, push
-from fedcell.flower.flwr_api import LOG
+from fedcell.flower.flwr_api import LOG, was_lost
 from fedcell.flower.radio import Device
 from fedcell.flower.report import FAULT, QUERY, RECORD, Report, parse_report
 
@@ -59,11 +59,12 @@ class Nodes:
         waiting = self._waiting()
         again = {node for node, times in self._failed.items() if times < MOST_QUERIES}
         wanted = there if ask_all else [n for n in there if n not in self.devices or n in again]
-        self._ask(grid, [n for n in wanted if n not in waiting])
+        asked = self._ask(grid, [n for n in wanted if n not in waiting])
         self._hear(grid)
         if ask_all or not known:
+            asked = asked if known else set(self._asked)
             give_up_s = time.monotonic() + self.answer_s
-            while self._asked and time.monotonic() < give_up_s:
+            while asked & set(self._asked) and time.monotonic() < give_up_s:
                 time.sleep(POLL_S)
                 self._hear(grid)
         for node in (self._waiting() & set(there)) - set(self.devices):
@@ -73,16 +74,19 @@ class Nodes:
     def _waiting(self) -> set[int]:
         return {message.metadata.dst_node_id for message in self._asked.values()}
 
-    def _ask(self, grid: Grid, nodes: list[int]) -> None:
+    def _ask(self, grid: Grid, nodes: list[int]) -> set[str]:
+        """Ask these nodes; return the ids of the messages that could be sent."""
         messages = [Message(RecordDict({RECORD: ConfigRecord({"ask": "report"})}), node, QUERY) for node in nodes]
-        if messages:
-            self._asked |= push(grid, messages)
+        sent = push(grid, messages) if messages else {}
+        self._asked |= sent
+        return set(sent)
 
     def _hear(self, grid: Grid) -> None:
         if self._asked:
             for reply in pull(grid, self._asked):
                 node = self._asked.pop(reply.metadata.reply_to_message_id).metadata.dst_node_id
-                self.devices[node] = self._read(node, reply)
+                if not was_lost(reply):  # else it is asked again when it is there
+                    self.devices[node] = self._read(node, reply)
 
     def _read(self, node: int, reply: Message) -> Device:
         """Return the device that answers. Nothing in an answer is trusted."""

@@ -69,7 +69,7 @@ class Planner:
                     f"{wait_s:g} s; check their logs and run again"
                 )
             self.nodes.wait_for(grid, self.least, wait_s)
-            time.sleep(POLL_S if nodes else 0.0)
+            time.sleep(POLL_S)
             nodes = self.nodes.meet(grid)
         return nodes
 
@@ -87,7 +87,7 @@ class Planner:
         """
         self.roster = self.roster.meeting([self.nodes.devices[n].name for n in nodes])
         self.roster = self.roster.hearing([self.nodes.devices[n] for n in nodes])
-        nodes = self._awake(nodes, round_index)
+        nodes = self.awake(nodes, round_index)
         devices = [self.nodes.devices[node] for node in nodes]
         radio = self._resolved(devices, arrays)
         look = radio.look(devices, round_index, clock_s)
@@ -102,18 +102,37 @@ class Planner:
             view = self._view(devices, look, round_index, clock_s)
         known = self._known(devices, look)
         self._say_profiles(devices)
-        with blaming(format_policy(self.policy)):
-            plan = self.policy.decide(view, stream(self.seed, "policy", round_index))
+        policy = self._for_devices(len(devices))
+        with blaming(format_policy(policy)):
+            plan = policy.decide(view, stream(self.seed, "policy", round_index))
         finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)
         return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s), known)
+
+    def _met(self, node: int) -> bool:
+        return self.nodes.devices[node].name in self.roster.names
+
+    def _for_devices(self, count: int) -> Policy:
+        """The policy, with no more devices than there are, or than the noise of differential privacy is for."""
+        policy, k = self.policy, getattr(self.policy, "k", 0)
+        if k > count:
+            self._warn_once("k", str(count), f"the policy wants {k} devices, but only {count} can be scheduled")
+            policy = replace(policy, k=count)  # type: ignore[call-arg]
+        if self.least > 1:
+            most = self.least if policy.max_devices is None else min(self.least, policy.max_devices)
+            policy = replace(policy, max_devices=most)
+        return policy
 
     def _view(self, devices: list[Device], look: Look, round_index: int, clock_s: float) -> RoundView:
         return self.roster.view(devices, look, round_index, clock_s=clock_s, explore=self.explore, epsilon=self.epsilon)
 
-    def _awake(self, nodes: list[int], round_index: int) -> list[int]:
-        """The nodes by device, whatever the order of Flower's random ids, without those that rest after failures."""
+    def awake(self, nodes: list[int], round_index: int) -> list[int]:
+        """Return the known nodes by device, whatever their random ids, without those that rest after failures."""
+        nodes = [node for node in nodes if node in self.nodes.devices and self._met(node)]
         devices = [self.nodes.devices[node] for node in nodes]
-        rests = self.roster.resting(devices, round_index, self.least)
+        if not devices:
+            return []
+        wanted = max(self.least, getattr(self.policy, "k", 1))
+        rests = self.roster.resting(devices, round_index, min(wanted, len(devices)))
         order = np.argsort(self.roster.indices(devices))
         return [nodes[i] for i in order if not rests[i]]
 

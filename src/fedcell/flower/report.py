@@ -81,9 +81,12 @@ class Report:
             )
         for field, (least, most) in _BOUNDS.items():
             value = getattr(self, field)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and least <= value <= most):  # NaN is in no interval
-                raise InputError(f"{field} is {str(value)[:50]!r}; give a number from {least:g} to {most:g}")
+            if value is None:
+                continue
+            number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+            if not (number and least <= value <= most):  # NaN is in no interval
+                raise InputError(f"{field} is {_brief(value)}; give a number from {least:g} to {most:g}")
+            object.__setattr__(self, field, value.item() if isinstance(value, np.generic) else value)
 
         if self.profile is not None:
             object.__setattr__(self, "profile", _checked_profile(self.profile))
@@ -97,6 +100,10 @@ class Report:
         a = 0.0 if self.seconds_per_sample is None else self.seconds_per_sample
         mu = math.inf if self.samples_per_second is None else self.samples_per_second
         return min(mean_compute_s(self.samples, a, mu), LARGEST_S)
+
+
+def _brief(value: Any) -> str:
+    return str(value)[:50] if isinstance(value, int | float | np.generic) else repr(value)[:50]
 
 
 def _checked_profile(profile: Any) -> tuple[float, ...]:
@@ -143,12 +150,16 @@ def report_device(app: ClientApp, report: Report | Callable[[Context], Report] |
     """
     if report is not None and values:
         raise InputError("report_device was given both a report and fields of a report; give one or the other")
-    fixed = Report(**values) if report is None else report
+    if report is not None and not isinstance(report, Report) and not callable(report):
+        raise InputError(f"report is a {type(report).__name__}; give a Report, or a function that returns one")
+    fixed = parse_report(values) if report is None else report
 
     def answer(message: Message, context: Context) -> Message:
         own_name = str(context.node_config.get("partition-id", context.node_id))
         try:
             given = fixed(context) if callable(fixed) else fixed
+            if not isinstance(given, Report):
+                raise InputError(f"the report function returned a {type(given).__name__}; return a Report")
         except Exception as error:  # tell the server which device failed, and how
             record = ConfigRecord({"name": own_name, FAULT: f"{type(error).__name__}: {error}"[:500]})
             return Message(RecordDict({RECORD: record}), reply_to=message)

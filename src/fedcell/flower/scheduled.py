@@ -20,6 +20,7 @@ from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
 from fedcell.flower.folder import held
 from fedcell.flower.inner import (
     ChosenNodes,
+    evaluating,
     name_of,
     overridden,
     own_weights,
@@ -38,6 +39,7 @@ from fedcell.flower.radio import Radio
 from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded
 from fedcell.flower.replies import Demands, evaluate_demands, faults, train_demands, unsound
 from fedcell.flower.resume import Saving
+from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.state import Run
 from fedcell.learn.profile import noise_of
@@ -134,7 +136,8 @@ class Scheduled(Strategy):
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise InputError(
-                f"strategy is a {type(strategy).__name__}; give one of flwr.serverapp.strategy, such as FedAvg()"
+                f"strategy is {strategy!r:.60}; give an object of flwr.serverapp.strategy, such as FedAvg() (the older "
+                "flwr.server.strategy is not supported)"
             )
         require_whole("seed", seed, least=0)
         require_whole("nodes", nodes, least=1)
@@ -151,12 +154,21 @@ class Scheduled(Strategy):
                 f"averaging is 'balanced', but {type(strategy).__name__} takes no mean that could be weighted; use "
                 "FedAvg, FedProx, FedAvgM, FedAdagrad, FedAdam or FedYogi"
             )
-        if not budget_s > 0:
+        if not _is_number(budget_s) or not budget_s > 0:
             raise InputError(f"budget_s is {budget_s!r}; give a positive number of seconds")
-        if target_accuracy is not None and not 0 < target_accuracy <= 1:
+        if target_accuracy is not None and (not _is_number(target_accuracy) or not 0 < target_accuracy <= 1):
             raise InputError(f"target_accuracy is {target_accuracy!r}; give a fraction between 0 and 1")
-        if radio is not None and isinstance(radio, str) and radio != "dedicated":
+        a_radio = radio is None or radio == "dedicated" or isinstance(radio, Cell) or hasattr(radio, "look")
+        if not a_radio or isinstance(radio, type):
             raise InputError(f"radio is {radio!r}; give a Cell, a Radio or 'dedicated'")
+        if not isinstance(policy, Policy | str):
+            raise InputError(f"policy is {policy!r}; give a policy such as fedcell.Optimal(), or a string")
+        if state is not None and (not isinstance(state, str | Path) or not str(state)):
+            raise InputError(f"state is {state!r}; give the path of a directory")
+        if not isinstance(metric, str) or not isinstance(explore, bool):
+            raise InputError(f"metric is {metric!r} and explore is {explore!r}; give a name, and True or False")
+        if on_round is not None and not callable(on_round):
+            raise InputError(f"on_round is {on_round!r}; give a function of a ScheduledRound and an ArrayRecord")
         refuse_own_start(strategy)
         self.strategy = strategy
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
@@ -165,8 +177,7 @@ class Scheduled(Strategy):
         self.poll_s, self.slack, self.grace_s, self.budget_s = poll_s, slack, grace_s, budget_s
         self.target_accuracy, self.metric = target_accuracy, metric
         self.averaging, self.on_round = averaging, on_round
-        self.state, self.spec = None if state is None else Path(state), spec
-        self.rounds: list[ScheduledRound] = []
+        self.state, self.spec = None if state is None else Path(state).expanduser().absolute(), spec
         # In simulated time waiting costs nothing, and leaving out a slow node would change the round.
         real_time = radio is None or isinstance(radio, Cell | str) or radio.real_time
         self._planner = Planner(
@@ -179,17 +190,26 @@ class Scheduled(Strategy):
             profiles_wanted=averaging == "balanced" or self.policy.uses_profiles,
             least=sample_size(strategy) or 1,
         )
-        self._clock_s = start_s
-        self._began_s: float | None = None
+        self._start_s = start_s
         self._planned: PlannedRound | None = None
         self._metric_said = False
         self._demands: Demands | None = None
         self._saving = Saving(self.state, strategy)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget an earlier start: each one is a run of its own, or resumes the one in the state directory."""
+        self.rounds: list[ScheduledRound] = []
+        self._clock_s = self._start_s
+        self._began_s: float | None = None
         self._resumed_after = 0
+        self._planner.roster = Roster.empty()
 
     def summary(self) -> None:
         """Log the policy, the seed and the settings that are overridden, then the wrapped strategy's own summary."""
         LOG.info("\t├──> fedcell schedules: %s, seed %d", format_policy(self.policy), self.seed)
+        if self.state is not None:
+            LOG.info("\t├──> fedcell saves every round in %s", self.state)
         for setting in overridden(self.strategy):
             LOG.info("\t├──> fedcell: %s is not used: the policy chooses who trains", setting)
         self.strategy.summary()
@@ -222,6 +242,11 @@ class Scheduled(Strategy):
         Raises:
             InputError: if no model of any node could ever be used.
         """
+        require_whole("num_rounds", num_rounds, least=0)
+        require_number("timeout", timeout, above=0)
+        if not isinstance(initial_arrays, ArrayRecord):
+            raise InputError(f"initial_arrays is a {type(initial_arrays).__name__}; give an ArrayRecord")
+        self._begin()
         size = sum(len(array.data) for array in initial_arrays.values())
         with held(self.state, size):
             return self._start(
@@ -250,10 +275,13 @@ class Scheduled(Strategy):
         self.summary()
         LOG.info("")
         self._demands = train_demands(self.strategy, initial_arrays)
+        if fault := unsound(initial_arrays, self._demands):
+            raise InputError(f"initial_arrays cannot be trained: {fault}; give another model")
         result = self._resumed(Result(arrays=initial_arrays), self._demands)
-        self._planner.nodes.wait_for(grid, self.nodes, self.wait_s)
+        if not self._ends(num_rounds):
+            self._planner.nodes.wait_for(grid, self.nodes, self.wait_s)
         if evaluate_fn and not self.rounds:
-            found = evaluate_fn(0, result.arrays)
+            found = _metrics_from(evaluate_fn(0, result.arrays))
             LOG.info("Initial global evaluation results: %s", found)
             note(result, 0, {"server": found})
         while not self._ends(num_rounds):
@@ -280,16 +308,25 @@ class Scheduled(Strategy):
 
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
-            raise InputError(
-                f"no node brought a model that could be used in {len(self.rounds)} rounds, so nothing was learnt; the "
-                "log says why for each node"
-            )
+            raise InputError(f"nothing was learnt: {self._why_untrained()}")
+
+    def _why_untrained(self) -> str:
+        if not self.rounds:
+            return f"no round can end within the budget of {self.budget_s:g} s; raise it, or schedule fewer devices"
+        if not any(done.devices for done in self.rounds):
+            return f"{format_policy(self.policy)} scheduled no device in {len(self.rounds)} rounds; try another policy"
+        return (
+            f"no node brought a model that could be used in {len(self.rounds)} rounds; the log says why for each of "
+            "those that were asked"
+        )
 
     # --- one round -------------------------------------------------------------------------------------------------
 
     def _train(self, grid: Grid, result: Result, num_rounds: int, timeout: float, config: ConfigRecord) -> bool:
         """Play a round up to its new model; False if it would end after the budget."""
         number = len(self.rounds) + 1
+        if self._began_s is not None and self._planner.resolved_radio.real_time:  # evaluation took its time, too
+            self._clock_s = time.monotonic() - self._began_s
         LOG.info("")
         LOG.info("[ROUND %s/%s]", number, num_rounds + self._empty_rounds())
         messages = list(self.configure_train(number, result.arrays, config, grid))
@@ -389,7 +426,7 @@ class Scheduled(Strategy):
             return None, metrics, False
         if new is not None:
             self._planner.averaged(np.asarray(view.ids)[delivered], weights)
-        return new, metrics, True
+        return new, metrics, new is not None
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -414,8 +451,11 @@ class Scheduled(Strategy):
         self, grid: Grid, result: Result, timeout: float, config: ConfigRecord, evaluate_fn: EvaluateFn | None
     ) -> None:
         number, devices = len(self.rounds), self._planner.nodes.devices
-        messages = list(self.configure_evaluate(number, result.arrays, config, grid))
-        replies = collect(grid, messages, timeout, self.poll_s) if messages else {}
+        awake = ChosenNodes(grid, self._planner.awake(list(grid.get_node_ids()), number))
+        with evaluating(self.strategy, len(awake.get_node_ids())):
+            messages = list(self.configure_evaluate(number, result.arrays, config, awake))
+        left_s = max(self.budget_s - self._clock_s, self.grace_s)
+        replies = collect(grid, messages, min(timeout, left_s), self.poll_s) if messages else {}
         names = {node: devices[node].name if node in devices else str(node) for node in replies}
         bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_demands(self.strategy))
         for node, fault in bad.items():
@@ -427,7 +467,7 @@ class Scheduled(Strategy):
         found = None
         if evaluate_fn:
             LOG.info("Global evaluation")
-            found = evaluate_fn(number, result.arrays)
+            found = _metrics_from(evaluate_fn(number, result.arrays))
             log_metrics(found, clients=False)
         note(result, number, {"evaluate": evaluated, "server": found})
 
@@ -492,3 +532,14 @@ class Scheduled(Strategy):
             note(result, done.round, {source: MetricRecord(values) for source, values in done.metrics.items()})
         LOG.info("fedcell: resuming after round %d, %.6g s, from %s", self._resumed_after, self._clock_s, self.state)
         return result
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _metrics_from(found: object) -> MetricRecord | None:
+    """What an evaluation function returned, if it is what Flower's returns."""
+    if found is None or isinstance(found, MetricRecord):
+        return found
+    raise InputError(f"evaluate_fn returned a {type(found).__name__}; return a MetricRecord, or None")

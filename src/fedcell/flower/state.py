@@ -1,6 +1,6 @@
 """The state of a run in a directory: enough to resume after the server dies, and to show the run afterwards.
 
-``rounds.jsonl`` has a line for each round; ``model-N.npz`` has the model, the wrapped strategy's arrays and the
+``rounds.jsonl`` has a line for each round; ``fedcell-N.npz`` has the model, the wrapped strategy's arrays and the
 knowledge after round N; ``state.json`` says which of them are valid. It is replaced atomically once the others are on
 disk, so a server killed at any time, or a full disk, leaves the last complete round. ``privacy.json`` is written as
 soon as a round's models are averaged, before anybody gets the result: what was spent is never forgotten. Nothing is
@@ -69,7 +69,7 @@ def save(
 ) -> None:
     """Write the state after the last of the run's rounds; all of it counts, or nothing."""
     number = len(run.rounds)
-    name = f"model-{number}.npz"
+    name = f"fedcell-{number}.npz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_state(folder, run, roster, model, inner)
@@ -81,7 +81,7 @@ def save(
         raise InputError(
             f"cannot save round {number} in {folder}: {error.strerror}; make room and start the app again: {again}"
         ) from None
-    for old in folder.glob("model-*.npz*"):
+    for old in folder.glob("fedcell-[0-9]*.npz*"):
         if old.name != name:
             with suppress(OSError):
                 old.unlink()
@@ -95,7 +95,7 @@ def _write_state(
     inner: dict[str, NDArray[Any]],
 ) -> None:
     number = len(run.rounds)
-    name = f"model-{number}.npz"
+    name = f"fedcell-{number}.npz"
     arrays = _prefixed("knowledge", roster.knowledge.to_arrays()) | _prefixed("inner", inner)
     # A model's own names may hold anything, a slash too: they stand in state.json, the arrays by number.
     arrays |= {f"model/{i}": array for i, array in enumerate(model.values())}
