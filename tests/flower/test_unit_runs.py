@@ -380,7 +380,7 @@ def test_the_log_looks_like_flowers(log: pytest.LogCaptureFixture) -> None:
             "Global evaluation",
             "└──> MetricRecord: {'accuracy': 0.25}",
             "Strategy execution finished in",
-            "fedcell: 1 rounds, clock",
+            "fedcell: rounds trained: 1; clock",
             "Final results:",
             "Aggregated ClientApp-side Train Metrics:",
         ]
