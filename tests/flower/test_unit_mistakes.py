@@ -106,9 +106,12 @@ def test_each_start_is_a_run_of_its_own() -> None:
 
 
 def test_a_finished_run_is_read_back_without_nodes(tmp_path: Path) -> None:
-    run(Client(Report()).grid(2), rounds=2, state=tmp_path)
-    done = run(LocalGrid({}), rounds=2, state=tmp_path, nodes=2)
+    evaluate: dict[str, Any] = {"evaluate_fn": lambda number, _: MetricRecord({"accuracy": number / 10})}
+    first = run(Client(Report()).grid(2), rounds=2, state=tmp_path, **evaluate)
+    done = run(LocalGrid({}), rounds=2, state=tmp_path, nodes=2, **evaluate)
     assert done.weights == [3.0] * 3
+    assert done.result.evaluate_metrics_serverapp == first.result.evaluate_metrics_serverapp
+    assert sorted(done.result.evaluate_metrics_serverapp) == [0, 1, 2]
 
 
 def test_a_node_that_no_longer_answers_is_asked_and_waited_for_once() -> None:

@@ -51,7 +51,7 @@ def log_result(result: Result, rounds: Sequence[ScheduledRound], seconds: float)
     LOG.info("Strategy execution finished in %.2fs", seconds)
     if trained:
         LOG.info(
-            "fedcell: rounds trained: %d; clock %.6g s; a round took %.4g s on average, planned %.4g s, with %.1f models",
+            "fedcell: rounds trained: %d; clock %.6g s; a round took %.4g s on average (planned %.4g s), %.1f models",
             *(len(trained), rounds[-1].clock_s),
             *(sum(values) / len(trained) for values in zip(*((d.round_s, d.planned_s) for d in trained), strict=True)),
             sum(len(d.delivered) for d in trained) / len(trained),

@@ -512,7 +512,8 @@ class Scheduled(Strategy):
     def _keep(self, result: Result) -> None:
         """Complete the round's record with its metrics, save the state, and tell ``on_round``."""
         done = self.rounds[-1] = replace(self.rounds[-1], metrics=metrics_of(result, len(self.rounds)))
-        self._saving.keep(self._run(), self._planner.roster, result.arrays)
+        run = replace(self._run(), initial=metrics_of(result, 0))
+        self._saving.keep(run, self._planner.roster, result.arrays)
         if self.on_round is not None:
             self.on_round(done, result.arrays)
 
@@ -528,8 +529,8 @@ class Scheduled(Strategy):
             return result
         self._planner.roster, result.arrays, self.rounds = saved.roster, saved.arrays, saved.run.rounds
         self._clock_s, self._resumed_after = self.rounds[-1].clock_s, len(self.rounds)
-        for done in self.rounds:
-            note(result, done.round, {source: MetricRecord(values) for source, values in done.metrics.items()})
+        for number, metrics in [(0, saved.run.initial), *((done.round, done.metrics) for done in self.rounds)]:
+            note(result, number, {source: MetricRecord(values) for source, values in metrics.items()})
         LOG.info("fedcell: resuming after round %d, %.6g s, from %s", self._resumed_after, self._clock_s, self.state)
         return result
 

@@ -47,6 +47,7 @@ class Run:
         spec: the run as a spec, if there is one.
         averaging: whose weights the models have in their mean, ``strategy`` or ``balanced``.
         numbers: the wrapped strategy's numbers that it has changed, such as an adaptive clipping norm.
+        initial: the metrics of the initial model, by source as in a round.
     """
 
     policy: str
@@ -58,6 +59,7 @@ class Run:
     spec: Spec | None
     averaging: str = "strategy"
     numbers: Numbers = field(default_factory=dict)
+    initial: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def save(
@@ -115,6 +117,7 @@ def _write_state(
         "model": name,
         "arrays": list(model),
         "numbers": _spelt(run.numbers),
+        "initial": _spelt(run.initial),
         "spec": None if run.spec is None else run.spec.to_toml(),
     }
     _replace_json(folder / "state.json", document)
@@ -206,7 +209,8 @@ def load_run(folder: Path) -> Run:
         spec = None if text is None else parse_spec(tomllib.loads(text), str(folder / "state.json"))
         policy, strategy, averaging = (str(document[name]) for name in ("policy", "strategy", "averaging"))
         numbers = _unspelt(dict(document["numbers"]))
-        return Run(policy, int(document["seed"]), strategy, rounds, names, model, spec, averaging, numbers)
+        initial = _metrics_in({"metrics": document["initial"]})
+        return Run(policy, int(document["seed"]), strategy, rounds, names, model, spec, averaging, numbers, initial)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder} is not a complete state directory of fedcell ({error}); give another") from None
 
