@@ -114,6 +114,13 @@ def test_a_finished_run_is_read_back_without_nodes(tmp_path: Path) -> None:
     assert sorted(done.result.evaluate_metrics_serverapp) == [0, 1, 2]
 
 
+def test_a_resumed_run_does_not_wait_for_nodes_that_are_gone(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    run(Client(Report()).grid(3), rounds=1, state=tmp_path, nodes=3)
+    done = run(Client(Report()).grid(2), rounds=2, state=tmp_path, nodes=3)
+    assert [r.names for r in done.rounds] == [["0", "1", "2"], ["0", "1"]]
+    assert "nodes are connected; waiting" not in log.text
+
+
 def test_a_node_that_no_longer_answers_is_asked_and_waited_for_once() -> None:
     """Device 1 answers its first query only; with query_every the other one is asked again in each round."""
     client, asked = Client(Report(compute_s=0.1)), Counter[int]()

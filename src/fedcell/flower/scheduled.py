@@ -71,7 +71,7 @@ class Scheduled(Strategy):
             SNR or a rate; ``dedicated`` for nodes that share no link; or your own `Radio`. By default ``dedicated``
             unless a node reports its SNR, rate or upload time.
         seed: random seed of the policy; its draws depend on (seed, round) only.
-        nodes: number of nodes to wait for before the first round.
+        nodes: number of nodes to wait for before the first round; a resumed run does not wait for them again.
         wait_s: how many seconds to wait for them.
         answer_s: how many seconds to wait in the first round for the nodes' reports; a node that answers later joins
             then.
@@ -278,8 +278,8 @@ class Scheduled(Strategy):
         if fault := unsound(initial_arrays, self._demands):
             raise InputError(f"initial_arrays cannot be trained: {fault}; give another model")
         result = self._resumed(Result(arrays=initial_arrays), self._demands)
-        if not self._ends(num_rounds):
-            self._planner.nodes.wait_for(grid, self.nodes, self.wait_s)
+        if not self._ends(num_rounds):  # a resumed run goes on with those that are there
+            self._planner.nodes.wait_for(grid, self._planner.least if self.rounds else self.nodes, self.wait_s)
         if evaluate_fn and not self.rounds:
             found = _metrics_from(evaluate_fn(0, result.arrays))
             LOG.info("Initial global evaluation results: %s", found)
