@@ -124,10 +124,11 @@ def test_pause_continue_stop_and_resume(served: Served) -> None:
     assert served.http.delete(path).status_code == 409
     key = served.get(path)["runs"][0]["key"]
     live = served.get(f"/api/runs/{key}")
-    assert (live["run"]["status"], len(live["rows"])) == ("running", seen[-1])
-    assert served.get(f"/api/runs/{key}/rounds/{seen[-1]}")["round"] == seen[-1]
+    last = len(live["rows"])
+    assert (live["run"]["status"], last - seen[-1] in (0, 1)) == ("running", True)  # one was perhaps being trained
+    assert served.get(f"/api/runs/{key}/rounds/{last}")["round"] == last
     assert served.post(f"{path}/continue")["state"] == "running"
-    served.until(path, lambda race: race["runs"][0]["rounds"] > seen[-1])
+    served.until(path, lambda race: race["runs"][0]["rounds"] > last)
     assert served.post(f"{path}/stop")["state"] == "stopping"
     stopped = served.wait(id, "stopped")
     assert stopped["runs"][0]["state"] == "waiting"

@@ -9,7 +9,6 @@ import typer.core
 import typer.main
 
 from fedcell import defaults
-from fedcell.check import without_nan
 from fedcell.cli.console import console, policy_table, summary_tables
 from fedcell.cli.flower_new import new
 from fedcell.cli.options import Json, Plot, PutStore, Target
@@ -82,6 +81,8 @@ def flower(
         _put(store, runs)
     if as_json:
         import json
+
+        from fedcell.check import without_nan
 
         typer.echo(json.dumps(without_nan({"runs": [_document(run) for run in runs]}), indent=2, allow_nan=False))
     else:
