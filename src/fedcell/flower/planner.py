@@ -108,9 +108,6 @@ class Planner:
         finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)
         return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s), known)
 
-    def _met(self, node: int) -> bool:
-        return self.nodes.devices[node].name in self.roster.names
-
     def _for_devices(self, count: int) -> Policy:
         """The policy, with no more devices than there are, or than the noise of differential privacy is for."""
         policy, k = self.policy, getattr(self.policy, "k", 0)
@@ -127,8 +124,9 @@ class Planner:
 
     def awake(self, nodes: list[int], round_index: int) -> list[int]:
         """Return the known nodes by device, whatever their random ids, without those that rest after failures."""
-        nodes = [node for node in nodes if node in self.nodes.devices and self._met(node)]
-        devices = [self.nodes.devices[node] for node in nodes]
+        known, met = self.nodes.devices, set(self.roster.names)
+        nodes = [node for node in nodes if node in known and known[node].name in met]
+        devices = [known[node] for node in nodes]
         if not devices:
             return []
         wanted = max(self.least, getattr(self.policy, "k", 1))

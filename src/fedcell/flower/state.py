@@ -74,7 +74,7 @@ def save(
     name = f"fedcell-{number}.npz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_state(folder, run, roster, model, inner)
+        _write_state(folder, name, run, roster, model, inner)
     except OSError as error:
         for part in (name, f"{name}.tmp", "state.json.tmp"):
             with suppress(OSError):
@@ -91,13 +91,12 @@ def save(
 
 def _write_state(
     folder: Path,
+    name: str,
     run: Run,
     roster: Roster,
     model: dict[str, NDArray[Any]],
     inner: dict[str, NDArray[Any]],
 ) -> None:
-    number = len(run.rounds)
-    name = f"fedcell-{number}.npz"
     arrays = _prefixed("knowledge", roster.knowledge.to_arrays()) | _prefixed("inner", inner)
     # A model's own names may hold anything, a slash too: they stand in state.json, the arrays by number.
     arrays |= {f"model/{i}": array for i, array in enumerate(model.values())}
@@ -112,7 +111,7 @@ def _write_state(
         "seed": run.seed,
         "strategy": run.strategy,
         "averaging": run.averaging,
-        "rounds": number,
+        "rounds": len(run.rounds),
         "names": list(roster.names),
         "model": name,
         "arrays": list(model),
