@@ -1,7 +1,7 @@
 """The wrapped strategy: without its own sampling, one message per node, its arrays saved."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -97,17 +97,28 @@ def name_of(strategy: Strategy) -> str:
 
 
 @contextmanager
-def taking_all(strategy: Strategy, count: int) -> Iterator[None]:
-    """Inside this context the strategy samples all ``count`` nodes: the policy has already chosen."""
-    wanted = {"fraction_train": 1.0, "min_train_nodes": count, "min_available_nodes": count}
-    kept = [(s, name, getattr(s, name)) for s in chain(strategy) for name in wanted if hasattr(s, name)]
+def _changed(strategy: Strategy, changes: Mapping[str, Callable[[Any], Any]]) -> Iterator[None]:
+    """Inside this context the strategy's settings of these names, and those of what it wraps, are changed."""
+    kept = [(part, name, getattr(part, name)) for part in chain(strategy) for name in changes if hasattr(part, name)]
     try:
-        for s, name, _ in kept:
-            setattr(s, name, wanted[name])
+        for part, name, value in kept:
+            setattr(part, name, changes[name](value))
         yield
     finally:
-        for s, name, value in kept:
-            setattr(s, name, value)
+        for part, name, value in kept:
+            setattr(part, name, value)
+
+
+def taking_all(strategy: Strategy, count: int) -> AbstractContextManager[None]:
+    """Inside this context the strategy samples all ``count`` nodes: the policy has already chosen."""
+    minima = dict.fromkeys(("min_train_nodes", "min_available_nodes"), lambda _: count)
+    return _changed(strategy, {"fraction_train": lambda _: 1.0, **minima})
+
+
+def evaluating(strategy: Strategy, count: int) -> AbstractContextManager[None]:
+    """Inside this context the strategy does not wait for more than the ``count`` nodes that are there."""
+    limits = ("min_evaluate_nodes", "min_available_nodes")
+    return _changed(strategy, dict.fromkeys(limits, lambda value: min(value, count)))
 
 
 def overridden(strategy: Strategy) -> list[str]:
@@ -129,20 +140,6 @@ def refuse_own_start(strategy: Strategy) -> None:
                 f"{type(part).__name__} has a start() of its own, which Scheduled would not call; give what it does "
                 "after a round to Scheduled(..., on_round=...), and what it does before the first to your ServerApp"
             )
-
-
-@contextmanager
-def evaluating(strategy: Strategy, count: int) -> Iterator[None]:
-    """Inside this context the strategy does not wait for more than the ``count`` nodes that are there."""
-    limits = ("min_evaluate_nodes", "min_available_nodes")
-    kept = [(s, name, getattr(s, name)) for s in chain(strategy) for name in limits if hasattr(s, name)]
-    try:
-        for s, name, value in kept:
-            setattr(s, name, min(value, count))
-        yield
-    finally:
-        for s, name, value in kept:
-            setattr(s, name, value)
 
 
 def weight_key(strategy: Strategy) -> str | None:
