@@ -123,7 +123,7 @@ def test_pause_continue_stop_and_resume(served: Served) -> None:
     assert served.http.post(f"{path}/pause").status_code == 409
     assert served.http.delete(path).status_code == 409
     key = served.get(path)["runs"][0]["key"]
-    live = served.get(f"/api/runs/{key}")
+    live = served.until(f"/api/runs/{key}", lambda found: len(found["rows"]) == rounds())
     last = len(live["rows"])
     assert (live["run"]["status"], last - seen[-1] in (0, 1)) == ("running", True)  # one was perhaps being trained
     assert served.get(f"/api/runs/{key}/rounds/{last}")["round"] == last
