@@ -11,10 +11,11 @@ import pytest
 
 import fedcell as fc
 from fedcell.runs import runner as module
+from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row, encode
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store
-from fedcell.runs.workers import Processes, Slice, advance
+from fedcell.runs.workers import Slice, advance
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec, parse_spec
 from twins.small import write_small_npz

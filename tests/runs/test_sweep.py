@@ -15,11 +15,12 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 import fedcell as fc
+from fedcell.runs.processes import Processes
 from fedcell.runs.rows import encode
 from fedcell.runs.runner import MAX_CHUNK, MAX_TRIES
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
-from fedcell.runs.workers import Processes, Slice, advance
+from fedcell.runs.workers import Slice, advance
 from fedcell.sim.spec import Spec, load_spec, parse_spec
 from harness import FEDCELL, Process, run, wait_until, workers_of
 from twins.small import write_small_npz
@@ -281,6 +282,37 @@ def test_workers_train_with_one_thread() -> None:
             assert processes.submit(os.getenv, name).result(30) == "1"
         assert processes.submit(eval, "__import__('torch').get_num_threads()").result(60) == 1
     assert dict(os.environ) == before
+
+
+HALF_AN_ANSWER = """
+import gc, os, signal, struct
+from multiprocessing.connection import Connection
+for one in [one for one in gc.get_objects() if isinstance(one, Connection) and one.writable]:
+    os.write(one.fileno(), struct.pack("!i", 100_000) + b"half")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_that_dies_takes_only_its_own_call_along() -> None:
+    """Also one that is killed while it answers: the driver does not wait for the rest."""
+    with Processes(2) as processes:
+        other = processes.submit(eval, "__import__('time').sleep(2) or 7")
+        with pytest.raises(BrokenExecutor, match="the worker process died"):
+            processes.submit(exec, HALF_AN_ANSWER).result(60)
+        assert processes.submit(int, "8").result(60) == 8
+        assert other.result(60) == 7
+        waiting = [processes.submit(eval, "__import__('time').sleep(1000)") for _ in range(3)]
+        wait_until(lambda: sum(future.running() for future in waiting) == 2, "two of them to run")
+        processes.shutdown()
+        assert waiting[2].cancelled()
+        for future in waiting[:2]:
+            with pytest.raises(BrokenExecutor):
+                future.result(60)
+        assert processes.submit(int, "9").result(60) == 9  # with new ones
+        with pytest.raises(ValueError, match="invalid literal"):
+            processes.submit(int, "x").result(60)
+        with pytest.raises(TypeError, match="pickle"):
+            processes.submit(eval, "__import__('threading').Lock()").result(60)
 
 
 class Pool(Executor):

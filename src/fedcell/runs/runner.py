@@ -27,9 +27,10 @@ from typing import Literal
 from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
 from fedcell.machine import cores
+from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row
 from fedcell.runs.store import Store, spec_document
-from fedcell.runs.workers import Advance, Processes, Slice, advance, reason_of
+from fedcell.runs.workers import Advance, Slice, advance, reason_of
 from fedcell.sim.loop import State
 from fedcell.sim.spec import Spec
 
@@ -226,16 +227,16 @@ class Runner:
             while self._courses and not self._stopping.is_set():
                 if self._going.is_set():
                     self._submit(executor, whole=foreign)
-                    yield from self._collect(executor, foreign)
+                    yield from self._collect(foreign)
                 elif self._flying:
-                    yield from self._collect(executor, foreign)
+                    yield from self._collect(foreign)
                 else:
                     self._save()
                     self._going.wait(TICK_S)
             for future in [future for future in self._flying if future.cancel()]:  # not begun yet
                 del self._flying[future]
             while self._flying and not foreign:  # stopped: the present slices still count
-                yield from self._collect(executor, foreign)
+                yield from self._collect(foreign)
         finally:
             for future in self._flying:
                 future.cancel()
@@ -317,18 +318,14 @@ class Runner:
 
     # --- and back --------------------------------------------------------------------------------------------------
 
-    def _collect(self, executor: Executor, foreign: bool) -> list[Event]:
-        """Take in what has come back; begin again with new processes where they were lost."""
+    def _collect(self, foreign: bool) -> list[Event]:
+        """Take in what has come back; try again what was lost with its worker."""
         events, lost, broken = list[Event](), list[str](), False
         waited = wait(self._flying, timeout=TICK_S, return_when=FIRST_COMPLETED)
         for future in waited.done:
             broken |= self._take(future, events, lost)
-        if broken:
-            if foreign:
-                raise InputError("the executor is broken; what is done is stored, start again with a new one")
-            for future in wait(self._flying).done:  # what the others still delivered
-                self._take(future, events, lost)
-            executor.shutdown()  # the next submit starts new processes
+        if broken and foreign:
+            raise InputError("the executor is broken; what is done is stored, start again with a new one")
         if lost:
             events.append(WorkerLost(lost))
             events += self._try_again(lost)
@@ -342,6 +339,8 @@ class Runner:
         except BrokenExecutor:
             lost += keys
             return True
+        except InputError:
+            raise  # no worker can be started
         except CancelledError:
             raise InputError("the cluster dropped the runs; what is done is stored, start again") from None
         except Exception as error:

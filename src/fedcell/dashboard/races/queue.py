@@ -15,11 +15,11 @@ from typing import Any
 from fedcell.dashboard import limits
 from fedcell.dashboard.races.race import LiveRace, LiveRun, RaceState, from_store
 from fedcell.errors import InputError
+from fedcell.runs.processes import Processes
 from fedcell.runs.race import ENDED, Heartbeat, is_under_way
 from fedcell.runs.rows import ROUND_COLUMNS
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace
-from fedcell.runs.workers import Processes
 from fedcell.sim.spec import Spec
 
 IDLE_S = 300.0  # then the workers, which hold the data, are let go
