@@ -298,7 +298,7 @@ def test_a_worker_that_dies_takes_only_its_own_call_along() -> None:
     with Processes(2) as processes:
         other = processes.submit(eval, "__import__('time').sleep(2) or 7")
         with pytest.raises(BrokenExecutor, match="the worker process died"):
-            processes.submit(exec, HALF_AN_ANSWER).result(60)
+            processes.submit(exec, HALF_AN_ANSWER, {}).result(60)
         assert processes.submit(int, "8").result(60) == 8
         assert other.result(60) == 7
         waiting = [processes.submit(eval, "__import__('time').sleep(1000)") for _ in range(3)]
