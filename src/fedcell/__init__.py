@@ -3,8 +3,9 @@
 The public API is what ``__all__`` lists. Names are imported when first used, so that ``import fedcell`` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.errors import InputError
@@ -37,35 +38,29 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "fedcell.errors": "InputError",
-    "fedcell.schedule.bandwidth": "Allocation allocate",
-    "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
-    "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
-    "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
-    "fedcell.schedule.diverse": "Diverse",
-    "fedcell.schedule.greedy": "Greedy",
-    "fedcell.schedule.laws": "Dedicated Density",
-    "fedcell.schedule.optimal": "Optimal",
-    "fedcell.schedule.policy": "Plan Policy RoundView",
-    "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
-    "fedcell.runs.race": "RaceResult run_race",
-    "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
-    "fedcell.runs.store": "Store",
-    "fedcell.runs.sweep": "SweepResult run_sweep",
-    "fedcell.sim.loop": "RoundRecord simulate",
-    "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
-    "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
-}
-_MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module 'fedcell' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    "fedcell",
+    {
+        "fedcell.errors": "InputError",
+        "fedcell.schedule.bandwidth": "Allocation allocate",
+        "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
+        "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
+        "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
+        "fedcell.schedule.diverse": "Diverse",
+        "fedcell.schedule.greedy": "Greedy",
+        "fedcell.schedule.laws": "Dedicated Density",
+        "fedcell.schedule.optimal": "Optimal",
+        "fedcell.schedule.policy": "Plan Policy RoundView",
+        "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
+        "fedcell.runs.race": "RaceResult run_race",
+        "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
+        "fedcell.runs.store": "Store",
+        "fedcell.runs.sweep": "SweepResult run_sweep",
+        "fedcell.sim.loop": "RoundRecord simulate",
+        "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
+        "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -4,11 +4,11 @@ Needs the extra ``flower``: ``pip install "fedcell[flower]"``. Names are importe
 process for every message to a node, and what a ClientApp needs must not wait for the scheduler.
 """
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcell.errors import InputError
+from fedcell.lazy import lazy_names
 
 if find_spec("flwr") is None:
     raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')
@@ -21,23 +21,17 @@ if TYPE_CHECKING:
     from fedcell.flower.scheduled import Scheduled
     from fedcell.sim.knowledge import Look, Timing
 
-_WHERE = {
-    "fedcell.flower.profile": "profile_of",
-    "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio",
-    "fedcell.flower.record": "ScheduledRound",
-    "fedcell.flower.report": "Report report_device timed",
-    "fedcell.flower.scheduled": "Scheduled",
-    "fedcell.sim.knowledge": "Look Timing",
-}
-_MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module 'fedcell.flower' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    "fedcell.flower",
+    {
+        "fedcell.flower.profile": "profile_of",
+        "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio",
+        "fedcell.flower.record": "ScheduledRound",
+        "fedcell.flower.report": "Report report_device timed",
+        "fedcell.flower.scheduled": "Scheduled",
+        "fedcell.sim.knowledge": "Look Timing",
+    },
+)
 
 
 def __dir__() -> list[str]:
