@@ -32,6 +32,8 @@ KINDS = ("kill", "pause", "slow", "lie", "lie")
 SLOW_S = 20.0
 RETRY_S = 10.0
 SERVER_KILLS = 2
+LABELS, POLICY = 10, "optimal:theta=0.1"
+"""Every device has every digit: what a round without one of its devices learns is less, but not something else."""
 MORE_ROUNDS = 3
 """The disturbed run may take so many times as many rounds to the same accuracy."""
 
@@ -101,7 +103,7 @@ def start(federation: Deployment, i: int) -> None:
 
 def config(folder: Path, state: str, options: argparse.Namespace, **values: Any) -> str:
     usual = {"folder": str(folder), "state": state, "nodes": options.nodes, "rounds": options.rounds}
-    return run_config({**usual, "seed": options.seed, **values})
+    return run_config({**usual, "policy": POLICY, "seed": options.seed, **values})
 
 
 def disturbed(federation: Deployment, options: argparse.Namespace, target: float) -> Trouble:
@@ -160,7 +162,7 @@ def check(rounds: list[dict[str, Any]]) -> None:
 
 def main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder, Deployment(Path(folder) / "soak") as federation:
-        write_digits(federation.folder, options.nodes)
+        write_digits(federation.folder, options.nodes, LABELS)
         federation.start_superlink(START_S)
         federation.register(*(f"node-{i}" for i in range(options.nodes)))
         for i in range(options.nodes):
