@@ -181,7 +181,7 @@ def test_a_full_disc_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(fc.InputError, match=r"cannot write .*x\.png: No space left on device; give another path"):
+    with pytest.raises(fc.InputError, match=r"cannot write .*x\.png: No space left on device; give another place"):
         save_picture(Figure(), tmp_path / "x.png")
 
 

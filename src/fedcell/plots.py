@@ -1,8 +1,6 @@
 """Arrays and records become matplotlib figures; nothing here computes a result."""
 
 import io
-import os
-import secrets
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
+from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -238,13 +237,9 @@ def federation_figure(curves: Sequence[Curve], runs: Sequence[RoundTimes]) -> "F
 
 def check_picture_path(path: Path) -> Path:
     """Return the path, or raise an InputError if no figure can be written there, before any work is done."""
-    if path.suffix.lower() not in FORMATS:
+    if path != STANDARD_OUTPUT and path.suffix.lower() not in FORMATS:
         raise InputError(f"{path} is not a figure's name; it must end in .png, .svg or .pdf")
-    if not os.path.isdir(path.parent):  # Path.is_dir raises for a name that is too long
-        raise InputError(f"cannot write {path}: {path.parent} is not a directory; create it first")
-    if os.path.isdir(path):
-        raise InputError(f"cannot write {path}: it is a directory; give the name of a file")
-    return path
+    return check_output(path)
 
 
 def save_picture(figure: "Figure", path: Path) -> None:
@@ -252,22 +247,15 @@ def save_picture(figure: "Figure", path: Path) -> None:
 
     Args:
         figure: a Matplotlib figure.
-        path: a file ending in .png, .svg or .pdf.
+        path: a file ending in .png, .svg or .pdf, or ``-`` for a PNG on standard output.
     """
     check_picture_path(path)
     picture = io.BytesIO()
+    form = "png" if path == STANDARD_OUTPUT else path.suffix[1:].lower()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # a name in a script that the font lacks: boxes
-        figure.savefig(picture, format=path.suffix[1:].lower(), dpi=min(200.0, 20_000 / max(figure.get_size_inches())))
-    scratch = path.with_name(f".fedcell-{secrets.token_hex(8)}")
-    try:
-        with scratch.open("xb") as file:
-            file.write(picture.getbuffer())
-        os.replace(scratch, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; give another path") from None
-    finally:
-        scratch.unlink(missing_ok=True)
+        figure.savefig(picture, format=form, dpi=min(200.0, 20_000 / max(figure.get_size_inches())))
+    write_output(path, lambda file: file.write(picture.getbuffer()))
 
 
 Corner = Literal["lower right", "lower left", "lower center", "upper right", "upper left"]

@@ -294,7 +294,7 @@ def test_a_hundred_thousand_devices_print_a_hundred(run: Run) -> None:
         (["two.csv", "--plot", "out"], "out is not a figure's name"),
         (["two.csv", "--plot", "no/out.png"], "cannot write no/out.png: no is not a directory; create it first"),
         (["two.csv", "--plot", "folder.png"], "cannot write folder.png: it is a directory; give the name of a file"),
-        (["two.csv", "--plot", f"{'x' * 300}.png"], "File name too long; give another path"),
+        (["two.csv", "--plot", f"{'x' * 300}.png"], "File name too long; give another place"),
         (["bad.csv", "--plot", "out.png"], "bad.csv line 2: upload_s is 'nan'; give a number"),
         (["wide.csv", "--policy", "all"], "too small for double precision"),
     ],

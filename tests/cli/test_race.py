@@ -203,3 +203,41 @@ def test_ctrl_c_at_the_start_ends_it_too(tmp_path: Path) -> None:
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
     assert (done.stdout == "") == (list(tmp_path.iterdir()) == [])  # a quick machine may have finished a seed by then
+
+
+TINY_RACE = (
+    'rounds = 2\n[devices]\ncount = 4\n[task]\nhidden = [4]\n[grid]\npolicy = ["all", "random:k=2"]\nseed = [0, 1]\n'
+)
+
+
+def test_a_picture_that_cannot_be_written_costs_nothing_but_the_picture(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "race.toml").write_text(TINY_RACE)
+    (tmp_path / "file").touch()
+    for place in ("file/x.png", "no/x.png", "/proc/x.png"):
+        done = fedcell_here("race", "race.toml", "--store", "r.db", "--plot", place, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"fedcell: cannot write {place}: ")
+        assert not (tmp_path / "r.db").exists()  # nothing was begun
+    (tmp_path / "full.png").symlink_to("/dev/full")  # what is full only at the end
+    done = fedcell_here("race", "race.toml", "--store", "r.db", "--plot", "full.png", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "random:k=2" in done.stdout
+    assert "fedcell: cannot write full.png: No space left on device; give another place\n" in done.stderr
+    with fc.Store(tmp_path / "r.db", "read") as store:
+        assert len(store.runs(status="done")) == 4
+    done = fedcell_here("race", "race.toml", "--store", "r.db", "--plot", "none", cwd=tmp_path)
+    assert (done.returncode, "Picture" in done.stdout) == (0, False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full.png", "r.db", "race.toml"]
+
+
+def test_a_picture_on_standard_output_is_alone_there(tmp_path: Path) -> None:
+    (tmp_path / "race.toml").write_text(TINY_RACE)
+    with (
+        (tmp_path / "out").open("wb") as out,
+        Process(*FEDCELL, "race", "race.toml", "--plot", "-", cwd=tmp_path, stdout=out) as process,
+    ):
+        done = process.finish()
+    assert (done.returncode, "random:k=2" in done.stderr) == (0, True)
+    picture = (tmp_path / "out").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert picture.endswith(b"IEND\xaeB`\x82")

@@ -248,3 +248,28 @@ def test_a_mistake_is_one_sentence_and_nothing_is_changed(
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
+
+
+def test_an_export_goes_through_links_and_standard_output(copied: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from typer.testing import CliRunner
+
+    from fedcell.cli import app
+
+    def export(*arguments: object) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["results", "export", str(copied / "results.db"), *map(str, arguments)])
+        return done.exit_code, str(done.exception or "")
+
+    (copied / "target.csv").write_text("old")
+    (copied / "link.csv").symlink_to("target.csv")
+    assert export("--csv", copied / "link.csv") == (0, "")
+    whole = (copied / "target.csv").read_text()
+    assert (copied / "link.csv").is_symlink()
+    assert len(whole.splitlines()) > 2
+    for name in ("-", "/dev/stdout"):
+        assert export("--csv", name) == (0, "")
+        assert capfd.readouterr().out == whole
+    assert Path("/dev/stdout").is_symlink()
+    assert export("--parquet", "/dev/null") == (0, "")
+    assert Path("/dev/null").is_char_device()
+    status, reason = export("--csv", "-", "--parquet", "-")
+    assert (status, reason) == (1, "--csv and --parquet are both -; give each a file of its own")

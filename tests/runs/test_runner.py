@@ -1,5 +1,7 @@
 """The one runner: events, together by clock, pause, stop, resume, on threads, processes and any executor."""
 
+import importlib
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -14,7 +16,7 @@ from fedcell.runs import runner as module
 from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row, encode
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
-from fedcell.runs.store import Store
+from fedcell.runs.store import Store, differing_fields
 from fedcell.runs.workers import Slice, advance
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec, parse_spec
@@ -260,3 +262,32 @@ def test_nothing_to_do_is_done() -> None:
 
     runner = Runner([], on=Nobody())
     assert (list(runner), runner.complete) == ([], True)
+
+
+def test_a_changed_policy_is_run_again_and_both_runs_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own_changing.py"
+    source = "import fedcell as fc\n\nclass Mine(fc.Policy):\n    def choose(self, view, rng):\n        return [{}]\n"
+    path.write_text(source.format("0, 1"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    spec, plain = Spec(policy="own_changing:Mine", rounds=1, task=fc.TaskSpec(hidden=[4])), Spec()
+    before = plain.key()
+
+    def known(store: Store) -> int:
+        runner = Runner([spec], store=store, on="threads")
+        assert not [event for event in runner if isinstance(event, RunFailed)]
+        return runner.known
+
+    with Store(tmp_path / "results.db") as store:
+        assert [known(store), known(store)] == [0, 1]
+        path.write_text(source.format("0, 1, 2"))
+        importlib.reload(sys.modules["own_changing"])
+        assert [known(store), known(store)] == [0, 1]
+        runs = store.runs()
+        assert sorted(len(store.get(run.key)[0].plan.devices) for run in runs) == [2, 3]
+        assert differing_fields(runs) == ["code"]
+        assert runs[0].spec == spec
+    assert plain.key() == before
+    assert "code" not in plain.model_dump()

@@ -222,6 +222,29 @@ with Store({str(path)!r}) as store:
         assert sorted(run.seed for run in store.runs()) == [1, 2]
 
 
+def test_the_log_of_a_deleted_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    """SQLite would write its pages into the new store: the deleted runs would be back, or the file damaged."""
+    path, kept = tmp_path / "results.db", tmp_path / "kept"
+    with Store(path) as store:
+        store.put(Spec(seed=1), make_records(3))
+        for side in ("-wal", "-shm"):  # as a killed process leaves them
+            (tmp_path / f"kept{side}").write_bytes((tmp_path / f"results.db{side}").read_bytes())
+    os.rename(path, kept)
+    for side in ("-wal", "-shm"):
+        os.rename(tmp_path / f"kept{side}", tmp_path / f"results.db{side}")
+    before = files(tmp_path)
+    with pytest.raises(fc.InputError, match=r"results\.db-wal and .*-shm of a deleted or moved results file") as caught:
+        Store(path)
+    assert "\n" not in str(caught.value)
+    assert files(tmp_path) == before
+    os.remove(tmp_path / "results.db-wal")
+    with pytest.raises(fc.InputError, match=r"delete .*results\.db-shm too"):
+        Store(path)
+    os.remove(tmp_path / "results.db-shm")
+    with Store(path) as store:
+        assert store.runs() == []
+
+
 def test_others_read_while_one_writes(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as writer:

@@ -74,12 +74,12 @@ def fit(
     needed = fits.rounds_needed_in(accuracy, counts, target)
     _print_fit(partition, needed, found, seeds)
     good = [one for one in found.values() if isinstance(one, fits.Fit)]
-    if plot is not None and good:
-        save_picture(_fit_figure(needed, good), plot)
-        typer.echo(f"Picture: {plot}")
     if not good:
         raise InputError(str(found["curve"]))
     _print_policy(good[0])
+    if plot is not None:
+        save_picture(_fit_figure(needed, good), plot)
+        typer.echo(f"Picture: {plot}")
 
 
 def _counts(ks: Sequence[int]) -> list[int]:

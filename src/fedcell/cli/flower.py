@@ -75,8 +75,6 @@ def flower(
         raise InputError("none of the directories has a complete round yet; wait for one")
     runs = _told_apart(begun, [load_run(folder) for folder in begun])
     result = _as_race(runs, target)
-    if plot is not None:
-        save_picture(federation_figure(curves(result) if result else [], _round_times(runs)), plot)
     if store is not None:
         _put(store, runs)
     if as_json:
@@ -86,10 +84,14 @@ def flower(
 
         typer.echo(json.dumps(without_nan({"runs": [_document(run) for run in runs]}), indent=2, allow_nan=False))
     else:
-        _print(runs, result, plot)
+        _print(runs, result)
+    if plot is not None:
+        save_picture(federation_figure(curves(result) if result else [], _round_times(runs)), plot)
+        if not as_json:
+            typer.echo(f"Picture: {plot}")
 
 
-def _print(runs: list["Run"], result: "RaceResult | None", plot: Path | None) -> None:
+def _print(runs: list["Run"], result: "RaceResult | None") -> None:
     out = console()
     if result is None:
         out.print("The rounds have no accuracy: give Scheduled.start an evaluate_fn that returns it.\n")
@@ -101,8 +103,6 @@ def _print(runs: list["Run"], result: "RaceResult | None", plot: Path | None) ->
     if result is not None and len(result.policies) > 1 and len(result.seeds) > 1:
         for line in result.verdicts():
             out.print(f"  {line}", highlight=False, soft_wrap=True)
-    if plot is not None:
-        out.print(f"Picture: {plot}", highlight=False)
 
 
 def _told_apart(folders: list[Path], runs: list["Run"]) -> list["Run"]:

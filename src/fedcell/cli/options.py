@@ -1,5 +1,7 @@
 """Options that several commands have, each checked as it is read: a bad value is refused before any work is done."""
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,6 +9,7 @@ import typer
 
 from fedcell import defaults
 from fedcell.errors import InputError
+from fedcell.files import STANDARD_OUTPUT
 
 MAX_SEEDS = 10_000
 
@@ -18,13 +21,18 @@ def check_seeds(seeds: int | None) -> int | None:
     return seeds
 
 
-def check_plot(plot: Path | None) -> Path | None:
-    """Refuse a picture that could not be written."""
-    if plot is not None:
-        from fedcell.plots import check_picture_path
+def check_plot(context: typer.Context, plot: Path | None) -> Path | None:
+    """Refuse a picture that could not be written; None for ``none``.
 
-        check_picture_path(plot)
-    return plot
+    A picture on standard output is alone there: what would be printed goes to standard error.
+    """
+    if plot is None or str(plot) == "none":
+        return None
+    from fedcell.plots import check_picture_path
+
+    if plot == STANDARD_OUTPUT:
+        context.with_resource(redirect_stdout(sys.stderr))
+    return check_picture_path(plot)
 
 
 def _check_workers(workers: int | None) -> int | None:
@@ -57,7 +65,10 @@ def output_format(as_json: bool, as_csv: bool) -> Literal["table", "json", "csv"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Plot = Annotated[
-    Path | None, typer.Option(help="Plot into this .png, .svg or .pdf file.", show_default=False, callback=check_plot)
+    Path | None,
+    typer.Option(
+        help="Plot into this .png, .svg or .pdf file; - for standard output.", show_default=False, callback=check_plot
+    ),
 ]
 Seeds = Annotated[
     int,

@@ -1,5 +1,6 @@
 """`fedcell race`: options and a file become a race, which is watched and then shown."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,9 +138,9 @@ def race(
         ),
     ] = None,
     plot: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            help="Plot accuracy against time into this .png, .svg or .pdf (default: race.png).",
+            help="Plot accuracy against time into this .png, .svg or .pdf; none for no picture (default: race.png).",
             show_default=False,
             callback=check_plot,
         ),
@@ -195,9 +196,11 @@ def race(
         typer.echo(to_csv(result), nl=False)
     else:
         _print(result)
-    save_picture(race_figure(curves(result), title(result), contest.budget_s), plot)
-    if output == "table":
-        typer.echo(f"Picture: {plot}")
+    if plot is not None:
+        sys.stdout.flush()  # the table is there whatever becomes of the picture
+        save_picture(race_figure(curves(result), title(result), contest.budget_s), plot)
+        if output == "table":
+            typer.echo(f"Picture: {plot}")
     raise typer.Exit(0 if result.complete else 130)
 
 

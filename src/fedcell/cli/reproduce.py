@@ -73,11 +73,11 @@ def reproduce(
 
             outputs.append(FIGURES[name](settings, run))
     command = " ".join(["fedcell reproduce", *(figures or ["all"]), f"--seeds {seeds}", *(["--quick"] * quick)])
-    # All files appear at the end, or none.
-    _write_all(outputs, settings, command, out)
     for output in outputs:
         for claim in output.claims:
             typer.echo(f"{claim.verdict}: {claim.text}")
+    # All files appear at the end, or none.
+    _write_all(outputs, settings, command, out)
     typer.echo(f"Page: {out / 'index.html'}")
 
 

@@ -2,19 +2,22 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcell.cli.console import console
 from fedcell.cli.options import Json
 from fedcell.errors import InputError
+from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fedcell.files import Write
     from fedcell.runs.store import Store, StoredRun
     from fedcell.sim.loop import RoundRecord
 
@@ -137,63 +140,64 @@ def _rounds_table(records: Sequence["RoundRecord"], most: int = 20) -> "Table":
 def export_runs(
     store: StorePath,
     as_csv: Annotated[
-        Path | None, typer.Option("--csv", help="CSV file to write; for a directory, rounds.csv and runs.csv in it.")
+        Path | None,
+        typer.Option(
+            "--csv", help="CSV file to write, - for standard output; for a directory, rounds.csv and runs.csv in it."
+        ),
     ] = None,
-    as_parquet: Annotated[Path | None, typer.Option("--parquet", help="Parquet file to write, with the plans.")] = None,
+    as_parquet: Annotated[
+        Path | None, typer.Option("--parquet", help="Parquet file to write, with the plans; - for standard output.")
+    ] = None,
 ) -> None:
     """Export the rounds of all finished runs."""
     from fedcell.runs.store import Store, differing_fields
 
     if as_csv is None and as_parquet is None:
         raise InputError("nothing to write; give --csv FILE, --csv FOLDER or --parquet FILE")
+    if as_csv == as_parquet:
+        raise InputError(f"--csv and --parquet are both {as_csv}; give each a file of its own")
     if as_parquet is not None:
         _load_pyarrow()  # or say at once that it is missing
     with Store(store, "read") as kept:
         runs = kept.runs()
         extra = differing_fields(runs)
-        files: dict[Path, Callable[[Path], None]] = {}
+        files: dict[Path, Write] = {}
         if as_csv is not None and as_csv.is_dir():
-            files[as_csv / "runs.csv"] = lambda scratch: _write_runs_csv(scratch, runs, extra)
+            files[as_csv / "runs.csv"] = lambda file: _write_runs_csv(file, runs, extra)
             as_csv = as_csv / "rounds.csv"
         if as_csv is not None:
-            files[as_csv] = lambda scratch: _write_rounds_csv(scratch, kept, runs, extra)
+            files[as_csv] = lambda file: _write_rounds_csv(file, kept, runs, extra)
         if as_parquet is not None:
-            files[as_parquet] = lambda scratch: _write_parquet(scratch, kept, runs, extra)
+            files[as_parquet] = lambda file: _write_parquet(file, kept, runs, extra)
         for path in files:
-            _check_output(path, store)
+            _check_export(path, store)
         for path, write in files.items():
-            _write_whole(path, write)
+            write_output(path, write)
+            if path != STANDARD_OUTPUT:
+                typer.echo(f"wrote {path}", err=True)
 
 
-def _check_output(path: Path, store_path: Path) -> None:
-    if not os.path.isdir(path.parent):
-        raise InputError(f"cannot write {path}: {path.parent} is not a directory; create it first")
-    if os.path.isdir(path):
-        raise InputError(f"cannot write {path}: it is a directory; give a file name")
+def _check_export(path: Path, store_path: Path) -> None:
+    check_output(path)
     if os.path.exists(path) and os.path.samefile(path, store_path):
         raise InputError(f"{path} is the store itself; give another file")
 
 
-def _write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` write elsewhere and then give the file its name."""
-    import secrets
+@contextmanager
+def _as_text(file: IO[bytes]) -> Iterator[IO[str]]:
+    """The file for text; it stays open, for others to close."""
+    from io import TextIOWrapper
 
-    scratch = path.with_name(f".fedcell-{secrets.token_hex(8)}")
-    try:
-        write(scratch)
-        os.replace(scratch, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; give another place") from None
-    finally:
-        scratch.unlink(missing_ok=True)
-    typer.echo(f"wrote {path}", err=True)
+    text = TextIOWrapper(file, newline="", encoding="utf-8")
+    yield text
+    text.detach()  # which writes what is left
 
 
-def _write_runs_csv(path: Path, runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
+def _write_runs_csv(file: IO[bytes], runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
     import csv
 
-    with path.open("x", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with _as_text(file) as text:
+        writer = csv.writer(text, lineterminator="\n")
         told = ("status", "reason", "duration_s", "rounds", "best_accuracy", "last_accuracy")
         writer.writerow(["key", "policy", "seed", *extra, *told])
         for run in runs:
@@ -210,13 +214,13 @@ def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
     return [run.key, run.policy, run.seed, *(json.dumps(v) if isinstance(v, list) else v for v in values)]
 
 
-def _write_rounds_csv(path: Path, store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
+def _write_rounds_csv(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
     import csv
 
     from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 
-    with path.open("x", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with _as_text(file) as text:
+        writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["key", "policy", "seed", *extra, *ROUND_COLUMNS])
         for run in runs:
             cells = _run_cells(run, extra)
@@ -234,7 +238,7 @@ def _load_pyarrow() -> tuple[Any, Any]:
         raise InputError("--parquet needs pyarrow, which is not installed; pip install 'fedcell[parquet]'") from None
 
 
-def _write_parquet(path: Path, store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
+def _write_parquet(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
     from fedcell.runs.rows import cells
 
     pa, parquet = _load_pyarrow()
@@ -244,7 +248,7 @@ def _write_parquet(path: Path, store: "Store", runs: Sequence["StoredRun"], extr
     columns = {name: _one_type([row[at] for row in fields]) for at, name in enumerate(names)}
     schema = _parquet_schema(pa, columns)
     rows: list[dict[str, Any]] = []
-    with parquet.ParquetWriter(path, schema) as writer:
+    with parquet.ParquetWriter(file, schema) as writer:
         for at, run in enumerate(runs):
             ours = {name: values[at] for name, values in columns.items()}
             records = store.get(run.key) if run.status == "done" else []

@@ -125,11 +125,11 @@ def emulate_cell(
         _print_run(out, run, scale)
     if len(done) > 1:
         _print_comparison(out, done)
+    if store is not None:
+        out.print(f"Kept in {store}: {len(done)} run{'s' * (len(done) != 1)}", highlight=False)
     if plot is not None:
         save_picture(_figure(done), plot)
         out.print(f"Picture: {plot}", highlight=False)
-    if store is not None:
-        out.print(f"Kept in {store}: {len(done)} run{'s' * (len(done) != 1)}", highlight=False)
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fedcell.check import without_nan
 from fedcell.errors import InputError
+from fedcell.files import replace_file
 from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
@@ -76,14 +77,14 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         _write_state(folder, name, run, roster, model, inner)
     except OSError as error:
-        for part in (name, f"{name}.tmp", "state.json.tmp"):
-            with suppress(OSError):
-                (folder / part).unlink()
+        with suppress(OSError):
+            (folder / name).unlink()
         again = f"it will resume after round {number - 1}" if number > 1 else "it will start with round 1"
         raise InputError(
             f"cannot save round {number} in {folder}: {error.strerror}; make room and start the app again: {again}"
         ) from None
-    for old in folder.glob("fedcell-[0-9]*.npz*"):
+    killed = (path for part in ("state", "privacy") for path in folder.glob(f"{part}.json.*.tmp"))
+    for old in [*folder.glob("fedcell-[0-9]*.npz*"), *killed]:
         if old.name != name:
             with suppress(OSError):
                 old.unlink()
@@ -100,10 +101,7 @@ def _write_state(
     arrays = _prefixed("knowledge", roster.knowledge.to_arrays()) | _prefixed("inner", inner)
     # A model's own names may hold anything, a slash too: they stand in state.json, the arrays by number.
     arrays |= {f"model/{i}": array for i, array in enumerate(model.values())}
-    with (folder / f"{name}.tmp").open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-        os.fsync(file.fileno())
-    os.replace(folder / f"{name}.tmp", folder / name)
+    replace_file(folder / name, lambda file: np.savez(file, **arrays), sync=True)  # type: ignore[arg-type]
     _append_round(folder / "rounds.jsonl", run.rounds)
     document = {
         "fedcell_state": STATE_VERSION,
@@ -140,12 +138,8 @@ def load_spent(folder: Path) -> dict[str, Any]:
 
 
 def _replace_json(path: Path, document: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".json.tmp")
-    with temporary.open("w") as file:
-        json.dump(document, file, indent=1, allow_nan=False)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    text = json.dumps(document, indent=1, allow_nan=False)
+    replace_file(path, lambda file: file.write(text.encode()), sync=True)
 
 
 def _append_round(path: Path, rounds: list[ScheduledRound]) -> None:

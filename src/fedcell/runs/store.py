@@ -59,7 +59,8 @@ class StoredRun:
 
     Attributes:
         key: Spec.key().
-        document: the spec as a plain document.
+        document: the spec as a plain document; with the field ``code`` where a policy or model of the user's own ran,
+            the first digits of its source's SHA-256.
         status: ``done``, ``failed``, or ``unfinished``: stopped or under way, as far as it is stored.
         reason: why it failed; empty otherwise.
         finished_unix_s: when it ended, or was last stored.
@@ -94,7 +95,7 @@ class StoredRun:
     @property
     def spec(self) -> Spec:
         """The run as a Spec; imports the module of a user's own policy."""
-        return parse_spec(self.document, f"run {self.key[:8]}")
+        return parse_document(self.document, f"run {self.key[:8]}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -456,6 +457,11 @@ def spec_document(spec: Spec) -> dict[str, Any]:
     return fields
 
 
+def parse_document(document: dict[str, Any], source: str) -> Spec:
+    """The spec of a stored run's document, as parse_spec."""
+    return parse_spec({name: value for name, value in document.items() if name != "code"}, source)
+
+
 def flat(document: dict[str, Any]) -> dict[str, Any]:
     """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
     found: dict[str, Any] = {"budget_s": None}
@@ -478,6 +484,8 @@ def differing_fields(runs: Sequence[StoredRun]) -> list[str]:
 def _text(spec: Spec) -> str:
     """The run as it is stored: of the fields that its key leaves out, nothing is told."""
     fields = {name: value for name, value in spec_document(spec).items() if name not in spec.unused}
+    if code := spec.code_sha256():
+        fields["code"] = code[:8]
     return json.dumps(fields, allow_nan=False)
 
 

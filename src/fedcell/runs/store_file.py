@@ -114,6 +114,19 @@ def create(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
+def _refuse_leftovers(path: Path) -> None:
+    """Refuse the side files of a store that was deleted or moved away: SQLite would take them for the new file's.
+
+    They may be all that is left of some runs, or in use, so they are not ours to delete.
+    """
+    left = [name for name in (f"{path}-wal", f"{path}-shm") if os.path.lexists(name)]
+    if left and not path.exists():  # asked again: another process may have made the store meanwhile
+        raise InputError(
+            f"there is no {path}, but {' and '.join(left)} of a deleted or moved results file, whose runs would get "
+            f"into a new one; put the file back, or end what still uses it and delete {left[0]} too"
+        )
+
+
 def check_file(path: Path) -> None:
     """Refuse a file that is no sound store of this version. Read only: not even SQLite's side files appear."""
     with path.open("rb") as file:
@@ -157,7 +170,7 @@ def _fault(path: Path, size_bytes: int) -> str:
 def _has_log(path: Path) -> bool:
     """Whether a write-ahead log holds something: the file is in use, or its last writer was killed."""
     try:
-        return os.path.getsize(f"{path}-wal") > 0
+        return os.path.getsize(f"{os.path.realpath(path)}-wal") > 0
     except OSError:
         return False
 
@@ -192,6 +205,7 @@ def open_file(path: Path, mode: str, busy_timeout_s: float) -> OpenFile:
     """Check the file, unless this process has it open already, and connect to it."""
     with _owning:
         if not path.exists():
+            _refuse_leftovers(path)
             create(path)
         found = path.stat()
         identity = (found.st_dev, found.st_ino)

@@ -89,7 +89,9 @@ def _advance(one: Slice, end_s: float, threads: int) -> Advance:
 def _simulation(key: str, text: str, threads: int) -> Simulation:
     spec = parse_spec(json.loads(text), "the run")
     if spec.key() != key:
-        raise InputError("the worker's fedcell or its copy of task.data differs from the driver's; make them equal")
+        raise InputError(
+            "the worker's fedcell, its copy of task.data or your own module differs from the driver's; make them equal"
+        )
     return Simulation.load(spec, threads)
 
 

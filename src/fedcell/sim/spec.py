@@ -25,6 +25,7 @@ from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.sim import own_code
 from fedcell.sim.knowledge import Foresight
 from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
@@ -336,8 +337,8 @@ class Spec(_Part):
         """Return the SHA-256, in hex, of everything that determines this run's records; the grid is not included.
 
         Equal runs have equal keys however they are written: settings inside strings are parsed, a list of equal values
-        for all devices is one value, and your own data is identified by its content, not its path. The code behind
-        ``package.module:name`` is not included: if you change such a policy or model, give it another name.
+        for all devices is one value, and your own data is identified by its content, not its path. Your own policy or
+        model counts with the source of the module that defines it, so a run with changed code has another key.
         """
         run = self.model_dump(exclude={"grid"} | self.unused)
         devices, task = run["devices"], run["task"]
@@ -351,8 +352,16 @@ class Spec(_Part):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
         if self.task.data not in PUBLISHED:
             task["data"] = {"sha256": self.task.data_sha256()}
-        text = json.dumps({"results_version": RESULTS_VERSION, "run": _canonical(run)}, sort_keys=True)
+        document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
+        if code := self.code_sha256():
+            document["code"] = code
+        text = json.dumps(document, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def code_sha256(self) -> str:
+        """Return the SHA-256 of the source of your own policy and model; empty for a run that has neither."""
+        model = self.task.model if self.task.engine == "torch" else ""
+        return own_code.code_sha256(type(self.make_policy()), model)
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""

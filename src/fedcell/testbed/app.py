@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
+from fedcell.files import replace_file
 from fedcell.flower import Report, Scheduled, report_device
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
@@ -130,8 +131,8 @@ def serve_rounds(grid: Grid, context: Context) -> None:
     except Exception as fault:
         error = f"{type(fault).__name__}: {fault}"
         traceback.print_exc()
-    (folder / "outcome.new").write_text(json.dumps({"error": error}))
-    (folder / "outcome.new").rename(folder / "outcome.json")
+    text = json.dumps({"error": error})
+    replace_file(folder / "outcome.json", lambda file: file.write(text.encode()))
 
 
 def _serve(grid: Grid, setting: Emulation, spec: Spec, folder: Path) -> None:

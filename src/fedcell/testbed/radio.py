@@ -1,7 +1,6 @@
 """The radio of the emulated cell: the simulator's world says what the links are, tc makes them so, the wire tells."""
 
 import json
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Look, Timing
 from fedcell.schedule.bandwidth import Floats
 from fedcell.sim.knowledge import known_compute_s
@@ -129,9 +129,8 @@ class RoundStart:
 
 def write_round(folder: Path, start: RoundStart) -> None:
     """Write it for the devices, whole or not at all."""
-    scratch = folder / f"{ROUND_FILE}.new"
-    scratch.write_text(json.dumps([start.round_index, start.began_s, start.compute_s]))
-    os.replace(scratch, folder / ROUND_FILE)
+    text = json.dumps([start.round_index, start.began_s, start.compute_s])
+    replace_file(folder / ROUND_FILE, lambda file: file.write(text.encode()))
 
 
 def read_round(folder: Path) -> RoundStart:

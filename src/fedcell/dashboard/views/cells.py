@@ -11,11 +11,11 @@ import numpy as np
 from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
-from fedcell.runs.store import Measured
+from fedcell.runs.store import Measured, parse_document
 from fedcell.schedule.bandwidth import Floats, allocate
 from fedcell.schedule.policy import Indices
 from fedcell.sim.loop import RoundRecord, world_of
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.spec import Spec
 from fedcell.sim.task import load_task
 from fedcell.world import Conditions, World, link_snr, path_loss_db, shadowing_db
 
@@ -55,7 +55,7 @@ class Places:
 
 def _place(document: dict[str, Any]) -> Place:
     # The world does not depend on the policy: a stored policy of one's own is not imported to look at its rounds.
-    spec = parse_spec(document | {"policy": "all"}, "the run")
+    spec = parse_document(document | {"policy": "all"}, "the run")
     task = load_task(spec.task, spec.devices.count, spec.seed, 1)
     return Place(spec, world_of(spec, task))
 

@@ -1,0 +1,138 @@
+"""Files that a user asked for: the place is checked before the work, and a file is written whole or not at all.
+
+Only a regular file can be replaced as a whole. A device or a pipe is written to; ``-`` is standard output; a symbolic
+link stays, and the file that it leads to is replaced.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from fedcell.errors import InputError
+
+Write = Callable[[IO[bytes]], object]
+"""Writes a file's content into an open, seekable binary file."""
+
+STANDARD_OUTPUT = Path("-")
+ROOM_BYTES = 2**18
+"""A picture or a small table; if not even this fits on the disk, that is said before the work."""
+IN_MEMORY_BYTES = 2**26
+_OWN_DESCRIPTOR = re.compile(r"(?:/dev|/proc/(?:self|thread-self))/fd/(\d+)")
+
+
+def replace_file(path: Path, write: Write, *, sync: bool = False) -> None:
+    """Write a regular file under another name in its directory, then give it its own name.
+
+    Args:
+        path: the file, which need not exist; its permissions stay if it does.
+        write: called with the new file.
+        sync: whether the content must be on the disk before the file has its name, to survive a power cut.
+
+    Raises:
+        OSError: if it cannot be written; then the old file is as it was.
+    """
+    scratch = path.with_name(f"{path.name[:40]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with scratch.open("xb") as file:
+            with suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            write(file)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_output(path: Path, write: Write) -> None:
+    """Write a file that the user named, wherever it is: a regular file, a link, a device, a pipe or ``-``.
+
+    Args:
+        path: as the user gave it.
+        write: called with a file for the content.
+    """
+    try:
+        target = _target(path)
+        if isinstance(target, Path) and not _is_special(target):
+            replace_file(target, write)
+            return
+        # What goes through cannot be taken back: it is complete before the first byte is sent.
+        with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES) as content:
+            write(content)
+            content.seek(0)
+            sys.stdout.flush()
+            with os.fdopen(os.dup(target) if isinstance(target, int) else os.open(target, os.O_WRONLY), "wb") as file:
+                shutil.copyfileobj(content, file)
+    except BrokenPipeError:  # the reader has seen enough
+        raise
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def check_output(path: Path) -> Path:
+    """Return the path, or raise an InputError if a file cannot be written there; nothing is left behind.
+
+    Args:
+        path: as the user gave it.
+    """
+    try:
+        target = _target(path)
+        if isinstance(target, int):
+            os.fstat(target)
+            return path
+        if os.path.isdir(target):
+            raise InputError(f"cannot write {path}: it is a directory; give the name of a file")
+        if not os.path.isdir(target.parent):
+            folder = path.parent if not os.path.islink(path) else target.parent
+            raise InputError(f"cannot write {path}: {folder} is not a directory; create it first")
+        if os.path.exists(target) and not os.access(target, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+        if not _is_special(target):
+            _try_writing(target)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        if isinstance(error, InputError):
+            raise
+        raise _cannot_write(path, error) from None
+    return path
+
+
+def _target(path: Path) -> Path | int:
+    """What a name stands for: an open descriptor of this process, or a file that is no symbolic link."""
+    if path == STANDARD_OUTPUT:
+        return 1
+    place = os.path.abspath(path)
+    for _ in range(40):  # as many links as Linux follows
+        if own := _OWN_DESCRIPTOR.fullmatch(place):  # opened by its name, a file would be cut to nothing first
+            return int(own[1])
+        if not os.path.islink(place):
+            break
+        place = os.path.join(os.path.realpath(os.path.dirname(place)), os.readlink(place))
+    return Path(os.path.realpath(place))
+
+
+def _is_special(target: Path) -> bool:
+    """Whether there is something that cannot be replaced: a device, a pipe or a socket."""
+    try:
+        return not stat.S_ISREG(target.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _try_writing(target: Path) -> None:
+    """Write a file beside the target, as large as a picture, and remove it again."""
+    with tempfile.TemporaryFile(dir=target.parent) as file:
+        file.write(bytes(ROOM_BYTES))
+
+
+def _cannot_write(path: Path, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or error
+    return InputError(f"cannot write {str(path)[:200]}: {reason}; give another place")
