@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,40 @@ def test_a_million_devices_are_refused(served: Served) -> None:
     assert "there are more than 100,000 devices" in refused(served, {"devices_csv": text})
     devices = [{"upload_s": 1, "compute_s": 1}] * 100_001
     assert "there are more than 100,000 devices" in refused(served, {"devices": devices})
+
+
+HEAD = "upload_s,compute_s\r"
+ROW = '{"upload_s":1,"compute_s":1}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("text/csv", HEAD + "1,1\r" * 1_000_000, "more than 100,000 devices"),
+        ("text/csv", HEAD + "\r" * 1_000_000, "more than 100,000 devices"),
+        ("text/csv", HEAD + '"\r",' * 1_000_000, "more than 100,000 devices"),
+        ("", json.dumps({"devices_csv": HEAD + "1,1\r" * 1_000_000}), "more than 100,000 devices"),
+        ("", '{"devices":[' + "{}," * 2_000_000 + "{}]}", "more than 101,000 objects and lists"),
+        ("", '{"devices":[{"a":[' + "[]," * 2_000_000 + "[]]}]}", "more than 101,000 objects and lists"),
+        (
+            "",
+            '{"devices":[' + f"{ROW}," * 20_000 + "{" + ",".join(f'"profile:{i}":1' for i in range(1000)) + "}]}",
+            "1,000 profile columns for 20,001 devices",
+        ),
+        ("", '{"devices":[{' + ",".join(f'"{i}":1' for i in range(300_000)) + "}]}", "at most 1200 items"),
+    ],
+    ids=("cr", "blank", "quoted", "cr-in-json", "objects", "lists", "profiles", "keys"),
+)
+def test_what_is_too_much_is_refused_before_it_is_taken_apart(kind: str, body: str, words: str) -> None:
+    """Each of these took seconds and up to 600 MB before it was refused, or was planned."""
+    content = body.encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(fc.InputError, match=words):
+            plans.answer(content, kind, {})
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(content) + 20 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_hundred_thousand_devices_are_planned(served: Served) -> None:

@@ -235,6 +235,11 @@ def test_races_that_are_refused(served: Served, document: dict[str, Any], words:
     assert (answer.status_code, words in answer.json()["detail"]) == (422, True), answer.text
 
 
+def test_a_race_is_a_short_document(served: Served) -> None:
+    answer = served.http.post("/api/races", json={"spec": {str(i): 1 for i in range(8000)}})
+    assert (answer.status_code, "larger than 64 KiB" in answer.json()["detail"]) == (413, True)
+
+
 def test_a_run_that_fails_says_why(served: Served) -> None:
     id = begin(served, TINY | {"task": {"engine": "mlp", "model": "cnn"}})
     assert "all, seed 0: task.model is 'cnn', which the mlp engine cannot train" in served.wait(id, "failed")["reason"]

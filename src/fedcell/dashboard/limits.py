@@ -2,6 +2,10 @@
 
 UPLOAD_BYTES = 8 * 2**20
 PLAN_DEVICES = 100_000
+PLAN_OBJECTS = PLAN_DEVICES + 1000
+"""Braces and brackets of a JSON body, counted before it is parsed: an empty object takes 20 times its text's memory."""
+PLAN_COLUMNS = 1200
+PLAN_PROFILE_NUMBERS = 2_000_000
 PLAN_DETAIL = 200
 PLAN_ROWS = 50
 """Of a table larger than PLAN_DETAIL, each plan lists so many devices; the CSV lists all."""
@@ -10,6 +14,7 @@ PLANS_WAITING = 16
 READS_WAITING = 64
 POLICY_LINES = 12
 POLICY_CHARACTERS = 200
+RACE_BYTES = 64 * 2**10
 RACE_RUNS = 700
 RACE_DEVICES = 2000
 RACE_ROUNDS = 5000

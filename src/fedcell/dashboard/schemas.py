@@ -106,7 +106,7 @@ class PlanAsk(Ask):
     """Plan one round: exactly one of devices_csv, devices and draw says for whom."""
 
     devices_csv: str | None = None
-    devices: list[dict[str, Any]] | None = None
+    devices: list[Annotated[dict[str, Any], Field(max_length=limits.PLAN_COLUMNS)]] | None = None
     draw: Draw | None = None
     cell: PlanCell = PlanCell()
     theta: float = 0.0

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from fedcell.dashboard import limits
 from fedcell.dashboard.checks import body_documented, known_race, parse_body
 from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.races.events import EventStream, event
@@ -47,7 +48,10 @@ def router(desk: Desk) -> APIRouter:
     @routes.post("/races", status_code=201, openapi_extra=body_documented(RaceAsk))
     async def create(request: Request) -> RaceDocument:
         """Queue a race; it begins when those before it have ended."""
-        ask = parse_body(RaceAsk, await request.body())
+        body = await request.body()
+        if len(body) > limits.RACE_BYTES:
+            raise HTTPException(413, f"the race is larger than {limits.RACE_BYTES >> 10} KiB, which is the limit")
+        ask = parse_body(RaceAsk, body)
         spec = await desk.views.run(lambda: known_race(ask.spec, ask.policies, ask.seeds))
         race = await desk.views.run(lambda: races.create(spec, ask.target))
         await desk.stores[0].ask(lambda store: store.put_race(race.stored()))

@@ -19,7 +19,7 @@ from fedcell.dashboard.schemas import PlanAsk, as_json
 from fedcell.dashboard.views.colours import styles
 from fedcell.errors import InputError
 from fedcell.plan import plans as planning
-from fedcell.plan.device_table import DeviceColumns, DeviceTable, parse_columns, parse_devices
+from fedcell.plan.device_table import PROFILE, DeviceColumns, DeviceTable, parse_columns, parse_devices
 from fedcell.plan.plans import TablePlan
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
@@ -35,6 +35,8 @@ SOME_SIZES = 60
 
 def answer(body: bytes, media_type: str, query: dict[str, str]) -> tuple[str, str]:
     """The plans for a request's body; the text and its media type."""
+    if media_type != "text/csv" and body.count(b"{") + body.count(b"[") > limits.PLAN_OBJECTS:
+        raise InputError(f"the body has more than {limits.PLAN_OBJECTS:,} objects and lists; give fewer devices")
     ask = parse_csv_ask(body, query) if media_type == "text/csv" else parse_body(PlanAsk, body)
     made = answer_plan(ask)
     if ask.format == "json-file":
@@ -114,7 +116,7 @@ def answer_plan(ask: PlanAsk) -> Made:
 def _devices(ask: PlanAsk, cell: Cell) -> tuple[DeviceTable, tuple[list[str], list[list[str]]]]:
     """The devices, and the columns and rows that show them as they were given."""
     if ask.devices_csv is not None:
-        _check_count(ask.devices_csv.count("\n") - 1)  # before a million lines are taken apart
+        _check_count(_line_ends(ask.devices_csv) - 1)  # before a million lines are taken apart
         if ask.devices_csv.lstrip("\ufeff \r\n\t").startswith(("[", "{")):
             raise InputError("devices_csv is JSON; give CSV there, or a list in devices")
         read = _read_often if len(ask.devices_csv) <= OFTEN_CHARACTERS else _read
@@ -125,6 +127,7 @@ def _devices(ask: PlanAsk, cell: Cell) -> tuple[DeviceTable, tuple[list[str], li
     if not rows:
         raise InputError("devices is empty; give at least one device")
     _check_count(len(rows))
+    _check_profiles(rows)
     table = parse_devices(json.dumps(rows).encode(), "devices" if ask.draw is None else "the draw", cell)
     names = list(dict.fromkeys(name for row in rows[: limits.PLAN_DETAIL] for name in row))
     return table, (names, [[_text(row.get(name)) for name in names] for row in rows[: limits.PLAN_DETAIL]])
@@ -151,6 +154,21 @@ def _text(value: Any) -> str:
 def _check_count(count: int) -> None:
     if count > limits.PLAN_DEVICES:
         raise InputError(f"there are more than {limits.PLAN_DEVICES:,} devices; give fewer, or use fedcell plan")
+
+
+def _line_ends(text: str) -> int:
+    """Where a CSV parser sees a line end (LF, CR, or both as one): there is at most one row more than that."""
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
+
+
+def _check_profiles(rows: list[dict[str, Any]]) -> None:
+    """A column that one device names is a column of all of them."""
+    columns = {name for row in rows for name in row if name.startswith(PROFILE)}
+    if len(columns) * len(rows) > limits.PLAN_PROFILE_NUMBERS:
+        raise InputError(
+            f"devices has {len(columns):,} profile columns for {len(rows):,} devices; give at most "
+            f"{limits.PLAN_PROFILE_NUMBERS:,} numbers in all, or use fedcell plan"
+        )
 
 
 def _draw(count: int, seed: int, cell: Cell) -> list[dict[str, Any]]:
