@@ -1,12 +1,12 @@
 """Policies by name, on the command line and in TOML: ``greedy``, ``greedy:theta=0``, ``package.module:Class:arg=1``."""
 
-import importlib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fedcell import settings
 from fedcell.errors import InputError
+from fedcell.own import load_own
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
 from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
@@ -100,12 +100,7 @@ def format_policy(policy: Policy) -> str:
 
 
 def _import_policy(module: str, name: str, text: str) -> type[Policy]:
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise InputError(f"policy {text!r}: cannot import {module!r} ({error})") from None
-    except AttributeError:
-        raise InputError(f"policy {text!r}: module {module!r} has no {name!r}") from None
+    found = load_own(f"policy {text!r}", module, name)
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise InputError(
             f"policy {text!r}: {name} is not a fedcell Policy; subclass fedcell.Policy and define choose()"
