@@ -119,7 +119,9 @@ def test_the_list_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 80
     for key in keys:
         assert any(line.startswith(key) for line in lines)
-    assert "They differ also in devices.mobility; --wide, --csv and --json show it." in " ".join(lines)
+    assert "They differ also in cell.fading, devices.mobility; --wide, --csv and --json show it." in " ".join(
+        " ".join(lines).split()
+    )
     assert "…" not in "".join(lines)
     wide = shown("--wide")
     assert sum("proportional_fair:max_devices=9,k=4,relative=True" in line for line in wide) == 8
