@@ -30,7 +30,7 @@ FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component
 
 
 def start_server(folder: Path) -> tuple[subprocess.Popen[str], str, int]:
-    command = [sys.executable, "-m", "fedcell.cli", "serve", str(folder / "results.db"), "--no-browser", "--port", "0"]
+    command = [sys.executable, "-m", "fedcell", "serve", str(folder / "results.db"), "--no-browser", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     url = process.stdout.readline().split()[3]

@@ -199,7 +199,7 @@ def start_up() -> Table:
     rows = table("Start-up, a process each (the least of 5)", "command", "time")
     example = str(Path(__file__).parents[1] / "examples" / "devices.csv")
     for line in (["--help"], ["plan", example]):
-        command = [sys.executable, "-m", "fedcell.cli", *line]
+        command = [sys.executable, "-m", "fedcell", *line]
         took = seconds(partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL), 0.1)
         rows.add_row(" ".join(["fedcell", *line[:1], *(Path(p).name for p in line[1:])]), shown(took))
     return rows

@@ -370,7 +370,7 @@ def race_memory(quick: bool, folder: Path) -> Table:
     """The peak memory of the default race, a process of its own."""
     rows = table("The default race (fedcell race)", "race", "seconds", "peak memory", "target")
     options = ["--seeds", "2", "--budget-s", "100"] if quick else []
-    command = [sys.executable, "-m", "fedcell.cli", "race", "--plot", str(folder / "race.png"), *options]
+    command = [sys.executable, "-m", "fedcell", "race", "--plot", str(folder / "race.png"), *options]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

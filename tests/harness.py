@@ -28,7 +28,7 @@ import psutil  # type: ignore[import-untyped]
 MARK = "FEDCELL_TEST_PROCESS"
 LIMIT_S = 180.0
 """How long a test waits for what must come: far more than a loaded machine needs, and yet an end."""
-FEDCELL = (sys.executable, "-W", "error", "-m", "fedcell.cli")
+FEDCELL = (sys.executable, "-W", "error", "-m", "fedcell")
 TINY: dict[str, Any] = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden": [4]}}
 """A race of seconds: each device has 15,000 digits, the model 4 hidden units."""
 

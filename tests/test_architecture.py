@@ -9,7 +9,7 @@ import fedcell
 from harness import python
 
 SOURCE = Path(fedcell.__file__).parent
-BASE = {"errors", "lazy", "files", "check", "rng", "units", "intervals", "machine", "settings", "defaults"}
+BASE = {"errors", "lazy", "files", "check", "rng", "units", "intervals", "machine", "settings", "defaults", "own"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "flower": {"sim", "schedule", "learn", "world"},
     "testbed": {"flower", "runs", "sim", "schedule", "learn", "world", "plots"},
     "dashboard": {"paper", "runs", "sim", "plan", "plots", "schedule", "learn", "world", "__init__"},
+    "__main__": {"cli"},
     "cli": {
         "dashboard",
         "testbed",

@@ -68,7 +68,7 @@ def test_only_what_differs_from_the_default_is_written() -> None:
 
 
 def test_values_may_stand_without_a_key_where_that_is_allowed() -> None:
-    forms: dict[str, Any] = {"positional": True, "aliases": {"K": "k"}}
+    forms: dict[str, Any] = {"positional": ["k", "share"], "aliases": {"K": "k"}}
     assert read("a_thing:2,0.25", **forms) == Thing(2, share=0.25)
     assert read("a_thing:K=2,0.25,colour=blue", **forms) == Thing(2, share=0.25, colour="blue")
     with pytest.raises(InputError, match="'2' in toy 'a_thing' is not understood; write key=value"):

@@ -5,7 +5,7 @@ field's type says how its value is written: ``true`` or ``false`` for a bool, a 
 words of a Literal, ``least..most`` or one value for ``tuple[float, float]``, and ``none`` where None is allowed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -59,9 +59,10 @@ def build(
     name: str,
     text: str,
     *,
-    positional: bool = False,
+    positional: Sequence[str] = (),
     aliases: Mapping[str, str] | None = None,
     given: Mapping[str, Any] | None = None,
+    otherwise: Mapping[str, Any] | None = None,
 ) -> T:
     """Make a dataclass instance of settings such as ``k=3,relative=true``.
 
@@ -70,9 +71,10 @@ def build(
         what: what it is, for messages, such as ``"policy"``.
         name: its name there, such as ``"random"``.
         text: ``key=value`` items, separated by commas.
-        positional: whether values may stand without a key, in the order of the fields.
+        positional: the fields whose values may stand without a key, first of all and in this order.
         aliases: other names of fields.
         given: fields that are set already, and so cannot be in the text.
+        otherwise: values of fields that the text leaves out, instead of their defaults.
     """
     own = f"{what} {name!r}"
     values = dict(given or {})
@@ -82,9 +84,9 @@ def build(
             raise InputError(f"{own} takes no settings, but {item!r} was given; leave it out")
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals:
-            if not positional or position >= len(known):
+            if position >= len(positional):
                 raise InputError(f"{item!r} in {own} is not understood; write key=value")
-            key, value = list(known)[position], key
+            key, value = positional[position], key
         key = (aliases or {}).get(key, key)
         if key not in known:
             raise InputError(f"{own} has no setting {key!r}; {did_you_mean(key, known)}")
@@ -96,7 +98,7 @@ def build(
     if missing:
         example = ",".join(f"{key}=..." for key in required)
         raise InputError(f"{own} needs {' and '.join(missing)}; write {name}:{example}")
-    return kind(**values)
+    return kind(**{**(otherwise or {}), **values})
 
 
 def write(name: str, value: Any) -> str:

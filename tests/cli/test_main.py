@@ -40,8 +40,8 @@ def installed(*arguments: str | Path, cwd: Path) -> CompletedProcess[str]:
 
 @pytest.fixture
 def hiding(tmp_path: Path) -> Path:
-    """A directory with modules named like the standard library's and like ours, all broken, and a policy."""
-    for name in ("queue", "json", "random", "csv", "socket", "asyncio", "numpy", "rich"):
+    """A directory with modules named like Python's, ours, and some that ours use if installed, all broken; a policy."""
+    for name in ("queue", "json", "random", "csv", "socket", "asyncio", "numpy", "rich", "scipy", "pandas", "cffi"):
         (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('the {name} of this directory')")
     (tmp_path / "mine.py").write_text(POLICY)
     return tmp_path
@@ -49,9 +49,16 @@ def hiding(tmp_path: Path) -> Path:
 
 @pytest.mark.processes
 def test_modules_of_this_directory_hide_no_others(hiding: Path) -> None:
-    done = installed("plan", EXAMPLE, "--json", cwd=hiding)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["policy"] == "optimal"
+    for command in ((SCRIPT,), ("-m", "fedcell")):
+        done = run(sys.executable, "-W", "error", *command, "plan", EXAMPLE, "--json", cwd=hiding)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["policy"] == "optimal"
+
+
+def test_a_policy_that_another_module_hides_is_named(hiding: Path, fedcell_here: Any) -> None:
+    done = fedcell_here("plan", EXAMPLE, "--policy", "json:Nearest", cwd=hiding)
+    assert done.returncode == 2
+    assert "which hides json.py in this directory; rename yours" in done.stderr
 
 
 @pytest.mark.processes

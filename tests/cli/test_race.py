@@ -170,6 +170,17 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_default_policies_suit_a_small_cell(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "race.toml").write_text(fedcell_here("race", "--devices", "5", "--print-spec", cwd=tmp_path).stdout)
+    policies = fc.load_spec(tmp_path / "race.toml").grid["policy"]
+    assert policies[-2:] == ["proportional_fair:k=5", "random:k=5"]
+    asked = fedcell_here("race", "--devices", "5", "--policy", "random:8", "--seeds", "1", cwd=tmp_path)
+    assert "random:k=8, seed 0: k is 8, but the cell has 5 devices" in asked.stderr
+    assert fedcell_here("race", "--devices", "0", cwd=tmp_path).stderr.startswith(
+        "fedcell: the spec: devices.count is 0"
+    )
+
+
 def test_a_grid_of_other_fields_is_no_race() -> None:
     with pytest.raises(fc.InputError, match=r"a race's grid is of policy and seed; 'cell.radius_m'"):
         race_spec(fc.Spec(grid={"cell.radius_m": [1.0, 2.0]}))

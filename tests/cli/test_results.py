@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 import fedcell as fc
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
-from harness import FEDCELL, Process, Terminal, run
+from harness import FEDCELL, Process, Terminal, run, wait_until
 from twins.small import write_small_npz
 
 Call = Callable[..., CompletedProcess[str]]
@@ -53,12 +55,13 @@ def finished(folder: Path) -> dict[str, tuple[Spec, list[fc.RoundRecord]]]:
 def test_the_list_has_each_run_and_what_tells_them_apart(filled: Path, fedcell_here: Call) -> None:
     done = fedcell_here("results", "list", "results.db", cwd=filled)
     assert done.returncode == 0
-    for words in ("12 runs", "key", "policy", "seed", "cell.radius_m", "rounds", "best %", "last %", "failed"):
-        assert words in done.stdout
-    assert "task.data" not in done.stdout  # all alike
+    title, over, headings, *lines = done.stdout.splitlines()
+    assert title.strip() == "results.db: 12 runs"
+    assert over.split() == ["cell."]  # in all other fields they are alike
+    assert headings.split() == ["key", "policy", "seed", "radius_m", "status", "rounds", "best", "%", "last", "%"]
+    assert sum("failed" in line for line in lines) == 4
     for key, (spec, records) in finished(filled).items():
-        (line,) = (line for line in done.stdout.splitlines() if key[:8] in line)
-        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        (cells,) = (line.split() for line in lines if key[:8] in line)
         best, last = max(record.accuracy for record in records), records[-1].accuracy
         where = [spec.policy, str(spec.seed), f"{spec.cell.radius_m:g}", "done", "4"]
         assert cells == [key[:8], *where, f"{100 * best:.2f}", f"{100 * last:.2f}"]
@@ -66,6 +69,63 @@ def test_the_list_has_each_run_and_what_tells_them_apart(filled: Path, fedcell_h
     assert {run["key"] for run in document if run["status"] == "done"} == set(finished(filled))
     assert {run["reason"][:7] for run in document if run["status"] == "failed"} == {"k is 30"}
     assert document[0]["spec"]["cell"]["radius_m"] in (500.0, 1500.0)
+
+
+def test_the_list_is_filtered_and_sorted(filled: Path, fedcell_here: Call) -> None:
+    def listed(*options: str) -> list[dict[str, str]]:
+        done = fedcell_here("results", "list", "results.db", "--csv", *options, cwd=filled)
+        assert done.returncode == 0, done.stderr
+        return list(csv.DictReader(done.stdout.splitlines()))
+
+    assert len(listed()) == 12
+    assert {run["policy"] for run in listed("--policy", "random")} == {"random:k=3", "random:k=30"}
+    assert {run["policy"] for run in listed("--policy", "random:3", "--policy", "greedy")} == {"random:k=3", "greedy"}
+    one = listed("--policy", "greedy", "--seed", "1", "--where", "radius_m=500")
+    assert len(one) == 1
+    assert (one[0]["policy"], one[0]["seed"]) == ("greedy", "1")
+    assert [run["status"] for run in listed("--where", "status=failed", "--where", "cell.radius_m=1.5e3")] == [
+        "failed"
+    ] * 2
+    best = [float(run["best_accuracy"]) for run in listed("--sort", "-best_accuracy", "--where", "status=done")]
+    assert best == sorted(best, reverse=True)
+    assert len(set(best)) > 1
+    order = [(run["cell.radius_m"], run["policy"]) for run in listed("--sort", "cell.radius_m", "--sort", "-policy")]
+    assert order[0] == ("500.0", "random:k=30")
+    assert order[-1] == ("1500.0", "greedy")
+
+
+@pytest.mark.processes
+def test_the_list_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    grid: dict[str, list[Any]] = {
+        "policy": ["proportional_fair:max_devices=9,k=4,relative=true"],
+        "cell.radius_m": [500, 1500],
+        "devices.mobility": ["static", "waypoint:speed_mps=0.5..2,pause_s=3"],
+        "cell.fading": ["none", "rayleigh"],
+    }
+    with Store(tmp_path / "results.db") as store:
+        for one in Spec(rounds=1).changed({}, grid).runs():
+            store.fail(one, "no")
+        keys = [run.key[:8] for run in store.runs()]
+    env = os.environ | {"COLUMNS": "80", "TERM": "xterm"}
+
+    def shown(*options: str) -> list[str]:
+        command = [*FEDCELL, "results", "list", "results.db", *options]
+        with Terminal() as terminal, Process(*command, cwd=tmp_path, env=env, stdout=terminal.line) as process:
+            assert process.finish().returncode == 0
+            wait_until(lambda: keys[-1] in terminal.shown and terminal.shown.endswith("\n"), "the table")
+            return re.sub(r"\x1b\[[0-9;]*m", "", terminal.shown).splitlines()
+
+    lines = shown()
+    assert max(map(len, lines)) <= 80
+    for key in keys:
+        assert any(line.startswith(key) for line in lines)
+    assert "They differ also in cell.fading, devices.mobility; --wide, --csv and --json show it." in " ".join(
+        " ".join(lines).split()
+    )
+    assert "…" not in "".join(lines)
+    wide = shown("--wide")
+    assert sum("proportional_fair:max_devices=9,k=4,relative=True" in line for line in wide) == 8
+    assert sum("waypoint:speed_mps=0.5..2,pause_s=3" in line for line in wide) == 4
 
 
 def test_one_run_is_shown_by_the_first_digits_of_its_key(filled: Path, fedcell_here: Call) -> None:
@@ -211,6 +271,11 @@ def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int
             ["list", "missing.db"],
             "there is no results file missing.db; fedcell race --store or",
         ),
+        (["list", "results.db", "--where", "radius_m"], "--where is 'radius_m'; write FIELD=VALUE"),
+        (["list", "results.db", "--where", "radus_m=3"], "--where names 'radus_m', which no run has; did you mean"),
+        (["list", "results.db", "--sort", "best"], "--sort names 'best', which no run has; did you mean"),
+        (["list", "results.db", "--seed", "9"], "no run of results.db is like that; it has 12 runs, of greedy, "),
+        (["list", "results.db", "--csv", "--json"], "--json and --csv were both given; choose one"),
         (["list", "notes.txt"], "notes.txt is not a fedcell results file"),
         (["show", "results.db", "00000000"], "results.db has no run '00000000'"),
         (["show", "results.db", ""], "'' begins the keys of 12 runs"),

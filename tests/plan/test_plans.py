@@ -29,6 +29,17 @@ def test_the_optimum_alone_all_policies_or_those_given() -> None:
     assert {f"random:k={k}", f"round_robin:k={k}", "all", "all:sharing=equal"} <= set(compared)
 
 
+def test_without_a_theta_the_rounds_model_has_that_of_the_first_policy_with_one() -> None:
+    for lines, theta in ((["all", "optimal:0.5", "greedy"], 0.5), (["greedy", "optimal:0.5"], 0.0), (["all"], 0.0)):
+        plans = plan_round(TABLE, lines, fc.Cell(), None, 0)
+        assert {planned.theta for planned in plans} == {theta}
+        for planned in plans:
+            assert planned.objective_s == (theta + 1 / planned.plan.devices.size) * planned.plan.round_s
+    # What is asked for holds for all, whatever the policies go by.
+    (planned,) = plan_round(TABLE, ["optimal:0.5"], fc.Cell(), 2.0, 0)
+    assert (planned.name, planned.theta) == ("optimal:theta=0.5", 2.0)
+
+
 def plan_of(line: str, table: DeviceTable, **options: Any) -> TablePlan:
     return plan_round(table, [line], fc.Cell(), 0.25, 0, **options)[0]
 

@@ -222,7 +222,12 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
         ("random:k=many", "k of policy 'random' is 'many'; give a whole number"),
         ("random:k=0", "k is 0; give a whole number of devices of at least 1"),
         ("random:k=2,k=3", "is given k twice"),
-        ("random:5", "policy 'random:5' is not understood|cannot import 'random'|module 'random' has no '5'"),
+        ("random:5,6", "'6' in policy 'random' is not understood; write key=value"),
+        ("random:max_devices=5,6", "'6' in policy 'random' is not understood; write key=value"),
+        ("random:5,k=6", "policy 'random' is given k twice"),
+        ("greedy:Mine", "theta of policy 'greedy' is 'Mine'; give a number"),
+        ("all:3", "'3' in policy 'all' is not understood; write key=value"),
+        ("gredy:0.5", "unknown policy 'gredy'; did you mean 'greedy'?"),
         ("greedy:thta=0", "policy 'greedy' has no setting 'thta'; did you mean 'theta'?"),
         ("greedy:theta=x", "theta of policy 'greedy' is 'x'; give a number"),
         ("greedy:theta=-1", "theta is -1.0: the rounds model .* predicts no rounds for n = 1; give a theta above -1"),
@@ -241,6 +246,24 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
 def test_a_bad_policy_line_is_named(line: str, words: str) -> None:
     with pytest.raises(fc.InputError, match=words.replace("?", r"\?")):
         fc.parse_policy(line)
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("random:8", "random:k=8"),
+        ("optimal:0.1", "optimal:theta=0.1"),
+        ("optimal:-.1", "optimal:theta=-0.1"),
+        ("deadline:8,max_devices=3", "deadline:max_devices=3,seconds=8"),
+        ("proportional-fair:4,relative=true", "proportional_fair:k=4,relative=True"),
+        ("diverse:2", "diverse:theta=2"),
+        ("fedcell.schedule.baselines:Random:3", "random:k=3"),
+    ],
+)
+def test_the_first_setting_of_a_policy_needs_no_key(short: str, long: str) -> None:
+    assert fc.format_policy(fc.parse_policy(short)) == long
+    run = fc.Spec(policy=short, rounds=1)
+    assert (run.policy, run.key()) == (long, fc.Spec(policy=long, rounds=1).key())
 
 
 @pytest.mark.parametrize("line", ["bomb:Bomb", "bomb:Bomb:k=1", "bomb.inner:Bomb", " bomb : Bomb", "bomb.x", "bomb:x:"])

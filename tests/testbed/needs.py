@@ -7,7 +7,7 @@ import pytest
 from fedcell.testbed.network import why_not
 from harness import run
 
-TESTBED = (sys.executable, "-m", "fedcell.cli", "testbed")
+TESTBED = (sys.executable, "-m", "fedcell", "testbed")
 """Without warnings as errors: Flower's own imports warn."""
 REASON = why_not()
 needs_network = pytest.mark.skipif(REASON is not None, reason=REASON or "")

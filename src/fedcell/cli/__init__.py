@@ -58,10 +58,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is shown in escapes
             stream.reconfigure(errors="backslashreplace")
-    # So that --policy my_module:MyPolicy finds my_module.py in this directory; at the end, so that nothing here hides a
-    # module of the standard library. Without PYTHONSAFEPATH, worker processes would look here first.
-    sys.path.append("")
-    os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ["PYTHONSAFEPATH"] = "1"  # or worker processes would look for every module in this directory first
     try:
         app()
     except InputError as error:

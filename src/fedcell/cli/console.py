@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from fedcell.runs.sweep import Progress
 
 
-def console(width: int = 160) -> "Console":
+def console(width: int = 160, *, always: bool = False) -> "Console":
     """Standard output for Rich.
 
     Args:
         width: columns where there is no terminal. A pipe has no width, and names shall not be cut at 80 columns.
+        always: whether a terminal is taken to be as wide too; its lines are then continued below.
     """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else width)
+    return Console(width=None if sys.stdout.isatty() and not always else width)
 
 
 def time_text(seconds: float) -> str:

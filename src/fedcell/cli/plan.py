@@ -29,14 +29,17 @@ def plan(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Policy, such as optimal:theta=0, diverse or deadline:seconds=8; repeat to compare.",
+            help="Policy, such as optimal, diverse, random:8 or deadline:seconds=8; repeat to compare.",
             show_default=False,
         ),
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all policies, or those given.")] = False,
     theta: Annotated[
-        float, typer.Option(help="theta of the rounds model beta (theta + 1/n) (default: 0).", show_default=False)
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            help="theta of the rounds model beta (theta + 1/n) (default: the first policy's, or 0).", show_default=False
+        ),
+    ] = None,
     as_json: Json = False,
     as_csv: Csv = False,
     plot: Plot = None,
@@ -148,7 +151,8 @@ def _comparison_table(plans: Sequence["TablePlan"]) -> "Table":
         unlike = "-" if planned.imbalance is None else f"{planned.imbalance:.3f}"
         cells = (str(n), f"{planned.plan.round_s:.5g}", each, relative, unlike)
         table.add_row(Text(planned.name), *cells[: None if profiled else -1])
-    table.caption = "time to train: (theta + 1/n) x round s, relative to the least; beta and the target cancel"
+    theta = f"{plans[0].theta:g} + " if plans[0].theta else ""
+    table.caption = f"time to train: ({theta}1/n) x round s, relative to the least; beta and the target cancel"
     if profiled:
         table.caption += "\nimbalance: 0 for data like that of all devices together, 1 for one device on average"
     return table

@@ -22,7 +22,7 @@ def race(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Policy to race; repeat for several (default: diverse and the paper's six).",
+            help="Policy to race, such as random:8; repeat for several (default: diverse and the paper's six).",
             show_default=False,
         ),
     ] = None,
@@ -206,7 +206,7 @@ def race(
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
     """The race: the file's, or the paper's without one, with the options put over it."""
-    from fedcell.runs.defaults import default_race
+    from fedcell.runs.defaults import default_race, race_policies
     from fedcell.runs.race import race_spec
     from fedcell.sim.spec import load_spec
 
@@ -214,8 +214,8 @@ def _build(path: Path | None, policies: list[str] | None, seeds: int | None, cha
     if "rounds" in changes and "budget_s" not in changes and path is None:
         changes = changes | {"budget_s": float("inf")}
     grid = dict(race_spec(base).grid)
-    if policies:
-        grid["policy"] = policies
+    if policies or path is None:
+        grid["policy"] = policies or race_policies(max(1, changes.get("devices.count", defaults.DEVICES)))
     if seeds is not None:
         grid["seed"] = list(range(seeds))
     return race_spec(base.changed(changes, grid))

@@ -11,6 +11,7 @@ import typer
 
 from fedcell.cli.console import console
 from fedcell.cli.options import Json
+from fedcell.cli.results_list import StorePath, list_runs, run_document
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
@@ -23,68 +24,10 @@ if TYPE_CHECKING:
 
 ROWS_IN_A_GROUP = 50_000
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Results file.", show_default=False)]
-
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, export or delete stored runs.")
 
 
-@app.command("list")
-def list_runs(store: StorePath, as_json: Json = False) -> None:
-    """List the runs, with the fields in which they differ and their accuracies."""
-    from fedcell.runs.store import Store, differing_fields
-
-    with Store(store, "read") as kept:
-        runs = kept.runs()
-    runs.sort(key=lambda run: (run.policy, run.seed, run.key))
-    if as_json:
-        import json
-
-        typer.echo(json.dumps([_run_document(run) for run in runs]))
-        return
-    extra = differing_fields(runs)
-    console(160 + 20 * len(extra)).print(_runs_table(str(store), runs, extra), markup=False)
-
-
-def _runs_table(store: str, runs: Sequence["StoredRun"], extra: Sequence[str]) -> "Table":
-    from rich.table import Table
-
-    from fedcell.runs.store import flat
-
-    table = Table(title=f"{store}: {len(runs)} run{'s' * (len(runs) != 1)}", title_justify="left")
-    for heading in ("key", "policy", "seed", *extra, "status"):
-        table.add_column(heading, justify="right" if heading == "seed" else "left")
-    for heading in ("rounds", "best %", "last %"):
-        table.add_column(heading, justify="right")
-    digits = _short_digits([run.key for run in runs])
-    for run in runs:
-        fields = flat(run.document)
-        told = (f"{100 * run.best_accuracy:.2f}", f"{100 * run.last_accuracy:.2f}") if run.rounds else ("-", "-")
-        cells = [run.key[:digits], run.policy, str(run.seed), *(_cell(fields.get(name)) for name in extra), run.status]
-        table.add_row(*cells, str(run.rounds), *told)
-    return table
-
-
-def _short_digits(keys: Sequence[str]) -> int:
-    """How many digits tell all keys apart, 8 at least."""
-    return next((n for n in range(8, 64) if len({key[:n] for key in keys}) == len(keys)), 64)
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _run_document(run: "StoredRun") -> dict[str, Any]:
-    return {
-        "key": run.key,
-        "status": run.status,
-        "reason": run.reason,
-        "finished_unix_s": run.finished_unix_s,
-        "duration_s": run.duration_s,
-        "rounds": run.rounds,
-        "best_accuracy": run.best_accuracy,
-        "last_accuracy": run.last_accuracy,
-        "spec": run.document,
-    }
+app.command("list")(list_runs)
 
 
 @app.command("show")
@@ -106,7 +49,7 @@ def show_run(
         records = kept.get(run.key) if run.status == "done" else []
     if as_json:
         rounds = [cells(record, plan=True) for record in records]
-        typer.echo(json.dumps(_run_document(run) | {"records": without_nan(rounds)}))
+        typer.echo(json.dumps(run_document(run) | {"records": without_nan(rounds)}))
         return
     when = datetime.fromtimestamp(run.finished_unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     typer.echo(f"run {run.key}\n{run.status}, {when}, {run.duration_s:.1f} s of computing")

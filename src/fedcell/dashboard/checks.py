@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
-from fedcell.runs.defaults import RACE_CELL, RACE_POLICIES
+from fedcell.runs.defaults import RACE_CELL, RACE_POLICIES, race_policies
 from fedcell.runs.race import race_spec
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
@@ -35,6 +35,8 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     _check_count(document.get("devices"))
     base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
+    if not policies:
+        lines = race_policies(base.devices.count)
     return race_spec(base.changed({}, {"policy": lines, "seed": list(range(seeds))}))
 
 

@@ -23,10 +23,10 @@ some samples of rarely drawn labels are not used.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +104,7 @@ class Zipf:
         require_number("exponent", self.exponent, above=0)
 
 
+T = TypeVar("T")
 Kind = Iid | Labels | Dirichlet
 Sizes = Equal | Lognormal | Zipf
 KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Iid, Labels, Dirichlet)}
@@ -112,12 +113,19 @@ SIZES: dict[str, type[Sizes]] = {kind.name: kind for kind in (Equal, Lognormal, 
 
 def parse_kind(text: str) -> Kind:
     """Parse ``iid``, ``labels:2``, ``labels:per_device=2,mode=free`` or ``dirichlet:0.5``."""
-    return settings.parse("partition", text, KINDS, positional=True, aliases={"L": "per_device"})
+    return _parse("partition", text, KINDS, aliases={"L": "per_device"})
 
 
 def parse_sizes(text: str) -> Sizes:
     """Parse ``equal``, ``lognormal:0.5`` or ``zipf:1``."""
-    return settings.parse("sizes", text, SIZES, positional=True)
+    return _parse("sizes", text, SIZES)
+
+
+def _parse(what: str, line: str, table: Mapping[str, type[T]], **forms: Any) -> T:
+    """As settings.parse; all values may stand without a key."""
+    name, text = settings.split(what, line)
+    kind = settings.choose(what, name, table)
+    return settings.build(kind, what, name, text, positional=[f.name for f in settings.settable(kind)], **forms)
 
 
 def partition(

@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +85,7 @@ def plan_round(
     table: DeviceTable,
     lines: Sequence[str],
     cell: Cell,
-    theta: float,
+    theta: float | None,
     seed: int,
     *,
     compare: bool = False,
@@ -97,7 +97,8 @@ def plan_round(
         table: the devices.
         lines: the policies, such as ``"greedy:theta=0"``.
         cell: its bandwidth is what the plans share out.
-        theta: of the rounds model, and of Greedy and Optimal unless their line has another; Diverse has its own.
+        theta: of the rounds model, and of Greedy and Optimal unless their line has another; Diverse has its own. If
+            None, that of the first of them that is asked for, 0 if none is.
         seed: of the random draws; every policy has the same.
         compare: without lines, plan with all policies, with k as many devices as the optimum has.
         allow_import: whether a line may name a class of one's own; see parse_policy.
@@ -105,10 +106,12 @@ def plan_round(
     Returns:
         A plan for each policy; without lines and comparison the optimum's alone.
     """
-    optimal = parse_policy(f"optimal:theta={theta}")
     if lines:
-        return make_plans(table, [_parse(line, theta, allow_import) for line in lines], cell, theta, seed)
-    best = make_plans(table, [optimal], cell, theta, seed)
+        chosen = [_parse(line, theta or 0.0, allow_import) for line in lines]
+        own = (policy.theta for policy in chosen if isinstance(policy, ByObjective))
+        return make_plans(table, chosen, cell, next(own, 0.0) if theta is None else theta, seed)
+    theta = theta or 0.0
+    best = make_plans(table, [parse_policy(f"optimal:theta={theta}")], cell, theta, seed)
     if not compare:
         return best
     return best + make_plans(table, _others(theta, len(best[0].plan.devices)), cell, theta, seed)
@@ -132,7 +135,7 @@ def _others(theta: float, k: int) -> list[Policy]:
 
 def _parse(text: str, theta: float, allow_import: bool) -> Policy:
     policy = parse_policy(text, allow_import=allow_import)
-    return replace(policy, theta=theta) if isinstance(policy, ByObjective) and "theta" not in text else policy
+    return parse_policy(text, otherwise={"theta": theta}) if isinstance(policy, ByObjective) else policy
 
 
 def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int) -> list[TablePlan]:

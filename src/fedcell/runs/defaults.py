@@ -5,15 +5,15 @@ from typing import Any
 from fedcell import defaults
 from fedcell.sim.spec import CellSpec, Spec
 
-RACE_POLICIES = (
-    "diverse",
-    "greedy",
-    "optimal",
-    "deadline:seconds=8",
-    "deadline:seconds=25",
-    "proportional_fair:k=8",
-    "random:k=8",
-)
+
+def race_policies(devices: int = defaults.DEVICES) -> list[str]:
+    """The policies of the paper's Fig. 3, and Diverse, for a cell of so many devices."""
+    k = min(8, devices)
+    by_time = ["diverse", "greedy", "optimal", "deadline:seconds=8", "deadline:seconds=25"]
+    return [*by_time, f"proportional_fair:k={k}", f"random:k={k}"]
+
+
+RACE_POLICIES = tuple(race_policies())
 RACE_CELL = CellSpec(radius_m=defaults.RACE_RADIUS_M)
 """The cell of the paper's Fig. 3."""
 

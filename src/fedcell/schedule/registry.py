@@ -1,12 +1,13 @@
 """Policies by name, on the command line and in TOML: ``greedy``, ``greedy:theta=0``, ``package.module:Class:arg=1``."""
 
-import importlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from fedcell import settings
 from fedcell.errors import InputError
+from fedcell.own import load_own
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
 from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
@@ -41,14 +42,17 @@ def blaming(policy: str) -> Iterator[None]:
         ) from error
 
 
-def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
+def parse_policy(text: str, *, allow_import: bool = True, otherwise: Mapping[str, Any] | None = None) -> Policy:
     """Return the policy that a string such as ``greedy:theta=0`` describes, as on the command line and in TOML.
 
     Args:
         text: ``NAME[:key=value[,key=value...]]`` for a registered policy (a key of `POLICIES`), or
-            ``package.module:Class[:key=value...]`` for your own.
+            ``package.module:Class[:key=value...]`` for your own. The value of a policy's own first setting may stand
+            without its key, in front: ``random:8`` is ``random:k=8``. The name of a registered policy always means
+            that policy, so a module of your own needs another name.
         allow_import: whether ``package.module:Class`` is allowed, which imports, and so runs, that module. Pass False
             for strings from people who may not run code here.
+        otherwise: values of settings that the text leaves out, instead of their defaults.
 
     Returns:
         The policy; an InputError says what is wrong with the string.
@@ -57,6 +61,8 @@ def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
         >>> import fedcell as fc
         >>> fc.parse_policy("greedy:theta=0.5,max_devices=8")
         Greedy(max_devices=8, sharing='optimal', theta=0.5)
+        >>> fc.parse_policy("random:8")
+        Random(max_devices=None, sharing='optimal', k=8)
         >>> fc.parse_policy("gredy")
         Traceback (most recent call last):
         fedcell.errors.InputError: unknown policy 'gredy'; did you mean 'greedy'?
@@ -64,7 +70,8 @@ def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
     with blaming(text):
         name, rest = settings.split("policy", text)
         first = settings.split("policy", rest)[0]
-        if "." not in name and (not first or "=" in first):
+        named = name.replace("-", "_").lower() in POLICIES
+        if named or ("." not in name and (not first or "=" in first or first[0] in "+-.0123456789")):
             kind = settings.choose("policy", name, POLICIES)
         elif not allow_import:
             raise InputError(
@@ -77,7 +84,13 @@ def parse_policy(text: str, *, allow_import: bool = True) -> Policy:
             kind, rest = _import_policy(name, first, text), settings.split("policy", rest)[1]
         if ":" in rest:
             raise InputError(f"policy {text!r} has more than one list of settings; write {name}:key=value,key=value")
-        return settings.build(kind, "policy", name, rest)
+        return settings.build(kind, "policy", name, rest, positional=_first_setting(kind), otherwise=otherwise)
+
+
+def _first_setting(kind: type[Policy]) -> list[str]:
+    """The first setting that the policy does not share with all others."""
+    shared = {field.name for field in settings.settable(Policy)}
+    return [field.name for field in settings.settable(kind) if field.name not in shared][:1]
 
 
 def format_policy(policy: Policy) -> str:
@@ -100,12 +113,7 @@ def format_policy(policy: Policy) -> str:
 
 
 def _import_policy(module: str, name: str, text: str) -> type[Policy]:
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise InputError(f"policy {text!r}: cannot import {module!r} ({error})") from None
-    except AttributeError:
-        raise InputError(f"policy {text!r}: module {module!r} has no {name!r}") from None
+    found = load_own(f"policy {text!r}", module, name)
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise InputError(
             f"policy {text!r}: {name} is not a fedcell Policy; subclass fedcell.Policy and define choose()"

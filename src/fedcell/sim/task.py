@@ -1,6 +1,5 @@
 """A task ready to be trained: the data, its partition, and the engine. Data and engines are shared between runs."""
 
-import importlib
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -13,6 +12,7 @@ from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Engine
 from fedcell.learn.partition import label_counts, partition
+from fedcell.own import import_own
 from fedcell.rng import stream
 from fedcell.sim.spec import TaskSpec
 
@@ -112,6 +112,6 @@ def _module(data: Dataset, spec: TaskSpec) -> Any:
     if not colon:
         raise InputError(f"task.model is {spec.model!r}; write mlp, cnn or package.module:function")
     try:
-        return getattr(importlib.import_module(module), name)(data)
+        return getattr(import_own(module), name)(data)
     except (ImportError, AttributeError) as error:
         raise InputError(f"task.model is {spec.model!r}, which cannot be loaded ({error})") from None

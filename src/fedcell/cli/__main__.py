@@ -1,5 +1,0 @@
-"""``python -m fedcell.cli``."""
-
-from fedcell.cli import main
-
-main()

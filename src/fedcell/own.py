@@ -1,0 +1,44 @@
+"""Modules of one's own, named as ``module:Class`` or ``module:function``."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedcell.errors import InputError
+
+
+def import_own(module: str) -> ModuleType:
+    """Import a module that the user names: an installed one, or a file in the current directory.
+
+    The directory is searched after all others, and not before somebody names a module: so a file in it called
+    ``random.py``, or called like a package that others import if it is there, hides nothing from anybody.
+
+    Args:
+        module: such as ``mine`` for ``mine.py``, or ``package.module``.
+    """
+    if "" not in sys.path:
+        sys.path.append("")
+    return import_module(module)
+
+
+def load_own(what: str, module: str, name: str) -> Any:
+    """What a module of one's own calls by this name.
+
+    Args:
+        what: the setting for messages, such as ``"policy 'mine:Nearest'"``.
+        module: as for :func:`import_own`.
+        name: of a class or a function in it.
+    """
+    try:
+        found = import_own(module)
+    except ImportError as error:
+        raise InputError(f"{what}: cannot import {module!r} ({error})") from None
+    if hasattr(found, name):
+        return getattr(found, name)
+    here = Path(*module.split(".")).with_suffix(".py")
+    there = getattr(found, "__file__", None) or "built into Python"
+    if here.exists() and not (Path(there).exists() and here.samefile(there)):
+        raise InputError(f"{what}: {module!r} is {there}, which hides {here} in this directory; rename yours")
+    raise InputError(f"{what}: module {module!r} has no {name!r}")
