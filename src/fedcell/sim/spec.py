@@ -23,9 +23,9 @@ from fedcell.errors import InputError
 from fedcell.learn.data import IDX_FILES, PUBLISHED
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
+from fedcell.own import code_sha256
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
-from fedcell.sim import own_code
 from fedcell.sim.knowledge import Foresight
 from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
@@ -361,7 +361,7 @@ class Spec(_Part):
     def code_sha256(self) -> str:
         """Return the SHA-256 of the source of your own policy and model; empty for a run that has neither."""
         model = self.task.model if self.task.engine == "torch" else ""
-        return own_code.code_sha256(type(self.make_policy()), model)
+        return code_sha256(type(self.make_policy()), model)
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""
