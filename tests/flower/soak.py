@@ -32,7 +32,7 @@ KINDS = ("kill", "pause", "slow", "lie", "lie")
 SLOW_S = 20.0
 RETRY_S = 10.0
 SERVER_KILLS = 2
-LABELS, POLICY = 10, "optimal:theta=0.1"
+LABELS, POLICY = 10, "optimal:max_devices=5"
 """Every device has every digit: what a round without one of its devices learns is less, but not something else."""
 MORE_ROUNDS = 3
 """The disturbed run may take so many times as many rounds to the same accuracy."""
