@@ -1,5 +1,6 @@
 """`fedcell fit` as a user calls it."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ def test_fit_prints_the_policy_to_use(tmp_path: Path) -> None:
     done = fedcell("fit", *options, "--k", "2", "20", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Rounds to 40 % on labels:2, 2 trials of at most 6 rounds" in done.stdout
-    assert re.search(r"^Policy: greedy:theta=-?[\d.e-]+$", done.stdout, re.MULTILINE)
+    assert re.search(r"^Policy: optimal:theta=-?[\d.e-]+$", done.stdout, re.MULTILINE)
     assert names(tmp_path) - {"results.db-wal", "results.db-shm"} == {"results.db", "fit.png"}
     # The same runs answer for another target, and say when nobody gets there.
     high = fedcell("fit", *options[:3], "0.99", *options[4:8], "--k", "2", "--k", "20", cwd=tmp_path)
@@ -30,6 +31,16 @@ def test_fit_prints_the_policy_to_use(tmp_path: Path) -> None:
     assert "more than 6" in high.stdout
     assert "lower the target or raise the limit" in high.stderr
     assert "done" not in high.stderr
+    # And when all are there at once, which is said once.
+    low = fedcell("fit", "--target", "0.01", *options[4:8], "--k", "2", "20", cwd=tmp_path)
+    sentence = "fedcell: every number of devices needed 1 round, which does not show how many rounds more devices save"
+    assert low.stderr == f"{sentence}; set a higher target accuracy\n"
+    assert low.returncode == 2
+    assert "Fit of" not in low.stdout
+    document = json.loads(fedcell("fit", *options[:8], "--k", "2", "20", "--json", cwd=tmp_path).stdout)
+    assert re.search(f"^Policy: {document['policy']}$", done.stdout, re.MULTILINE)
+    assert document["policy"] == f"optimal:theta={document['fits']['curve']['theta']:.4g}"
+    assert [(row["devices"], len(row["trials"])) for row in document["rounds"]] == [(2, 2), (20, 2)]
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,38 @@ def test_an_option_is_checked_alike_by_every_command_that_has_it(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["plan", "race", "sweep", "fit", "reproduce", "flower", "testbed", "serve"])
+COMMANDS = ["", "plan", "race", "sweep", "fit", "reproduce", "flower", "flower new", "testbed", "serve", "results"]
+OF_RESULTS = ["results list", "results show", "results export", "results delete"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *OF_RESULTS])
 def test_the_help_of_every_command_is_plain_text(command: str, fedcell_here: Any) -> None:
-    done = fedcell_here(command, "--help")
+    done = fedcell_here(*command.split(), "-h")
     assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: fedcell {command}".rstrip())
     assert "\\" not in done.stdout
     assert "\x1b" not in done.stdout
+    assert fedcell_here(*command.split(), "--help").stdout == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (["plan"], "missing argument 'DEVICES'; see fedcell plan --help"),
+        (
+            ["plan", "x.csv", "--theta", "x"],
+            "invalid value for '--theta': 'x' is not a valid float; see fedcell",
+        ),
+        (["race", "--sedes", "3"], "no such option: --sedes"),
+        (["rase"], "no such command 'rase'; did you mean 'race'?"),
+        (["results", "lst"], "no such command 'lst'; did you mean 'list'?"),
+        (["plan", "x.csv", "y.csv"], "got unexpected extra argument (y.csv); see fedcell plan --help"),
+        (["race", "--seeds"], "option '--seeds' requires an argument; see fedcell"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_call_that_is_not_understood_is_one_sentence(call: list[str], sentence: str, fedcell_here: Any) -> None:
+    done = fedcell_here(*call)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"fedcell: {sentence}")
+    assert done.stderr.count("\n") == 1

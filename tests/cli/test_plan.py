@@ -316,10 +316,10 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "Missing argument"),
-        (["two.csv", "--seed", "x"], "Invalid value for '--seed'"),
-        (["two.csv", "--theta", "x"], "Invalid value for '--theta'"),
-        (["two.csv", "--polcy", "all"], "No such option: --polcy"),
+        ([], "missing argument"),
+        (["two.csv", "--seed", "x"], "invalid value for '--seed'"),
+        (["two.csv", "--theta", "x"], "invalid value for '--theta'"),
+        (["two.csv", "--polcy", "all"], "no such option: --polcy"),
     ],
 )
 def test_options_of_a_wrong_kind(run: Run, arguments: list[str], words: str) -> None:

@@ -208,7 +208,7 @@ def test_ctrl_c_shows_the_seeds_that_are_whole(tmp_path: Path) -> None:
 
 def test_ctrl_c_at_the_start_ends_it_too(tmp_path: Path) -> None:
     with Process(*FEDCELL, "race", *LONG, cwd=tmp_path) as process:
-        process.wait_for_text("racing: 1000 runs")
+        process.wait_for_text("race: 1000 runs")
         process.interrupt()
         done = process.finish()
     assert done.returncode == 130

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from harness import fedcell
+from harness import FEDCELL, Process, fedcell
 
 pytestmark = pytest.mark.processes
 
@@ -20,16 +20,30 @@ def test_reproduce_writes_pictures_tables_and_a_page_and_runs_nothing_twice(tmp_
     assert first.returncode == 0, first.stderr
     assert "fig2: 100 %" in first.stderr
     assert "confirmed: The latency bounds of Proposition 1 hold at R = 600 m" in first.stdout
-    files = {f"{figure}.{ending}" for figure in ("fig1a", "fig2") for ending in ("png", "svg", "csv")}
+    files = {f"{figure}.{ending}" for figure in ("fig1a", "fig2") for ending in ("png", "svg", "csv", "json")}
     assert names(tmp_path / "out") - {"results.db-wal", "results.db-shm"} == files | {"index.html", "results.db"}
     page = (tmp_path / "out" / "index.html").read_text()
     assert "68.2" in page
     assert str(tmp_path) not in page
     drawn = (tmp_path / "out" / "fig2.csv").read_text()
-    second = fedcell("reproduce", "fig1a", "fig2", "--quick", "--seeds", "1", "--out", "out", cwd=tmp_path)
+    second = fedcell("reproduce", "fig2", "--quick", "--seeds", "1", "--out", "out", cwd=tmp_path)
     assert second.returncode == 0
-    assert "done" not in second.stderr  # all from the store
+    assert second.stderr == ""  # all from the store
     assert (tmp_path / "out" / "fig2.csv").read_text() == drawn
+    both = (tmp_path / "out" / "index.html").read_text()
+    assert both.count("<figure>") == page.count("<figure>") == 2  # the page has what was made before, too
+    assert "<code>fedcell reproduce fig2 --seeds 1 --quick</code>" in both
+
+
+def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
+    for command, store in ((["reproduce", "fig2"], "out/paper/results.db"), (["fit"], "results.db")):
+        with Process(*FEDCELL, *command, cwd=tmp_path) as process:
+            process.wait_for_text("runs\n")
+            process.interrupt()
+            done = process.finish()
+        assert (done.returncode, done.stdout) == (130, "")
+        said = f"fedcell: stopped; the finished runs are stored in {store}, run the same command to resume"
+        assert done.stderr.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_every_run_of_the_grid_is_in_the_store_and_failures_are_told(
     assert done.returncode == 1, done.stderr
     assert done.stdout == "8 runs done, 0 skipped (already stored), 4 failed\n"
     *progress, report = done.stderr.splitlines()
-    assert progress[0] == "sweep: 0 %, 0 of 12 runs, starting"
+    assert progress[0] == "sweep: 12 runs"
     assert progress[-1] == "sweep: 100 %, 12 of 12 runs, 4 failed, done"
     assert len(progress) <= 11
     assert report.startswith("  failed, 4 runs such as ")

@@ -1,7 +1,7 @@
 """Every figure end to end with tiny settings, the runs in this process."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +9,8 @@ import pytest
 
 from fedcell.errors import InputError
 from fedcell.paper.figures import FIGURES, chosen
-from fedcell.paper.output import Output
-from fedcell.paper.report import page
+from fedcell.paper.output import Output, Section
+from fedcell.paper.report import page, section
 from fedcell.paper.settings import Settings, gather, within
 from fedcell.plots import save_picture
 from fedcell.runs.rows import Rounds
@@ -63,10 +63,15 @@ def test_every_figure_is_whole(name: str, outputs: dict[str, Output], tmp_path: 
             assert (tmp_path / f"picture.{ending}").stat().st_size > 5000
 
 
+def kept(outputs: Iterable[Output], settings: Settings = SETTINGS) -> list[Section]:
+    """As they are read again from their files."""
+    return [Section.from_json(section(output, settings, "fedcell reproduce")) for output in outputs]
+
+
 @pytest.mark.parametrize("name", PRINTED)
 def test_every_printed_number_stands_beside_ours(name: str, outputs: dict[str, Output]) -> None:
     assert [line.printed for line in outputs[name].printed] == PRINTED[name].split()
-    html = page([outputs[name]], {}, SETTINGS, "fedcell reproduce")
+    html = page(kept([outputs[name]]), {})
     for number in PRINTED[name].split():
         assert re.search(rf"<td class=number>{re.escape(number)}[ <]", html), number
 
@@ -87,16 +92,25 @@ def test_every_claim_of_the_paper_is_judged(outputs: dict[str, Output]) -> None:
         "More devices help more on less iid data",
     ):
         assert words in said
-    html = page(list(outputs.values()), {}, SETTINGS, "fedcell reproduce")
+    html = page(kept(outputs.values()), {})
     assert all(claim.verdict in html for claim in claims)
 
 
 def test_the_page_is_self_contained(outputs: dict[str, Output]) -> None:
-    html = page(list(outputs.values()), {"fig2": b"png"}, SETTINGS, "fedcell reproduce --quick")
+    html = page(kept(outputs.values()), {"fig2": b"png"})
     assert "data:image/png;base64,cG5n" in html
     assert not re.search(r"<script|<link|https?://|src=\"(?!data:)|@import|url\(", html)
     assert "meaningless" in html  # reduced settings are named
-    assert "meaningless" not in page([outputs["fig1a"]], {}, Settings(seeds=3), "fedcell reproduce")
+    assert "meaningless" not in page(kept([outputs["fig1a"]], Settings(seeds=3)), {})
+
+
+def test_a_figure_is_kept_whole(outputs: dict[str, Output]) -> None:
+    for output, one in zip(outputs.values(), kept(outputs.values()), strict=True):
+        assert repr(one.output.printed) == repr(output.printed)  # NaN is not equal to itself
+        assert (one.output.claims, one.output.notes, one.output.title) == (output.claims, output.notes, output.title)
+        assert [(t.title, [list(r) for r in t.rows]) for t in one.output.tables] == [
+            (t.title, [list(r) for r in t.rows]) for t in output.tables
+        ]
 
 
 def test_figures_share_their_runs() -> None:

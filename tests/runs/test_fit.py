@@ -58,7 +58,7 @@ def test_exact_rounds_give_back_beta_and_theta(reading: str) -> None:
     assert found.beta_interval == pytest.approx((80.0, 80.0))  # all trials are alike
     assert found.theta_interval == pytest.approx((0.05, 0.05))
     assert found.used == KS
-    assert policy_line(found) == "greedy:theta=0.05"
+    assert policy_line(found) == "optimal:theta=0.05"
     parse_policy(policy_line(found))
 
 

@@ -2,11 +2,15 @@
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import typer
+
+from fedcell.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +32,35 @@ def console(width: int = 160, *, always: bool = False) -> "Console":
     return Console(width=None if sys.stdout.isatty() and not always else width)
 
 
+class Loudness(Enum):
+    """How much a command says of its progress."""
+
+    QUIET = "quiet"
+    NORMAL = "normal"
+    VERBOSE = "verbose"
+
+
+_loudness = Loudness.NORMAL
+
+
+def loudness() -> Loudness:
+    """What -q and -v of this call asked for."""
+    return _loudness
+
+
+def set_loudness(quiet: bool, verbose: bool) -> None:
+    """Say less or more of the progress from now on.
+
+    Args:
+        quiet: whether -q was given.
+        verbose: whether -v was given.
+    """
+    global _loudness  # noqa: PLW0603 (one command a process)
+    if quiet and verbose:
+        raise InputError("--quiet and --verbose were both given; choose one")
+    _loudness = Loudness.QUIET if quiet else Loudness.VERBOSE if verbose else Loudness.NORMAL
+
+
 def time_text(seconds: float) -> str:
     """A duration to wait for, in seconds, minutes or hours."""
     if seconds < 7200:
@@ -36,8 +69,50 @@ def time_text(seconds: float) -> str:
 
 
 @contextmanager
+def resumable(store: object) -> Iterator[None]:
+    """Of work whose finished runs are stored: say so when it is interrupted, and end with status 130.
+
+    Args:
+        store: the results file.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        said = f"fedcell: stopped; the finished runs are stored in {store}, run the same command to resume"
+        typer.echo(said, err=True)
+        raise typer.Exit(130) from None
+
+
+class Pace:
+    """How long work will take, guessed from its pace once there is enough of it to go by.
+
+    The start, in which modules are imported and code is compiled, is left out of it.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+
+    def left_s(self, done: float, total: float) -> float | None:
+        """Seconds still to come; None while that would be a mere guess.
+
+        Args:
+            done: how much of the work is done, in any unit.
+            total: how much there is.
+        """
+        now_s = time.monotonic()
+        if done > 0 and (self._first is None or done < self._first[1]):
+            self._first = (now_s, done)
+        if self._first is None:
+            return None
+        elapsed_s, since = now_s - self._first[0], done - self._first[1]
+        return elapsed_s * (total - done) / since if elapsed_s > 2 and since > 0.03 * total else None
+
+
+@contextmanager
 def progress(name: str) -> Iterator[Callable[["Progress"], None]]:
     """A progress bar on standard error; without a terminal, a line for every 10 %, if there is anything to run.
+
+    With -q nothing, with -v a line for every run.
 
     Args:
         name: what is under way.
@@ -50,41 +125,68 @@ def progress(name: str) -> Iterator[Callable[["Progress"], None]]:
     from rich.progress import Progress as Bar
 
     screen = Console(stderr=True)
-    if not screen.is_terminal:
-        yield _TenthPrinter(name).watch
+    if loudness() is Loudness.QUIET:
+        yield lambda _: None
         return
+    if not screen.is_terminal or loudness() is Loudness.VERBOSE:
+        yield _RunPrinter(name).watch
+        return
+    pace = Pace()
     columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Bar(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
+        task = bar.add_task("", total=None)
 
         def watch(now: "Progress") -> None:
-            bar.update(task, total=now.total, completed=now.total - now.left, description=_left_text(now))
+            left = _left_text(now, pace).removeprefix(", ")
+            bar.update(task, total=now.total, completed=now.total - now.left, description=left)
 
         yield watch
 
 
-class _TenthPrinter:
-    """One line for every 10 %, for logs."""
+class LinePrinter:
+    """One line for every 10 %, for logs; with -v, for every report.
+
+    Args:
+        name: what is under way.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._tenth = 10
+        self._tenth = 0
+
+    def watch(self, done: float, total: float, text: str) -> None:
+        """Print if another tenth is done; a second piece of work under the same name begins again."""
+        share = done / total
+        tenth = int(10 * share)
+        if tenth > self._tenth or loudness() is Loudness.VERBOSE:
+            typer.echo(f"{self._name}: {int(100 * share)} %, {text}", err=True)
+        self._tenth = tenth
+
+
+class _RunPrinter:
+    """The runs of a sweep, line by line."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._printer, self._pace = name, LinePrinter(name), Pace()
 
     def watch(self, now: "Progress") -> None:
-        """Print if another tenth is done; a second sweep under the same name begins again."""
-        ended = now.total - now.left
-        tenth = 10 * ended // now.total
-        if tenth > self._tenth or (now.left and tenth < self._tenth):
-            typer.echo(f"{self._name}: {10 * tenth} %, {ended} of {now.total} runs, {_left_text(now)}", err=True)
-            self._tenth = tenth
+        """Say how many runs there are, then how many of them have ended."""
+        if now.left and not now.done + now.failed:
+            stored = f", {now.skipped} of them already stored" if now.skipped else ""
+            typer.echo(f"{self._name}: {now.total} run{'s' * (now.total != 1)}{stored}", err=True)
+        elif now.done + now.failed:
+            ended = now.total - now.left
+            self._printer.watch(ended, now.total, f"{ended} of {now.total} runs{_left_text(now, self._pace)}")
 
 
-def _left_text(now: "Progress") -> str:
+def _left_text(now: "Progress", pace: Pace) -> str:
     parts = [f"{now.failed} failed"] if now.failed else []
+    left_s = pace.left_s(now.done + now.failed, now.total - now.skipped)
     if now.left == 0:
-        return ", ".join([*parts, "done"])
-    left_s = now.left_s
-    return ", ".join([*parts, f"{time_text(left_s)} left" if left_s is not None else "starting"])
+        parts.append("done")
+    elif left_s is not None:
+        parts.append(f"{time_text(left_s)} left")
+    return "".join(f", {part}" for part in parts)
 
 
 def summary_tables(result: "RaceResult") -> list["Table"]:

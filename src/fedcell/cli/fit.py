@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import progress
-from fedcell.cli.options import Plot, Seeds, Target, Workers
+from fedcell.cli.console import progress, resumable, set_loudness
+from fedcell.cli.options import Json, Plot, Quiet, Seeds, Target, Verbose, Workers
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ def fit(
     ] = Path("results.db"),
     workers: Workers = None,
     plot: Plot = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit the rounds model beta (theta + 1/n) to experiments.
 
@@ -58,11 +61,12 @@ def fit(
     from fedcell.plots import save_picture
     from fedcell.runs import fit as fits
 
+    set_loudness(quiet, verbose)
     if rounds_limit < 1:
         raise InputError(f"--rounds-limit is {rounds_limit}; give a whole number of at least 1")
     counts = _counts([*(k or []), *(more or [])] or DEFAULT_KS)
     wanted = fits.fit_runs(partition, counts, rounds_limit)
-    with progress("fit") as watch:
+    with resumable(store), progress("fit") as watch:
         runs = gather(lambda specs: collect_runs(specs, store, workers, watch), wanted, seeds)
     accuracy = fits.accuracies(runs)
     found: dict[Reading, Fit | str] = {}
@@ -72,14 +76,19 @@ def fit(
         except InputError as error:
             found[reading] = str(error)
     needed = fits.rounds_needed_in(accuracy, counts, target)
-    _print_fit(partition, needed, found, seeds)
     good = [one for one in found.values() if isinstance(one, fits.Fit)]
-    if not good:
+    if as_json:
+        typer.echo(_document(partition, needed, found))
+    else:
+        _print_fit(partition, needed, found if good else {}, seeds)
+    if not good:  # said once: no reading has a fit
         raise InputError(str(found["curve"]))
-    _print_policy(good[0])
+    if not as_json:
+        _print_policy(good[0])
     if plot is not None:
         save_picture(_fit_figure(needed, good), plot)
-        typer.echo(f"Picture: {plot}")
+        if not as_json:
+            typer.echo(f"Picture: {plot}")
 
 
 def _counts(ks: Sequence[int]) -> list[int]:
@@ -106,6 +115,34 @@ def _print_fit(partition: str, needed: "RoundsNeeded", found: Mapping["Reading",
     for reading, one in found.items():
         typer.echo(f"Fit of N = beta (theta + 1/n), {READINGS[reading]}:")
         typer.echo(f"  none: {one}" if isinstance(one, str) else _fit_text(one))
+
+
+def _document(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", "Fit | str"]) -> str:
+    """The fit for machines; None where the target was not reached."""
+    import json
+    from dataclasses import asdict
+
+    from fedcell.check import without_nan
+    from fedcell.runs.fit import policy_line
+
+    first = next((one for one in found.values() if not isinstance(one, str)), None)
+    columns = zip(needed.ks, needed.on_curve.tolist(), needed.medians().tolist(), needed.by_trial.tolist(), strict=True)
+    document = {
+        "partition": partition,
+        "target": needed.target,
+        "rounds_limit": needed.limit,
+        "rounds": [{"devices": k, "curve": curve, "median": m, "trials": trials} for k, curve, m, trials in columns],
+        "fits": {
+            reading: {"reason": one} if isinstance(one, str) else {k: _listed(v) for k, v in asdict(one).items()}
+            for reading, one in found.items()
+        },
+        "policy": None if first is None else policy_line(first),
+    }
+    return json.dumps(without_nan(document), indent=2, allow_nan=False)
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _rounds(value: float, needed: "RoundsNeeded") -> str:

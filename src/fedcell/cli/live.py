@@ -1,11 +1,12 @@
 """What a terminal shows while a race runs."""
 
-import time
 from collections import defaultdict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from fedcell.cli.console import time_text
+import typer
+
+from fedcell.cli.console import LinePrinter, Loudness, Pace, loudness, time_text
 from fedcell.runs.runner import Event, RoundsDone, RunDone
 from fedcell.sim.spec import Spec
 
@@ -24,7 +25,7 @@ class RaceDisplay:
         self._lock = Lock()
         self._last: dict[tuple[str, int], tuple[int, float, float]] = {}
         self._done: set[tuple[str, int]] = set()
-        self._began = time.monotonic()
+        self._pace = Pace()
 
     def watch(self, event: Event) -> None:
         """Take note of a run's rounds, or of its end."""
@@ -45,6 +46,12 @@ class RaceDisplay:
         of_rounds = number / self._race.rounds if self._race.rounds else 0.0
         return min(1.0, max(of_rounds, clock_s / self._race.budget_s))
 
+    def progress(self) -> tuple[float, int, int]:
+        """How much of the race is done, in runs; how many runs have ended; how many there are."""
+        with self._lock:
+            runs = [(policy, seed) for policy in self._race.grid["policy"] for seed in self._race.grid["seed"]]
+            return sum(map(self._share_done, runs)), len(self._done), len(runs)
+
     def __rich__(self) -> "Table":
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -56,7 +63,8 @@ class RaceDisplay:
             seeds, shares = self._race.grid["seed"], defaultdict(float)
             for policy in self._race.grid["policy"]:
                 shares[policy] = sum(self._share_done((policy, seed)) for seed in seeds)
-            whole = sum(shares.values())
+            total = len(shares) * len(seeds)
+            left_s = self._pace.left_s(sum(shares.values()), total)
             for policy, share in shares.items():
                 records = [self._last[policy, seed] for seed in seeds if (policy, seed) in self._last]
                 done = sum((policy, seed) in self._done for seed in seeds)
@@ -66,16 +74,25 @@ class RaceDisplay:
                     f"{done}/{len(seeds)}",
                     f"{records[-1][1]:.0f}" if records else "-",
                     f"{100 * sum(accuracy for _, _, accuracy in records) / len(records):.1f} %" if records else "-",
-                    self._time_left(len(seeds) - share, whole),
+                    "done" if share >= len(seeds) else "-" if left_s is None else time_text(left_s),
                 )
         return table
 
-    def _time_left(self, missing: float, whole: float) -> str:
-        """At the pace of the race so far, all policies sharing the cores."""
-        if missing <= 0:
-            return "done"
-        if whole <= 0:
-            return "-"
-        total = len(self._race.grid["policy"]) * len(self._race.grid["seed"])
-        left_s = (time.monotonic() - self._began) * (total - whole) / whole
-        return time_text(left_s)
+
+class RaceLines:
+    """The race so far, line by line, where there is no terminal or -v asks for it."""
+
+    def __init__(self, display: RaceDisplay) -> None:
+        self._display, self._printer, self._pace = display, LinePrinter("race"), Pace()
+        total = display.progress()[2]
+        typer.echo(f"race: {total} run{'s' * (total != 1)}", err=True)
+
+    def watch(self, event: Event) -> None:
+        """Take note of a run's rounds, or of its end."""
+        self._display.watch(event)
+        done, ended, total = self._display.progress()
+        done = min(done, total - 0.01) if ended < total else total  # 100 % when all have ended
+        left_s = self._pace.left_s(done, total)
+        left = f", {time_text(left_s)} left" if left_s is not None and ended < total else ""
+        if isinstance(event, RunDone) or loudness() is not Loudness.VERBOSE:
+            self._printer.watch(done, total, f"{ended} of {total} runs{left}")

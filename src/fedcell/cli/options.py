@@ -64,6 +64,8 @@ def output_format(as_json: bool, as_csv: bool) -> Literal["table", "json", "csv"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Report every step in a line of its own.")]
 Plot = Annotated[
     Path | None,
     typer.Option(

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import console, summary_tables
-from fedcell.cli.options import Csv, Json, Target, Workers, check_plot, check_seeds, output_format
+from fedcell.cli.console import Loudness, console, loudness, set_loudness, summary_tables
+from fedcell.cli.options import Csv, Json, Quiet, Target, Verbose, Workers, check_plot, check_seeds, output_format
 
 if TYPE_CHECKING:
     from fedcell.runs.race import RaceResult
     from fedcell.sim.spec import Spec
+
+NOTHING_KEPT = (
+    "fedcell: stopped before all policies had finished a seed: nothing to show, and nothing is kept without --store"
+)
 
 
 def race(
@@ -147,6 +151,8 @@ def race(
     ] = Path("race.png"),
     as_json: Json = False,
     as_csv: Csv = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Print the specification as TOML and exit.")] = False,
 ) -> None:
     """Race policies: train real models against a simulated clock.
@@ -156,6 +162,7 @@ def race(
     out have the defaults of fedcell.Spec.
     """
     output = output_format(as_json, as_csv)
+    set_loudness(quiet, verbose)
     changes = {
         "budget_s": budget_s,
         "rounds": rounds,
@@ -184,11 +191,16 @@ def race(
     from fedcell.plots import race_figure, save_picture
     from fedcell.runs.race import curves, title, to_csv, to_json
 
-    result = _run_watched(contest, target, workers, store)
+    try:
+        result = _run_watched(contest, target, workers, store)
+    except KeyboardInterrupt:  # before the first run began
+        typer.echo(NOTHING_KEPT, err=True)
+        raise typer.Exit(130) from None
     if not result.complete and store is not None:
         typer.echo(f"fedcell: stopped; what was computed is in {store}, run the same command to resume", err=True)
     if not result.seeds:
-        typer.echo("fedcell: stopped before all policies had finished a seed; nothing to show", err=True)
+        if store is None:
+            typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130)
     if output == "json":
         typer.echo(to_json(result))
@@ -227,7 +239,7 @@ def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | 
     from rich.console import Console
     from rich.live import Live
 
-    from fedcell.cli.live import RaceDisplay
+    from fedcell.cli.live import RaceDisplay, RaceLines
     from fedcell.runs.race import run_race
     from fedcell.runs.store import Store
     from fedcell.sim.task import load_task
@@ -235,13 +247,12 @@ def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | 
     display, screen = RaceDisplay(race), Console(stderr=True)
     # Data may have to be downloaded, with a bar of its own: do it before the live display begins.
     load_task(race.task, race.devices.count, race.grid["seed"][0], threads=1)
-    live = Live(display, console=screen, refresh_per_second=8, transient=True) if screen.is_terminal else nullcontext()
-    with Store(path) if path is not None else nullcontext() as store:
-        if not screen.is_terminal:
-            runs = len(race.grid["policy"]) * len(race.grid["seed"])
-            typer.echo(f"racing: {runs} runs; a terminal would show them live", err=True)
-        with live:
-            return run_race(race, target=target, workers=workers, store=store, watch=display.watch)
+    table = screen.is_terminal and loudness() is Loudness.NORMAL
+    live = Live(display, console=screen, refresh_per_second=8, transient=True) if table else nullcontext()
+    lines = None if table or loudness() is Loudness.QUIET else RaceLines(display)
+    with Store(path) if path is not None else nullcontext() as store, live:
+        watch = display.watch if lines is None else lines.watch
+        return run_race(race, target=target, workers=workers, store=store, watch=watch)
 
 
 def _print(result: "RaceResult") -> None:

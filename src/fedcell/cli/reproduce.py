@@ -4,17 +4,18 @@ import io
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcell.cli.console import progress
-from fedcell.cli.options import Seeds, Workers
+from fedcell.cli.console import progress, resumable, set_loudness
+from fedcell.cli.options import Quiet, Seeds, Verbose, Workers
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcell.paper.output import Output
+    from fedcell.paper.output import Output, Section
     from fedcell.paper.runs import WatchProgress
     from fedcell.paper.settings import Settings
     from fedcell.runs.rows import Rounds
@@ -45,10 +46,13 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Use tiny settings to try it out; the results mean nothing.")
     ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Reproduce the paper's figures and tables.
 
-    Writes pictures, tables and a page, index.html, that compares each number of the paper with ours.
+    Writes pictures, tables and a page, index.html, that compares each number of the paper with ours. The page has all
+    figures that the output directory has, those made earlier too.
 
     Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
     """
@@ -57,6 +61,7 @@ def reproduce(
     from fedcell.paper.settings import Settings
     from fedcell.runs.store import Store
 
+    set_loudness(quiet, verbose)
     wanted = chosen(figures or [])
     settings = Settings.quick(seeds) if quick else Settings(seeds=seeds)
     if store is not None:
@@ -66,7 +71,7 @@ def reproduce(
     place = store or out / "results.db"
     outputs: list[Output] = []
     for name in wanted:
-        with progress(name) as watch:
+        with resumable(place), progress(name) as watch:
 
             def run(specs: Sequence["Spec"], watch: "WatchProgress" = watch) -> dict[str, "Rounds"]:
                 return collect_runs(specs, place, workers, watch)
@@ -98,25 +103,39 @@ def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, 
     import shutil
     import tempfile
 
-    from fedcell.paper.report import page
+    from fedcell.paper.report import page, section
     from fedcell.plots import save_picture
 
     scratch = Path(tempfile.mkdtemp(prefix=".fedcell-", dir=out))
     try:
-        pictures: dict[str, bytes] = {}
         for output in outputs:
             (scratch / f"{output.name}.csv").write_text(_csv(output), encoding="utf-8")
             if output.figure is not None:
                 for ending in ("svg", "png"):
                     save_picture(output.figure, scratch / f"{output.name}.{ending}")
-                pictures[output.name] = (scratch / f"{output.name}.png").read_bytes()
-        (scratch / "index.html").write_text(page(outputs, pictures, settings, command), encoding="utf-8")
+            (scratch / f"{output.name}.json").write_text(section(output, settings, command), encoding="utf-8")
+        (scratch / "index.html").write_text(page(*_everything(out, scratch)), encoding="utf-8")
         for path in sorted(scratch.iterdir()):
             os.replace(path, out / path.name)
     except OSError as error:
         raise InputError(f"cannot write into {out}: {error.strerror}; give another --out") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _everything(*folders: Path) -> tuple[list["Section"], dict[str, bytes]]:
+    """All figures that the folders have, in the paper's order, and their pictures; a later folder's replace others."""
+    from fedcell.paper.figures import FIGURES
+    from fedcell.paper.output import Section
+
+    sections: dict[str, Section] = {}
+    pictures: dict[str, bytes] = {}
+    for name in FIGURES:
+        for folder in folders:
+            with suppress(FileNotFoundError, ValueError, KeyError, TypeError):  # not there, or not of this version
+                sections[name] = Section.from_json((folder / f"{name}.json").read_text(encoding="utf-8"))
+                pictures[name] = (folder / f"{name}.png").read_bytes()
+    return list(sections.values()), pictures
 
 
 def _csv(output: "Output") -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import progress
-from fedcell.cli.options import Workers
+from fedcell.cli.console import progress, set_loudness
+from fedcell.cli.options import Quiet, Verbose, Workers
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def sweep(
             show_default=False,
         ),
     ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run all combinations of a grid that the results file lacks.
 
@@ -49,6 +51,7 @@ def sweep(
     from fedcell.runs.sweep import run_sweep
     from fedcell.sim.spec import load_spec
 
+    set_loudness(quiet, verbose)
     runs = load_spec(spec).runs()
     for data, run in {run.task.data: run for run in runs}.items():
         run.key()  # data that cannot be read are refused here, before a store is made

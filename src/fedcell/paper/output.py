@@ -1,9 +1,10 @@
 """The output of a figure's module: the figure, its data, the paper's numbers and ours, and the tested claims."""
 
+import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedcell.intervals import student_t_quantile
 from fedcell.runs.stats import Mean
@@ -126,6 +127,52 @@ class Output:
     printed: list[Printed] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def to_json(self, command: str, settings: str, quick: bool) -> str:
+        """All but the picture and its data, for :class:`Section`.
+
+        Args:
+            command: that made it.
+            settings: its number of trials and so on, for readers.
+            quick: whether the settings are those of a mere try.
+        """
+        kept = {name: getattr(self, name) for name in ("name", "title", "setting", "notes")}
+        parts = {name: [asdict(part) for part in getattr(self, name)] for name in ("tables", "printed", "claims")}
+        made = {"command": command, "settings": settings, "quick": quick}
+        return json.dumps(kept | parts | made, indent=1)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A figure or table as the page shows it, whenever it was made.
+
+    Attributes:
+        output: without its picture and data.
+        command: that made it.
+        settings: its number of trials and so on.
+        quick: whether the settings are those of a mere try.
+    """
+
+    output: Output
+    command: str
+    settings: str
+    quick: bool
+
+    @classmethod
+    def from_json(cls, text: str) -> "Section":
+        """What :meth:`Output.to_json` wrote; a ValueError, KeyError or TypeError if it did not."""
+        found = json.loads(text)
+        made = {name: found.pop(name) for name in ("command", "settings", "quick")}
+        tables = [Grid(**table) for table in found.pop("tables")]
+        claims = [Claim(**claim) for claim in found.pop("claims")]
+        printed = [_printed(**line) for line in found.pop("printed")]
+        output = Output(**found, figure=None, csv=((), ()), tables=tables, claims=claims, printed=printed)
+        return cls(output, **made)
+
+
+def _printed(readings: Sequence[Any], interval: Sequence[float] | None, **fields: Any) -> Printed:
+    means = tuple((name, Mean(**mean)) for name, mean in readings)
+    return Printed(readings=means, interval=None if interval is None else (interval[0], interval[1]), **fields)
 
 
 def close(printed: float, ours: Mean) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from fedcell import __version__
-from fedcell.paper.output import Grid, Output, Printed, value_text
+from fedcell.paper.output import Grid, Output, Printed, Section, value_text
 from fedcell.paper.settings import Settings
 
 STYLE = """
@@ -49,27 +49,40 @@ READING = (
 )
 
 
-def page(outputs: Sequence[Output], pictures: Mapping[str, bytes], settings: Settings, command: str) -> str:
-    """The complete page.
+def section(output: Output, settings: Settings, command: str) -> str:
+    """The figure as it is kept in a file of its own, for pages that are made later.
 
     Args:
-        outputs: the figures and tables.
-        pictures: PNG files by the figures' names.
+        output: the figure or table.
         settings: of the reproduction.
         command: that made it.
     """
+    said = (
+        f"{settings.seeds} trial{'s' * (settings.seeds != 1)}; {'free' if settings.free else 'balanced'} partition, "
+        f"{settings.scaling} scaling"
+    )
+    return output.to_json(command, said, quick=settings != Settings(seeds=settings.seeds))
+
+
+def page(sections: Sequence[Section], pictures: Mapping[str, bytes]) -> str:
+    """The complete page.
+
+    Args:
+        sections: the figures and tables.
+        pictures: PNG files by the figures' names.
+    """
+    outputs = [one.output for one in sections]
     claims = [claim for output in outputs for claim in output.claims]
     printed = [line for output in outputs for line in output.printed]
-    quick = settings != Settings(seeds=settings.seeds)
+    made = list(dict.fromkeys((one.command, one.settings) for one in sections))
     parts = [
         "<h1>Device Scheduling with Fast Convergence for Wireless Federated Learning, reproduced</h1>",
-        f"<p class=note>Shi, Zhou and Niu, ICC 2020. Made by <code>{escape(command)}</code> with fedcell "
-        f"{__version__}, {settings.seeds} trial{'s' * (settings.seeds != 1)}; "
-        f"{'free' if settings.free else 'balanced'} partition, {settings.scaling} scaling, path loss "
-        "128.1 + 37.6 log₁₀(d/km) dB.</p>",
-        "<p class=warning>Made with reduced settings (--quick), to try out the program: the numbers below are "
-        "meaningless.</p>"
-        if quick
+        f"<p class=note>Shi, Zhou and Niu, ICC 2020. Made with fedcell {__version__}, path loss "
+        "128.1 + 37.6 log₁₀(d/km) dB, by "
+        + "; by ".join(f"<code>{escape(command)}</code> ({escape(text)})" for command, text in made)
+        + ".</p>",
+        "<p class=warning>What was made with reduced settings (--quick), to try out the program, is meaningless.</p>"
+        if any(one.quick for one in sections)
         else "",
         _contents(outputs, bool(claims), bool(printed)),
     ]
@@ -84,7 +97,7 @@ def page(outputs: Sequence[Output], pictures: Mapping[str, bytes], settings: Set
     if printed:
         parts.append("<h2 id=numbers>Every printed number and ours</h2>")
         parts += _printed_table(printed)
-    parts += [_section(output, pictures.get(output.name)) for output in outputs]
+    parts += [_section(one, pictures.get(one.output.name)) for one in sections]
     body = "\n".join(part for part in parts if part)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -124,7 +137,8 @@ def _printed_row(line: Printed, sign: str) -> str:
     )
 
 
-def _section(output: Output, picture: bytes | None) -> str:
+def _section(one: Section, picture: bytes | None) -> str:
+    output = one.output
     parts = [f"<h2 id={output.name}>{escape(output.title)}</h2>", f"<p>{escape(output.setting)}</p>"]
     if picture is not None:
         data = base64.b64encode(picture).decode()
@@ -132,7 +146,7 @@ def _section(output: Output, picture: bytes | None) -> str:
     parts += [f"<p>{escape(note)}</p>" for note in output.notes]
     parts += [f"<h3>{escape(table.title)}</h3>{_table(table)}" for table in output.tables]
     files = f"{output.name}.csv" + (f", {output.name}.png, {output.name}.svg" if picture is not None else "")
-    parts.append(f"<p class=note>Command: <code>fedcell reproduce {output.name}</code>. Files: {files}.</p>")
+    parts.append(f"<p class=note>Command: <code>{escape(one.command)}</code>. Files: {files}.</p>")
     return "\n".join(parts)
 
 

@@ -182,4 +182,4 @@ def _interval(values: Floats) -> Interval:
 
 def policy_line(found: Fit) -> str:
     """The policy to use, as the command line and specs name it."""
-    return f"greedy:theta={found.theta:.4g}"
+    return f"optimal:theta={found.theta:.4g}"

@@ -185,6 +185,11 @@ def fit_rounds(n: ArrayLike, rounds: ArrayLike, *, confidence: float = 0.95) -> 
     counts, needed = _observations(n, rounds)
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence is {confidence}; give a number between 0 and 1")
+    if (needed == needed[0]).all():
+        raise InputError(
+            f"every number of devices needed {needed[0]:g} round{'s' * bool(needed[0] != 1)}, which does not show "
+            "how many rounds more devices save; set a higher target accuracy"
+        )
     x = 1.0 / counts
     spread = float(((x - x.mean()) ** 2).sum())
     beta = float(((x - x.mean()) * needed).sum()) / spread
