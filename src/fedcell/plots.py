@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -149,36 +149,40 @@ STYLES = (
 )
 
 
-def race_figure(curves: Sequence[Curve], title: str, end_s: float) -> "Figure":
+def race_figure(
+    curves: Sequence[Curve], title: str, end_s: float, looks: Mapping[str, tuple[str, str]] | None = None
+) -> "Figure":
     """Draw accuracy against simulated wall-clock time, one line per policy, with its 95 % band over seeds.
 
     Args:
         curves: mean curves with their bands.
         title: above the axes.
         end_s: where the time axis ends, in seconds.
+        looks: colour and dash by a curve's name; by default STYLES in their order.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.3), layout="constrained")
     ax = figure.subplots()
-    _draw_race(ax, curves, "simulated wall-clock time, s")
+    _draw_race(ax, curves, "simulated wall-clock time, s", looks or {})
     ax.set_title(title, fontsize=10, loc="left")
     if np.isfinite(end_s):
         ax.set_xlim(0, end_s)
     return figure
 
 
-def _draw_race(ax: "Axes", curves: Sequence[Curve], x_label: str) -> None:
+def _draw_race(ax: "Axes", curves: Sequence[Curve], x_label: str, looks: Mapping[str, tuple[str, str]]) -> None:
     from matplotlib.patheffects import withStroke
 
     for number, curve in enumerate(curves):
-        colour, dash = STYLES[number % len(STYLES)]
+        colour, dash = looks.get(curve.name, STYLES[number % len(STYLES)])
         line = ax.step(
             curve.clock_s, 100 * curve.accuracy, where="post", color=colour, linestyle=dash, label=curve.name
         )
         line[0].set(linewidth=1.6, zorder=3, path_effects=[withStroke(linewidth=3.0, foreground="white", alpha=0.8)])
         if np.isfinite(curve.half).all():
-            low, high = 100 * (curve.accuracy - curve.half), 100 * np.minimum(curve.accuracy + curve.half, 1.0)
+            low = 100 * np.maximum(curve.accuracy - curve.half, 0.0)
+            high = 100 * np.minimum(curve.accuracy + curve.half, 1.0)
             ax.fill_between(curve.clock_s, low, high, step="post", color=colour, alpha=0.1, linewidth=0)
     ax.set_xlabel(x_label)
     ax.set_ylabel("test accuracy, %")
@@ -218,7 +222,7 @@ def federation_figure(curves: Sequence[Curve], runs: Sequence[RoundTimes]) -> "F
     figure = Figure(figsize=(11.0, 4.3) if curves else (5.4, 4.3), layout="constrained")
     axes = figure.subplots(1, 2 if curves else 1, width_ratios=[3, 2] if curves else None, squeeze=False)[0]
     if curves:
-        _draw_race(axes[0], curves, "time, s")
+        _draw_race(axes[0], curves, "time, s", {})
     ax = axes[-1]
     longest = 1.06 * max(
         (float(max(r.planned_s.max(), r.measured_s.max())) for r in runs if len(r.planned_s)), default=1.0

@@ -12,7 +12,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
-from fedcell.dashboard.views.colours import places, styles
+from fedcell.dashboard.views.colours import Looks, group_styles, styles
 from fedcell.plots import STYLES
 from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
@@ -288,13 +288,24 @@ def test_the_documented_requests_are_answered(served: Served) -> None:
         served.http.post(f"/api/races/{race['id']}/stop")  # one that is done already refuses
 
 
-def test_one_colour_a_policy() -> None:
+def test_one_look_a_policy_whatever_is_beside_it() -> None:
     assert styles(["random:k=8", "greedy"])["greedy"] == STYLES[1]
-    assert styles(["random:k=3"])["random:k=3"] == STYLES[6]
-    assert len(set(styles(fc.POLICIES).values())) == len(fc.POLICIES)
-    assert styles(["diverse:memory=0"]) == {"diverse:memory=0": styles(["greedy", "diverse"])["diverse"]}
     lines = [f"random:k={k}" for k in range(1, 13)]
-    assert len(set(places(lines).values())) == len(set(styles(lines).values())) == 12
+    alone = {line: styles([line])[line] for line in lines}
+    assert len(set(alone.values())) == 12
+    assert styles([*reversed(lines), *fc.POLICIES]).items() >= alone.items()
+    assert not {*alone.values()} - {alone["random:k=8"]} & set(STYLES)
+    other = {line: Looks().of(line) for line in lines}  # another server, each line the first that it sees
+    assert sum(other[line] == alone[line] for line in lines) >= 6
+
+
+def test_groups_of_a_policy_share_its_colour() -> None:
+    names = {f"greedy radius_m={metres}": "greedy" for metres in (500, 600, 700, 800, 900)} | {"all": "all"}
+    looks = group_styles(names)
+    assert [colour for colour, _ in looks.values()][:4] == [STYLES[1][0]] * 4
+    assert looks["greedy radius_m=500"] == STYLES[1]
+    assert looks["all"] == STYLES[7]
+    assert len(set(looks.values())) == len(names)
 
 
 def test_a_plan_that_schedules_nobody_is_drawn(tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
         assert line["seeds_done"] == row["seeds"] == 2
         assert row["best"] == {"mean": summary.best.mean, "half": summary.best.half}
         assert row["time_to_target"]["reached"] == summary.to_target.reached
+        assert (line["low"], line["high"], len(line["seeds"])) == (None, None, 2)  # too few for a band
+    assert curves["so_far_s"] is None
     assert len(curves["verdicts"]) == 1
     for ending, start in (("svg", b"<?xml"), ("png", b"\x89PNG")):
         assert served.http.get(f"/api/races/{race['id']}/figure.{ending}").content.startswith(start)

@@ -85,7 +85,6 @@ class Info(Answer):
     policies: list[str]
     all_policies: list[PolicyInfo]
     colours: dict[str, Style]
-    styles: list[tuple[str, str]]
     defaults: dict[str, Any]
     """A race where nothing else is asked for: the document of one of its runs."""
     seeds: int
@@ -252,19 +251,27 @@ class TimeDocument(Answer):
     n: int
 
 
+class SeedCurve(Answer):
+    """Accuracy against time of one seed."""
+
+    clock_s: list[float]
+    accuracy: list[float]
+
+
 class PolicyCurve(Style):
-    """Accuracy against time, averaged over the seeds that have got there."""
+    """Accuracy against time, averaged over the seeds that have got there; two or three seeds are told one by one."""
 
     line: str
     clock_s: list[float]
     mean: list[float]
     low: list[Number] | None
     high: list[Number] | None
+    seeds: list[SeedCurve] | None
     seeds_done: int
 
 
 class TableRow(Style):
-    """What a race's tables say of one policy, over so many seeds that have begun."""
+    """What a race's tables say of one policy, over the seeds that all policies have finished, or begun."""
 
     policy: str
     seeds: int
@@ -279,13 +286,14 @@ class TableRow(Style):
 
 
 class Curves(Answer):
-    """Curves, table, and what the paired differences show."""
+    """Curves, table, and what the paired differences show; so_far_s: when the table looks at unfinished runs."""
 
     policies: list[PolicyCurve]
     table: list[TableRow]
     verdicts: list[str]
     target: float
     end_s: Number
+    so_far_s: Number
 
 
 class RunDocument(Answer):

@@ -17,7 +17,6 @@ from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.views.colours import styles
 from fedcell.learn.data import PUBLISHED
 from fedcell.paper.figures import FIGURES
-from fedcell.plots import STYLES
 from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
@@ -78,7 +77,6 @@ def router(desk: Desk) -> APIRouter:
                 "policies": list(paper),
                 "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
                 "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
-                "styles": list(STYLES),
                 "defaults": spec_document(default_race()),
                 "seeds": defaults.SEEDS,
                 "target": defaults.TARGET_ACCURACY,

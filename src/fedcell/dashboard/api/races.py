@@ -106,7 +106,7 @@ def router(desk: Desk) -> APIRouter:
 
     @routes.get("/events", response_class=Response, responses=STREAM)
     async def all_events() -> Response:
-        """Server-sent events: `race` whenever any race changes its state, `gone` when one is deleted."""
+        """Server-sent events: `race` when any race changes its state, `progress` as its runs get on, `gone`."""
         return EventStream(desk.hub, desk.hub.events(_queue_watcher(desk)))
 
     @routes.get("/races/{id}/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
@@ -205,20 +205,37 @@ def _race_watcher(desk: Desk, race: LiveRace) -> Callable[[], tuple[list[str], b
 
 
 def _queue_watcher(desk: Desk) -> Callable[[], tuple[list[str], bool]]:
-    """A function that tells which races have changed since it was last called."""
+    """A function that tells which races have changed since it was last called, and how far their runs are."""
     seen: dict[str, tuple[int, int | None]] = {}
+    rounds: dict[str, dict[str, int]] = {}
 
     def look() -> tuple[list[str], bool]:
         races = {race.id: race for race in reversed(desk.races.all())}
         gone = [id for id in seen if id not in races]
         found = [event("gone", {"id": id}) for id in gone]
         for id in gone:
-            del seen[id]
+            del seen[id], rounds[id]
         for race in races.values():
             mark = (race.version, desk.races.position(race))
             if seen.get(race.id) != mark:
                 seen[race.id] = mark
                 found.append(_race_event(desk, race))
+            before = rounds.setdefault(race.id, {})
+            if race.state not in ENDED and (news := _progress(desk, race, before)):
+                found.append(event("progress", {"id": race.id, "runs": news}))
         return found, False
 
     return look
+
+
+def _progress(desk: Desk, race: LiveRace, before: dict[str, int]) -> list[dict[str, Any]]:
+    """How far the runs are that have got on since; ``before`` has the rounds that were told, and is updated."""
+    news = []
+    with desk.races.lock:
+        for run in race.runs.values():
+            count = len(run.numbers or [])
+            if count > before.get(run.key, 0):
+                before[run.key] = count
+                last = {name: run.last(name) for name in ("clock_s", "accuracy")}
+                news.append({"key": run.key, "rounds": count, **last})
+    return news

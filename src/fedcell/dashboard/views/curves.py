@@ -4,46 +4,101 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcell.dashboard.races.race import LiveRace
-from fedcell.dashboard.views.colours import styles
+from fedcell.dashboard.views.colours import Look, styles
 from fedcell.runs import stats
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import Mean, MeanCurve, Summary, TimeTo
 
 MOST_POINTS = 2000
+FEWEST_IN_A_BAND = 4
+"""With fewer seeds Student's interval is wider than the axes; the seeds themselves are drawn."""
+
+Run = tuple[Rounds, bool]
+"""The rounds of a run so far, and whether it has ended."""
 
 
 def race_curves(race: LiveRace, runs: Mapping[tuple[str, int], tuple[Rounds, bool]]) -> dict[str, Any]:
     """The answer of /api/races/{id}/curves; ``runs`` has each run's rounds so far, and whether it has ended."""
     named = {policy: [runs[policy, seed] for seed in race.seeds] for policy in race.policies}
     whole = [seed for seed in race.seeds if all(runs[policy, seed][1] for policy in race.policies)]
+    begun = [seed for seed in race.seeds if all(len(runs[policy, seed][0]) for policy in race.policies)]
     ended = {policy: [runs[policy, seed][0] for seed in whole] for policy in race.policies}
     said = stats.verdicts(ended) if whole and len(race.policies) > 1 else []
-    return curves_document(named, race.target, race.spec.budget_s, said)
+    alike = {policy: [runs[policy, seed] for seed in whole or begun] for policy in race.policies}
+    return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said)
+
+
+def equally_far(groups: Mapping[str, Sequence[Run]]) -> tuple[dict[str, list[Rounds]], float | None]:
+    """Runs that can be averaged and compared: those that have ended, or else all of them up to the same time.
+
+    Args:
+        groups: runs by name, each with whether it has ended.
+
+    Returns:
+        The runs by name, and the time in seconds at which those that have not ended are looked at; None if all have.
+    """
+    finished = {name: [run for run, ended in runs if ended] for name, runs in groups.items()}
+    if all(finished[name] or not runs for name, runs in groups.items()):
+        return finished, None
+    begun = [(run, ended) for runs in groups.values() for run, ended in runs if len(run)]
+    until_s = min((float(run.clock_s[-1]) for run, ended in begun if not ended), default=0.0)
+    return {name: [run.until(until_s) for run, _ in runs] for name, runs in groups.items()}, until_s
 
 
 def curves_document(
-    groups: Mapping[str, Sequence[tuple[Rounds, bool]]], target: float, end_s: float, said: list[str]
+    groups: Mapping[str, Sequence[Run]],
+    alike: Mapping[str, Sequence[Run]],
+    looks: Mapping[str, Look],
+    target: float,
+    end_s: float,
+    said: list[str],
 ) -> dict[str, Any]:
-    """Curves and table of groups of runs, each run with whether it has ended."""
-    looks = styles(groups)
+    """Curves of groups of runs, each run with whether it has ended; ``alike`` are those that the table averages."""
+    compared, so_far_s = equally_far(alike)
     curves, table = [], []
     for name, runs in groups.items():
         curve = stats.mean_curve([run for run, _ in runs], end_s, [ended for _, ended in runs])
-        begun = [run for run, ended in runs if len(run) or ended]
-        summary = stats.summarise(begun, target, end_s)
-        curves.append(_curve_document(name, looks[name], curve, sum(ended for _, ended in runs)))
+        summary = stats.summarise(compared[name], target, end_s)
+        seeds = _seed_curves(runs, end_s)
+        curves.append(_curve_document(name, looks[name], curve, seeds) | {"seeds_done": sum(end for _, end in runs)})
         table.append(_table_row(name, looks[name], summary, curve))
-    return {"policies": curves, "table": table, "verdicts": said, "target": target, "end_s": end_s}
+    return {
+        "policies": curves,
+        "table": table,
+        "verdicts": said,
+        "target": target,
+        "end_s": end_s,
+        "so_far_s": so_far_s,
+    }
 
 
-def _curve_document(name: str, look: tuple[str, str], curve: MeanCurve, done: int) -> dict[str, Any]:
-    at = np.arange(curve.clock_s.size)
-    if at.size > MOST_POINTS:  # a screen has no more points
-        at = np.unique(np.linspace(0, at.size - 1, MOST_POINTS).astype(np.int64))
+def _some(count: int) -> NDArray[np.int64]:
+    """Evenly chosen places of so many; a screen has no more points."""
+    if count <= MOST_POINTS:
+        return np.arange(count)
+    return np.unique(np.linspace(0, count - 1, MOST_POINTS).astype(np.int64))
+
+
+def _seed_curves(runs: Sequence[Run], end_s: float) -> list[dict[str, Any]] | None:
+    """Each run's own steps, where there are too few for an interval that says something."""
+    begun = [(run, ended) for run, ended in runs if len(run)]
+    if not 1 < len(begun) < FEWEST_IN_A_BAND:
+        return None
+    curves = [stats.mean_curve([run], end_s, [ended]) for run, ended in begun]
+    return [
+        {"clock_s": curve.clock_s[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
+        for curve in curves
+        for at in (_some(curve.clock_s.size),)
+    ]
+
+
+def _curve_document(name: str, look: Look, curve: MeanCurve, seeds: list[dict[str, Any]] | None) -> dict[str, Any]:
+    at = _some(curve.clock_s.size)
     mean, half = curve.accuracy[at], curve.half[at]
-    band = bool(np.isfinite(half).any())
+    band = seeds is None and bool(np.isfinite(half).any())
     return {
         "line": name,
         "colour": look[0],
@@ -52,11 +107,11 @@ def _curve_document(name: str, look: tuple[str, str], curve: MeanCurve, done: in
         "mean": mean.tolist(),
         "low": np.maximum(mean - half, 0.0).tolist() if band else None,
         "high": np.minimum(mean + half, 1.0).tolist() if band else None,
-        "seeds_done": done,
+        "seeds": seeds,
     }
 
 
-def _table_row(name: str, look: tuple[str, str], summary: Summary, curve: MeanCurve) -> dict[str, Any]:
+def _table_row(name: str, look: Look, summary: Summary, curve: MeanCurve) -> dict[str, Any]:
     means = {part: _mean(getattr(summary, part)) for part in ("best", "last", "devices", "round_s", "rounds")}
     return {
         "policy": name,

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.exceptions import HTTPException
 
@@ -12,7 +12,7 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk, FoundRun
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.schemas import as_json
-from fedcell.dashboard.views.colours import placed
+from fedcell.dashboard.views.colours import Look, group_styles, styles
 from fedcell.dashboard.views.curves import curves_document
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
@@ -41,7 +41,7 @@ MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": 
 def race_picture(desk: Desk, race: LiveRace, ending: str) -> bytes:
     """As `fedcell race` draws it."""
     result = race_result(desk, race)
-    return picture(races.curves(result), races.title(result), race.spec.budget_s, ending)
+    return picture(races.curves(result), styles(race.policies), races.title(result), race.spec.budget_s, ending)
 
 
 def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
@@ -55,9 +55,9 @@ def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
     return races.to_json(result)
 
 
-def picture(curves: Sequence[Curve], title: str, end_s: float, ending: str) -> bytes:
-    """A race figure as a file's content."""
-    figure = race_figure(placed(curves), title, end_s)
+def picture(curves: Sequence[Curve], looks: Mapping[str, Look], title: str, end_s: float, ending: str) -> bytes:
+    """A race figure as a file's content, in the page's colours."""
+    figure = race_figure(curves, title, end_s, looks)
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
@@ -85,8 +85,16 @@ def end_of(runs: Sequence[FoundRun]) -> float:
 def compared(groups: dict[str, list[FoundRun]], target: float) -> str:
     """The answer of /api/results/compare."""
     end_s = end_of([run for runs in groups.values() for run in runs])
-    parts = {name: [(run.rounds, True) for run in runs] for name, runs in groups.items()}
-    return as_json(curves_document(parts, target, end_s, _verdicts(groups)))
+    parts = {name: [(run.rounds, _has_ended(run)) for run in runs] for name, runs in groups.items()}
+    return as_json(curves_document(parts, parts, _looks(groups), target, end_s, _verdicts(groups)))
+
+
+def _has_ended(run: FoundRun) -> bool:
+    return run.stored is not None and run.stored.status != "unfinished"
+
+
+def _looks(groups: dict[str, list[FoundRun]]) -> dict[str, Look]:
+    return group_styles({name: str(runs[0].document["policy"]) for name, runs in groups.items()})
 
 
 def _verdicts(groups: dict[str, list[FoundRun]]) -> list[str]:
@@ -108,7 +116,7 @@ def compared_picture(groups: dict[str, list[FoundRun]], ending: str) -> bytes:
     found = {name: mean_curve([run.rounds for run in runs if run.records], end_s) for name, runs in groups.items()}
     curves = [Curve(name, curve.clock_s, curve.accuracy, curve.half) for name, curve in found.items()]
     count = sum(len(runs) for runs in groups.values())
-    return picture(curves, f"{count} stored run{'s' * (count != 1)}", end_s, ending)
+    return picture(curves, _looks(groups), f"{count} stored run{'s' * (count != 1)}", end_s, ending)
 
 
 def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:

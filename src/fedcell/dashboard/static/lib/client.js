@@ -1,5 +1,7 @@
 // The server's answers; a refusal is an Error whose message is the server's sentence.
 
+import { answered, beforeNextTry } from "./connection.js";
+
 async function refusal(response) {
   try {
     const { detail } = await response.json();
@@ -18,7 +20,20 @@ async function ask(path, options) {
     throw new Error("the server does not answer; is fedcell serve still running?");
   }
   if (!response.ok) throw Object.assign(new Error(await refusal(response)), { status: response.status });
+  answered();
   return response;
+}
+
+/** Ask until there is an answer: a server that is busy or being restarted is tried again, and the header says so. */
+async function askUntilAnswered(path, options) {
+  for (let failures = 0; ; failures++) {
+    try {
+      return await ask(path, options);
+    } catch (error) {
+      if (error.status !== undefined && error.status !== 503) throw error;
+      await beforeNextTry(error.status ? "The server is busy" : "The server does not answer", failures);
+    }
+  }
 }
 
 const posted = (body) => ({
@@ -27,9 +42,12 @@ const posted = (body) => ({
   body: JSON.stringify(body),
 });
 
-export const get = async (path) => (await ask(path)).json();
+export const get = async (path) => (await askUntilAnswered(path)).json();
+/** What changes something is asked for once: whether it was done is not known when no answer comes. */
 export const post = async (path, body = {}) => (await ask(path, posted(body))).json();
-export const postText = async (path, body) => (await ask(path, posted(body))).text();
+/** What only computes can be asked for again. */
+export const compute = async (path, body) => (await askUntilAnswered(path, posted(body))).json();
+export const computeText = async (path, body) => (await askUntilAnswered(path, posted(body))).text();
 export const remove = (path) => ask(path, { method: "DELETE", headers: { "Content-Type": "application/json" } });
 
 /** A path with its query; empty values are left out. */
@@ -73,15 +91,4 @@ export function atMost(count, work) {
       }
     }
   };
-}
-
-/** Listen to server-sent events, coming back after a break; returns a function that ends it. */
-export function listen(path, handlers, connected = () => {}) {
-  const source = new EventSource(path);
-  for (const [name, handler] of Object.entries(handlers)) {
-    source.addEventListener(name, (event) => handler(event.data ? JSON.parse(event.data) : null));
-  }
-  source.addEventListener("open", () => connected(true));
-  source.addEventListener("error", () => connected(false));
-  return () => source.close();
 }

@@ -2,6 +2,7 @@
 
 import { barsLegend } from "../charts/bars.js";
 import { LineChart } from "../charts/chart.js";
+import { atMost } from "../lib/client.js";
 import { announce, h, icon, segmented, setOptions } from "../lib/dom.js";
 import { fixed, percent, significant } from "../lib/format.js";
 import { CellRow } from "./cell_row.js";
@@ -34,6 +35,7 @@ class CellPage {
     this.sharing = "planned";
     this.at = 1;
     this.playing = false;
+    this.grow = atMost(1, () => this.live());
     this.build(root);
   }
 
@@ -134,7 +136,12 @@ class CellPage {
       this.error.textContent = error.message;
     }
     clearInterval(this.timer);
-    this.timer = setInterval(() => this.live(), 1500);
+    this.timer = setInterval(this.grow, 1500);
+  }
+
+  /** The server answers again, and a run that grew may have been interrupted. */
+  back() {
+    this.load().catch((error) => (this.error.textContent = error.message));
   }
 
   hide() {

@@ -1,6 +1,7 @@
 // The shell: which page is shown, light or dark, talk mode, keys.
 
 import { get } from "../lib/client.js";
+import { connect, on, tryNow } from "../lib/connection.js";
 import { announce, h } from "../lib/dom.js";
 
 const TITLES = { race: "Race", cell: "Cell", plan: "Plan", results: "Results", api: "HTTP API" };
@@ -61,6 +62,14 @@ function remember(key, value) {
   }
 }
 
+function remembered(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
 function toggleTheme() {
   const dark = document.documentElement.dataset.theme !== "dark";
   setTheme(dark);
@@ -86,6 +95,7 @@ function typing(target) {
 }
 
 function onKey(event) {
+  if (!document.getElementById("keys-on").checked) return;
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || document.getElementById("keys").open)
     return;
   const page = KEYS[event.key];
@@ -99,21 +109,10 @@ function onKey(event) {
   event.preventDefault();
 }
 
-/** Shown in the header while the server cannot be reached. */
-function setConnection(text) {
-  const element = document.getElementById("connection");
-  element.hidden = !text;
-  element.textContent = text ?? "";
-}
-
 const shared = {
   keepPlace,
-  setConnection,
   /** What the server can do; asked once. */
-  info: get("api/info").catch((error) => {
-    setConnection(error.message);
-    throw error;
-  }),
+  info: get("api/info"),
   here: (page) => current === page,
 };
 
@@ -123,6 +122,11 @@ document.getElementById("theme").addEventListener("click", toggleTheme);
 document.getElementById("talk").addEventListener("click", toggleTalk);
 document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
 document.querySelector("#keys a").addEventListener("click", () => document.getElementById("keys").close());
+document.getElementById("try-now").addEventListener("click", tryNow);
+document.getElementById("keys-on").checked = remembered("fedcell-keys") !== "off";
+document.getElementById("keys-on").addEventListener("change", ({ target }) => {
+  remember("fedcell-keys", target.checked ? "on" : "off");
+});
 document.addEventListener("keydown", onKey);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the hash is the place
@@ -130,6 +134,12 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 window.addEventListener("hashchange", show);
 show();
+let answeredBefore = false;
+on("up", () => {
+  if (answeredBefore) pages.get(current)?.back?.(); // what is shown is of before
+  answeredBefore = true;
+});
+connect();
 shared.info.then(
   (info) => document.getElementById("version").append(h("span", {}, `fedcell ${info.version}`)),
   () => {},

@@ -1,6 +1,6 @@
 // Plan: one round for devices of one's own, under every policy at once.
 
-import { atMost, latest, post, postText } from "../lib/client.js";
+import { atMost, compute, computeText, latest } from "../lib/client.js";
 import { download, h, icon, throttle } from "../lib/dom.js";
 import { DeviceEditor } from "./devices.js";
 import { PlanView } from "./plan_view.js";
@@ -34,7 +34,7 @@ class PlanPage {
   constructor(root, shared) {
     this.root = root;
     this.shared = shared;
-    this.ask = latest((body) => post("api/plan", body));
+    this.ask = latest((body) => compute("api/plan", body));
     this.recompute = throttle(
       80,
       atMost(2, () => this.compute()),
@@ -52,7 +52,7 @@ class PlanPage {
     this.editor = new DeviceEditor({
       limits: info.limits,
       changed: () => this.changed(),
-      tryText: (text) => post("api/plan", this.body({ devices_csv: text })),
+      tryText: (text) => compute("api/plan", this.body({ devices_csv: text })),
     });
     const changed = () => this.changed();
     const { cell } = info.defaults;
@@ -137,7 +137,7 @@ class PlanPage {
 
   async export(format) {
     try {
-      const text = await postText("api/plan", {
+      const text = await computeText("api/plan", {
         ...this.body(this.editor.source),
         format: format === "json" ? "json-file" : "csv",
       });

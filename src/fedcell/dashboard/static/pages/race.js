@@ -1,9 +1,9 @@
 // Race: start one, watch it, and the queue of them all.
 
 import { CurvesView } from "../charts/curves.js";
-import { atMost, get, listen, post, remove } from "../lib/client.js";
+import { atMost, get, post, remove } from "../lib/client.js";
+import { on } from "../lib/connection.js";
 import { announce, h, redraw, throttle } from "../lib/dom.js";
-import { rounds } from "../lib/rounds.js";
 import { raceForm } from "./race_form.js";
 import { ACTIONS, ENDED, headOf, headOfNone, progress, queueItem } from "./race_parts.js";
 
@@ -57,16 +57,16 @@ class RacePage {
   async begin(info) {
     this.info = info;
     this.formHost.replaceChildren(raceForm(info, (document) => this.start(document)));
-    listen("api/events", { race: (race) => this.noteRace(race), gone: ({ id }) => this.forgotten(id) }, (up) =>
-      this.connected(up),
-    );
+    on("race", (race) => this.noteRace(race));
+    on("progress", (progress) => this.noteProgress(progress));
+    on("gone", ({ id }) => this.forgotten(id));
+    document.addEventListener("visibilitychange", this.refresh);
     await this.loadRaces();
   }
 
-  connected(up) {
-    this.shared.setConnection(up ? null : "The server does not answer; reconnecting …");
-    if (up && this.wasDown) this.loadRaces().then(() => this.race && this.watch(this.race.id));
-    this.wasDown = !up;
+  /** The server answers again: it may be another one, with other races. */
+  back() {
+    this.loadRaces();
   }
 
   async loadRaces() {
@@ -89,6 +89,7 @@ class RacePage {
 
   show({ id }) {
     this.wanted = id;
+    this.refresh();
     if (id && id !== this.race?.id && this.races.some((race) => race.id === id)) this.watch(id);
   }
 
@@ -119,9 +120,8 @@ class RacePage {
     }
   }
 
-  /** Look at one race: its events keep it up to date. */
+  /** Look at one race. */
   watch(id) {
-    this.unwatch?.();
     this.wanted = id;
     this.race = this.races.find((race) => race.id === id) ?? null;
     this.curves = null;
@@ -129,25 +129,13 @@ class RacePage {
     this.drawRace();
     this.drawQueue();
     this.loadCurves();
-    this.unwatch = listen(`api/races/${id}/events`, {
-      race: (race) => this.noteRace(race),
-      rounds: (batch) => this.noteRounds(id, batch),
-      end: () => {
-        this.unwatch?.(); // the server closes the stream: do not come back for more
-        this.unwatch = null;
-        this.refresh();
-      },
-    });
   }
 
   noteRace(race) {
     const before = this.races.find((other) => other.id === race.id);
     this.races = before ? this.races.map((other) => (other.id === race.id ? race : other)) : [race, ...this.races];
     if (race.id === this.race?.id) {
-      if (before && before.state !== race.state) {
-        announce(`race ${race.state}`);
-        if (ENDED.includes(before.state) && !ENDED.includes(race.state) && !this.unwatch) this.watch(race.id);
-      }
+      if (before && before.state !== race.state) announce(`race ${race.state}`);
       this.race = race;
       this.drawRace();
       this.refresh();
@@ -155,11 +143,13 @@ class RacePage {
     this.drawQueue();
   }
 
-  noteRounds(id, batch) {
-    if (id !== this.race?.id || !batch.rows.length) return;
-    const { round, clock_s, accuracy } = rounds(batch).pop();
-    const entry = this.race.runs.find((other) => other.key === batch.run);
-    if (entry) Object.assign(entry, { rounds: round, clock_s, accuracy });
+  noteProgress({ id, runs }) {
+    const race = this.races.find((other) => other.id === id);
+    for (const { key, ...far } of runs) {
+      const run = race?.runs.find((other) => other.key === key);
+      if (run) Object.assign(run, far);
+    }
+    if (id !== this.race?.id) return;
     this.drawRace();
     this.refresh();
   }
@@ -167,8 +157,6 @@ class RacePage {
   forgotten(id) {
     this.races = this.races.filter((race) => race.id !== id);
     if (this.race?.id === id) {
-      this.unwatch?.();
-      this.unwatch = null;
       this.race = this.curves = this.wanted = null;
       this.shared.keepPlace("race", null);
       if (this.races.length) this.watch(this.races[0].id);
@@ -179,7 +167,7 @@ class RacePage {
 
   async askCurves() {
     const id = this.race?.id;
-    if (!id || id === this.leaving) return;
+    if (!id || id === this.leaving || document.hidden || !this.shared.here("race")) return;
     try {
       const curves = await get(`api/races/${id}/curves`);
       if (this.race?.id !== id) return;
@@ -188,9 +176,7 @@ class RacePage {
     } catch (error) {
       if (error.status === 404)
         this.forgotten(id); // in another browser, a moment ago
-      else if (error.status === 503)
-        setTimeout(this.refresh, 1000); // busy: the curves may wait
-      else if (!this.wasDown) this.error.textContent = error.message;
+      else this.error.textContent = error.message;
     }
   }
 

@@ -137,6 +137,10 @@ class ResultsPage {
     this.load();
   }
 
+  back() {
+    this.load();
+  }
+
   async load(more = false) {
     const filters = Object.fromEntries(Object.entries(this.filters).map(([name, input]) => [name, input.value.trim()]));
     const mine = (this.loading = (this.loading ?? 0) + 1);
