@@ -41,7 +41,7 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
             process.wait_for_text("runs\n")
             process.interrupt()
             done = process.finish()
-        assert (done.returncode, done.stdout) == (130, "")
+        assert (done.returncode, done.stdout) == (130, ""), done.stderr
         said = f"fedcell: stopped; the finished runs are stored in {store}, run the same command to resume"
         assert done.stderr.splitlines()[-1] == said
 
