@@ -110,7 +110,7 @@ def disturbed(federation: Deployment, options: argparse.Namespace, target: float
     """Train to the target, whatever happens; return what was done to it."""
     folder, state, rng = federation.folder, federation.folder / "disturbed", random.Random(options.seed)
     trouble = Trouble(federation, options.nodes, rng)
-    kill_after = sorted(rng.sample(range(2, max(4, options.rounds - 2)), SERVER_KILLS))
+    kill_after = sorted(rng.sample(range(2, max(4, options.rounds // 2)), SERVER_KILLS))
     settings = config(folder, "disturbed", options, rounds=MORE_ROUNDS * options.rounds, target=target)
     federation.submit("disturbed-0", DIGITS, settings)
     runs, until_s = 1, time.monotonic() + 60.0 * options.minutes
@@ -184,6 +184,7 @@ def main(options: argparse.Namespace) -> None:
         report(found, {"plain": plain_s, "disturbed": took_s}, trouble)
         flowers = check_logs(federation)
         assert accuracy_of(found["disturbed"]) >= target
+        assert trouble.made["kill the ServerApp"] == SERVER_KILLS
         refused = sum(federation.log(f"disturbed-{n}").count("is not used") for n in range(SERVER_KILLS + 1))
         print(f"replies that were not used: {refused}; every round is accounted for")
         print(f"tracebacks in the logs: none of fedcell's or the app's, {flowers} of Flower's own in those of nodes")
