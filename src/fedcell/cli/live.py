@@ -94,5 +94,7 @@ class RaceLines:
         done = min(done, total - 0.01) if ended < total else total  # 100 % when all have ended
         left_s = self._pace.left_s(done, total)
         left = f", {time_text(left_s)} left" if left_s is not None and ended < total else ""
+        if isinstance(event, RunFailed):  # which is said in the end
+            return
         if isinstance(event, RunDone) or loudness() is not Loudness.VERBOSE:
             self._printer.watch(done, total, f"{ended} of {total} runs{left}")
