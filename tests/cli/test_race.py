@@ -20,6 +20,10 @@ Call = Callable[..., CompletedProcess[str]]
 QUICK = ["--policy", "greedy", "--policy", "random:k=3", "--seeds", "2", "--budget-s", "45"]
 LONG = ["--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "60", "--workers", "1"]
 
+TINY_RACE = (
+    'rounds = 2\n[devices]\ncount = 4\n[task]\nhidden = [4]\n[grid]\npolicy = ["all", "random:k=2"]\nseed = [0, 1]\n'
+)
+
 
 def race(*arguments: str, cwd: Path) -> CompletedProcess[str]:
     return fedcell("race", *arguments, cwd=cwd)
@@ -186,10 +190,41 @@ def test_a_grid_of_other_fields_is_no_race() -> None:
         race_spec(fc.Spec(grid={"cell.radius_m": [1.0, 2.0]}))
 
 
-def test_a_failing_run_ends_the_race_with_its_reason() -> None:
-    spec = fc.Spec(cell=RACE_CELL, budget_s=30.0, grid={"policy": ["greedy", "random:k=25"], "seed": [0, 1]})
-    with pytest.raises(fc.InputError, match="k is 25, but the cell has 20 devices"):
-        run_race(spec)
+def test_a_failing_policy_does_not_end_the_race_of_the_others(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "race.toml").write_text(TINY_RACE.replace("random:k=2", "random:k=25"))
+    done = fedcell_here("race", "race.toml", "--json", "--store", "r.db", "--plot", "none", cwd=tmp_path)
+    reason = "k is 25, but the cell has 4 devices; give a k of at most 4"
+    said = f"fedcell: 2 of 4 runs failed, the first of them random:k=25, seed 0: {reason}\n"
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    document = json.loads(done.stdout)
+    assert (list(document["policies"]), document["seeds"], document["complete"]) == (["all"], [0, 1], True)
+    assert document["failures"] == [{"policy": "random:k=25", "seed": seed, "reason": reason} for seed in (0, 1)]
+    with fc.Store(tmp_path / "r.db", "read") as store:
+        assert sorted(run.status for run in store.runs()) == ["done", "done", "failed", "failed"]
+        assert [(race.state, race.document["reason"]) for race in store.races()] == [("done", said[9:-1])]
+    alone = fc.load_spec(tmp_path / "race.toml").changed({}, {"policy": ["random:k=25"], "seed": [0]})
+    with pytest.raises(fc.InputError, match="random:k=25, seed 0: k is 25, but the cell has 4 devices"):
+        run_race(alone)
+
+
+def test_a_diverging_run_is_recorded_as_such_and_the_race_goes_on(tmp_path: Path, fedcell_here: Call) -> None:
+    """A policy that schedules nobody trains nothing, and so does not diverge."""
+    text = TINY_RACE.replace("hidden = [4]", "hidden = [4]\nlearning_rate = 1e30")
+    (tmp_path / "race.toml").write_text(text.replace("random:k=2", "deadline:seconds=0.01"))
+    options = ["race", "race.toml", "--store", "r.db", "--plot", "none", "--target", "0.01"]
+    first, again = (fedcell_here(*options, *more, cwd=tmp_path) for more in ([], ["--json"]))
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr
+    said = "fedcell: all: training diverged with 2 of 2 seeds, which count as never reaching the target; lower task."
+    for done in (first, again):
+        assert said in done.stderr
+    assert re.search(r"all .*never \(0/2\) +2/2\n", first.stdout)
+    assert re.search(r"deadline:seconds=0.01 .* 0/2\n", first.stdout)
+    document = json.loads(again.stdout)
+    assert [document["policies"][p]["diverged"] for p in ("all", "deadline:seconds=0.01")] == [2, 0]
+    assert document["policies"]["all"]["time_to_target_s"] == {"median": None, "reached": 0}
+    with fc.Store(tmp_path / "r.db", "read") as store:
+        assert {run.status for run in store.runs()} == {"done"}
+        assert {run.rounds for run in store.runs(policy="all")} == {1}  # it ended there
 
 
 def test_ctrl_c_shows_the_seeds_that_are_whole(tmp_path: Path) -> None:
@@ -214,11 +249,6 @@ def test_ctrl_c_at_the_start_ends_it_too(tmp_path: Path) -> None:
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
     assert (done.stdout == "") == (list(tmp_path.iterdir()) == [])  # a quick machine may have finished a seed by then
-
-
-TINY_RACE = (
-    'rounds = 2\n[devices]\ncount = 4\n[task]\nhidden = [4]\n[grid]\npolicy = ["all", "random:k=2"]\nseed = [0, 1]\n'
-)
 
 
 def test_a_picture_that_cannot_be_written_costs_nothing_but_the_picture(tmp_path: Path, fedcell_here: Call) -> None:

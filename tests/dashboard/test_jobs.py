@@ -248,6 +248,15 @@ def test_a_run_that_fails_says_why(served: Served) -> None:
     end(served, id)
 
 
+def test_a_failing_policy_does_not_end_the_race_of_the_others(served: Served) -> None:
+    race = served.post("/api/races", {"policies": ["all", "random:k=9"], "seeds": 1, "spec": TINY})
+    done = served.wait(race["id"], "done", "failed")
+    assert done["state"] == "done"
+    assert done["reason"].startswith("1 of 2 runs failed, the first of them random:k=9, seed 0: k is 9, but the cell")
+    assert {run["policy"]: run["state"] for run in done["runs"]} == {"all": "done", "random:k=9": "failed"}
+    end(served, race["id"])
+
+
 def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
     id = begin(served, LONG | {"rounds": 2000})
     served.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)

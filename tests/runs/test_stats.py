@@ -105,3 +105,18 @@ def test_a_seed_counts_only_where_it_has_got() -> None:
 def test_verdicts_compare_the_first_policy_with_the_others() -> None:
     said = stats.verdicts({"a": [A, A], "b": [B, B]})
     assert said == ["a - b: +10.00 points, 95 % interval [+10.00, +10.00]"]
+
+
+def test_a_diverged_run_never_reaches_the_target_and_is_counted() -> None:
+    numbers = [(n, float(n), 1.0, 1.0, 2, 2, 0.9, loss) for n, loss in ((1, 0.5), (2, math.inf))]
+    lost, fine = Rounds.of(numbers), Rounds.of(numbers[:1])
+    unknown = Rounds.of([(*numbers[0][:-1], math.nan)])  # Flower runs need not have a loss
+    assert [run.diverged for run in (lost, fine, unknown, lost.first(1), lost.until(5.0))] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
+    summary = stats.summarise([lost, fine, unknown], 0.8)
+    assert (summary.diverged, summary.to_target.reached, summary.to_target.text()) == (1, 2, "1 s (2/3)")

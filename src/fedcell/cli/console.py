@@ -199,9 +199,14 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
         f"Accuracy {limit}, %, {of}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast", target
     )
     rounds = policy_table(f"Rounds, {of}", "devices a round", "seconds a round", "rounds")
-    for policy, s in result.summaries().items():
+    summaries = result.summaries()
+    some_diverged = any(s.diverged for s in summaries.values())
+    if some_diverged:
+        accuracy.add_column("diverged", justify="right", no_wrap=True)
+    for policy, s in summaries.items():
         curve = [f"{100 * value:.2f}" for value in (s.curve.best(), s.curve.last())]
-        accuracy.add_row(policy, s.best.text(100), s.last.text(100), *curve, s.to_target.text())
+        lost = [f"{s.diverged}/{seeds}"] * some_diverged
+        accuracy.add_row(policy, s.best.text(100), s.last.text(100), *curve, s.to_target.text(), *lost)
         rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1))
     return [accuracy, rounds]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedcell.cli.console import LinePrinter, Loudness, Pace, loudness, time_text
-from fedcell.runs.runner import Event, RoundsDone, RunDone
+from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed
 from fedcell.sim.spec import Spec
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class RaceDisplay:
     def watch(self, event: Event) -> None:
         """Take note of a run's rounds, or of its end."""
         with self._lock:
-            if isinstance(event, RunDone):
+            if isinstance(event, RunDone | RunFailed):
                 self._done.add((event.spec.policy, event.spec.seed))
             if isinstance(event, RoundsDone):
                 number, clock_s, _, _, _, _, accuracy, *_ = event.rows[-1]
@@ -94,5 +94,7 @@ class RaceLines:
         done = min(done, total - 0.01) if ended < total else total  # 100 % when all have ended
         left_s = self._pace.left_s(done, total)
         left = f", {time_text(left_s)} left" if left_s is not None and ended < total else ""
+        if isinstance(event, RunFailed):  # which is said in the end
+            return
         if isinstance(event, RunDone) or loudness() is not Loudness.VERBOSE:
             self._printer.watch(done, total, f"{ended} of {total} runs{left}")

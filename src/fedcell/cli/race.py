@@ -9,6 +9,7 @@ import typer
 from fedcell import defaults
 from fedcell.cli.console import Loudness, console, loudness, set_loudness, summary_tables
 from fedcell.cli.options import Csv, Json, Quiet, Target, Verbose, Workers, check_plot, check_seeds, output_format
+from fedcell.errors import InputError
 
 if TYPE_CHECKING:
     from fedcell.runs.race import RaceResult
@@ -198,6 +199,8 @@ def race(
         raise typer.Exit(130) from None
     if not result.complete and store is not None:
         typer.echo(f"fedcell: stopped; what was computed is in {store}, run the same command to resume", err=True)
+    if not result.seeds and result.complete:
+        raise InputError(result.troubles()[-1])
     if not result.seeds:
         if store is None:
             typer.echo(NOTHING_KEPT, err=True)
@@ -208,12 +211,14 @@ def race(
         typer.echo(to_csv(result), nl=False)
     else:
         _print(result)
+    sys.stdout.flush()  # the table is there whatever becomes of the picture
+    for trouble in result.troubles():
+        typer.echo(f"fedcell: {trouble}", err=True)
     if plot is not None:
-        sys.stdout.flush()  # the table is there whatever becomes of the picture
         save_picture(race_figure(curves(result), title(result), contest.budget_s), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
-    raise typer.Exit(0 if result.complete else 130)
+    raise typer.Exit(130 if not result.complete else 2 if result.failures else 0)
 
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":

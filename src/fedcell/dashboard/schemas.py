@@ -208,7 +208,7 @@ class RaceRun(Answer):
     key: str
     policy: str
     seed: int
-    state: Literal["waiting", "running", "done"]
+    state: Literal["waiting", "running", "done", "failed"]
     rounds: int | None
     clock_s: Number
     accuracy: Number

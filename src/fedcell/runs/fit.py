@@ -102,6 +102,9 @@ def rounds_to(accuracy: Floats, target: float) -> Floats:
 
 def accuracies(runs: Mapping[int, Sequence[Rounds]]) -> Floats:
     """(K, trials, rounds) test accuracy; all runs have to have as many rounds."""
+    diverged = sum(run.diverged for trials in runs.values() for run in trials)
+    if diverged:
+        raise InputError(f"training diverged in {diverged} runs of the fit; lower task.learning_rate")
     lengths = {len(run) for trials in runs.values() for run in trials}
     if len(lengths) != 1:
         raise InputError(f"the runs of a fit have {min(lengths)} to {max(lengths)} rounds; give them one limit")

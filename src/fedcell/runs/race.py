@@ -8,9 +8,9 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +49,7 @@ class RaceResult:
         runs: by policy, one run for each of the seeds.
         complete: whether all runs were finished.
         target: the target accuracy.
+        failures: why runs failed, by policy and seed; a policy all of whose runs failed is not among the policies.
 
     Example:
         >>> import fedcell as fc
@@ -66,6 +67,7 @@ class RaceResult:
     runs: dict[str, list[list[RoundRecord]]]
     complete: bool
     target: float
+    failures: dict[tuple[str, int], str] = field(default_factory=dict)
 
     @cached_property
     def rounds(self) -> dict[str, list[Rounds]]:
@@ -87,6 +89,23 @@ class RaceResult:
             other: (difference(stats.best_accuracy, other), difference(stats.last_accuracy, other)) for other in others
         }
 
+    def diverged(self) -> dict[str, list[int]]:
+        """By policy, the seeds of which training diverged; of the policies that have any."""
+        seeds = {
+            p: [s for s, run in zip(self.seeds, runs, strict=True) if run.diverged] for p, runs in self.rounds.items()
+        }
+        return {policy: found for policy, found in seeds.items() if found}
+
+    def troubles(self) -> list[str]:
+        """What went wrong with some of the runs, a sentence each; empty for a race without diverged and failed runs."""
+        of = len(self.seeds)
+        said = [
+            f"{policy}: training diverged with {len(seeds)} of {of} seeds, which count as never reaching the target; "
+            "lower task.learning_rate"
+            for policy, seeds in self.diverged().items()
+        ]
+        return [*said, *([failures_text(self.failures, self.spec)] if self.failures else [])]
+
     def verdicts(self) -> list[str]:
         """What the paired differences to the first policy show, a sentence each."""
         return stats.verdicts(self.rounds)
@@ -102,6 +121,13 @@ def race_spec(spec: Spec) -> Spec:
     if twice:
         raise InputError(f"the race has the policy {twice[0]!r} twice; give it once")
     return spec.model_copy(update={"grid": {"policy": policies, "seed": spec.grid.get("seed", [spec.seed])}})
+
+
+def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
+    """How many runs of a race failed, and why the first did."""
+    of = len(spec.grid["policy"]) * len(spec.grid["seed"])
+    (policy, seed), reason = next(iter(failures.items()))
+    return f"{len(failures)} of {of} runs failed, the first of them {policy}, seed {seed}: {reason}"
 
 
 def race_runs(spec: Spec) -> list[Spec]:
@@ -129,7 +155,9 @@ def run_race(
         stop: set it to end the race after the rounds now being trained.
 
     Returns:
-        RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that every policy has finished.
+        RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that every policy has finished. A run whose
+        training diverges ends there, and counts. A run that fails is left out with its seed, or with its policy if all
+        of the policy's runs failed; an InputError if all runs did.
 
     Example:
         >>> import fedcell as fc
@@ -144,19 +172,23 @@ def run_race(
     spec = race_spec(spec)
     runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True)
     done: dict[tuple[str, int], list[RoundRecord]] = {}
+    failures: dict[tuple[str, int], str] = {}
     with _kept(store, spec, target) as end:
         with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
             for event in events:
                 if isinstance(event, RunFailed):
-                    raise InputError(f"{event.spec.policy}, seed {event.spec.seed}: {event.reason}")
+                    failures[event.spec.policy, event.spec.seed] = event.reason
                 if isinstance(event, RunDone):
                     done[event.spec.policy, event.spec.seed] = _records(event, store)
                 if watch:
                     watch(event)
                 if stop is not None and stop.is_set():
                     runner.stop()
-        end("done" if runner.complete else "stopped")
-    return _result(spec, done, target)
+        if failures and runner.complete and not done:
+            (policy, seed), reason = next(iter(failures.items()))
+            raise InputError(f"{policy}, seed {seed}: {reason}")
+        end("done" if runner.complete else "stopped", failures_text(failures, spec) if failures else "")
+    return _result(spec, done, failures, target)
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
@@ -166,11 +198,15 @@ def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
     return [decode(row) for row in event.rows]
 
 
-def _result(spec: Spec, done: dict[tuple[str, int], list[RoundRecord]], target: float) -> RaceResult:
-    names, seeds = spec.grid["policy"], spec.grid["seed"]
+def _result(
+    spec: Spec, done: dict[tuple[str, int], list[RoundRecord]], failures: dict[tuple[str, int], str], target: float
+) -> RaceResult:
+    seeds = spec.grid["seed"]
+    names = [name for name in spec.grid["policy"] if not all((name, seed) in failures for seed in seeds)]
     whole = [seed for seed in seeds if all((name, seed) in done for name in names)]
     runs = {name: [done[name, seed] for seed in whole] for name in names}
-    return RaceResult(spec, names, whole, runs, len(done) == len(names) * len(seeds), target)
+    complete = len(done) + len(failures) == len(spec.grid["policy"]) * len(seeds)
+    return RaceResult(spec, names, whole, runs, complete, target, failures)
 
 
 # --- a race in a store ---------------------------------------------------------------------------------------------
@@ -233,13 +269,13 @@ class Heartbeat:
 
 
 @contextmanager
-def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[str], None]]:
+def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[str, str], None]]:
     """The race in the store while this process runs it; what it gives is called with the state in which it ended.
 
     The same race has the same id whenever it is run.
     """
     if store is None:
-        yield lambda _: None
+        yield lambda *_: None
         return
     asked = json.dumps([spec_document(spec), spec.grid, target], sort_keys=True)
     id = hashlib.sha256(asked.encode()).hexdigest()[:16]
@@ -286,6 +322,9 @@ def to_json(result: RaceResult) -> str:
         "spec": result.spec.model_dump(exclude_none=True),
         "complete": result.complete,
         "seeds": result.seeds,
+        "failures": [
+            {"policy": policy, "seed": seed, "reason": reason} for (policy, seed), reason in result.failures.items()
+        ],
         "policies": {policy: _summary_document(summaries[policy], result.target) for policy in result.policies},
         "differences": {
             other: {"best_accuracy": _mean_document(best), "last_accuracy": _mean_document(last)}
@@ -320,6 +359,7 @@ def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
         "mean_curve": {"best": curve.best(), "last": curve.last(), "time_to_target_s": curve.time_to(target)},
         "target": target,
         "time_to_target_s": {"median": summary.to_target.median_s, "reached": summary.to_target.reached},
+        "diverged": summary.diverged,
     }
 
 

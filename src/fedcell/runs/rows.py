@@ -82,19 +82,22 @@ class Rounds:
         round_s: (n,) how long it took.
         devices: (n,) how many were scheduled.
         accuracy: (n,) after the round.
+        diverged: whether training had diverged after the last of them.
     """
 
     clock_s: Floats
     round_s: Floats
     devices: Floats
     accuracy: Floats
+    diverged: bool = False
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> "Rounds":
         """From rows or from numbers of rounds, in order."""
-        taken = [ROUND_COLUMNS.index(name) for name in ("clock_s", "round_s", "devices", "accuracy")]
+        taken = [ROUND_COLUMNS.index(name) for name in ("clock_s", "round_s", "devices", "accuracy", "loss")]
         values = np.array([[row[i] for i in taken] for row in rows], dtype=np.float64).reshape(-1, len(taken))
-        return cls(*np.ascontiguousarray(values.T))
+        clock_s, round_s, devices, accuracy, loss = np.ascontiguousarray(values.T)
+        return cls(clock_s, round_s, devices, accuracy, bool(np.isinf(loss[-1:]).any()))
 
     @classmethod
     def of_records(cls, records: Iterable[RoundRecord]) -> "Rounds":
@@ -110,7 +113,8 @@ class Rounds:
 
     def first(self, n: int) -> "Rounds":
         """The first n rounds."""
-        return Rounds(self.clock_s[:n], self.round_s[:n], self.devices[:n], self.accuracy[:n])
+        whole = n >= len(self)
+        return Rounds(self.clock_s[:n], self.round_s[:n], self.devices[:n], self.accuracy[:n], self.diverged and whole)
 
 
 def to_blob(values: NDArray[Any], kind: str = "<f8") -> bytes:

@@ -71,7 +71,9 @@ def last_accuracy(run: Rounds) -> float:
 
 
 def time_to(run: "Rounds | MeanCurve", target: float) -> float:
-    """Seconds until the run, or a mean curve, first reached the accuracy; infinity if it never did."""
+    """Seconds until the run, or a mean curve, first reached the accuracy; infinity if it never did, or diverged."""
+    if isinstance(run, Rounds) and run.diverged:  # what it had reached, it did not keep
+        return math.inf
     reached = np.flatnonzero(run.accuracy >= target)
     return float(run.clock_s[reached[0]]) if reached.size else math.inf
 
@@ -171,6 +173,7 @@ class Summary:
         devices: scheduled devices a round, each seed's mean.
         round_s: seconds a round, each seed's mean.
         rounds: rounds a run.
+        diverged: of how many seeds training diverged, which ended their runs; they count as never reaching the target.
     """
 
     best: Mean
@@ -180,6 +183,7 @@ class Summary:
     devices: Mean
     round_s: Mean
     rounds: Mean
+    diverged: int = 0
 
 
 def summarise(runs: Sequence[Rounds], target: float, end_s: float | None = None) -> Summary:
@@ -193,6 +197,7 @@ def summarise(runs: Sequence[Rounds], target: float, end_s: float | None = None)
         devices=mean_of([float(run.devices.mean()) for run in told]),
         round_s=mean_of([float(run.round_s.mean()) for run in told]),
         rounds=mean_of([float(len(run)) for run in runs]),
+        diverged=sum(run.diverged for run in runs),
     )
 
 

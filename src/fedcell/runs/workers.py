@@ -90,7 +90,7 @@ def _simulation(key: str, text: str, threads: int) -> Simulation:
     spec = parse_spec(json.loads(text), "the run")
     if spec.key() != key:
         raise InputError(
-            "the worker's fedcell, its copy of task.data or your own module differs from the driver's; make them equal"
+            "the worker's fedcell, your own module or its copy of task.data differs from the driver's; make them equal"
         )
     return Simulation.load(spec, threads)
 

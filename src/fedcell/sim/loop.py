@@ -1,6 +1,7 @@
 """The loop: federated training of a real model against a simulated clock, one RoundRecord a round."""
 
 import io
+import math
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ class RoundRecord:
         plan: who was scheduled, with which share of the band.
         delivered: the devices whose models arrived.
         accuracy: of the global model on the test set after the round, a fraction.
-        loss: its mean loss there, in nats.
+        loss: its mean loss there, in nats; infinity where training has diverged, which ends the run.
 
     Example:
         >>> import fedcell as fc
@@ -148,7 +149,7 @@ class Simulation:
     def step(self, state: State) -> tuple[RoundRecord, State] | None:
         """Play one round: what it did and the state after it, or None if the run has ended."""
         spec, task, r = self.spec, self.task, state.round
-        if state.reached or (spec.rounds is not None and r >= spec.rounds):
+        if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
             return None
         conditions = self.world.conditions(spec.seed, r, state.clock_s)
         look = Look(conditions.upload_s, known_compute_s(conditions, spec.knowledge))
@@ -179,6 +180,7 @@ class Simulation:
         model = mean(models, weights) if delivered.size else state.model
         result = task.engine.evaluate(model[np.newaxis])
         accuracy, loss = float(result.accuracy[0]), float(result.loss[0])
+        loss = loss if math.isfinite(loss) else math.inf  # so that it is not taken for unknown
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
         knowledge = state.knowledge.after(view, plan, look, timing, clock_s).averaged(delivered, weights)
         if self.learns_profiles and delivered.size:

@@ -16,7 +16,7 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.races.race import LiveRace, LiveRun, RaceState, from_store
 from fedcell.errors import InputError
 from fedcell.runs.processes import Processes
-from fedcell.runs.race import ENDED, Heartbeat, is_under_way
+from fedcell.runs.race import ENDED, Heartbeat, failures_text, is_under_way
 from fedcell.runs.rows import ROUND_COLUMNS
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace
@@ -186,11 +186,14 @@ class RaceQueue:
         try:
             with self.lock:
                 self._computing = (race, runner)
+                for run in race.runs.values():
+                    if run.state == "failed":  # it is tried again
+                        run.state, run.reason = "waiting", ""
                 self._set(race, "running")
             self._store.put_race(race.stored())
             for event in runner:
                 self._take(race, event)
-            end = "done" if runner.complete else "stopped"
+            end, reason = self._outcome(race, runner)
         except InputError as error:
             reason = str(error)
         except Exception as error:  # a fault of ours must not end the thread that serves all races
@@ -199,6 +202,14 @@ class RaceQueue:
             self._computing = None
         if not self._closing.is_set():  # else as if killed: the next server offers to resume it
             self._end(race, end, reason)
+
+    def _outcome(self, race: LiveRace, runner: Runner) -> tuple[RaceState, str]:
+        """How the race ended: runs that failed are told of, and the others count."""
+        failures = {(run.spec.policy, run.spec.seed): run.reason for run in race.runs.values() if run.reason}
+        if len(failures) == len(race.runs):
+            (policy, seed), reason = next(iter(failures.items()))
+            return "failed", f"{policy}, seed {seed}: {reason}"
+        return "done" if runner.complete else "stopped", failures_text(failures, race.spec) if failures else ""
 
     def _end(self, race: LiveRace, end: RaceState, reason: str) -> None:
         with self.lock:
@@ -217,7 +228,10 @@ class RaceQueue:
 
     def _take(self, race: LiveRace, event: Event) -> None:
         if isinstance(event, RunFailed):
-            raise InputError(f"{event.spec.policy}, seed {event.spec.seed}: {event.reason}")
+            with self.lock:
+                run = race.runs[event.key]
+                run.state, run.reason, run.rows = "failed", event.reason, []
+                self._set(race, race.state)
         if isinstance(event, RoundsDone):
             self._add(race, race.runs[event.key], event)
         if isinstance(event, RunDone):

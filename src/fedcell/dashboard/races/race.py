@@ -24,13 +24,15 @@ class LiveRun:
         state: of the run.
         numbers: its rounds so far, as ROUND_COLUMNS; None while they are in the store only.
         rows: its rounds with their plans, until the run is stored.
+        reason: why it failed, or empty.
     """
 
     key: str
     spec: Spec
-    state: Literal["waiting", "running", "done"] = "waiting"
+    state: Literal["waiting", "running", "done", "failed"] = "waiting"
     numbers: list[Sequence[Any]] | None = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
+    reason: str = ""
 
     def last(self, column: str) -> Any:
         """The column's value in its last round; None if it has none, or they are in the store only."""
