@@ -1,14 +1,21 @@
 """What holds for every command: a quick start, options that several have, and a directory's own modules."""
 
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import numba
 import pytest
 
+from fedcell.cli.console import Pace, announce_compiling
+from fedcell.cli.options import FIGURE_NAMES, POLICY_NAMES
+from fedcell.paper.figures import FIGURES
+from fedcell.schedule.registry import POLICIES
 from harness import run
 from twins.small import write_small_npz
 
@@ -169,3 +176,53 @@ def test_a_call_that_is_not_understood_is_one_sentence(call: list[str], sentence
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"fedcell: {sentence}")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.processes
+def test_the_shell_completes_commands_options_policies_and_figures() -> None:
+    for typed, found in (
+        ("fedcell re", "reproduce"),
+        ("fedcell race --policy gr", "greedy"),
+        ("fedcell reproduce t", "table1"),
+    ):
+        env = os.environ | {
+            "_FEDCELL_COMPLETE": "complete_bash",
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(typed.count(" ")),
+        }
+        assert found in run(SCRIPT, env=env).stdout.split()
+    assert tuple(POLICIES) == POLICY_NAMES
+    assert (*FIGURES, "all") == FIGURE_NAMES
+
+
+def test_compiling_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    announce_compiling()
+    for number in (1, 2):
+        assert numba.njit(lambda x: x + 1)(number) == number + 1
+    assert capsys.readouterr().err == "note: compiling for this machine, once; this takes some seconds\n"
+
+
+def test_no_time_left_is_told_before_there_is_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter([0.0, 60.0, 61.0, 70.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times_s))
+    pace = Pace()
+    assert pace.left_s(0, 100) is None
+    assert pace.left_s(1, 100) is None  # the first minute was imports and compilation
+    assert pace.left_s(8, 100) is None  # a second is too short
+    assert pace.left_s(11, 100) == 89  # ten in ten seconds
+
+
+def test_quiet_and_verbose(tmp_path: Path, fedcell_here: Any) -> None:
+    write_small_npz(tmp_path / "small.npz")
+    options = ["--data", "small.npz", "--policy", "all", "--policy", "random:2", "--seeds", "2", "--rounds", "2"]
+    call = ["race", *options, "--plot", "race.png", "--workers", "1"]
+    assert fedcell_here(*call, "-q", cwd=tmp_path).stderr == ""
+    said = fedcell_here(*call, "-v", cwd=tmp_path).stderr.splitlines()
+    assert said[0] == "race: 4 runs"
+    assert [line.split(",")[1] for line in said[1:]] == [f" {n} of 4 runs" for n in (1, 2, 3, 4)]
+    assert said[-1].startswith("race: 100 %")
+    plain = fedcell_here(*call, cwd=tmp_path).stderr.splitlines()
+    assert plain[0] == "race: 4 runs"
+    assert plain[-1] == "race: 100 %, 4 of 4 runs"
+    both = fedcell_here("sweep", "spec.toml", "-q", "-v", cwd=tmp_path)
+    assert both.stderr == "fedcell: --quiet and --verbose were both given; choose one\n"

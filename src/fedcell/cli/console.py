@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -66,6 +66,24 @@ def time_text(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def announce_compiling() -> None:
+    """Say so, once, if from now on anything has to be compiled, which is a matter of seconds."""
+    from numba.core import event
+
+    class Once(event.Listener):  # type: ignore[misc]
+        said = False
+
+        def on_start(self, event: Any) -> None:  # noqa: ARG002
+            if not self.said and loudness() is not Loudness.QUIET:
+                typer.echo("note: compiling for this machine, once; this takes some seconds", err=True)
+            self.said = True
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", Once())
 
 
 @contextmanager

@@ -12,6 +12,10 @@ from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT
 
 MAX_SEEDS = 10_000
+# For completion, which must not import the modules that have them.
+POLICY_NAMES = ("diverse", "greedy", "optimal", "random", "round_robin", "deadline", "proportional_fair", "all")
+FIGURE_NAMES = ("fig1a", "fig1b", "fig2", "table1", "fig3a", "fig3b", "fig3c", "fig3d", "calibration")
+FIGURE_NAMES += ("diverse", "variants", "privacy", "epochs", "all")
 
 
 def check_seeds(seeds: int | None) -> int | None:
@@ -60,6 +64,16 @@ def output_format(as_json: bool, as_csv: bool) -> Literal["table", "json", "csv"
     if as_json and as_csv:
         raise InputError("--json and --csv were both given; choose one")
     return "json" if as_json else "csv" if as_csv else "table"
+
+
+def complete_policy(incomplete: str) -> list[str]:
+    """The policies that begin so, for the shell's completion."""
+    return [name for name in POLICY_NAMES if name.startswith(incomplete)]
+
+
+def complete_figure(incomplete: str) -> list[str]:
+    """The figures that begin so."""
+    return [name for name in FIGURE_NAMES if name.startswith(incomplete)]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

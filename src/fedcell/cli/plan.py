@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import console
-from fedcell.cli.options import Csv, Json, Plot, output_format
+from fedcell.cli.console import announce_compiling, console, set_loudness
+from fedcell.cli.options import Csv, Json, Plot, Quiet, complete_policy, output_format
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def plan(
         typer.Option(
             help="Policy, such as optimal, diverse, random:8 or deadline:seconds=8; repeat to compare.",
             show_default=False,
+            autocompletion=complete_policy,
         ),
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all policies, or those given.")] = False,
@@ -61,6 +62,7 @@ def plan(
     seed: Annotated[
         int, typer.Option(help="Random seed, for policies that choose at random (default: 0).", show_default=False)
     ] = 0,
+    quiet: Quiet = False,
 ) -> None:
     """Plan one round: who trains, with how much of the band.
 
@@ -77,6 +79,7 @@ def plan(
     from fedcell.world import Cell
 
     output = output_format(as_json, as_csv)
+    set_loudness(quiet, verbose=False)
     if not -1000 <= noise_dbm_per_mhz <= 1000:
         raise InputError(f"--noise-dbm-per-mhz is {noise_dbm_per_mhz:g}; give a number between -1000 and 1000")
     cell = Cell(
@@ -88,6 +91,7 @@ def plan(
     )
     table = read_devices(devices, cell)
     _print_notes(table.notes)
+    announce_compiling()
     comparing = compare or len(policy or []) > 1
     plans = planning.plan_round(table, policy or [], cell, theta, seed, compare=compare)
     _print_notes(planning.notes(plans))

@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import Loudness, console, loudness, set_loudness, summary_tables
-from fedcell.cli.options import Csv, Json, Quiet, Target, Verbose, Workers, check_plot, check_seeds, output_format
+from fedcell.cli.console import Loudness, announce_compiling, console, loudness, set_loudness, summary_tables
+from fedcell.cli.options import (
+    Csv,
+    Json,
+    Quiet,
+    Target,
+    Verbose,
+    Workers,
+    check_plot,
+    check_seeds,
+    complete_policy,
+    output_format,
+)
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +40,7 @@ def race(
         typer.Option(
             help="Policy to race, such as random:8; repeat for several (default: diverse and the paper's six).",
             show_default=False,
+            autocompletion=complete_policy,
         ),
     ] = None,
     seeds: Annotated[
@@ -249,6 +261,7 @@ def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | 
     from fedcell.runs.store import Store
     from fedcell.sim.task import load_task
 
+    announce_compiling()
     display, screen = RaceDisplay(race), Console(stderr=True)
     # Data may have to be downloaded, with a bar of its own: do it before the live display begins.
     load_task(race.task, race.devices.count, race.grid["seed"][0], threads=1)

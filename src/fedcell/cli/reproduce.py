@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell.cli.console import progress, resumable, set_loudness
-from fedcell.cli.options import Quiet, Seeds, Verbose, Workers
+from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, complete_figure
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def reproduce(
             help="fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d calibration, beyond the paper diverse variants "
             "privacy epochs, or all (the default).",
             show_default=False,
+            autocompletion=complete_figure,
         ),
     ] = None,
     seeds: Seeds = 5,

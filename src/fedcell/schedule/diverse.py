@@ -203,20 +203,24 @@ def _search(  # pragma: no cover - compiled
     past: Floats,
     forced: Bools,
     start: Indices,
+    near: Indices,
     most: int,
     theta: float,
     deep: bool,
 ) -> tuple[Indices, float]:
-    """Return the devices at which the local search ends, and the objective there; ``deep`` tries two moves at once."""
+    """Return the devices at which the local search ends, and the objective there; ``deep`` tries two moves at once.
+
+    ``near`` are the devices that would be ready soonest, which are the first to be tried.
+    """
     M, d = z.shape
     members = np.empty(M + 1, np.int64)
     inside = np.zeros(M, np.bool_)
     scratch = np.empty((5, max(most + 2, d)))  # the last row is the sum of the members' z
     size = start.size
-    members[:size] = start
-    inside[start] = True
+    for i in range(size):  # an assignment of slices takes seconds to compile
+        members[i] = start[i]
+        inside[start[i]] = True
     value, pairs = np.inf, False
-    near = np.argsort(c + t, kind="mergesort")[:CANDIDATES]
     while True:
         best, out, first, enters = value * _LESS, (-1, -1), -1, -2
         whole_unknown = 0.0
@@ -339,9 +343,10 @@ def diverse_set(view: RoundView, profiles: Profiles, theta: float, most: int, *,
     starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
     if M <= MEDIUM:
         starts += [best_set(sorted_view, 0.0, most), *([np.arange(M)] if most == M else [])]
-    ends = [_search(c, t, z, unknown, past, forced, start, most, theta, M <= SMALL) for start in starts]
+    near = np.argsort(c + t, kind="stable")[:CANDIDATES]
+    ends = [_search(c, t, z, unknown, past, forced, start, near, most, theta, M <= SMALL) for start in starts]
     found = min(ends, key=lambda end: end[1])[0]
     if M > SMALL:
-        found, _ = _search(c, t, z, unknown, past, forced, found, most, theta, True)
+        found, _ = _search(c, t, z, unknown, past, forced, found, near, most, theta, True)
     chosen: Indices = order[found]
     return chosen
