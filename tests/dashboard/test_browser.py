@@ -580,7 +580,7 @@ SHOWN = {
     "race": ".race-card path.line[d^=M]",
     "cell": "[data-row=A] .bar",
     "plan": ".multiples .bar",
-    "results": ".curves path.line[d^=M]",
+    "results": "#page-results .curves path.line[d^=M]",
     "api": ".api-table td",
 }
 

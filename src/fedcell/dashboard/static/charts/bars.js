@@ -57,7 +57,7 @@ export class RoundBars {
     shown.forEach((bar, i) => parts.push(this.row(bar, top + i * rowHeight, rowHeight, sx, { em, left, colour })));
     if (round <= xMax) parts.push(s("line", { class: "round-end", x1: sx(round), x2: sx(round), y1: top, y2: bottom }));
     else parts.push(...this.beyond(right, { em, top, bottom }));
-    if (Number.isFinite(now)) parts.push(...this.now(sx(now), sx(Infinity), { top, bottom }));
+    if (Number.isFinite(now)) parts.push(...this.now(sx(now), sx(round), { top, bottom }));
     this.svg.replaceChildren(...parts);
     const total = this.data.total ?? bars.length; // the server may have listed some of them only
     this.note.hidden = shown.length >= total;

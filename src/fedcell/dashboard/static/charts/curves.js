@@ -84,7 +84,7 @@ export class CurvesView {
   }
 
   /** styles: [{line, colour, dash}] in order, known before the first round; curves: the document or null. */
-  update(styles, curves, { target = null, endS = null, empty = "" } = {}) {
+  update(styles, curves, { target = null, endS = null, seeds = null, empty = "" } = {}) {
     const byLine = new Map((curves?.policies ?? []).map((policy) => [policy.line, policy]));
     const series = styles.map((style) => {
       const policy = byLine.get(style.line);
@@ -105,12 +105,12 @@ export class CurvesView {
     const xMax = Number.isFinite(endS) ? endS : undefined;
     this.chart.update({ series, xMin: 0, xMax, yMin: Math.floor(10 * Math.min(lowest, 0.9)) / 10, yMax: 1, empty });
     this.what.textContent = series.some((line) => line.seeds) ? "each seed, thin" : "95 % band of the mean";
-    this.fillTables(styles, curves, target);
+    this.fillTables(styles, curves, target, seeds);
     this.fillVerdicts(curves?.verdicts ?? []);
   }
 
   /** While no seed is finished by all policies, the table is of the same moment in all of them. */
-  fillTables(styles, curves, target) {
+  fillTables(styles, curves, target, allSeeds) {
     const rows = curves?.table ?? [];
     const soFar = Number.isFinite(curves?.so_far_s) ? curves.so_far_s : null;
     const byPolicy = new Map(rows.map((row) => [row.policy, row]));
@@ -124,7 +124,7 @@ export class CurvesView {
       );
     const seeds = Math.max(0, ...rows.map((row) => row.seeds ?? 0));
     const moment = soFar === null ? "" : ` · so far, at ${seconds(soFar, 3)}`;
-    const of = seeds ? `${moment} · ${plural(seeds, "seed")}${seeds > 1 ? ", ± 95 %" : ""}` : "";
+    const of = seeds ? `${moment} · ${allSeeds > seeds ? `${seeds} of ` : ""}${plural(Math.max(seeds, allSeeds ?? 0), "seed")}${seeds > 1 ? ", ± 95 %" : ""}` : "";
     const props = (row) => ({
       "data-policy": row.policy,
       onpointerenter: () => this.chart.focus(row.policy),
