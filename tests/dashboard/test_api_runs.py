@@ -12,7 +12,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
-from fedcell.dashboard.views.colours import Looks, group_styles, styles
+from fedcell.dashboard.views.colours import Looks, group_styles, plan_styles, styles
 from fedcell.plots import STYLES
 from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
@@ -295,8 +295,11 @@ def test_one_look_a_policy_whatever_is_beside_it() -> None:
     assert len(set(alone.values())) == 12
     assert styles([*reversed(lines), *fc.POLICIES]).items() >= alone.items()
     assert not {*alone.values()} - {alone["random:k=8"]} & set(STYLES)
-    other = {line: Looks().of(line) for line in lines}  # another server, each line the first that it sees
-    assert sum(other[line] == alone[line] for line in lines) >= 6
+    fresh = Looks()
+    assert [fresh.of(line)[0] for line in ("random:k=3", "random:k=8", "random")] == [STYLES[6][0]] * 3
+    assert fresh.of("random:k=3") == fresh.of("random:k=3") != fresh.of("random:k=8")
+    drawn = [plan_styles([f"random:k={k}", "deadline:seconds=8"]) for k in (5, 6)]  # as a slider is dragged
+    assert list(drawn[0].values()) == list(drawn[1].values()) == [STYLES[6], STYLES[3]]
 
 
 def test_groups_of_a_policy_share_its_colour() -> None:

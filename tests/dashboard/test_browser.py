@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedcell.runs.rows import ROUND_COLUMNS
 from fedcell.runs.store import Measured, Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import Spec
@@ -17,10 +18,11 @@ from fedcell.sim.spec import Spec
 pytest.importorskip("playwright.sync_api", reason="the dashboard's browser tests need playwright (extra test)")
 pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip install fedcell[dashboard])")
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from dashboard.browser import ARGUMENTS, CHROMIUM, ROOT, Visitor, begin_race, drop
-from harness import LIMIT_S, Served, fedcell, serve
+from harness import LIMIT_S, Served, fedcell, serve, wait_until
 
 if not CHROMIUM:
     pytest.skip(
@@ -117,7 +119,8 @@ def test_a_race_is_started_and_its_curves_reach_the_end(server: Served, page: Pa
         arg=float(right or 0),
     )
     assert page.locator(".race-card path.line").count() == 2
-    assert page.locator(".race-card path.band").count() == 2
+    assert page.locator(".race-card path.seed").count() == 4  # of two seeds no band says anything
+    assert page.locator(".race-card path.band").count() == 0
 
 
 def test_the_form_has_what_diverse_needs(server: Served, page: Page) -> None:
@@ -166,6 +169,10 @@ def test_two_browsers_see_the_same_race_paused_reloaded_stopped(
             one.goto(f"{server.url}#race/{race}")
             state(one, "running")
             one.locator(".race-card path.line[d^=M]").first.wait_for()
+        tables = second.page.locator(".race-card .tables")
+        expect(tables.locator("caption").first).to_contain_text("so far, at")
+        expect(tables).to_contain_text("not yet")
+        expect(tables).not_to_contain_text("never")
         page.get_by_role("link", name="Look into rounds").click()  # of the race under way
         page.locator("[data-row=A] .bar").first.wait_for()
         page.go_back()
@@ -197,13 +204,43 @@ def test_a_queued_race_can_be_cancelled(server: Served, long_races: list[str], p
     expect(entry.locator(".pill")).to_have_text("stopped")
 
 
-def test_what_the_server_refuses_is_said_at_the_form(server: Served, visitor: Visitor) -> None:
-    visitor.faults.allowed = ["422"]
+def test_what_the_server_refuses_is_said_at_the_form_and_a_busy_one_is_asked_again(
+    server: Served, visitor: Visitor
+) -> None:
+    visitor.faults.allowed = ["422", "503"]
     page = visitor.page
+    page.set_viewport_size({"width": 1280, "height": 720})
+    busy: list[Route] = []
+    page.route("**/api/info", lambda route: busy.append(route) if not busy else route.continue_())
     page.goto(server.url)
+    wait_until(lambda: page.evaluate("1") and busy, "the first question")
+    busy[0].fulfill(status=503, json={"detail": "the server has more to do than it can"})
+    expect(page.locator("#connection")).to_contain_text("busy")
     page.get_by_label("mobility").fill("teleport")
-    page.get_by_role("button", name="Start race").click()
-    expect(page.locator("form .error")).to_contain_text("teleport")
+    expect(page.locator("#connection")).to_be_hidden()
+    button = page.get_by_role("button", name="Start race")
+    button.click()
+    error = page.locator("form .error")
+    expect(error).to_contain_text("teleport")
+    expect(error).to_be_in_viewport(ratio=1)
+    foot, body = (page.locator(f".form-{part}").bounding_box() for part in ("foot", "body"))
+    assert foot is not None
+    assert body is not None
+    assert foot["y"] >= body["y"] + body["height"]  # the button lies on nothing
+    page.locator(".form").get_by_role("button", name="Add").scroll_into_view_if_needed()
+    expect(page.locator(".form").get_by_role("button", name="Add")).to_be_in_viewport(ratio=1)
+    page.unroute_all(behavior="wait")
+
+
+def test_eight_tabs_do_not_freeze_each_other(server: Served, finished: dict[str, Any], visitor: Visitor) -> None:
+    pages = [visitor.page, *(visitor.context.new_page() for _ in range(7))]
+    for page in pages:
+        page.goto(f"{server.url}#race/{finished['id']}")
+    for page in pages:
+        state(page, "done")
+    race = begin_race(server)["id"]  # its runs are stored already
+    for page in pages:  # all hear of it
+        expect(page.locator(f"[data-race='{race}'] .pill")).to_have_text("done")
 
 
 def begun(race: dict[str, Any]) -> set[str]:
@@ -227,9 +264,12 @@ def test_a_killed_server_offers_to_resume(visitor: Visitor, tmp_path: Path) -> N
         state(visitor.page, "paused")
         server.kill()
         expect(visitor.page.locator("#connection")).to_contain_text("does not answer")
-    with serve(tmp_path / "results.db") as again:
-        visitor.page.goto(f"{again.url}#race/{race}")
+        visitor.page.evaluate("window.notReloaded = true")
+    with serve(tmp_path / "results.db", "--port", str(server.port)) as again:
+        visitor.page.get_by_role("button", name="Try now").click()
         state(visitor.page, "interrupted")
+        expect(visitor.page.locator("#connection")).to_be_hidden()
+        assert visitor.page.evaluate("window.notReloaded")
         visitor.page.locator(".race-head").get_by_role("button", name="Resume").click()
         state(visitor.page, "done")
         assert all(run["state"] == "done" for run in again.get(f"/api/races/{race}")["runs"])
@@ -281,6 +321,13 @@ def test_two_policies_side_by_side_by_round_and_by_clock(server: Served, finishe
         rows = server.get(f"/api/runs/{runs[policy]['key']}")["rows"]
         under_way = next((row[0] for row in rows if row[1] >= 30), len(rows))
         expect(page.locator(f"[data-row={row}] [data-fact=round]")).to_have_text(f"round {under_way}")
+        before = rows[under_way - 2]  # nobody knows yet how the round under way ends
+        expect(page.locator(f"[data-row={row}] [data-fact=accuracy]")).to_have_text(
+            f"{100 * before[ROUND_COLUMNS.index('accuracy')]:.2f} % after round {under_way - 1}"
+        )
+    ends = "paths => paths.map((path) => path.getPointAtLength(1e9).x)"
+    cursor = float(page.locator(".cell-side .cursor").get_attribute("x1") or 0)
+    assert max(page.locator(".cell-side path.line").evaluate_all(ends)) <= cursor
     page.locator(".segmented button", has_text="round").click()
     page.get_by_role("slider", name="Round").fill("1")
     page.locator("[data-row=A] .map").focus()
@@ -516,25 +563,92 @@ def test_light_dark_talk_and_keys(server: Served, finished: dict[str, Any], brow
             page.keyboard.press(key)
             expect(page).to_have_title(f"{name} · fedcell")
         page.keyboard.press("?")
-        expect(page.get_by_role("dialog")).to_be_visible()
+        page.get_by_role("dialog").get_by_label("shortcuts").uncheck()
+        page.get_by_role("button", name="Close").click()
+        page.reload()  # that is remembered too
+        page.locator("nav").wait_for()
+        for key in "4t?":
+            page.keyboard.press(key)
+        expect(page).to_have_title("Race · fedcell")
+        page.get_by_role("button", name="Keys and help").click()
+        page.get_by_role("dialog").get_by_label("shortcuts").check()
         page.get_by_role("link", name="HTTP API").click()
         expect(page.locator("#page-api")).to_contain_text("/api/plan")
 
 
-@pytest.mark.parametrize("talk", ["off", "on"])
-def test_no_page_is_wider_than_the_window(
-    server: Served, finished: dict[str, Any], visitor: Visitor, talk: str
-) -> None:
-    page = visitor.page
-    page.set_viewport_size({"width": 1024, "height": 768})
-    page.add_init_script(f"localStorage.setItem('fedcell-talk', '{talk}')")
-    shown = {
-        "race": ".race-card path.line[d^=M]",
-        "cell": "[data-row=A] .bar",
-        "plan": ".multiples .bar",
-        "results": ".runs td",
-    }
-    for name, selector in shown.items():
-        page.goto(f"{server.url}#{name}")
+SHOWN = {
+    "race": ".race-card path.line[d^=M]",
+    "cell": "[data-row=A] .bar",
+    "plan": ".multiples .bar",
+    "results": "#page-results .curves path.line[d^=M]",
+    "api": ".api-table td",
+}
+
+
+def places(finished: dict[str, Any]) -> dict[str, str]:
+    """Each page's address, with something to see on it."""
+    keys = [run["key"] for run in finished["runs"]]
+    return {"cell": f"cell?run={keys[0]}&with={keys[1]}", "results": f"results?keys={','.join(keys)}"}
+
+
+def test_no_page_is_wider_than_the_window(server: Served, finished: dict[str, Any], page: Page) -> None:
+    for name, selector in SHOWN.items():
+        page.goto(f"{server.url}#{places(finished).get(name, name)}")
         page.locator(selector).first.wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 1024, name
+        for width, talk in ((1280, False), (1024, True), (414, False), (360, True), (320, False)):
+            page.set_viewport_size({"width": width, "height": 720})
+            page.evaluate("talk => document.documentElement.classList.toggle('talk', talk)", talk)
+            page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+
+
+def test_a_plan_at_1280_is_whole_and_to_scale(server: Served, page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.goto(f"{server.url}#plan")
+    drop(page, ".devices", "devices.csv", "device,upload_s,compute_s\n" + "".join(f"d{i},1,{i}\n" for i in range(1, 5)))
+    expect(page.locator(".compare tr[data-policy=all] td").first).to_have_text("4")
+    assert page.locator(".comparison").evaluate("table => table.scrollWidth <= table.clientWidth")
+    counts = page.locator(".objective .tick[text-anchor=middle]").all_text_contents()
+    assert counts == [str(int(text)) for text in counts]  # no one and a half devices
+    times = page.locator(".multiples .tick[text-anchor=middle]").all_text_contents()
+    assert times
+    assert all(re.fullmatch(r"[\d.]+ s", text) for text in times)
+    drop(page, ".devices", "slow.csv", "device,upload_s,compute_s\nslow,1,1000\n" + "a,1,1\nb,1,1\nc,1,1\n")
+    expect(page.get_by_role("region", name="Timelines")).to_contain_text("torn off: all")
+    wide = "bars => Math.max(...bars.map((bar) => bar.getBBox().width))"
+    panel = page.locator("figure[data-policy=optimal]")
+    whole = panel.locator(".bars").evaluate("svg => svg.clientWidth")
+    assert panel.locator(".bar .upload").evaluate_all(wide) > whole / 10
+
+
+def test_axe_finds_nothing_in_both_themes(server: Served, finished: dict[str, Any], page: Page) -> None:
+    axe = Axe()
+    for name, selector in SHOWN.items():
+        page.goto(f"{server.url}#{places(finished).get(name, name)}")
+        page.locator(selector).first.wait_for()
+        for theme in ("light", "dark"):
+            page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
+            found = axe.run(page).response["violations"]
+            assert not found, (name, theme, [(one["id"], [node["html"] for node in one["nodes"]][:5]) for one in found])
+        unreached = page.locator("main *").evaluate_all(
+            """all => all.filter((one) => ["auto", "scroll"].includes(getComputedStyle(one).overflowX)
+                && (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight)
+                && !one.matches("[tabindex='0'][role=region][aria-label], .form-body"))
+                .map((one) => one.className)"""
+        )
+        assert not unreached, name
+
+
+def test_on_paper_and_with_the_colours_of_the_system(server: Served, finished: dict[str, Any], page: Page) -> None:
+    page.goto(f"{server.url}#race/{finished['id']}")
+    line = page.locator(".race-card path.line[d^=M]").first
+    line.wait_for()
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    stroke, ground = "line => getComputedStyle(line).stroke", "getComputedStyle(document.body).backgroundColor"
+    colour = line.evaluate(stroke)
+    page.emulate_media(forced_colors="active")
+    assert line.evaluate(stroke) == colour  # it tells one policy from another
+    page.emulate_media(media="print", forced_colors="none")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    expect(page.locator(".race-form")).to_be_hidden()
+    expect(page.locator(".race-card .tables")).to_be_visible()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import fedcell
+from fedcell.plots import STYLES
 
 STATIC = Path(fedcell.__file__).parent / "dashboard" / "static"
 FILES = {str(file.relative_to(STATIC)): file for file in sorted(STATIC.rglob("*")) if file.is_file()}
@@ -71,3 +72,25 @@ def test_the_page_has_no_inline_code_or_style_and_names_files_that_exist() -> No
 def test_what_the_first_page_needs_is_fetched_at_once() -> None:
     preloaded = re.findall(r"<link rel=\"modulepreload\" href=\"static/([^\"]+)\">", FILES["index.html"].read_text())
     assert set(preloaded) == all_imports("pages/race.js") | (all_imports("pages/main.js") - {"pages/main.js"})
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of a colour, as WCAG defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "print"])
+def test_every_line_has_a_contrast_of_3_to_1(theme: str) -> None:
+    light, dark, paper = re.findall(r"^ *:root[^{]*\{([^}]*)\}", FILES["app.css"].read_text(), re.MULTILINE)
+    palette = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", {"light": light, "dark": dark, "print": paper}[theme]))
+    drawn = [f"c-{colour.removeprefix('#')}" for colour, _ in STYLES] + ["compute", "line-strong", "muted", "field"]
+    for name in drawn:
+        for ground in ("surface", "sunk"):
+            assert contrast(palette[name], palette[ground]) >= 3.0, (name, ground)

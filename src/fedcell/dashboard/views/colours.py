@@ -19,6 +19,10 @@ _PLACES = {
     "all:sharing=equal": 8,
     "round_robin": 9,
 }
+# The colour of a policy by its name alone; with other settings it keeps the colour and gets another dash.
+_FAMILIES = {"deadline": 3, "proportional_fair": 5, "random": 6} | {
+    name: place for name, place in _PLACES.items() if ":" not in name
+}
 _DASHES = ("-", "--", "-.", ":")
 _LOOKS = len(STYLES) * len(_DASHES)
 
@@ -28,11 +32,11 @@ Look = tuple[str, str]
 class Looks:
     """Who has which look. A line keeps the first that it gets, so that it looks the same on all pages of a server.
 
-    Lines beyond the usual ones prefer a place by their hash, so that a restart mostly gives them the same again.
+    Lines beyond the usual ones get their policy's colour with a dash that is free, or else any look that is free.
     """
 
     def __init__(self) -> None:
-        self._places = dict(_PLACES)
+        self._places = _FAMILIES | _PLACES
         self._lock = threading.Lock()
 
     def of(self, line: str) -> Look:
@@ -40,15 +44,17 @@ class Looks:
         with self._lock:
             place = self._places.get(line)
             if place is None:
-                place = self._free(len(STYLES) + zlib.crc32(line.encode()) % (_LOOKS - len(STYLES)))
+                place = self._free(line)
                 if len(self._places) < _LOOKS:
                     self._places[line] = place
         return _look(place)
 
-    def _free(self, place: int) -> int:
+    def _free(self, line: str) -> int:
         taken = set(self._places.values())
-        after = [*range(place, _LOOKS), *range(len(STYLES), place)]
-        return next((one for one in after if one not in taken), place)
+        any_ = len(STYLES) + zlib.crc32(line.encode()) % (_LOOKS - len(STYLES))
+        family = _FAMILIES.get(line.partition(":")[0], any_)
+        wanted = [*range(family, _LOOKS, len(STYLES)), *range(any_, _LOOKS), *range(len(STYLES), any_)]
+        return next((one for one in wanted if one not in taken), any_)
 
 
 _looks = Looks()
@@ -63,6 +69,12 @@ def _look(place: int) -> Look:
 def styles(lines: Iterable[str]) -> dict[str, Look]:
     """Colour and dash of each policy line."""
     return {line: _looks.of(line) for line in lines}
+
+
+def plan_styles(lines: Iterable[str]) -> dict[str, Look]:
+    """Looks of the plans of one table, whose k changes with every move of a slider: by the policy's name."""
+    families = {line: line if line in _PLACES else line.partition(":")[0] for line in lines}
+    return group_styles(families)
 
 
 def group_styles(policies: Mapping[str, str]) -> dict[str, Look]:

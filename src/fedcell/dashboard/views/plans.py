@@ -16,7 +16,7 @@ from fedcell import __version__, units
 from fedcell.dashboard import limits
 from fedcell.dashboard.checks import known_policy, one_sentence, parse_body
 from fedcell.dashboard.schemas import PlanAsk, as_json
-from fedcell.dashboard.views.colours import styles
+from fedcell.dashboard.views.colours import plan_styles
 from fedcell.errors import InputError
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import PROFILE, DeviceColumns, DeviceTable, parse_columns, parse_devices
@@ -74,7 +74,7 @@ class Made:
         """The answer, as PlanAnswer has it."""
         count = len(self.table.names)
         most = limits.PLAN_ROWS if count > limits.PLAN_DETAIL else None
-        colours = styles(plan.name for plan in self.plans)
+        colours = plan_styles(plan.name for plan in self.plans)
         cut = f"of {count:,} devices only the first {most} of the table and of each plan are listed; CSV lists all"
         return {
             "table": {

@@ -17,6 +17,7 @@ function chosen(bars) {
 export class RoundBars {
   constructor(host, { label, small = false, hover = () => {} }) {
     this.host = host;
+    if (!small) Object.entries({ tabindex: "0", role: "region", "aria-label": label }).forEach((pair) => host.setAttribute(...pair));
     this.small = small;
     this.hover = hover;
     this.svg = s("svg", { class: "bars", role: "img", "aria-label": label });
@@ -48,14 +49,15 @@ export class RoundBars {
     const rowHeight = this.rowHeight(shown.length, em);
     const top = em * 0.4;
     const bottom = top + rowHeight * Math.max(1, shown.length) + em * 0.3;
-    const sx = (time) => left + (time / (xMax || 1)) * (right - left);
+    const sx = (time) => left + Math.min(1, time / (xMax || 1)) * (right - left);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${bottom + em * (this.small ? 1.6 : 3)}`);
     this.svg.setAttribute("height", bottom + em * (this.small ? 1.6 : 3));
     const parts = this.axis(sx, xMax, { em, top, bottom, left, right });
     this.rows.clear();
     shown.forEach((bar, i) => parts.push(this.row(bar, top + i * rowHeight, rowHeight, sx, { em, left, colour })));
-    parts.push(s("line", { class: "round-end", x1: sx(round), x2: sx(round), y1: top, y2: bottom }));
-    if (Number.isFinite(now)) parts.push(s("line", { class: "now", x1: sx(now), x2: sx(now), y1: top, y2: bottom }));
+    if (round <= xMax) parts.push(s("line", { class: "round-end", x1: sx(round), x2: sx(round), y1: top, y2: bottom }));
+    else parts.push(...this.beyond(right, { em, top, bottom }));
+    if (Number.isFinite(now)) parts.push(...this.now(sx(now), sx(round), { top, bottom }));
     this.svg.replaceChildren(...parts);
     const total = this.data.total ?? bars.length; // the server may have listed some of them only
     this.note.hidden = shown.length >= total;
@@ -73,13 +75,32 @@ export class RoundBars {
     return Math.max(em * 1.2, Math.min(em * 2.4, room / Math.max(1, count)));
   }
 
+  /** The round goes on to the right of the common scale: the bars are torn off there. */
+  beyond(right, { em, top, bottom }) {
+    const teeth = Math.max(2, 2 * Math.round((bottom - top) / (em * 1.2)));
+    const step = (bottom - top) / teeth;
+    const zigzag = Array.from({ length: teeth }, (_, i) => `l${i % 2 ? -em * 0.4 : em * 0.4} ${step.toFixed(2)}`).join("");
+    return [
+      s("path", { class: "torn", d: `M${right - em * 0.6} ${top}${zigzag}V${top}Z` }),
+      s("text", { class: "tick", x: right + em * 0.6, y: bottom + em * 1.2 }, "→"),
+    ];
+  }
+
+  /** What has not happened yet is pale. */
+  now(x, right, { top, bottom }) {
+    return [
+      s("rect", { class: "future", x, y: top, width: Math.max(0, right - x), height: bottom - top }),
+      s("line", { class: "now", x1: x, x2: x, y1: top, y2: bottom }),
+    ];
+  }
+
   axis(sx, xMax, { em, top, bottom, left, right }) {
     const parts = [];
     const count = Math.max(2, Math.floor((right - left) / (em * 6)));
     for (const time of ticks(0, xMax || 1, Math.min(8, count))) {
       parts.push(s("line", { class: "grid", x1: sx(time), x2: sx(time), y1: top, y2: bottom }));
       parts.push(
-        s("text", { class: "tick", x: sx(time), y: bottom + em * 1.2, "text-anchor": "middle" }, significant(time, 4)),
+        s("text", { class: "tick", x: sx(time), y: bottom + em * 1.2, "text-anchor": "middle" }, `${significant(time, 4)}${this.small ? " s" : ""}`),
       );
     }
     if (!this.small) {
@@ -116,7 +137,7 @@ export class RoundBars {
         style: { fill: ink(colour) },
       }),
     );
-    if (Number.isFinite(bar.measured_s)) {
+    if (Number.isFinite(bar.measured_s) && !(bar.measured_s > this.data.now_s)) {
       group.append(
         s("line", { class: "measured", x1: sx(bar.measured_s), x2: sx(bar.measured_s), y1: y - 1, y2: y + thick + 1 }),
       );

@@ -8,13 +8,14 @@ const DASHES = { "-": "", "--": "7 4", "-.": "9 3 2 3", ":": "2 3" };
 
 export const dasharray = (dash) => DASHES[dash] ?? "";
 
-/** Okabe and Ito's black becomes light on dark ground, so that it shows in the dark too. */
-export const ink = (colour) => (!colour || /^#0{3,6}$/.test(colour) ? "var(--black)" : colour);
+/** A policy's colour as the theme shows it: app.css has one for each, of enough contrast on its ground. */
+export const ink = (colour) =>
+  /^#[0-9a-f]{6}$/.test(colour ?? "") ? `var(--c-${colour.slice(1)}, ${colour})` : "var(--c-000000)";
 
-/** Round places between two numbers, about so many. */
-export function ticks(low, high, count) {
+/** Round places between two numbers, about so many; `least` apart, 1 for what is counted. */
+export function ticks(low, high, count, least = 0) {
   if (!(high > low)) return [low];
-  const rough = (high - low) / Math.max(1, count);
+  const rough = Math.max(least, (high - low) / Math.max(1, count));
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
   const first = Math.ceil(low / step - 1e-9);
@@ -36,6 +37,7 @@ const numbers = (values) => (values ?? []).filter((value) => Number.isFinite(val
 function extent(series, marks, options) {
   const xs = series.flatMap((line) => numbers(line.x));
   const ys = series.flatMap((line) => [...numbers(line.y), ...numbers(line.low), ...numbers(line.high)]);
+  for (const seed of series.flatMap((line) => line.seeds ?? [])) ys.push(...numbers(seed.y));
   marks.forEach((mark) => (numbers([mark.x, mark.y]).length === 2 ? (xs.push(mark.x), ys.push(mark.y)) : 0));
   const most = (values, least) => values.reduce((a, b) => Math.max(a, b), least);
   const fewest = (values, start) => values.reduce((a, b) => Math.min(a, b), start);
@@ -180,7 +182,7 @@ export class LineChart {
         s("text", { class: "tick", x: left - em * 0.5, y: sy(y), "text-anchor": "end", dy: "0.35em" }, yFormat(y)),
       );
     }
-    for (const x of ticks(x0, x1, fit)) {
+    for (const x of ticks(x0, x1, fit, this.options.snap ? 1 : 0)) {
       parts.push(s("line", { class: "grid", x1: sx(x), x2: sx(x), y1: top, y2: bottom }));
       parts.push(s("text", { class: "tick", x: sx(x), y: bottom + em * 1.3, "text-anchor": "middle" }, xFormat(x)));
     }
@@ -212,6 +214,14 @@ export class LineChart {
             "g",
             { "data-line": name },
             s("path", { class: "band", d: band(line, sx, sy), style: { fill: ink(colour) } }),
+          ),
+        );
+      for (const seed of line.seeds ?? [])
+        bands.push(
+          s(
+            "g",
+            { "data-line": name },
+            s("path", { class: "seed", d: points(seed.x, seed.y, sx, sy, line.step), style: { stroke: ink(colour) } }),
           ),
         );
       const group = s("g", { "data-line": name });

@@ -1,16 +1,16 @@
 // Accuracy against time with its tables beside it: the race and the comparison of stored runs look the same.
 
-import { h, redraw } from "../lib/dom.js";
-import { fixed, percent, significant } from "../lib/format.js";
+import { h, redraw, scroller } from "../lib/dom.js";
+import { fixed, percent, plural, seconds, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";
 import { LineChart, swatch } from "./chart.js";
 
 const MINUS = "–";
 
-/** When the target was reached, as the command line says it: 171 s, never (1/5). */
-function reached(time) {
+/** When the target was reached, as the command line says it: 171 s, never (1/5); not yet while runs are under way. */
+function reached(time, soFar) {
   if (!time || !time.n) return MINUS;
-  const when = Number.isFinite(time.median_s) ? `${fixed(time.median_s, 0)} s` : "never";
+  const when = Number.isFinite(time.median_s) ? `${fixed(time.median_s, 0)} s` : soFar ? "not yet" : "never";
   return time.reached === time.n ? when : `${when} (${time.reached}/${time.n})`;
 }
 
@@ -24,7 +24,7 @@ function mean(document, scale = 1, digits = 2) {
   ];
 }
 
-function accuracyColumns(target, name) {
+function accuracyColumns(target, name, soFar) {
   return [
     { head: "policy", left: true, cell: name },
     {
@@ -40,7 +40,7 @@ function accuracyColumns(target, name) {
     {
       head: target ? `to ${significant(100 * target, 3)} %` : "to target",
       title: "time to this accuracy, median over seeds; (1/5): reached with 1 of 5 seeds",
-      cell: (row) => reached(row.time_to_target),
+      cell: (row) => reached(row.time_to_target, soFar),
     },
   ];
 }
@@ -64,7 +64,8 @@ export class CurvesView {
       onchange: () => host.classList.toggle("no-bands", !this.bands.checked),
     });
     const plot = h("div", { class: "plot" });
-    this.tables = h("div", { class: "tables" });
+    this.tables = scroller("Tables of the curves", { class: "tables" });
+    this.what = h("span", {});
     this.verdicts = h("ul", { class: "verdicts" });
     host.classList.add("curves");
     host.append(
@@ -83,7 +84,7 @@ export class CurvesView {
   }
 
   /** styles: [{line, colour, dash}] in order, known before the first round; curves: the document or null. */
-  update(styles, curves, { target = null, endS = null, empty = "" } = {}) {
+  update(styles, curves, { target = null, endS = null, seeds = null, empty = "" } = {}) {
     const byLine = new Map((curves?.policies ?? []).map((policy) => [policy.line, policy]));
     const series = styles.map((style) => {
       const policy = byLine.get(style.line);
@@ -96,17 +97,22 @@ export class CurvesView {
         y: policy?.mean ?? [],
         low: policy?.low,
         high: policy?.high,
+        seeds: policy?.seeds?.map((seed) => ({ x: seed.clock_s, y: seed.accuracy })),
       };
     });
-    const values = series.flatMap((line) => line.y.filter(Number.isFinite));
+    const values = series.flatMap((line) => [line.y, ...(line.seeds ?? []).map((seed) => seed.y)].flat()).filter(Number.isFinite);
     const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
     const xMax = Number.isFinite(endS) ? endS : undefined;
     this.chart.update({ series, xMin: 0, xMax, yMin: Math.floor(10 * Math.min(lowest, 0.9)) / 10, yMax: 1, empty });
-    this.fillTables(styles, curves?.table ?? [], target);
+    this.what.textContent = series.some((line) => line.seeds) ? "each seed, thin" : "95 % band of the mean";
+    this.fillTables(styles, curves, target, seeds);
     this.fillVerdicts(curves?.verdicts ?? []);
   }
 
-  fillTables(styles, rows, target) {
+  /** While no seed is finished by all policies, the table is of the same moment in all of them. */
+  fillTables(styles, curves, target, allSeeds) {
+    const rows = curves?.table ?? [];
+    const soFar = Number.isFinite(curves?.so_far_s) ? curves.so_far_s : null;
     const byPolicy = new Map(rows.map((row) => [row.policy, row]));
     const all = styles.map((style) => ({ ...byPolicy.get(style.line), policy: style.line, style }));
     const name = (row) =>
@@ -117,14 +123,15 @@ export class CurvesView {
         h("span", { class: "policy-line", title: row.policy }, row.policy),
       );
     const seeds = Math.max(0, ...rows.map((row) => row.seeds ?? 0));
-    const of = seeds ? ` · ${seeds} seed${seeds === 1 ? "" : "s"}${seeds > 1 ? ", ± 95 %" : ""}` : "";
+    const moment = soFar === null ? "" : ` · so far, at ${seconds(soFar, 3)}`;
+    const of = seeds ? `${moment} · ${allSeeds > seeds ? `${seeds} of ` : ""}${plural(Math.max(seeds, allSeeds ?? 0), "seed")}${seeds > 1 ? ", ± 95 %" : ""}` : "";
     const props = (row) => ({
       "data-policy": row.policy,
       onpointerenter: () => this.chart.focus(row.policy),
       onpointerleave: () => this.chart.focus(null),
     });
     this.tables.replaceChildren(
-      makeTable(`Accuracy${of}`, accuracyColumns(target, name), all, props),
+      makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null), all, props),
       makeTable(`Rounds${of}`, roundColumns(name), all, props),
     );
     const legend = (style) =>
@@ -140,8 +147,8 @@ export class CurvesView {
       );
     redraw(
       this.legend,
-      styles.map((style) => [style.line, style.colour]),
-      () => [...styles.map(legend), h("label", {}, this.bands, "95 % band of the mean")],
+      styles.map((style) => [style.line, style.colour, style.dash]),
+      () => [...styles.map(legend), h("label", {}, this.bands, this.what)],
     );
   }
 

@@ -42,7 +42,8 @@ export class CellMap {
       {
         class: "map",
         tabindex: "0",
-        role: "group",
+        role: "application",
+        "aria-roledescription": "map",
         "aria-label": "Map of the cell; arrow keys go from device to device",
         onkeydown: (event) => this.key(event),
         onblur: () => this.hover(null),

@@ -25,6 +25,10 @@ export const s = (tag, props, ...children) => fill(document.createElementNS(SVG,
 /** An icon of the sheet in index.html. */
 export const icon = (name) => s("svg", { class: "icon", "aria-hidden": "true" }, s("use", { href: `#i-${name}` }));
 
+/** What scrolls by itself: reached by Tab, moved by the arrow keys, and named. */
+export const scroller = (label, props, ...children) =>
+  h("div", { ...props, class: `scroll ${props.class ?? ""}`, role: "region", tabindex: "0", "aria-label": label }, children);
+
 /** A labelled field: the label says the unit, the hint says what may be written. */
 export function field(label, input, hint) {
   return h(

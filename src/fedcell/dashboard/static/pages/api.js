@@ -1,7 +1,7 @@
 // The HTTP API as a list, made from its own OpenAPI document.
 
 import { get } from "../lib/client.js";
-import { h } from "../lib/dom.js";
+import { h, scroller } from "../lib/dom.js";
 import { makeTable } from "../lib/table.js";
 
 function operations(document) {
@@ -45,7 +45,7 @@ class ApiPage {
         { head: "query", left: true, cell: (row) => row.query },
         { head: "what", left: true, cell: (row) => row.what },
       ];
-      this.table = h("div", { class: "scroll api-table" }, makeTable("All routes", columns, rows));
+      this.table = scroller("Routes of the API", { class: "api-table" }, makeTable("All routes", columns, rows));
       this.card.append(this.table);
     } catch (error) {
       this.card.append(h("p", { class: "error" }, error.message));

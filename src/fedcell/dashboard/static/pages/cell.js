@@ -229,18 +229,21 @@ class CellPage {
     this.drawChart(clock);
   }
 
+  /** In clock mode the curves end at the moment that is shown. */
   drawChart(cursor) {
+    const until = this.sync === "clock" ? cursor : Infinity;
+    const end = Math.max(1, ...this.shown().map(({ records }) => records[records.length - 1].clock_s));
     const series = this.shown().map(({ run, records }) => ({
       name: run.policy,
       colour: run.colour,
       dash: run.dash,
       step: true,
-      x: records.map((row) => row.clock_s),
-      y: records.map((row) => row.accuracy),
+      x: records.filter((row) => row.clock_s <= until).map((row) => row.clock_s),
+      y: records.filter((row) => row.clock_s <= until).map((row) => row.accuracy),
     }));
-    const values = series.flatMap((line) => line.y.filter(Number.isFinite));
+    const values = this.shown().flatMap(({ records }) => records.map((row) => row.accuracy).filter(Number.isFinite));
     const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
-    this.chart.update({ series, cursor, xMin: 0, yMin: Math.floor(10 * Math.min(0.9, lowest)) / 10, yMax: 1 });
+    this.chart.update({ series, cursor, xMin: 0, xMax: end, yMin: Math.floor(10 * Math.min(0.9, lowest)) / 10, yMax: 1 });
   }
 
   keep() {

@@ -4,12 +4,19 @@ import { RoundBars } from "../charts/bars.js";
 import { swatch } from "../charts/chart.js";
 import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
 import { get, query } from "../lib/client.js";
-import { h } from "../lib/dom.js";
+import { h, scroller } from "../lib/dom.js";
 import { percent, plural, seconds, significant } from "../lib/format.js";
 import { rounds } from "../lib/rounds.js";
 import { makeTable } from "../lib/table.js";
 
 const MOST_KEPT = 200; // rounds kept, so that going back is instant and memory bounded
+
+/** A device as it is known so long after the start of its round. */
+const notYet = (now) => (device) => ({
+  ...device,
+  delivered: null,
+  measured_finish_s: device.measured_finish_s <= now ? device.measured_finish_s : null,
+});
 
 export class CellRow {
   constructor(name, hover) {
@@ -21,12 +28,7 @@ export class CellRow {
     this.facts = h("dl", { class: "facts" });
     const map = h("div", { class: "map-host" });
     const bars = h("div", { class: "bars-host" });
-    this.table = h("div", {
-      class: "scroll round-table",
-      hidden: true,
-      tabindex: "0",
-      "aria-label": "The round as a table",
-    });
+    this.table = scroller("The round as a table", { class: "round-table", hidden: true });
     this.button = h(
       "button",
       { type: "button", class: "small", "aria-expanded": "false", onclick: () => this.toggleTable() },
@@ -58,7 +60,7 @@ export class CellRow {
     this.element.hidden = false;
     if (this.run?.key === run.key && this.run.store === run.store) return;
     this.run = run;
-    this.round = null;
+    this.round = this.devices = null;
     this.cache.clear();
     this.records = [];
     this.title.replaceChildren(
@@ -129,8 +131,13 @@ export class CellRow {
       this.title.lastChild.textContent = `seed ${run.seed} · radius ${significant(round.radius_m)} m`;
     }
     this.ground = run;
-    this.map.update(round.devices, run.colour);
-    const bars = round.devices
+    const began = round.clock_s - (this.records[round.round - 1]?.round_s ?? round.round_s);
+    const now = clock === null ? undefined : Math.max(0, Math.min(round.round_s, clock - began));
+    this.underWay = clock !== null && clock < round.clock_s;
+    // Who will be lost is not known before the round has ended.
+    this.devices = this.underWay ? round.devices.map(notYet(now)) : round.devices;
+    this.map.update(this.devices, run.colour);
+    const bars = this.devices
       .filter((device) => device.scheduled)
       .map((device) => ({
         id: device.index,
@@ -141,8 +148,6 @@ export class CellRow {
         delivered: device.delivered,
         measured_s: device.measured_finish_s ?? undefined,
       }));
-    const began = round.clock_s - (this.records[round.round - 1]?.round_s ?? round.round_s);
-    const now = clock === null ? undefined : Math.max(0, Math.min(round.round_s, clock - began));
     this.bars.update({ bars, round_s: round.round_s, xMax, colour: run.colour, now_s: now });
     this.drawSummary(bars.length);
     this.highlight(this.at ?? null);
@@ -161,17 +166,23 @@ export class CellRow {
       item("devices", plural(count, "device")),
       h("strong", { "data-fact": "round_s" }, seconds(round.round_s, 4)),
       h("span", { class: "muted", "data-fact": "versus" }, versus),
-      item("clock", `at ${seconds(round.clock_s, 4)}`),
-      item("accuracy", percent(round.accuracy)),
+      item("clock", this.underWay ? "under way" : `at ${seconds(round.clock_s, 4)}`),
+      item("accuracy", this.underWay ? this.accuracyBefore() : percent(round.accuracy)),
       round.cut ? h("span", { class: "muted" }, round.cut) : "",
     );
+  }
+
+  /** While a round is under way, the accuracy is that of the round before. */
+  accuracyBefore() {
+    const before = this.records[this.round.round - 2];
+    return before ? `${percent(before.accuracy)} after round ${before.round}` : "not trained yet";
   }
 
   highlight(index) {
     this.at = index;
     this.map.highlight(index);
     this.bars.highlight(index);
-    const device = this.round?.devices.find((other) => other.index === index);
+    const device = this.devices?.find((other) => other.index === index);
     const rows = device ? [["device", String(index)], ...facts(device)] : [["device", "hover over one"]];
     this.facts.replaceChildren(
       ...rows.map(([name, value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, value))),
@@ -185,10 +196,10 @@ export class CellRow {
   }
 
   fillTable() {
-    if (this.table.hidden || !this.round) return;
+    if (this.table.hidden || !this.devices) return;
     const columns = DEVICE_COLUMNS.map(([head, cell]) => ({ head, cell }));
     this.table.replaceChildren(
-      makeTable(`${this.run.policy}, round ${this.round.round}`, columns, this.round.devices, (device) => ({
+      makeTable(`${this.run.policy}, round ${this.round.round}`, columns, this.devices, (device) => ({
         "data-device": device.index,
       })),
     );

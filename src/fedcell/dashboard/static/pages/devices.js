@@ -1,7 +1,7 @@
 // The devices of a plan: a table to edit, a file to drop, or a cell to draw.
 
 import { formatCsv, parseCsv } from "../lib/csv.js";
-import { field, h, icon } from "../lib/dom.js";
+import { field, h, icon, scroller } from "../lib/dom.js";
 import { integer, plural } from "../lib/format.js";
 
 const MOST_ROWS = 200; // more are kept and planned, but not shown for editing
@@ -78,7 +78,7 @@ export class DeviceEditor {
       h("div", { class: "draw-row" }, field("devices", this.count), field("seed", this.seed), again),
       this.error,
       this.caption,
-      h("div", { class: "scroll editor-scroll", tabindex: "0", "aria-label": "Devices, to edit" }, this.table),
+      scroller("Devices, to edit", { class: "editor-scroll" }, this.table),
       this.adder,
     );
     for (const kind of ["dragover", "dragenter"])

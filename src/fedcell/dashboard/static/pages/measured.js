@@ -2,7 +2,7 @@
 
 import { LineChart } from "../charts/chart.js";
 import { get, query } from "../lib/client.js";
-import { h } from "../lib/dom.js";
+import { h, scroller } from "../lib/dom.js";
 import { seconds, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";
 
@@ -35,7 +35,7 @@ async function pairsOf(run) {
 export class MeasuredView {
   constructor() {
     const plot = h("div", { class: "plot" });
-    this.side = h("div", { class: "scroll" });
+    this.side = scroller("Finish times", { class: "listed" });
     this.said = h("p", { class: "muted" });
     this.element = h(
       "section",

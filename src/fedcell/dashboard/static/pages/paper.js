@@ -1,6 +1,6 @@
 // The paper's figures as `fedcell reproduce` made them, with its claims judged.
 
-import { h } from "../lib/dom.js";
+import { h, scroller } from "../lib/dom.js";
 import { makeTable } from "../lib/table.js";
 
 const path = (file) => `api/paper/${file.split("/").map(encodeURIComponent).join("/")}`;
@@ -11,7 +11,7 @@ function claimTable(claims) {
     left: true,
     cell: (row) => String(row[name] ?? ""),
   }));
-  return h("div", { class: "scroll" }, makeTable("Claims", columns, claims));
+  return scroller("Claims", {}, makeTable("Claims", columns, claims));
 }
 
 function figure({ name, title, claims, files }) {

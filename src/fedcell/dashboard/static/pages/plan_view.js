@@ -2,7 +2,7 @@
 
 import { RoundBars, barsLegend } from "../charts/bars.js";
 import { LineChart, swatch } from "../charts/chart.js";
-import { announce, h, segmented, setOptions } from "../lib/dom.js";
+import { announce, h, scroller, segmented, setOptions } from "../lib/dom.js";
 import { fixed, hertz, plural, seconds, share, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";
 
@@ -16,10 +16,11 @@ export class PlanView {
   constructor(exports) {
     this.panels = new Map();
     this.scale = "same";
-    this.comparison = h("div", { class: "scroll" });
+    this.comparison = scroller("Comparison of the policies", { class: "comparison" });
     this.notes = h("ul", { class: "notes" });
     this.grid = h("div", { class: "multiples" });
-    this.listed = h("div", { class: "scroll listed", tabindex: "0", "aria-label": "Scheduled devices of the policy" });
+    this.listed = scroller("Scheduled devices of the policy", { class: "listed" });
+    this.torn = h("p", { class: "note", hidden: true });
     this.pick = h("select", { "aria-label": "Policy whose devices are listed", onchange: () => this.fillDevices() });
     const plot = h("div", { class: "plot" });
     this.elements = [this.compareCard(exports, plot), this.timelinesCard(), this.devicesCard()];
@@ -60,6 +61,7 @@ export class PlanView {
       "section",
       { class: "card", "aria-label": "Timelines" },
       h("div", { class: "card-head" }, h("h2", {}, "Timelines"), legend),
+      this.torn,
       this.grid,
     );
   }
@@ -153,7 +155,7 @@ export class PlanView {
   }
 
   drawPanels(plans) {
-    const longest = 1.02 * Math.max(0, ...plans.map((plan) => plan.round_s));
+    const common = this.commonScale(plans);
     const wanted = plans.map((plan) => plan.policy).join("\n");
     if (this.grid.dataset.shown !== wanted) {
       this.grid.dataset.shown = wanted;
@@ -167,10 +169,21 @@ export class PlanView {
         bars: plan.devices.map((device) => ({ id: device.index, name: device.device, ...device })),
         round_s: plan.round_s,
         total: plan.n,
-        xMax: this.scale === "same" ? longest : 1.02 * plan.round_s,
+        xMax: this.scale === "same" ? common : 1.02 * plan.round_s,
         colour: plan.colour,
       });
     }
+  }
+
+  /** Where the common scale ends: one very long round would make slivers of all others, so it is torn off. */
+  commonScale(plans) {
+    const times = plans.map((plan) => plan.round_s).sort((a, b) => a - b);
+    const longest = times[times.length - 1] ?? 0;
+    const end = Math.min(longest, 2.5 * (times[times.length >> 1] ?? 0)) || longest;
+    const beyond = plans.filter((plan) => plan.round_s > 1.02 * end).map((plan) => plan.policy);
+    this.torn.hidden = this.scale !== "same" || !beyond.length;
+    this.torn.textContent = `Longer than the common scale, and torn off: ${beyond.join(", ")}.`;
+    return 1.02 * end;
   }
 
   panel(plan) {

@@ -192,6 +192,7 @@ class RacePage {
     this.view.update(styles, this.curves, {
       target: this.race?.target ?? this.info?.target,
       endS: this.race?.spec.budget_s ?? null,
+      seeds: this.race?.seeds.length,
       empty,
     });
   }

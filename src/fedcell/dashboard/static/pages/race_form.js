@@ -38,17 +38,10 @@ class Policies {
     this.fillChips();
   }
 
-  /** Colours go by the place in the race, as in its figure. */
-  style(line, number) {
-    const known = this.info.colours?.[line];
-    const [colour, dash] = this.info.styles?.[number % this.info.styles.length] ?? [];
-    return { colour: known?.colour ?? known ?? colour, dash: known?.dash ?? dash ?? "-" };
-  }
-
   fillChips() {
     this.chips.replaceChildren(
-      ...this.lines.map((line, i) => {
-        const { colour, dash } = this.style(line, i);
+      ...this.lines.map((line) => {
+        const known = this.info.colours[line]; // the server gives others theirs when the race begins
         const off = () => {
           this.lines = this.lines.filter((other) => other !== line);
           this.fillChips();
@@ -56,7 +49,7 @@ class Policies {
         return h(
           "li",
           { class: "chip" },
-          swatch(colour, dash),
+          known && swatch(known.colour, known.dash),
           h("span", {}, line),
           h("button", { type: "button", "aria-label": `Remove ${line}`, onclick: off }, icon("close")),
         );
@@ -113,33 +106,36 @@ export function raceForm(info, start) {
     "form",
     { class: "card form", "aria-label": "New race", novalidate: true },
     h("h2", {}, "New race"),
-    group(
-      "Cell",
-      field("radius, m", numberInput("radius_m", cell.radius_m, { min: 1, step: 50 })),
-      field("bandwidth, MHz", numberInput("bandwidth_mhz", cell.bandwidth_hz / 1e6, { step: 0.5 })),
-      field("devices", numberInput("count", devices.count, { min: 1, step: 1 })),
-      field("shadowing, dB", numberInput("shadowing_db", cell.shadowing_db, { min: 0, step: 1 })),
-      field("fading", select("fading", choices.fading, cell.fading)),
-      field("mobility", textInput("mobility", devices.mobility, "mobilities")),
+    h(
+      "div",
+      { class: "form-body" },
+      group(
+        "Cell",
+        field("radius, m", numberInput("radius_m", cell.radius_m, { min: 1, step: 50 })),
+        field("bandwidth, MHz", numberInput("bandwidth_mhz", cell.bandwidth_hz / 1e6, { step: 0.5 })),
+        field("devices", numberInput("count", devices.count, { min: 1, step: 1 })),
+        field("shadowing, dB", numberInput("shadowing_db", cell.shadowing_db, { min: 0, step: 1 })),
+        field("fading", select("fading", choices.fading, cell.fading)),
+        field("mobility", textInput("mobility", devices.mobility, "mobilities")),
+      ),
+      group(
+        "Task",
+        field("data", choices.data?.length ? select("data", choices.data, task.data) : textInput("data", task.data)),
+        field("partition", textInput("partition", task.partition, "partitions")),
+        field("epochs", numberInput("epochs", task.epochs, { min: 0 })),
+        field("averaging", select("averaging", choices.averaging, task.averaging)),
+        field("profiles", select("profiles", choices.profiles, profiles)),
+        field("epsilon", numberInput("epsilon", epsilon ?? "", { min: 0, required: false, placeholder: "no noise" })),
+        field("knowledge", select("knowledge", choices.knowledge, knowledge)),
+        field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
+        field("seeds", numberInput("seeds", info.seeds, { min: 1, step: 1 })),
+        field("target, %", numberInput("target", 100 * info.target, { min: 1, max: 100 })),
+      ),
+      policies.element,
+      suggestions("mobilities", choices.mobility),
+      suggestions("partitions", choices.partition),
     ),
-    group(
-      "Task",
-      field("data", choices.data?.length ? select("data", choices.data, task.data) : textInput("data", task.data)),
-      field("partition", textInput("partition", task.partition, "partitions")),
-      field("epochs", numberInput("epochs", task.epochs, { min: 0 })),
-      field("averaging", select("averaging", choices.averaging, task.averaging)),
-      field("profiles", select("profiles", choices.profiles, profiles)),
-      field("epsilon", numberInput("epsilon", epsilon ?? "", { min: 0, required: false, placeholder: "no noise" })),
-      field("knowledge", select("knowledge", choices.knowledge, knowledge)),
-      field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
-      field("seeds", numberInput("seeds", info.seeds, { min: 1, step: 1 })),
-      field("target, %", numberInput("target", 100 * info.target, { min: 1, max: 100 })),
-    ),
-    policies.element,
-    suggestions("mobilities", choices.mobility),
-    suggestions("partitions", choices.partition),
-    error,
-    button,
+    h("div", { class: "form-foot" }, error, button),
   );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -149,6 +145,7 @@ export function raceForm(info, start) {
       await start(raceDocument(form, policies.lines));
     } catch (problem) {
       error.textContent = problem.message;
+      error.scrollIntoView({ block: "nearest" });
     } finally {
       button.disabled = false;
     }

@@ -3,7 +3,7 @@
 import { swatch } from "../charts/chart.js";
 import { CurvesView } from "../charts/curves.js";
 import { get, latest, query } from "../lib/client.js";
-import { field, h, icon, setOptions, throttle } from "../lib/dom.js";
+import { field, h, icon, scroller, setOptions, throttle } from "../lib/dom.js";
 import { fileName, integer, percent, plural, when } from "../lib/format.js";
 import { MeasuredView } from "./measured.js";
 import { paperGallery } from "./paper.js";
@@ -68,9 +68,9 @@ class ResultsPage {
     this.count = h("p", { class: "muted", role: "status" });
     this.head = h("tr", {});
     this.bodyRows = h("tbody", {});
-    this.table = h(
-      "div",
-      { class: "scroll runs-scroll", tabindex: "0", "aria-label": "Stored runs" },
+    this.table = scroller(
+      "Stored runs",
+      { class: "runs-scroll" },
       h(
         "table",
         { class: "runs" },
@@ -191,7 +191,7 @@ class ResultsPage {
       );
     };
     this.head.replaceChildren(
-      h("th", {}, all),
+      h("td", {}, all),
       ...COLUMNS.map(heading),
       h("th", {}, h("span", { class: "unseen" }, "open")),
     );
