@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -62,10 +62,8 @@ def serve(
     running can be resumed the next time.
     """
     try:
-        import uvicorn
-
-        from fedcell.dashboard.app import build_app
         from fedcell.dashboard.desk import ServerSettings
+        from fedcell.dashboard.server import build_server
     except ImportError as error:
         if error.name is not None and error.name.startswith("fedcell"):
             raise
@@ -80,9 +78,7 @@ def serve(
         settings = ServerSettings(
             store, tuple(read or []), paper, workers, None if token else _hosts(address, port), token
         )
-        _, app, desk = build_app(settings)
-        config = uvicorn.Config(app, **_uvicorn_options())
-        server = _server(uvicorn, config, desk)
+        server = build_server(settings)
         name = f"[{address}]" if ":" in address else address
         url = f"http://{name}:{port}/"
         print(f"fedcell dashboard at {url}  (Ctrl-C ends it)", flush=True)
@@ -93,30 +89,9 @@ def serve(
         sys.setswitchinterval(1e-3)  # plans are computed in threads: the one that answers must get its turn
         with suppress(KeyboardInterrupt):  # how one ends it
             server.run(sockets=[listening])
-
-
-def _uvicorn_options() -> dict[str, Any]:
-    from fedcell.dashboard.limits import CONNECTIONS
-
-    return {
-        "log_level": "error",
-        "access_log": False,
-        "server_header": False,
-        "limit_concurrency": CONNECTIONS,
-        "timeout_keep_alive": 30,
-        "timeout_graceful_shutdown": 3,
-        "lifespan": "on",
-        "ws": "none",
-    }
-
-
-def _server(uvicorn: Any, config: Any, desk: Any) -> Any:
-    class Server(uvicorn.Server):  # type: ignore[misc]
-        def handle_exit(self, sig: int, frame: Any) -> None:
-            desk.hub.close()  # event streams would keep the server waiting
-            super().handle_exit(sig, frame)
-
-    return Server(config)
+    if not server.desk.ended:  # a plan is being computed for nobody, and Python would wait for its thread
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _address(host: str | None, token: str | None) -> tuple[str, str | None]:

@@ -5,6 +5,7 @@ ours, requests that change something must come from our own page (or from no pag
 not JSON or CSV is not read.
 """
 
+import asyncio
 import hashlib
 import json
 import secrets
@@ -15,7 +16,8 @@ from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 
-from fedcell.dashboard.limits import UPLOAD_BYTES
+from fedcell.dashboard.connections import Connection, Connections
+from fedcell.dashboard.limits import UPLOAD_BYTES, UPLOADS_BYTES
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -36,6 +38,8 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+BUSY = "the server has more to do than it can; try again in a second"
+TOO_SLOW = "the body took too long to come; send it again, faster or less of it"
 TOO_LARGE = f"the body is larger than {UPLOAD_BYTES >> 20} MiB, which is the limit; send less"
 
 
@@ -46,10 +50,12 @@ class Guard:
         app: what it guards.
         hosts: the values of Host that are ours; None, with a token, for any.
         token: that every request must carry, or None.
+        connections: which are told who was let in.
     """
 
-    def __init__(self, app: App, hosts: frozenset[str] | None, token: str | None) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(self, app: App, hosts: frozenset[str] | None, token: str | None, connections: Connections) -> None:
+        self._app, self._hosts, self._connections = app, hosts, connections
+        self._held = [0]  # bytes of all bodies; a list, for it is shared
         self._token = _digest(token) if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,16 +64,32 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
+        connection = self._connections.begin(scope.get("client"))
+        try:
+            await self._admit(connection, scope, receive, _with_headers(send, scope["path"]))
+        except asyncio.CancelledError:
+            if not self._connections.closing:
+                raise  # otherwise the server stops, and has cut the client off
+        finally:
+            self._connections.end(connection)
+
+    async def _admit(self, connection: Connection | None, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        send = _with_headers(send, scope["path"])
         refused = self._refuse(scope, headers)
+        if refused is None and not self._connections.let_in(connection):
+            refused = 503, BUSY, {"retry-after": "1"}
         if refused is not None:
-            await _answer(send, *refused)
+            status, words, more = refused
+            await _answer(send, status, words, more | {"connection": "close"})
             return
         if self._token and scope["path"] == "/" and "token=" in scope["query_string"].decode("latin-1"):
             await _answer(send, 303, "welcome", {"location": "/", "set-cookie": self._cookie()})
             return
-        await self._app(scope, _limited(receive), send)
+        body = _Body(receive, self._held, self._connections.patience.body_s)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            self._held[0] -= body.seen
 
     def _refuse(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str, dict[str, str]] | None:
         host = headers.get("host", "").lower()
@@ -99,6 +121,40 @@ class Guard:
         return f"{COOKIE}={(self._token or b'').hex()}; Path=/; HttpOnly; SameSite=Strict"
 
 
+class _Body:
+    """A request's body as it comes: counted, with all others, and awaited for a limited time.
+
+    Args:
+        receive: the next message.
+        held: bytes of all bodies; raised here, lowered when the request is answered.
+        patience_s: for the whole of it.
+    """
+
+    def __init__(self, receive: Receive, held: list[int], patience_s: float) -> None:
+        self.seen = 0
+        self._receive, self._held, self._coming = receive, held, True
+        self._end_s = asyncio.get_running_loop().time() + patience_s
+
+    async def receive(self) -> Message:
+        """The next message."""
+        if not self._coming:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._end_s):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, TOO_SLOW, {"connection": "close"}) from None
+        size = len(message.get("body", b""))
+        self._coming = message.get("more_body", False)
+        self.seen += size
+        self._held[0] += size
+        if self.seen > UPLOAD_BYTES:
+            raise HTTPException(413, TOO_LARGE, {"connection": "close"})
+        if self._held[0] > UPLOADS_BYTES:
+            raise HTTPException(503, BUSY, {"connection": "close", "retry-after": "1"})
+        return message
+
+
 def _digest(token: str) -> bytes:
     return hashlib.sha256(b"fedcell " + token.encode("utf-8", "surrogateescape")).digest()
 
@@ -123,21 +179,6 @@ def _refuse_body(headers: dict[str, str]) -> tuple[int, str, dict[str, str]] | N
     if has_body and kind not in ("application/json", "text/csv"):
         return 415, "send JSON (Content-Type: application/json) or CSV (text/csv)", {"connection": "close"}
     return None
-
-
-def _limited(receive: Receive) -> Receive:
-    """A body without a length is counted as it comes."""
-    seen = 0
-
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > UPLOAD_BYTES:
-            raise HTTPException(413, TOO_LARGE, {"connection": "close"})
-        return message
-
-    return counted
 
 
 def _with_headers(send: Send, path: str) -> Send:
