@@ -57,7 +57,7 @@ def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastA
     if STATIC.is_dir():
         app.mount("/static", Pages(directory=STATIC), name="static")
     _say_faults(app)
-    return app, Guard(app, settings.hosts, settings.token, connections), desk
+    return app, Guard(app, settings, connections), desk
 
 
 def _lifespan(desk: Desk, connections: Connections) -> Any:

@@ -32,6 +32,8 @@ class ServerSettings:
         workers: processes of a race; None for one a core.
         hosts: values of Host that are ours; None for any, with a token.
         token: that every request must carry, or None.
+        key: of the printed address, which lets a browser in while this server runs; the token is not shown.
+        once: the same for the browser that is opened, whose address other users may see; it works once.
     """
 
     store: Path
@@ -40,6 +42,8 @@ class ServerSettings:
     workers: int | None = None
     hosts: frozenset[str] | None = None
     token: str | None = None
+    key: str | None = None
+    once: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,16 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 
 from fedcell.dashboard.connections import Connection, Connections
 from fedcell.dashboard.limits import UPLOAD_BYTES, UPLOADS_BYTES
+
+if TYPE_CHECKING:
+    from fedcell.dashboard.desk import ServerSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -38,6 +41,9 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+NO_TOKEN = (
+    "give the token: open the address that fedcell serve printed, or /?token=..., or send Authorization: Bearer ..."
+)
 BUSY = "the server has more to do than it can; try again in a second"
 TOO_SLOW = "the body took too long to come; send it again, faster or less of it"
 TOO_LARGE = f"the body is larger than {UPLOAD_BYTES >> 20} MiB, which is the limit; send less"
@@ -48,15 +54,16 @@ class Guard:
 
     Args:
         app: what it guards.
-        hosts: the values of Host that are ours; None, with a token, for any.
-        token: that every request must carry, or None.
+        settings: the values of Host that are ours, the token, and the keys that let a browser in.
         connections: which are told who was let in.
     """
 
-    def __init__(self, app: App, hosts: frozenset[str] | None, token: str | None, connections: Connections) -> None:
-        self._app, self._hosts, self._connections = app, hosts, connections
+    def __init__(self, app: App, settings: "ServerSettings", connections: Connections) -> None:
+        self._app, self._hosts, self._connections = app, settings.hosts, connections
         self._held = [0]  # bytes of all bodies; a list, for it is shared
-        self._token = _digest(token) if token else None
+        self._token = _digest(settings.token) if settings.token else None
+        self._keys = [_digest(key) for key in (settings.key, settings.once) if key]
+        self._once = _digest(settings.once) if settings.once else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on."""
@@ -82,7 +89,7 @@ class Guard:
             status, words, more = refused
             await _answer(send, status, words, more | {"connection": "close"})
             return
-        if self._token and scope["path"] == "/" and "token=" in scope["query_string"].decode("latin-1"):
+        if self._token and not _query(scope).keys().isdisjoint(("token", "key")):
             await _answer(send, 303, "welcome", {"location": "/", "set-cookie": self._cookie()})
             return
         body = _Body(receive, self._held, self._connections.patience.body_s)
@@ -96,7 +103,7 @@ class Guard:
         if self._hosts is not None and host not in self._hosts:
             return 421, "the Host header names another machine; open the address that fedcell serve printed", {}
         if self._token and not self._carries_token(scope, headers):
-            return 401, "give the token: Authorization: Bearer ..., or open /?token=...", {"www-authenticate": "Bearer"}
+            return 401, NO_TOKEN, {"www-authenticate": "Bearer"}
         changes = scope["method"] not in ("GET", "HEAD", "OPTIONS")
         site = headers.get("sec-fetch-site", "none")
         foreign = headers.get("origin", f"http://{host}").lower() != f"http://{host}"
@@ -107,7 +114,7 @@ class Guard:
     def _carries_token(self, scope: Scope, headers: dict[str, str]) -> bool:
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         given = [bearer.strip()] if kind.lower() == "bearer" else []
-        given += parse_qs(scope["query_string"].decode("latin-1")).get("token", []) if scope["path"] == "/" else []
+        given += _query(scope).get("token", [])
         digests = [_digest(token) for token in given]
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
@@ -115,7 +122,15 @@ class Guard:
             cookie = None
         digests += [_digest_of_cookie(cookie.value)] if cookie else []
         # Digests, compared in constant time: how long it takes says nothing about the token.
-        return any(secrets.compare_digest(digest, self._token or b"") for digest in digests)
+        if any(secrets.compare_digest(digest, self._token or b"") for digest in digests):
+            return True
+        return any(self._fits(_digest(key)) for key in _query(scope).get("key", []))
+
+    def _fits(self, digest: bytes) -> bool:
+        found = any(secrets.compare_digest(digest, key) for key in self._keys)
+        if found and digest == self._once:
+            self._keys.remove(digest)
+        return found
 
     def _cookie(self) -> str:
         return f"{COOKIE}={(self._token or b'').hex()}; Path=/; HttpOnly; SameSite=Strict"
@@ -153,6 +168,11 @@ class _Body:
         if self._held[0] > UPLOADS_BYTES:
             raise HTTPException(503, BUSY, {"connection": "close", "retry-after": "1"})
         return message
+
+
+def _query(scope: Scope) -> dict[str, list[str]]:
+    """The query of the page's address; elsewhere a secret would stay in histories and logs, and none is looked for."""
+    return parse_qs(scope["query_string"].decode("latin-1")) if scope["path"] == "/" else {}
 
 
 def _digest(token: str) -> bytes:
