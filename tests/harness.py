@@ -269,9 +269,10 @@ class Served:
     """A running `fedcell serve`, and a client that talks to it."""
 
     def __init__(self, process: Process, url: str) -> None:
-        self.process, self.url = process, url
-        self.port = int(url.rstrip("/").rpartition(":")[2])
-        self.http = httpx.Client(base_url=url, timeout=LIMIT_S)
+        self.process, self.printed = process, url
+        self.url = url.partition("?")[0]
+        self.port = int(self.url.rstrip("/").rpartition(":")[2])
+        self.http = httpx.Client(base_url=self.url, timeout=LIMIT_S)
 
     def get(self, path: str) -> Any:
         """The answer's document; the status must be a success."""

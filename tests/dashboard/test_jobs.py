@@ -318,6 +318,39 @@ def test_a_killed_server_offers_to_resume(tmp_path: Path) -> None:
         assert races[id]["runs"][0]["rounds"] >= reached["rounds"]
 
 
+def test_stopping_waits_for_nobody(tmp_path: Path) -> None:
+    """Open streams, half a request, a plan of a minute and a round that is being trained: none of them holds it up."""
+    store = tmp_path / "results.db"
+    slow = {"rounds": 4000, "devices": {"count": 2}, "task": {"hidden": [400], "epochs": 20}}
+    with serve(store, "--workers", "1") as served:
+        id = begin(served, TINY | {"rounds": 4000})
+        told = served.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)["runs"][0]["rounds"]
+        served.post(f"/api/races/{id}/stop")
+        served.wait(id, "stopped")
+        late = begin(served, slow)
+        served.wait(late, "running")
+        wait_until(served.workers, "workers")
+        host = f"Host: 127.0.0.1:{served.port}\r\n"
+        table = "upload_s,compute_s\n" + "1,1\n" * 90_000
+        head = f"POST /api/plan HTTP/1.1\r\n{host}Content-Type: text/csv\r\nContent-Length: {len(table)}\r\n\r\n"
+        stream = f"GET /api/races/{late}/events HTTP/1.1\r\n{host}\r\n"
+        sockets = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(3)]
+        for one, sent in zip(sockets, (head + table, stream, "GET / HT"), strict=True):
+            one.sendall(sent.encode())
+        assert b"200 OK" in sockets[1].recv(4096)
+        served.http.close()
+        os.kill(served.process.pid, signal.SIGTERM)
+        done = served.process.finish(limit_s=20)  # the plan alone takes longer
+        assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
+        wait_until(lambda: not served.process.living(), "the workers to end")
+        for one in sockets:
+            one.close()
+    with serve(store) as again:
+        states = {race["id"]: race for race in again.get("/api/races")["races"]}
+        assert (states[id]["state"], states[late]["state"]) == ("stopped", "interrupted")
+        assert states[id]["runs"][0]["rounds"] >= told
+
+
 def test_a_race_in_a_terminal_is_shown_while_it_runs_and_can_be_resumed_here(tmp_path: Path) -> None:
     store = tmp_path / "results.db"
     policies = ["all", "random:k=5"]

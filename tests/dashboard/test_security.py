@@ -1,5 +1,6 @@
 """Nobody else drives the server: Host, Origin, token, headers, and what `fedcell serve` refuses to start with."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ import httpx
 import pytest
 
 from fedcell.cli.serve import serve as run_server
+from fedcell.dashboard.connections import Connections
+from fedcell.dashboard.desk import ServerSettings
+from fedcell.dashboard.security import Guard, Send
 from fedcell.errors import InputError
 from harness import Served, fedcell, serve
 
@@ -25,7 +29,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("locked") / "results.db", "--token", TOKEN) as served:
+    folder = tmp_path_factory.mktemp("locked")
+    (folder / "token").write_text(f"{TOKEN}\n")
+    with serve(folder / "results.db", "--token-file", str(folder / "token")) as served:
         yield served
 
 
@@ -129,6 +135,39 @@ def test_with_the_token_all_is_open(locked: Served) -> None:
         )
 
 
+def test_the_printed_address_lets_a_browser_in_and_does_not_show_the_token(locked: Served) -> None:
+    assert TOKEN not in locked.printed
+    for _ in range(2):  # as often as it is opened
+        with httpx.Client(base_url=locked.url) as browser:
+            answer = browser.get(locked.printed)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/")
+            assert browser.get("/api/info").status_code == 200
+            assert browser.get("/?key=another").status_code == 303  # the key is taken out of the address
+    assert locked.http.get("/?key=another").status_code == 401
+    assert locked.http.get(f"/api/info{locked.printed.removeprefix(locked.url)}").status_code == 401
+
+
+def test_the_address_that_is_opened_works_once(tmp_path: Path) -> None:
+    """The browser's own command line shows it."""
+    settings = ServerSettings(tmp_path / "results.db", token=TOKEN, key="printed", once="opened")
+
+    async def app(_: object, __: object, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    guard: Any = Guard(app, settings, Connections())
+
+    async def ask() -> list[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://x") as browser:
+            found = []
+            for key in ("opened", "opened", "printed", "printed", ""):
+                browser.cookies.clear()
+                found.append((await browser.get("/", params={"key": key})).status_code)
+            return found
+
+    assert asyncio.run(ask()) == [303, 401, 303, 303, 401]
+
+
 def start(folder: Path, *options: str, **environment: str) -> tuple[int, str]:
     found = fedcell("serve", "--no-browser", *options, cwd=folder, env=dict(os.environ) | environment)
     assert found.stdout == ""
@@ -146,7 +185,11 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"port": 70000}, "--port is 70000; give a number from 0 to 65535"),
-        ({"host": "0.0.0.0"}, "lets other machines in; give --token"),
+        ({"host": "0.0.0.0"}, "lets other machines in; give a token"),
+        ({"token": TOKEN, "token_file": Path("x")}, "--token and --token-file are both given"),
+        ({"token_file": Path("no/such")}, "cannot read --token-file no/such: No such file or directory"),
+        ({"token_file": Path(__file__).parent}, "cannot read --token-file .*: Is a directory"),
+        ({"token_file": Path("/dev/null")}, "the token has 0 characters"),
         ({"host": "0.0.0.0", "token": "short"}, "the token has 5 characters; give at least 16"),
         ({"host": "no.such.machine.invalid", "token": TOKEN}, "cannot be used"),
         ({"store": "other.db"}, "other.db is not a fedcell results file"),
@@ -159,7 +202,7 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
 def test_what_it_does_not_start_with(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     (tmp_path / "other.db").write_text("no store")
     (tmp_path / "empty").mkdir()
-    options = {"host": None, "token": None, "port": 0, "browser": False, "workers": None} | changes
+    options = {"host": None, "token": None, "token_file": None, "port": 0, "browser": False, "workers": None} | changes
     store = tmp_path / options.pop("store", "results.db")
     paper = tmp_path / options.pop("paper") if "paper" in options else None
     read = [tmp_path / name for name in options.pop("read", [])]

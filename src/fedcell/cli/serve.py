@@ -1,10 +1,11 @@
 """`fedcell serve`: options become a running server."""
 
 import os
+import secrets
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,7 +47,15 @@ def serve(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(help="Access token that every request must carry; or set FEDCELL_TOKEN.", show_default=False),
+        typer.Option(
+            help="Access token that every request must carry. Other users can see it in the list of processes: better "
+            "give --token-file or set FEDCELL_TOKEN.",
+            show_default=False,
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File whose first line is the access token.", show_default=False),
     ] = None,
     port: Annotated[
         int, typer.Option(help=f"Port; 0 picks a free one (default: {defaults.PORT}).", show_default=False)
@@ -58,68 +67,62 @@ def serve(
 ) -> None:
     """Serve the dashboard: races, the cell, plans and results in a browser.
 
-    Only this machine can reach it, unless --host and --token are given. Ctrl-C stops the server; a race that was
-    running can be resumed the next time.
+    Only this machine can reach it, unless --host and an access token are given. Ctrl-C stops the server; a race
+    that was running can be resumed the next time.
     """
     try:
-        import uvicorn
-
-        from fedcell.dashboard.app import build_app
         from fedcell.dashboard.desk import ServerSettings
+        from fedcell.dashboard.server import build_server
     except ImportError as error:
         if error.name is not None and error.name.startswith("fedcell"):
             raise
         raise InputError(
             'fedcell serve needs FastAPI and uvicorn, which are not installed; pip install "fedcell[dashboard]"'
         ) from None
-    address, token = _address(host, token or os.environ.get("FEDCELL_TOKEN") or None)
+    token = _token(token, token_file)
+    address = _address(host, token)
     paper = _paper_folder(paper)
     listening = _listen(address, port)
     with listening:
         port = listening.getsockname()[1]
-        settings = ServerSettings(
-            store, tuple(read or []), paper, workers, None if token else _hosts(address, port), token
-        )
-        _, app, desk = build_app(settings)
-        config = uvicorn.Config(app, **_uvicorn_options())
-        server = _server(uvicorn, config, desk)
+        hosts = None if token else _hosts(address, port)
+        key, once = (secrets.token_urlsafe(16), secrets.token_urlsafe(16)) if token else (None, None)
+        settings = ServerSettings(store, tuple(read or []), paper, workers, hosts, token, key, once)
+        server = build_server(settings)
         name = f"[{address}]" if ":" in address else address
         url = f"http://{name}:{port}/"
-        print(f"fedcell dashboard at {url}  (Ctrl-C ends it)", flush=True)
+        print(f"fedcell dashboard at {url}{f'?key={key}' if key else ''}  (Ctrl-C ends it)", flush=True)
         if browser and _has_display():
             import webbrowser
 
-            webbrowser.open(f"{url}?token={token}" if token else url)
+            webbrowser.open(f"{url}?key={once}" if once else url)
         sys.setswitchinterval(1e-3)  # plans are computed in threads: the one that answers must get its turn
         with suppress(KeyboardInterrupt):  # how one ends it
             server.run(sockets=[listening])
+    if not server.desk.ended:  # a plan is being computed for nobody, and Python would wait for its thread
+        sys.stdout.flush()
+        os._exit(0)
 
 
-def _uvicorn_options() -> dict[str, Any]:
-    from fedcell.dashboard.limits import CONNECTIONS
-
-    return {
-        "log_level": "error",
-        "access_log": False,
-        "server_header": False,
-        "limit_concurrency": CONNECTIONS,
-        "timeout_keep_alive": 30,
-        "timeout_graceful_shutdown": 3,
-        "lifespan": "on",
-        "ws": "none",
-    }
-
-
-def _server(uvicorn: Any, config: Any, desk: Any) -> Any:
-    class Server(uvicorn.Server):  # type: ignore[misc]
-        def handle_exit(self, sig: int, frame: Any) -> None:
-            desk.hub.close()  # event streams would keep the server waiting
-            super().handle_exit(sig, frame)
-
-    return Server(config)
+def _token(token: str | None, file: Path | None) -> str | None:
+    """The access token, wherever it is given."""
+    if token is not None and file is not None:
+        raise InputError("--token and --token-file are both given; keep one")
+    if file is not None:
+        try:
+            with file.open(encoding="utf-8") as lines:
+                token = lines.readline(10_000).strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise InputError(f"cannot read --token-file {file}: {reason}; give a file with the token") from None
+    elif token is None:
+        token = os.environ.get("FEDCELL_TOKEN") or None
+    if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
+        raise InputError(f"the token has {len(token)} characters; give at least {LEAST_TOKEN} plain ones")
+    return token
 
 
-def _address(host: str | None, token: str | None) -> tuple[str, str | None]:
+def _address(host: str | None, token: str | None) -> str:
     """Where to listen; beyond this machine only with a token."""
     import ipaddress
 
@@ -130,12 +133,10 @@ def _address(host: str | None, token: str | None) -> tuple[str, str | None]:
         local = False
     if not local and token is None:
         raise InputError(
-            f"--host {address} lets other machines in; give --token (or FEDCELL_TOKEN) with at least {LEAST_TOKEN} "
-            "characters, which every request must then carry"
+            f"--host {address} lets other machines in; give a token of at least {LEAST_TOKEN} characters, which every "
+            "request must then carry, with --token-file or FEDCELL_TOKEN"
         )
-    if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise InputError(f"the token has {len(token)} characters; give at least {LEAST_TOKEN} plain ones")
-    return address, token
+    return address
 
 
 def _listen(address: str, port: int) -> "socket.socket":

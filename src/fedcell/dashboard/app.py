@@ -10,14 +10,16 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, Response
 
 from fedcell import __version__
 from fedcell.dashboard.api import info, plan, races, runs
+from fedcell.dashboard.connections import Connections
 from fedcell.dashboard.desk import Desk, ServerSettings
 from fedcell.dashboard.races.queue import ConflictError
 from fedcell.dashboard.schemas import ErrorAnswer, as_json
-from fedcell.dashboard.security import App, Guard
+from fedcell.dashboard.security import BUSY, App, Guard
 from fedcell.dashboard.stores import BusyError
 from fedcell.dashboard.views import plans
 from fedcell.errors import InputError
@@ -36,7 +38,7 @@ class Pages(StaticFiles):
         return response
 
 
-def build_app(settings: ServerSettings) -> tuple[FastAPI, App, Desk]:
+def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastAPI, App, Desk]:
     """The API, the same behind its guard, and the desk; an InputError if a results file cannot be used."""
     desk = Desk(settings)
     app = FastAPI(
@@ -47,7 +49,7 @@ def build_app(settings: ServerSettings) -> tuple[FastAPI, App, Desk]:
         docs_url=None,
         redoc_url=None,
         responses={status: {"model": ErrorAnswer} for status in (401, 403, 421, 503)},
-        lifespan=_lifespan(desk),
+        lifespan=_lifespan(desk, connections),
     )
     for module in (info, plan, races, runs):
         app.include_router(module.router(desk), prefix="/api")
@@ -55,16 +57,18 @@ def build_app(settings: ServerSettings) -> tuple[FastAPI, App, Desk]:
     if STATIC.is_dir():
         app.mount("/static", Pages(directory=STATIC), name="static")
     _say_faults(app)
-    return app, Guard(app, settings.hosts, settings.token), desk
+    return app, Guard(app, settings, connections), desk
 
 
-def _lifespan(desk: Desk) -> Any:
+def _lifespan(desk: Desk, connections: Connections) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         desk.hub.start()
-        warm = asyncio.get_running_loop().create_task(desk.plans.run(plans.warm_up))
+        tasks = [asyncio.create_task(desk.plans.run(plans.warm_up)), asyncio.create_task(connections.watch())]
         yield
-        await asyncio.gather(warm, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(desk.close)
 
     return lifespan
@@ -91,7 +95,11 @@ def _say_faults(app: FastAPI) -> None:
 
     @app.exception_handler(BusyError)
     async def busy(_: Request, _error: BusyError) -> Response:
-        return fault(503, "the server has more to do than it can; try again in a second", {"retry-after": "1"})
+        return fault(503, BUSY, {"retry-after": "1"})
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(_: Request, _error: ClientDisconnect) -> Response:
+        return fault(400, "the body was not sent to its end")  # to nobody: the client has left
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:

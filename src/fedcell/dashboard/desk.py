@@ -32,6 +32,8 @@ class ServerSettings:
         workers: processes of a race; None for one a core.
         hosts: values of Host that are ours; None for any, with a token.
         token: that every request must carry, or None.
+        key: of the printed address, which lets a browser in while this server runs; the token is not shown.
+        once: the same for the browser that is opened, whose address other users may see; it works once.
     """
 
     store: Path
@@ -40,6 +42,8 @@ class ServerSettings:
     workers: int | None = None
     hosts: frozenset[str] | None = None
     token: str | None = None
+    key: str | None = None
+    once: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,16 +75,17 @@ class Desk:
         self.plans = Crew(limits.PLANS_AT_ONCE, limits.PLANS_WAITING, "fedcell-plan")
         self.views = Crew(1, limits.READS_WAITING, "fedcell-view")
         self.places = Places()
+        self.ended = False
         self._found: OrderedDict[tuple[str, float], FoundRun] = OrderedDict()
 
     def close(self) -> None:
-        """End workers and threads, close the files."""
+        """End workers and threads, close the files: what is computed is stored, what is only shown is given up."""
         self.hub.close()
-        self.races.close()
-        for crew in (self.plans, self.views):
-            crew.close()
-        for store in self.stores:
-            store.close()
+        ended = [self.races.close(limits.STOPPING_S)]
+        ended += [crew.close(0.0) for crew in (self.plans, self.views)]
+        if all(ended):  # otherwise somebody may still read them
+            ended += [store.close(limits.STOPPING_S) for store in self.stores]
+        self.ended = all(ended)
 
     def readable(self, name: str | None) -> list[Shelf]:
         """The results files asked for: one by name, or all."""

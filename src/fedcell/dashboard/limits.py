@@ -1,5 +1,29 @@
 """What one request, one race and all clients together may ask of the machine. /api/info tells them."""
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a client may keep the server waiting.
+
+    Attributes:
+        headers_s: for the whole header of a request, from its first byte or from the connection on.
+        body_s: for its whole body.
+        stuck_s: without reading any of what was sent to it.
+        idle_s: between two requests.
+        closing_s: for what is being answered when the server is told to stop.
+        look_s: how often that is looked at.
+    """
+
+    headers_s: float = 10.0
+    body_s: float = 60.0
+    stuck_s: float = 60.0
+    idle_s: int = 30
+    closing_s: float = 0.3
+    look_s: float = 1.0
+
+
 UPLOAD_BYTES = 8 * 2**20
 PLAN_DEVICES = 100_000
 PLAN_OBJECTS = PLAN_DEVICES + 1000
@@ -25,10 +49,17 @@ RACE_EPOCHS = 20
 RACE_SEED = 2**31 - 1
 RUN_BYTES = 64 * 2**20
 """Of the plans of a run that is not yet stored."""
+STOPPING_S = 0.5
+"""When the server stops, the rounds being trained have so long to end; what is not done then is trained again."""
 QUEUE = 20
 RACES_KEPT = 50
 STREAMS = 100
 CONNECTIONS = 400
+"""That were let in; each of the others, which have not shown a token yet, gives way to a newer one."""
+STRANGERS = 100
+BACKLOG = 64
+UPLOADS_BYTES = 64 * 2**20
+"""Of all bodies that are being received or worked on."""
 KEYS = 64
 EXPORT_SHARES = 2_000_000
 ROUND_DEVICES = 2000

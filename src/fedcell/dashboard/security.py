@@ -5,17 +5,22 @@ ours, requests that change something must come from our own page (or from no pag
 not JSON or CSV is not read.
 """
 
+import asyncio
 import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 
-from fedcell.dashboard.limits import UPLOAD_BYTES
+from fedcell.dashboard.connections import Connection, Connections
+from fedcell.dashboard.limits import UPLOAD_BYTES, UPLOADS_BYTES
+
+if TYPE_CHECKING:
+    from fedcell.dashboard.desk import ServerSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -36,6 +41,11 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+NO_TOKEN = (
+    "give the token: open the address that fedcell serve printed, or /?token=..., or send Authorization: Bearer ..."
+)
+BUSY = "the server has more to do than it can; try again in a second"
+TOO_SLOW = "the body took too long to come; send it again, faster or less of it"
 TOO_LARGE = f"the body is larger than {UPLOAD_BYTES >> 20} MiB, which is the limit; send less"
 
 
@@ -44,13 +54,16 @@ class Guard:
 
     Args:
         app: what it guards.
-        hosts: the values of Host that are ours; None, with a token, for any.
-        token: that every request must carry, or None.
+        settings: the values of Host that are ours, the token, and the keys that let a browser in.
+        connections: which are told who was let in.
     """
 
-    def __init__(self, app: App, hosts: frozenset[str] | None, token: str | None) -> None:
-        self._app, self._hosts = app, hosts
-        self._token = _digest(token) if token else None
+    def __init__(self, app: App, settings: "ServerSettings", connections: Connections) -> None:
+        self._app, self._hosts, self._connections = app, settings.hosts, connections
+        self._held = [0]  # bytes of all bodies; a list, for it is shared
+        self._token = _digest(settings.token) if settings.token else None
+        self._keys = [_digest(key) for key in (settings.key, settings.once) if key]
+        self._once = _digest(settings.once) if settings.once else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on."""
@@ -58,23 +71,39 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
+        connection = self._connections.begin(scope.get("client"))
+        try:
+            await self._admit(connection, scope, receive, _with_headers(send, scope["path"]))
+        except asyncio.CancelledError:
+            if not self._connections.closing:
+                raise  # otherwise the server stops, and has cut the client off
+        finally:
+            self._connections.end(connection)
+
+    async def _admit(self, connection: Connection | None, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        send = _with_headers(send, scope["path"])
         refused = self._refuse(scope, headers)
+        if refused is None and not self._connections.let_in(connection):
+            refused = 503, BUSY, {"retry-after": "1"}
         if refused is not None:
-            await _answer(send, *refused)
+            status, words, more = refused
+            await _answer(send, status, words, more | {"connection": "close"})
             return
-        if self._token and scope["path"] == "/" and "token=" in scope["query_string"].decode("latin-1"):
+        if self._token and not _query(scope).keys().isdisjoint(("token", "key")):
             await _answer(send, 303, "welcome", {"location": "/", "set-cookie": self._cookie()})
             return
-        await self._app(scope, _limited(receive), send)
+        body = _Body(receive, self._held, self._connections.patience.body_s)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            self._held[0] -= body.seen
 
     def _refuse(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str, dict[str, str]] | None:
         host = headers.get("host", "").lower()
         if self._hosts is not None and host not in self._hosts:
             return 421, "the Host header names another machine; open the address that fedcell serve printed", {}
         if self._token and not self._carries_token(scope, headers):
-            return 401, "give the token: Authorization: Bearer ..., or open /?token=...", {"www-authenticate": "Bearer"}
+            return 401, NO_TOKEN, {"www-authenticate": "Bearer"}
         changes = scope["method"] not in ("GET", "HEAD", "OPTIONS")
         site = headers.get("sec-fetch-site", "none")
         foreign = headers.get("origin", f"http://{host}").lower() != f"http://{host}"
@@ -85,7 +114,7 @@ class Guard:
     def _carries_token(self, scope: Scope, headers: dict[str, str]) -> bool:
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         given = [bearer.strip()] if kind.lower() == "bearer" else []
-        given += parse_qs(scope["query_string"].decode("latin-1")).get("token", []) if scope["path"] == "/" else []
+        given += _query(scope).get("token", [])
         digests = [_digest(token) for token in given]
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
@@ -93,10 +122,57 @@ class Guard:
             cookie = None
         digests += [_digest_of_cookie(cookie.value)] if cookie else []
         # Digests, compared in constant time: how long it takes says nothing about the token.
-        return any(secrets.compare_digest(digest, self._token or b"") for digest in digests)
+        if any(secrets.compare_digest(digest, self._token or b"") for digest in digests):
+            return True
+        return any(self._fits(_digest(key)) for key in _query(scope).get("key", []))
+
+    def _fits(self, digest: bytes) -> bool:
+        found = any(secrets.compare_digest(digest, key) for key in self._keys)
+        if found and digest == self._once:
+            self._keys.remove(digest)
+        return found
 
     def _cookie(self) -> str:
         return f"{COOKIE}={(self._token or b'').hex()}; Path=/; HttpOnly; SameSite=Strict"
+
+
+class _Body:
+    """A request's body as it comes: counted, with all others, and awaited for a limited time.
+
+    Args:
+        receive: the next message.
+        held: bytes of all bodies; raised here, lowered when the request is answered.
+        patience_s: for the whole of it.
+    """
+
+    def __init__(self, receive: Receive, held: list[int], patience_s: float) -> None:
+        self.seen = 0
+        self._receive, self._held, self._coming = receive, held, True
+        self._end_s = asyncio.get_running_loop().time() + patience_s
+
+    async def receive(self) -> Message:
+        """The next message."""
+        if not self._coming:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._end_s):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, TOO_SLOW, {"connection": "close"}) from None
+        size = len(message.get("body", b""))
+        self._coming = message.get("more_body", False)
+        self.seen += size
+        self._held[0] += size
+        if self.seen > UPLOAD_BYTES:
+            raise HTTPException(413, TOO_LARGE, {"connection": "close"})
+        if self._held[0] > UPLOADS_BYTES:
+            raise HTTPException(503, BUSY, {"connection": "close", "retry-after": "1"})
+        return message
+
+
+def _query(scope: Scope) -> dict[str, list[str]]:
+    """The query of the page's address; elsewhere a secret would stay in histories and logs, and none is looked for."""
+    return parse_qs(scope["query_string"].decode("latin-1")) if scope["path"] == "/" else {}
 
 
 def _digest(token: str) -> bytes:
@@ -123,21 +199,6 @@ def _refuse_body(headers: dict[str, str]) -> tuple[int, str, dict[str, str]] | N
     if has_body and kind not in ("application/json", "text/csv"):
         return 415, "send JSON (Content-Type: application/json) or CSV (text/csv)", {"connection": "close"}
     return None
-
-
-def _limited(receive: Receive) -> Receive:
-    """A body without a length is counted as it comes."""
-    seen = 0
-
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > UPLOAD_BYTES:
-            raise HTTPException(413, TOO_LARGE, {"connection": "close"})
-        return message
-
-    return counted
 
 
 def _with_headers(send: Send, path: str) -> Send:

@@ -4,9 +4,9 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fedcell.dashboard.limits import READS_WAITING
 from fedcell.runs.store import Store, StoredRun
@@ -24,6 +24,7 @@ class Crew:
     def __init__(self, threads: int, waiting: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._room = threading.BoundedSemaphore(threads + waiting)
+        self._begun: set[Future[Any]] = set()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do the work in a thread and await it; BusyError if too much waits."""
@@ -34,12 +35,18 @@ class Crew:
         if not self._room.acquire(blocking=False):
             raise BusyError
         future = self._pool.submit(work)
-        future.add_done_callback(lambda _: self._room.release())
+        self._begun.add(future)
+        future.add_done_callback(self._done)
         return future
 
-    def close(self) -> None:
-        """Let what is running end; drop the rest."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def _done(self, future: "Future[Any]") -> None:
+        self._begun.discard(future)
+        self._room.release()
+
+    def close(self, patience_s: float) -> bool:
+        """Drop what waits; whether what is running ended within the time."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not wait(list(self._begun), patience_s).not_done
 
 
 class Shelf:
@@ -71,10 +78,12 @@ class Shelf:
             self._listed = (mark, store.runs())
         return self._listed[1]
 
-    def close(self) -> None:
-        """Close the file."""
-        self._crew.close()
-        self.store.close()
+    def close(self, patience_s: float) -> bool:
+        """Close the file; False if it was still being read when the time was over: then it stays open."""
+        ended = self._crew.close(patience_s)
+        if ended:
+            self.store.close()
+        return ended
 
 
 def _stat(path: Path) -> tuple[int, int]:

@@ -326,7 +326,7 @@ class Runner:
             broken |= self._take(future, events, lost)
         if broken and foreign:
             raise InputError("the executor is broken; what is done is stored, start again with a new one")
-        if lost:
+        if lost and not self._stopping.is_set():  # else nobody tries again, and nobody is blamed
             events.append(WorkerLost(lost))
             events += self._try_again(lost)
         return events

@@ -1,7 +1,7 @@
 """Server-sent events. A stream keeps no queue: it remembers how far its reader is, and sends what has come since.
 
-So a slow reader costs nothing but its place, and gets larger pieces less often; one that reads nothing for a minute
-is let go.
+So a slow reader costs nothing but its place, and gets larger pieces less often. One that reads nothing is let go with
+its connection (connections.py).
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from fedcell.dashboard.stores import BusyError
 
 BEAT_S = 15.0
 EVERY_S = 0.2
-STUCK_S = 60.0
 
 
 class Hub:
@@ -69,7 +68,7 @@ def event(name: str, document: Any) -> str:
 
 
 class EventStream(Response):
-    """A response that goes on until its events end, its reader leaves, or its reader has not read for a minute."""
+    """A response that goes on until its events end, or its reader leaves."""
 
     def __init__(self, hub: Hub, events: AsyncIterator[str]) -> None:
         if hub.open >= limits.STREAMS:
@@ -89,16 +88,13 @@ class EventStream(Response):
             for task in (sending, leaving):
                 task.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
-            await asyncio.wait_for(send({"type": "http.response.body", "body": b""}), 1.0)
-        except TimeoutError:
-            pass  # the reader is stuck; the server closes the connection
+            await send({"type": "http.response.body", "body": b""})
         finally:
             self._hub.open -= 1
 
     async def _send(self, send: Send) -> None:
         async for text in self._events:
-            message = {"type": "http.response.body", "body": text.encode(), "more_body": True}
-            await asyncio.wait_for(send(message), STUCK_S)
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
 async def _left(receive: Receive) -> None:

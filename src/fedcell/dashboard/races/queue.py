@@ -25,6 +25,7 @@ from fedcell.sim.spec import Spec
 IDLE_S = 300.0  # then the workers, which hold the data, are let go
 LOOK_EVERY_S = 1.0
 KEPT_LOADED = 3
+STORE_S = 10.0  # the longest that writing to the store may take when the server stops
 
 
 class ConflictError(Exception):
@@ -152,16 +153,29 @@ class RaceQueue:
                 if run.state == "done":
                     run.numbers = None
 
-    def close(self) -> None:
-        """End the workers and the threads; a race under way can be resumed by the next server."""
+    def close(self, patience_s: float) -> bool:
+        """End the workers and the threads; a race under way can be resumed by the next server.
+
+        Args:
+            patience_s: for the rounds that are being trained; then their workers are killed. All earlier ones are
+                stored in any case.
+
+        Returns:
+            Whether all threads have ended.
+        """
         self._closing.set()
         self._news.set()
         with self.lock:
             if self._computing is not None:
                 self._computing[1].stop()
+        compute, look = self._threads
+        compute.join(patience_s)
+        if compute.is_alive():
+            self._processes.shutdown()
+            compute.join(STORE_S)
         self._heart.close()
-        for thread in self._threads:
-            thread.join(10.0)
+        look.join(STORE_S)
+        return not (compute.is_alive() or look.is_alive())
 
     # --- the thread that computes ----------------------------------------------------------------------------------
 

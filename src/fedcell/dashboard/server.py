@@ -1,0 +1,48 @@
+"""The server: uvicorn, with our limits, that ends within about a second."""
+
+from types import FrameType
+
+import uvicorn
+
+from fedcell.dashboard import limits
+from fedcell.dashboard.app import build_app
+from fedcell.dashboard.connections import Connections, protocol
+from fedcell.dashboard.desk import Desk, ServerSettings
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server; a signal ends streams and connections too.
+
+    Attributes:
+        desk: what its routes share.
+    """
+
+    def __init__(self, config: uvicorn.Config, desk: Desk, connections: Connections) -> None:
+        super().__init__(config)
+        self.desk, self._connections = desk, connections
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called by a signal."""
+        self.desk.hub.close()
+        self._connections.close()
+        super().handle_exit(sig, frame)
+
+
+def build_server(settings: ServerSettings, connections: Connections | None = None) -> Server:
+    """The server, to be run on a listening socket; an InputError if a results file cannot be used."""
+    connections = connections or Connections()
+    _, app, desk = build_app(settings, connections)
+    config = uvicorn.Config(
+        app,
+        http=protocol(connections),
+        loop="asyncio",  # which accepts no more connections at once than the backlog, and then reads
+        ws="none",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the client's address in a scope is the connection's
+        backlog=limits.BACKLOG,
+        timeout_keep_alive=connections.patience.idle_s,
+    )
+    return Server(config, desk, connections)
