@@ -1,6 +1,7 @@
 """What holds for every command: a quick start, options that several have, and a directory's own modules."""
 
 import json
+import logging
 import os
 import sys
 import time
@@ -226,3 +227,8 @@ def test_quiet_and_verbose(tmp_path: Path, fedcell_here: Any) -> None:
     assert plain[-1] == "race: 100 %, 4 of 4 runs"
     both = fedcell_here("sweep", "spec.toml", "-q", "-v", cwd=tmp_path)
     assert both.stderr == "fedcell: --quiet and --verbose were both given; choose one\n"
+
+
+def test_matplotlib_does_not_speak_of_its_caches(fedcell_here: Any) -> None:
+    assert fedcell_here("--version").returncode == 0
+    assert not logging.getLogger("matplotlib.font_manager").isEnabledFor(logging.WARNING)

@@ -130,7 +130,7 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--policy", "gredy"], "unknown policy 'gredy'; did you mean 'greedy'?"),
+        (["--policy", "gredy"], "fedcell: unknown policy 'gredy'; did you mean 'greedy'?"),
         (["--policy", "greedy", "--policy", "greedy:theta=0.0"], "the race has the policy 'greedy' twice"),
         (["--policy", "random:k=21", "--seeds", "1"], "k is 21, but the cell has 20 devices"),
         (["--seeds", "0"], "--seeds is 0; give a whole number from 1"),

@@ -247,7 +247,7 @@ def test_delete_by_key_failure_and_policy(copied: Path, fedcell_here: Call) -> N
     done = fedcell_here("results", "delete", "results.db", one[:9], two, one, "--yes", cwd=copied)
     assert done.stdout == "2 runs deleted\n"
     assert left() == 6
-    assert fedcell_here("results", "delete", "results.db", "--policy", "greedy", "--yes", cwd=copied).returncode == 0
+    assert fedcell_here("results", "delete", "results.db", "--policy", "greedy:0", "--yes", cwd=copied).returncode == 0
     assert {spec.policy for spec, _ in finished(copied).values()} <= {"random:k=3"}
 
 

@@ -226,6 +226,8 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
         ("random:max_devices=5,6", "'6' in policy 'random' is not understood; write key=value"),
         ("random:5,k=6", "policy 'random' is given k twice"),
         ("greedy:Mine", "theta of policy 'greedy' is 'Mine'; give a number"),
+        (":x", "policy ':x' is not understood; write package.module:Class:key=value"),
+        ("..:x", "is not understood; write package.module:Class:key=value"),
         ("all:3", "'3' in policy 'all' is not understood; write key=value"),
         ("gredy:0.5", "unknown policy 'gredy'; did you mean 'greedy'?"),
         ("greedy:thta=0", "policy 'greedy' has no setting 'thta'; did you mean 'theta'?"),

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -70,10 +71,15 @@ def time_text(seconds: float) -> str:
 
 def announce_compiling() -> None:
     """Say so, once, if from now on anything has to be compiled, which is a matter of seconds."""
+    _compile_listener().said = False
+
+
+@cache
+def _compile_listener() -> Any:
     from numba.core import event
 
-    class Once(event.Listener):  # type: ignore[misc]
-        said = False
+    class Listener(event.Listener):
+        said = True
 
         def on_start(self, event: Any) -> None:  # noqa: ARG002
             if not self.said and loudness() is not Loudness.QUIET:
@@ -83,7 +89,9 @@ def announce_compiling() -> None:
         def on_end(self, event: Any) -> None:
             pass
 
-    event.register("numba:compile", Once())
+    listener, register = Listener(), cast("Any", event.register)
+    register("numba:compile", listener)
+    return listener
 
 
 @contextmanager

@@ -14,8 +14,22 @@ from fedcell.files import STANDARD_OUTPUT
 MAX_SEEDS = 10_000
 # For completion, which must not import the modules that have them.
 POLICY_NAMES = ("diverse", "greedy", "optimal", "random", "round_robin", "deadline", "proportional_fair", "all")
-FIGURE_NAMES = ("fig1a", "fig1b", "fig2", "table1", "fig3a", "fig3b", "fig3c", "fig3d", "calibration")
-FIGURE_NAMES += ("diverse", "variants", "privacy", "epochs", "all")
+FIGURE_NAMES = (
+    "fig1a",
+    "fig1b",
+    "fig2",
+    "table1",
+    "fig3a",
+    "fig3b",
+    "fig3c",
+    "fig3d",
+    "calibration",
+    "diverse",
+    "variants",
+    "privacy",
+    "epochs",
+    "all",
+)
 
 
 def check_seeds(seeds: int | None) -> int | None:

@@ -237,8 +237,11 @@ def _build(path: Path | None, policies: list[str] | None, seeds: int | None, cha
     """The race: the file's, or the paper's without one, with the options put over it."""
     from fedcell.runs.defaults import default_race, race_policies
     from fedcell.runs.race import race_spec
+    from fedcell.schedule.registry import parse_policy
     from fedcell.sim.spec import load_spec
 
+    for text in policies or []:
+        parse_policy(text)  # or its mistakes would be told as those of a grid that nobody wrote
     base = load_spec(path) if path else default_race()
     if "rounds" in changes and "budget_s" not in changes and path is None:
         changes = changes | {"budget_s": float("inf")}

@@ -11,7 +11,7 @@ import typer
 
 from fedcell.cli.console import console
 from fedcell.cli.options import Json
-from fedcell.cli.results_list import StorePath, list_runs, run_document
+from fedcell.cli.results_list import StorePath, list_runs, stored_policy, stored_run_document
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
@@ -49,7 +49,7 @@ def show_run(
         records = kept.get(run.key) if run.status == "done" else []
     if as_json:
         rounds = [cells(record, plan=True) for record in records]
-        typer.echo(json.dumps(run_document(run) | {"records": without_nan(rounds)}))
+        typer.echo(json.dumps(stored_run_document(run) | {"records": without_nan(rounds)}))
         return
     when = datetime.fromtimestamp(run.finished_unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     typer.echo(f"run {run.key}\n{run.status}, {when}, {run.duration_s:.1f} s of computing")
@@ -241,7 +241,8 @@ def delete_runs(
         if key:
             found = list({run.key: run for run in map(kept.find, key)}.values())
         else:
-            found = kept.runs(policy=policy, status="failed" if failed else None)
+            asked = None if policy is None else stored_policy(policy)
+            found = kept.runs(policy=asked, status="failed" if failed else None)
         if policy is not None and not found:
             known = ", ".join(sorted({run.policy for run in kept.runs()})) or "none"
             raise InputError(f"{store} has no run of policy {policy!r}; its policies: {known}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy")
 """What a store says of a run besides its specification."""
+FIELDS_ARE = "fedcell results show lists the fields of a run"
 POLICY_COLUMNS = 22
 """A policy has at least so much room on a line before other fields are left out; longer ones continue below."""
 
@@ -68,7 +69,7 @@ def list_runs(
     if output == "json":
         import json
 
-        typer.echo(json.dumps([run_document(run) for run in runs]))
+        typer.echo(json.dumps([stored_run_document(run) for run in runs]))
     elif output == "csv":
         _print_csv(runs, extra)
     else:
@@ -90,7 +91,7 @@ def _chosen(
 ) -> list["StoredRun"]:
     tests: list[Callable[[StoredRun], bool]] = []
     if policies:
-        asked = {name for text in policies for name in (text, _as_stored(text))}
+        asked = {name for text in policies for name in (text, stored_policy(text))}
         tests.append(lambda run: bool({run.policy, run.policy.partition(":")[0]} & asked))
     if seeds:
         tests.append(lambda run: run.seed in seeds)
@@ -103,11 +104,11 @@ def _chosen(
     found = [run for run in runs if all(test(run) for test in tests)]
     if runs and not found:
         known = ", ".join(sorted({run.policy for run in runs}))
-        raise InputError(f"no run of {store} is like that; it has {len(runs)} runs, of {known}")
+        raise InputError(f"no run of {store} is like that; it has {len(runs)} run{'s' * (len(runs) != 1)}, of {known}")
     return found
 
 
-def _as_stored(policy: str) -> str:
+def stored_policy(policy: str) -> str:
     """The line under which the policy's runs are stored; as it stands if it names none of ours."""
     from fedcell.schedule.registry import format_policy, parse_policy
 
@@ -125,7 +126,7 @@ def _field(name: str, runs: Sequence["StoredRun"], option: str) -> str:
     ends = [field for field in known if field.rpartition(".")[2] == name]
     if name in known or len(ends) == 1:
         return name if name in known else ends[0]
-    raise InputError(f"{option} names {name!r}, which no run has; {did_you_mean(name, known)}")
+    raise InputError(f"{option} names {name!r}, which no run has; {did_you_mean(name, known, FIELDS_ARE)}")
 
 
 def _is(value: Any, text: str) -> bool:
@@ -160,7 +161,7 @@ def _text(value: Any) -> str:
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def run_document(run: "StoredRun") -> dict[str, Any]:
+def stored_run_document(run: "StoredRun") -> dict[str, Any]:
     """A run for machines."""
     return {
         "key": run.key,

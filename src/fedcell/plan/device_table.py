@@ -171,7 +171,9 @@ def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
         else:
             content = sys.stdin.buffer.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"cannot read {name!r}: {error.strerror}; give a CSV or JSON file of devices, or -") from None
+        raise InputError(
+            f"cannot read {name[:200]!r}: {error.strerror}; give a CSV or JSON file of devices, or -"
+        ) from None
     return parse_devices(content, name, cell)
 
 

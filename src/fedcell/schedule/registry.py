@@ -79,7 +79,7 @@ def parse_policy(text: str, *, allow_import: bool = True, otherwise: Mapping[str
                 f"({', '.join(POLICIES)}), or use the command line for your own"
             )
         else:
-            if not first or rest.count(":") > 1:
+            if not first or rest.count(":") > 1 or not all(map(str.isidentifier, name.split("."))):
                 raise InputError(f"policy {text!r} is not understood; write package.module:Class:key=value")
             kind, rest = _import_policy(name, first, text), settings.split("policy", rest)[1]
         if ":" in rest:
