@@ -104,7 +104,8 @@ export class CurvesView {
     const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
     const xMax = Number.isFinite(endS) ? endS : undefined;
     this.chart.update({ series, xMin: 0, xMax, yMin: Math.floor(10 * Math.min(lowest, 0.9)) / 10, yMax: 1, empty });
-    this.what.textContent = series.some((line) => line.seeds) ? "each seed, thin" : "95 % band of the mean";
+    const [few, many] = [series.some((line) => line.seeds), series.some((line) => line.low)];
+    this.what.textContent = few ? (many ? "95 % bands; few seeds: each one" : "each seed, thin") : "95 % band of the mean";
     this.fillTables(styles, curves, target, seeds);
     this.fillVerdicts(curves?.verdicts ?? []);
   }
@@ -122,9 +123,11 @@ export class CurvesView {
         swatch(row.style.colour, row.style.dash),
         h("span", { class: "policy-line", title: row.policy }, row.policy),
       );
-    const seeds = Math.max(0, ...rows.map((row) => row.seeds ?? 0));
+    const counts = rows.map((row) => row.seeds ?? 0);
+    const [fewest, seeds] = [Math.min(...counts), Math.max(0, ...counts)];
+    const some = fewest < seeds ? `${fewest} to ` : allSeeds > seeds ? `${seeds} of ` : "";
     const moment = soFar === null ? "" : ` · so far, at ${seconds(soFar, 3)}`;
-    const of = seeds ? `${moment} · ${allSeeds > seeds ? `${seeds} of ` : ""}${plural(Math.max(seeds, allSeeds ?? 0), "seed")}${seeds > 1 ? ", ± 95 %" : ""}` : "";
+    const of = seeds ? `${moment} · ${some}${plural(Math.max(seeds, allSeeds ?? 0), "seed")}${seeds > 1 ? ", ± 95 %" : ""}` : "";
     const props = (row) => ({
       "data-policy": row.policy,
       onpointerenter: () => this.chart.focus(row.policy),

@@ -179,7 +179,7 @@ export class PlanView {
   commonScale(plans) {
     const times = plans.map((plan) => plan.round_s).sort((a, b) => a - b);
     const longest = times[times.length - 1] ?? 0;
-    const end = Math.min(longest, 2.5 * (times[times.length >> 1] ?? 0)) || longest;
+    const end = Math.min(longest, 1.5 * (times[times.length >> 1] ?? 0)) || longest;
     const beyond = plans.filter((plan) => plan.round_s > 1.02 * end).map((plan) => plan.policy);
     this.torn.hidden = this.scale !== "same" || !beyond.length;
     this.torn.textContent = `Longer than the common scale, and torn off: ${beyond.join(", ")}.`;

@@ -311,7 +311,7 @@ class ResultsPage {
     try {
       const answer = await this.ask(keys);
       if (!answer) return;
-      this.grouped.textContent = "Runs that differ only in the seed are one line: their mean, with its 95 % interval.";
+      this.grouped.textContent = "Runs that differ only in the seed are one line: their mean, with its 95 % interval, or each seed where there are two or three.";
       this.view.update(answer.policies, answer, { target: answer.target, endS: answer.end_s ?? null });
       const link = (file) =>
         h(
