@@ -26,7 +26,7 @@ _FAMILIES = {"deadline": 3, "proportional_fair": 5, "random": 6} | {
 _DASHES = ("-", "--", "-.", ":")
 _LOOKS = len(STYLES) * len(_DASHES)
 
-Look = tuple[str, str]
+LineStyle = tuple[str, str]
 
 
 class Looks:
@@ -39,7 +39,7 @@ class Looks:
         self._places = _FAMILIES | _PLACES
         self._lock = threading.Lock()
 
-    def of(self, line: str) -> Look:
+    def of(self, line: str) -> LineStyle:
         """Colour and dash of a policy line; after the last look they come again."""
         with self._lock:
             place = self._places.get(line)
@@ -60,29 +60,29 @@ class Looks:
 _looks = Looks()
 
 
-def _look(place: int) -> Look:
+def _look(place: int) -> LineStyle:
     """Colours come again with each of the other dashes."""
     colour, dash = STYLES[place % len(STYLES)]
     return colour, _DASHES[(_DASHES.index(dash) + place // len(STYLES)) % len(_DASHES)]
 
 
-def styles(lines: Iterable[str]) -> dict[str, Look]:
+def styles(lines: Iterable[str]) -> dict[str, LineStyle]:
     """Colour and dash of each policy line."""
     return {line: _looks.of(line) for line in lines}
 
 
-def plan_styles(lines: Iterable[str]) -> dict[str, Look]:
+def plan_styles(lines: Iterable[str]) -> dict[str, LineStyle]:
     """Looks of the plans of one table, whose k changes with every move of a slider: by the policy's name."""
     families = {line: line if line in _PLACES else line.partition(":")[0] for line in lines}
     return group_styles(families)
 
 
-def group_styles(policies: Mapping[str, str]) -> dict[str, Look]:
+def group_styles(policies: Mapping[str, str]) -> dict[str, LineStyle]:
     """Looks of groups of runs by name, given each group's policy: its colour, and a dash for each of its groups.
 
     A fifth group of a policy has no dash left; it gets a look by its own name.
     """
-    found: dict[str, Look] = {}
+    found: dict[str, LineStyle] = {}
     for name, policy in policies.items():
         colour, dash = _looks.of(policy)
         first = _DASHES.index(dash)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.dashboard.races.race import LiveRace
-from fedcell.dashboard.views.colours import Look, styles
+from fedcell.dashboard.views.colours import LineStyle, styles
 from fedcell.runs import stats
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import Mean, MeanCurve, Summary, TimeTo
@@ -16,7 +16,7 @@ MOST_POINTS = 2000
 FEWEST_IN_A_BAND = 4
 """With fewer seeds Student's interval is wider than the axes; the seeds themselves are drawn."""
 
-Run = tuple[Rounds, bool]
+RunSoFar = tuple[Rounds, bool]
 """The rounds of a run so far, and whether it has ended."""
 
 
@@ -31,7 +31,7 @@ def race_curves(race: LiveRace, runs: Mapping[tuple[str, int], tuple[Rounds, boo
     return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said)
 
 
-def equally_far(groups: Mapping[str, Sequence[Run]]) -> tuple[dict[str, list[Rounds]], float | None]:
+def equally_far(groups: Mapping[str, Sequence[RunSoFar]]) -> tuple[dict[str, list[Rounds]], float | None]:
     """Runs that can be averaged and compared: those that have ended, or else all of them up to the same time.
 
     Args:
@@ -49,9 +49,9 @@ def equally_far(groups: Mapping[str, Sequence[Run]]) -> tuple[dict[str, list[Rou
 
 
 def curves_document(
-    groups: Mapping[str, Sequence[Run]],
-    alike: Mapping[str, Sequence[Run]],
-    looks: Mapping[str, Look],
+    groups: Mapping[str, Sequence[RunSoFar]],
+    alike: Mapping[str, Sequence[RunSoFar]],
+    looks: Mapping[str, LineStyle],
     target: float,
     end_s: float,
     said: list[str],
@@ -82,7 +82,7 @@ def _some(count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, MOST_POINTS).astype(np.int64))
 
 
-def _seed_curves(runs: Sequence[Run], end_s: float) -> list[dict[str, Any]] | None:
+def _seed_curves(runs: Sequence[RunSoFar], end_s: float) -> list[dict[str, Any]] | None:
     """Each run's own steps, where there are too few for an interval that says something."""
     begun = [(run, ended) for run, ended in runs if len(run)]
     if not 1 < len(begun) < FEWEST_IN_A_BAND:
@@ -95,7 +95,7 @@ def _seed_curves(runs: Sequence[Run], end_s: float) -> list[dict[str, Any]] | No
     ]
 
 
-def _curve_document(name: str, look: Look, curve: MeanCurve, seeds: list[dict[str, Any]] | None) -> dict[str, Any]:
+def _curve_document(name: str, look: LineStyle, curve: MeanCurve, seeds: list[dict[str, Any]] | None) -> dict[str, Any]:
     at = _some(curve.clock_s.size)
     mean, half = curve.accuracy[at], curve.half[at]
     band = seeds is None and bool(np.isfinite(half).any())
@@ -111,7 +111,7 @@ def _curve_document(name: str, look: Look, curve: MeanCurve, seeds: list[dict[st
     }
 
 
-def _table_row(name: str, look: Look, summary: Summary, curve: MeanCurve) -> dict[str, Any]:
+def _table_row(name: str, look: LineStyle, summary: Summary, curve: MeanCurve) -> dict[str, Any]:
     means = {part: _mean(getattr(summary, part)) for part in ("best", "last", "devices", "round_s", "rounds")}
     return {
         "policy": name,

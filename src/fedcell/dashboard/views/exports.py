@@ -12,7 +12,7 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk, FoundRun
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.schemas import as_json
-from fedcell.dashboard.views.colours import Look, group_styles, styles
+from fedcell.dashboard.views.colours import LineStyle, group_styles, styles
 from fedcell.dashboard.views.curves import curves_document
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
@@ -55,7 +55,7 @@ def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
     return races.to_json(result)
 
 
-def picture(curves: Sequence[Curve], looks: Mapping[str, Look], title: str, end_s: float, ending: str) -> bytes:
+def picture(curves: Sequence[Curve], looks: Mapping[str, LineStyle], title: str, end_s: float, ending: str) -> bytes:
     """A race figure as a file's content, in the page's colours."""
     figure = race_figure(curves, title, end_s, looks)
     content = io.BytesIO()
@@ -93,7 +93,7 @@ def _has_ended(run: FoundRun) -> bool:
     return run.stored is not None and run.stored.status != "unfinished"
 
 
-def _looks(groups: dict[str, list[FoundRun]]) -> dict[str, Look]:
+def _looks(groups: dict[str, list[FoundRun]]) -> dict[str, LineStyle]:
     return group_styles({name: str(runs[0].document["policy"]) for name, runs in groups.items()})
 
 
