@@ -43,7 +43,7 @@ def require_array(name: str, value: ArrayLike, above: float = -inf, least: float
     except ValueError:  # rows of unequal length
         raw = np.asarray(None)
     if raw.dtype.kind not in "iuf" or raw.ndim > 1:
-        raise InputError(f"{name} is {_brief(value)}; give one number or a list of numbers")
+        raise InputError(f"{name} is {short_repr(value)}; give one number or a list of numbers")
     array = raw.astype(np.float64)
     bad = ~(np.isfinite(array) & (array > above) & (array >= least))
     if bad.any():
@@ -81,7 +81,8 @@ def _plain(value: object) -> str:
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
-def _brief(value: object) -> str:
+def short_repr(value: object) -> str:
+    """The value as Python writes it, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

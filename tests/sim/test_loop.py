@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -262,3 +263,33 @@ def test_a_data_file_that_changes_is_loaded_again(tmp_path: Path) -> None:
     np.savez(path, **changed)
     assert spec.key() != key
     assert [record.loss for record in fc.simulate(spec)] != before
+
+
+def test_tasks_that_cannot_be_trained_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_models.py").write_text("def none(data): return None\ndef bad(data): raise KeyError('x')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    x, y = np.random.default_rng(0).random((40, 9), np.float32), np.arange(40) % 2
+    np.savez(tmp_path / "flat.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    flat = {"data": str(tmp_path / "flat.npz"), "partition": "iid"}
+    mistakes: list[tuple[dict[str, Any], str]] = [
+        ({"hidden": [10**9]}, "weights: with 4 devices that takes .* GiB, and this machine has .*; give fewer units"),
+        ({"hidden": [10**40] * 9}, "give fewer units"),
+        ({"hidden": [4, 0]}, r"task.hidden is \[4, 0\]; give the number of units"),
+        ({"engine": "torch", "model": "own_models:none"}, "returns None; let it return a torch.nn.Module"),
+        ({"engine": "torch", "model": "own_models:bad"}, r"'own_models:bad' failed with KeyError: 'x' \(.*, line 2\)"),
+        ({"engine": "torch", "model": "cnn"} | flat, r"shape \(9,\); the CNN needs images of at least 16 x 16"),
+    ]
+    for task, words in mistakes:
+        with pytest.raises(fc.InputError, match=words) as caught:
+            next(fc.simulate(Spec(rounds=1, devices={"count": 4}, task=task)))  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+
+
+def test_a_batch_larger_than_all_samples_is_all_samples() -> None:
+    def loss(engine: str, batch_size: int) -> float:
+        task = {"hidden": [4], "batch_size": batch_size, "engine": engine}
+        spec = Spec(policy="random:k=2", rounds=1, devices={"count": 4}, task=task)  # type: ignore[arg-type]
+        return next(fc.simulate(spec)).loss
+
+    for engine in ("mlp", "torch"):
+        assert loss(engine, 10**30) == loss(engine, 15_000)

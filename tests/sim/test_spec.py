@@ -1,5 +1,6 @@
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,3 +115,23 @@ def test_files_that_are_no_spec_are_named(tmp_path: Path) -> None:
     (tmp_path / "large.toml").write_bytes(b"#" * (2**20 + 1))
     with pytest.raises(fc.InputError, match="is larger than 1024 KiB"):
         fc.load_spec(tmp_path / "large.toml")
+
+
+def test_a_mistake_in_python_is_one_sentence_too() -> None:
+    mistakes: list[tuple[type[Any], dict[str, Any], str]] = [
+        (Spec, {"wrong": 1}, "Spec: unknown field 'wrong'; did you mean"),
+        (Spec, {"cell": {"radius": 1}}, "Spec: unknown field 'cell.radius'; did you mean 'radius_m'?"),
+        (fc.CellSpec, {"radius": 1}, "CellSpec: unknown field 'radius'; did you mean 'radius_m'?"),
+        (fc.DevicesSpec, {"failure": 2}, "DevicesSpec: failure is 2; input should be less than 1"),
+        (fc.TaskSpec, {"epochs": 1.5}, "TaskSpec: epochs is 1.5; give a whole number, or a fraction below 1"),
+        (Spec, {"grid": {"seed": [0, 1, 0]}}, "Spec: grid has the seed 0 twice; give it once"),
+        (Spec, {"grid": {"cell.radius_m": [500, 500.0]}}, "Spec: grid has the cell.radius_m 500.0 twice; give it once"),
+        (Spec, {"grid": {"task.hidden": [[4], [4]]}}, "Spec: grid has the task.hidden [4] twice; give it once"),
+    ]
+    for kind, given, words in mistakes:
+        with pytest.raises(fc.InputError) as caught:
+            kind(**given)
+        assert str(caught.value).startswith(words)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(fc.InputError, match=r"race\.toml: grid has the seed 0 twice"):
+        parse_spec({"grid": {"seed": [0, 0]}}, "race.toml")

@@ -215,7 +215,8 @@ def cnn_module(dataset: Dataset, channels: tuple[int, int] = (8, 16)) -> nn.Modu
         dataset: samples of (height, width) or (channels, height, width), at least 16 x 16 pixels.
         channels: output channels of the two convolutions.
     """
-    *depth, height, width = dataset.train_x.shape[1:]
+    shape = dataset.train_x.shape[1:]
+    *depth, height, width = shape if len(shape) >= 2 else (0, 0)
     if len(depth) > 1 or min(height, width) < 16:
         raise InputError(f"samples have shape {dataset.train_x.shape[1:]}; the CNN needs images of at least 16 x 16")
     first, second = channels

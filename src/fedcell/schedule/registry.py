@@ -28,8 +28,13 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 @contextmanager
-def blaming(policy: str) -> Iterator[None]:
-    """Name the policy and the line that failed: a user's own policy may raise anything."""
+def blaming(own: str, what: str = "policy") -> Iterator[None]:
+    """Name the policy or model and the line that failed: what is a user's own may raise anything.
+
+    Args:
+        own: as the user named it.
+        what: what it is.
+    """
     try:
         yield
     except InputError:
@@ -37,7 +42,7 @@ def blaming(policy: str) -> Iterator[None]:
     except Exception as error:
         *_, last = traceback.extract_tb(error.__traceback__)
         raise InputError(
-            f"policy {policy!r} failed with {type(error).__name__}: {' '.join(str(error).split())} "
+            f"{what} {own!r} failed with {type(error).__name__}: {' '.join(str(error).split())} "
             f"({last.filename}, line {last.lineno}); correct it"
         ) from error
 

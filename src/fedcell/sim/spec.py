@@ -13,7 +13,7 @@ import tomllib
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -36,7 +36,21 @@ RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
 
 
-class _Part(BaseModel):
+if TYPE_CHECKING:  # a type checker shall see the fields, not **fields
+    from pydantic._internal._model_construction import ModelMetaclass as _OneSentence
+else:
+
+    class _OneSentence(type(BaseModel)):
+        """Makes ``Spec(...)`` raise an InputError of one sentence; Pydantic alone would raise a page of text."""
+
+        def __call__(cls, *args: Any, **fields: Any) -> Any:
+            try:
+                return super().__call__(*args, **fields)
+            except ValidationError as error:
+                raise InputError(f"{cls.__name__}: {_first_fault(error, cls)}") from None
+
+
+class _Part(BaseModel, metaclass=_OneSentence):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -254,6 +268,8 @@ class Spec(_Part):
                     f"grid has {count} runs; give every field at least one value, {MAX_RUNS:,} runs at most"
                 )
             for field, values in self.grid.items():
+                if (twice := _first_twice(values)) is not None:
+                    raise InputError(f"grid has the {field} {values[twice]!r} twice; give it once")
                 for value in values:
                     self._changed({field: value}, {}, "grid")
         return self
@@ -368,6 +384,17 @@ class Spec(_Part):
         return _toml(self.model_dump(exclude_none=True))
 
 
+def _first_twice(values: list[Any]) -> int | None:
+    """The place of the first value that was there before."""
+    seen = set()
+    for place, value in enumerate(values):
+        plain = repr(value) if isinstance(value, list | dict) else value
+        if plain in seen:
+            return place
+        seen.add(plain)
+    return None
+
+
 def _canonical(value: Any) -> Any:
     """Write equal numbers in the same way: -0.0 as 0.0, and infinity, which JSON lacks, as a string."""
     if isinstance(value, float):
@@ -432,13 +459,15 @@ def parse_spec(document: dict[str, Any], source: str) -> Spec:
         raise InputError(f"{source}: {_first_fault(error)}") from None
 
 
-def _first_fault(error: ValidationError) -> str:
+def _first_fault(error: ValidationError, kind: Any = None) -> str:
     fault = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in fault["loc"] if not str(part).startswith(("list[", "float", "int", "str")))
     if fault["type"] == "extra_forbidden":
         parent = fault["loc"][:-1]
         model: Any = (
-            {"cell": CellSpec, "devices": DevicesSpec, "task": TaskSpec}.get(str(parent[0]), Spec) if parent else Spec
+            {"cell": CellSpec, "devices": DevicesSpec, "task": TaskSpec}.get(str(parent[0]), Spec)
+            if parent
+            else kind or Spec
         )
         return f"unknown field {place!r}; {did_you_mean(str(fault['loc'][-1]), model.model_fields)}"
     reason = str(fault.get("ctx", {}).get("error", fault["msg"]))

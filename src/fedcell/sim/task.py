@@ -2,18 +2,23 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from math import prod
 from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcell.check import short_repr
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.engine import Engine
+from fedcell.learn.engine import Engine, is_count
 from fedcell.learn.partition import label_counts, partition
-from fedcell.own import import_own
+from fedcell.machine import memory_bytes
+from fedcell.own import load_own
 from fedcell.rng import stream
+from fedcell.schedule.registry import blaming
 from fedcell.sim.spec import TaskSpec
 
 _LOADING = Lock()  # runs in several threads share what is loaded
@@ -51,10 +56,29 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
     with _LOADING:
         content = spec.data_sha256()  # a file that changes while a long process runs is loaded again
         data = _dataset(spec.data, spec.scaling, content)
-        same = spec.model_copy(update={"partition": "iid", "sizes": "equal", "epochs": 1})
+        _check_size(spec, data, devices)
+        # No batch is larger than all samples, which a larger batch_size would make room for.
+        batch_size = min(spec.batch_size, len(data.train_y))
+        same = spec.model_copy(update={"partition": "iid", "sizes": "equal", "epochs": 1, "batch_size": batch_size})
         engine = _engine(data, content, same, threads)
     parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes)
     return Task(engine, parts, np.array([len(part) for part in parts]), label_counts(data.train_y, parts, data.classes))
+
+
+def _check_size(spec: TaskSpec, data: Dataset, devices: int) -> None:
+    """Refuse an MLP that does not fit into memory: in a round, each device that trains has a model."""
+    if spec.model != "mlp":
+        return
+    if not all(is_count(units) for units in spec.hidden):
+        raise InputError(f"task.hidden is {spec.hidden}; give the number of units of each hidden layer, 1 or more")
+    sizes = [prod(data.train_x.shape[1:]), *spec.hidden, data.classes]
+    weights = sum((n_in + 1) * n_out for n_in, n_out in pairwise(sizes))
+    needed, there = 4 * weights * (devices + 2), memory_bytes()
+    if needed > there:
+        raise InputError(
+            f"task.hidden is {short_repr(spec.hidden)}, a model of {weights:.3g} weights: with {devices} devices that "
+            f"takes {needed / 2**30:.3g} GiB, and this machine has {there / 2**30:.3g} GiB; give fewer units"
+        )
 
 
 @lru_cache(maxsize=2)
@@ -102,6 +126,8 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
 
 
 def _module(data: Dataset, spec: TaskSpec) -> Any:
+    from torch import nn
+
     from fedcell.learn import torch_engine
 
     if spec.model == "mlp":
@@ -111,7 +137,8 @@ def _module(data: Dataset, spec: TaskSpec) -> Any:
     module, colon, name = spec.model.partition(":")
     if not colon:
         raise InputError(f"task.model is {spec.model!r}; write mlp, cnn or package.module:function")
-    try:
-        return getattr(import_own(module), name)(data)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"task.model is {spec.model!r}, which cannot be loaded ({error})") from None
+    with blaming(spec.model, "task.model"):
+        made = load_own(f"task.model {spec.model!r}", module, name)(data)
+    if not isinstance(made, nn.Module):
+        raise InputError(f"task.model {spec.model!r} returns {short_repr(made)}; let it return a torch.nn.Module")
+    return made
