@@ -10,7 +10,7 @@ from fedcell.paper import curves
 from fedcell.paper.claims import devices_claim, race_claims, radius_claims
 from fedcell.paper.crossing import lead_s, time_to_target
 from fedcell.paper.fig1a import bounds_verdict, round_times
-from fedcell.paper.output import close, jackknife, judge, overall, points
+from fedcell.paper.output import close, jackknife, judge, judge_all, overall, points
 from fedcell.paper.races import BASELINES, ORDER, PROPOSED, Race, best_k
 from fedcell.paper.settings import within
 from fedcell.paper.table1 import highest_target
@@ -80,6 +80,14 @@ def test_verdicts() -> None:
     assert judge(Mean(-1.0, 0.5, 5)) == "not confirmed"
     assert judge(Mean(1.0, 1.5, 5)) == "not significant"
     assert judge(Mean(1.0, math.nan, 1)) == "not significant"
+    among = [Mean(5.0, 2.0, 5), Mean(2.1, 2.0, 5), Mean(-9.0, 1.0, 5)]
+    assert judge_all(among) == ["confirmed", "confirmed", "not confirmed"]
+    assert judge_all([*among, Mean(0.1, 2.0, 5)]) == [
+        "confirmed",
+        "not significant",
+        "not confirmed",
+        "not significant",
+    ]
     assert overall(["confirmed", "not significant"]) == "not significant"
     assert overall(["not significant", "not confirmed", "confirmed"]) == "not confirmed"
     assert overall(["confirmed"]) == "confirmed"

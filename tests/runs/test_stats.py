@@ -71,11 +71,19 @@ def test_runs_that_never_get_there_are_counted_not_dropped() -> None:
     assert stats.times_to([A, B], 0.75).text() == "30 s"
 
 
-def test_the_verdict_is_a_plain_sentence() -> None:
-    assert "not significant with 5 seeds" in stats.verdict(stats.Mean(0.01, 0.02, 5), "a", "b")
-    sure = stats.verdict(stats.Mean(0.05, 0.02, 5), "a", "b")
-    assert sure == "a - b: +5.00 points, 95 % interval [+3.00, +7.00]"
-    assert "on one seed" in stats.verdict(stats.Mean(0.05, math.nan, 1), "a", "b")
+def test_verdicts_are_plain_sentences_corrected_for_their_number() -> None:
+    sure, unsure, close = stats.Mean(0.05, 0.02, 5), stats.Mean(0.01, 0.02, 5), stats.Mean(0.021, 0.02, 5)
+    assert stats.verdicts_on("a", {"b": sure}) == ["a - b: +5.00 points, 95 % interval [+3.00, +7.00]: significant"]
+    assert stats.verdicts_on("a", {"b": unsure})[0].endswith("not significant with 5 seeds")
+    assert "on one seed" in stats.verdicts_on("a", {"b": stats.Mean(0.05, math.nan, 1)})[0]
+    assert stats.verdicts_on("a", {"b": close})[0].endswith(": significant")
+    said = stats.verdicts_on("a", {"b": sure, "c": close, "d": unsure})  # among three, its 3.9 % are not enough
+    many = " (Holm's correction for 3 comparisons)"
+    assert [line.rpartition("]: ")[2] for line in said] == [
+        f"significant{many}",
+        f"not significant with 5 seeds{many}",
+        f"not significant with 5 seeds{many}",
+    ]
 
 
 def test_a_summary_of_runs() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from fedcell.intervals import student_t_p
 from fedcell.paper import curves
 from fedcell.paper.beyond import (
     BASELINE,
@@ -37,7 +36,6 @@ from fedcell.runs.stats import Mean
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEVEL = 0.05
 COLOURS = {
     "Diverse": ("#d55e00", "-"),
     "Diverse, labels": ("#cc79a7", "-"),
@@ -74,26 +72,6 @@ def value_of(run: Rounds, measure: Measure, target: float, budget_s: float) -> f
     return stats.best_accuracy(run) if measure == "best" else stats.last_accuracy(run)
 
 
-def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
-    """Which hypotheses Holm's method rejects; NaN never.
-
-    Args:
-        p: the p-values.
-        level: the chance of any false rejection that is accepted.
-
-    Example:
-        >>> from fedcell.paper.diverse import holm
-        >>> holm([0.01, 0.04, 0.03, 0.005])
-        [True, False, False, True]
-    """
-    rejected = [False] * len(p)
-    for place, i in enumerate(sorted(range(len(p)), key=lambda i: (math.isnan(p[i]), p[i]))):
-        if not p[i] <= level / (len(p) - place):
-            break
-        rejected[i] = True
-    return rejected
-
-
 def compare(
     found: Mapping[tuple[str, str], Sequence[Rounds]], budget_s: float
 ) -> dict[tuple[str, str, str, Measure], Comparison]:
@@ -109,24 +87,16 @@ def compare(
                         for who in (ours, theirs)
                     )
                     pairs[name, ours, theirs, measure] = stats.paired_difference(a, b)
-    p = [_p_value(difference) for difference in pairs.values()]
+    p = [stats.p_value(difference) for difference in pairs.values()]
     return {
         key: Comparison(difference, p_value, significant)
-        for (key, difference), p_value, significant in zip(pairs.items(), p, holm(p), strict=True)
+        for (key, difference), p_value, significant in zip(pairs.items(), p, stats.holm(p), strict=True)
     }
 
 
 def _cells(keys: Iterable[tuple[str, ...]]) -> list[str]:
     """The names of the cells, in order."""
     return list(dict.fromkeys(key[0] for key in keys))
-
-
-def _p_value(difference: Mean) -> float:
-    if math.isnan(difference.half) or difference.n < 2:
-        return math.nan
-    if difference.half == 0.0:
-        return 1.0 if difference.mean == 0.0 else 0.0
-    return student_t_p(difference.mean, difference.half, difference.n)
 
 
 def make_table(settings: Settings, collect: Collect) -> Output:

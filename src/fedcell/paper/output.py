@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedcell.intervals import student_t_quantile
-from fedcell.runs.stats import Mean
+from fedcell.runs.stats import Mean, significant_among
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -199,9 +199,15 @@ def jackknife(statistic: Callable[[list[int]], float], trials: int) -> Mean:
 
 def judge(difference: Mean) -> Verdict:
     """Of a difference that the claim says is above 0."""
-    if not difference.significant:
-        return "not significant"
-    return "confirmed" if difference.mean > 0 else "not confirmed"
+    return judge_all([difference])[0]
+
+
+def judge_all(differences: Sequence[Mean]) -> list[Verdict]:
+    """Of several differences that claims say are above 0, corrected for their number by Holm's method."""
+    return [
+        "not significant" if not significant else "confirmed" if difference.mean > 0 else "not confirmed"
+        for difference, significant in zip(differences, significant_among(differences), strict=True)
+    ]
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:

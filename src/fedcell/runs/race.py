@@ -326,10 +326,7 @@ def to_json(result: RaceResult) -> str:
             {"policy": policy, "seed": seed, "reason": reason} for (policy, seed), reason in result.failures.items()
         ],
         "policies": {policy: _summary_document(summaries[policy], result.target) for policy in result.policies},
-        "differences": {
-            other: {"best_accuracy": _mean_document(best), "last_accuracy": _mean_document(last)}
-            for other, (best, last) in result.differences().items()
-        },
+        "differences": _differences_document(result),
         "rounds": [
             {"policy": policy, "seed": seed} | cells(record, plan=True) for policy, seed, record in _all_rounds(result)
         ],
@@ -361,6 +358,16 @@ def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
         "time_to_target_s": {"median": summary.to_target.median_s, "reached": summary.to_target.reached},
         "diverged": summary.diverged,
     }
+
+
+def _differences_document(result: RaceResult) -> dict[str, Any]:
+    """The paired differences; ``significant`` is corrected for the number of policies, for each measure by itself."""
+    found: dict[str, Any] = {other: {} for other in result.policies[1:]}
+    for place, measure in enumerate(("best_accuracy", "last_accuracy")):
+        ours = [pair[place] for pair in result.differences().values()]
+        for other, mean, significant in zip(found, ours, stats.significant_among(ours), strict=True):
+            found[other][measure] = _mean_document(mean) | {"p": stats.p_value(mean), "significant": significant}
+    return found
 
 
 def _mean_document(mean: stats.Mean) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.intervals import student_t_quantile
+from fedcell.intervals import student_t_p, student_t_quantile
 from fedcell.runs.rows import Rounds
 
 Floats = NDArray[np.float64]
@@ -201,6 +201,49 @@ def summarise(runs: Sequence[Rounds], target: float, end_s: float | None = None)
     )
 
 
+LEVEL = 0.05
+"""The chance that is accepted of any false verdict among several."""
+
+
+def p_value(difference: Mean) -> float:
+    """Two-sided, that the true mean is 0; NaN for a single seed."""
+    if math.isnan(difference.half) or difference.n < 2:
+        return math.nan
+    if difference.half == 0.0:
+        return 1.0 if difference.mean == 0.0 else 0.0
+    return student_t_p(difference.mean, difference.half, difference.n)
+
+
+def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
+    """Which hypotheses Holm's method rejects; NaN never.
+
+    Args:
+        p: the p-values.
+        level: the chance of any false rejection that is accepted.
+
+    Example:
+        >>> from fedcell.runs.stats import holm
+        >>> holm([0.01, 0.04, 0.03, 0.005])
+        [True, False, False, True]
+    """
+    rejected = [False] * len(p)
+    for place, i in enumerate(sorted(range(len(p)), key=lambda i: (math.isnan(p[i]), p[i]))):
+        if not p[i] <= level / (len(p) - place):
+            break
+        rejected[i] = True
+    return rejected
+
+
+def significant_among(differences: Sequence[Mean]) -> list[bool]:
+    """Which of several differences are significant at 5 %, corrected for their number by Holm's method.
+
+    A single one is significant where its 95 % interval leaves out 0.
+    """
+    if len(differences) == 1:
+        return [differences[0].significant]
+    return holm([p_value(difference) for difference in differences])
+
+
 def verdicts(runs: Mapping[str, Sequence[Rounds]]) -> list[str]:
     """What the paired differences of best accuracy to the first policy show, a sentence for each other policy.
 
@@ -209,18 +252,29 @@ def verdicts(runs: Mapping[str, Sequence[Rounds]]) -> list[str]:
     """
     (first, ours), *others = runs.items()
     best = [best_accuracy(run) for run in ours]
+    differences = {other: paired_difference(best, [best_accuracy(run) for run in theirs]) for other, theirs in others}
+    return verdicts_on(first, differences)
+
+
+def verdicts_on(first: str, differences: Mapping[str, Mean]) -> list[str]:
+    """Say in a plain sentence each what paired differences of accuracies show, corrected for their number.
+
+    Args:
+        first: the policy that is compared.
+        differences: its accuracy less that of each other policy, by the other's name.
+    """
+    significant = significant_among(list(differences.values()))
+    many = f" (Holm's correction for {len(differences)} comparisons)" if len(differences) > 1 else ""
     return [
-        verdict(paired_difference(best, [best_accuracy(run) for run in theirs]), first, other)
-        for other, theirs in others
+        _verdict(difference, f"{first} - {other}", holds, many)
+        for (other, difference), holds in zip(differences.items(), significant, strict=True)
     ]
 
 
-def verdict(difference: Mean, first: str, second: str) -> str:
-    """Say in a plain sentence what a paired difference of accuracies shows."""
+def _verdict(difference: Mean, pair: str, significant: bool, many: str) -> str:
     points = f"{100 * difference.mean:+.2f} points"
     if math.isnan(difference.half):
-        return f"{first} - {second}: {points} on one seed, which shows nothing about others"
-    interval = f"[{100 * (difference.mean - difference.half):+.2f}, {100 * (difference.mean + difference.half):+.2f}]"
-    if not difference.significant:
-        return f"{first} - {second}: {points}, 95 % interval {interval}: not significant with {difference.n} seeds"
-    return f"{first} - {second}: {points}, 95 % interval {interval}"
+        return f"{pair}: {points} on one seed, which shows nothing about others"
+    low, high = 100 * (difference.mean - difference.half), 100 * (difference.mean + difference.half)
+    said = "significant" if significant else f"not significant with {difference.n} seeds"
+    return f"{pair}: {points}, 95 % interval [{low:+.2f}, {high:+.2f}]: {said}{many}"

@@ -19,7 +19,7 @@ from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
 from fedcell.runs.race import RaceResult
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
-from fedcell.runs.stats import best_accuracy, mean_curve, paired_difference, verdict
+from fedcell.runs.stats import best_accuracy, mean_curve, paired_difference, verdicts_on
 from fedcell.runs.store import flat
 
 
@@ -100,14 +100,14 @@ def _looks(groups: dict[str, list[FoundRun]]) -> dict[str, LineStyle]:
 def _verdicts(groups: dict[str, list[FoundRun]]) -> list[str]:
     """The first group against each other one, by the seeds that both have."""
     (first, ours), *others = groups.items()
-    said = []
+    differences = {}
     for name, theirs in others:
         pairs = {int(run.document["seed"]): run for run in ours}
         both = [(pairs[seed], run) for run in theirs if (seed := int(run.document["seed"])) in pairs]
         if both:
             best = [[best_accuracy(pair[side].rounds) for pair in both] for side in (0, 1)]
-            said.append(verdict(paired_difference(*best), first, name))
-    return said
+            differences[name] = paired_difference(*best)
+    return verdicts_on(first, differences)
 
 
 def compared_picture(groups: dict[str, list[FoundRun]], ending: str) -> bytes:
