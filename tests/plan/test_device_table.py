@@ -449,7 +449,7 @@ def test_limits_of_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 @pytest.mark.parametrize("path", ["missing.csv", ".", "", "x" * 5000])
 def test_what_cannot_be_read(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"^cannot read '.*': .*; give a CSV or JSON file of devices$"):
+    with pytest.raises(InputError, match=r"^cannot read '.*': .*; give a CSV or JSON file of devices, or -$"):
         read_devices(path)
 
 
