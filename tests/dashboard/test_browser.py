@@ -265,8 +265,7 @@ def test_a_killed_server_offers_to_resume(visitor: Visitor, tmp_path: Path) -> N
         server.kill()
         expect(visitor.page.locator("#connection")).to_contain_text("does not answer")
         visitor.page.evaluate("window.notReloaded = true")
-    with serve(tmp_path / "results.db", "--port", str(server.port)) as again:
-        visitor.page.get_by_role("button", name="Try now").click()
+    with serve(tmp_path / "results.db", "--port", str(server.port)) as again:  # the page comes back by itself
         state(visitor.page, "interrupted")
         expect(visitor.page.locator("#connection")).to_be_hidden()
         assert visitor.page.evaluate("window.notReloaded")
@@ -321,13 +320,15 @@ def test_two_policies_side_by_side_by_round_and_by_clock(server: Served, finishe
         rows = server.get(f"/api/runs/{runs[policy]['key']}")["rows"]
         under_way = next((row[0] for row in rows if row[1] >= 30), len(rows))
         expect(page.locator(f"[data-row={row}] [data-fact=round]")).to_have_text(f"round {under_way}")
-        before = rows[under_way - 2]  # nobody knows yet how the round under way ends
-        expect(page.locator(f"[data-row={row}] [data-fact=accuracy]")).to_have_text(
-            f"{100 * before[ROUND_COLUMNS.index('accuracy')]:.2f} % after round {under_way - 1}"
-        )
-    ends = "paths => paths.map((path) => path.getPointAtLength(1e9).x)"
+        # Nobody knows yet how the round under way ends.
+        known = "not trained yet"
+        if under_way > 1:
+            accuracy = rows[under_way - 2][ROUND_COLUMNS.index("accuracy")]
+            known = f"{100 * accuracy:.2f} % after round {under_way - 1}"
+        expect(page.locator(f"[data-row={row}] [data-fact=accuracy]")).to_have_text(known)
+    ends = "paths => paths.map((path) => (path.getTotalLength() ? path.getPointAtLength(1e9).x : 0))"
     cursor = float(page.locator(".cell-side .cursor").get_attribute("x1") or 0)
-    assert max(page.locator(".cell-side path.line").evaluate_all(ends)) <= cursor
+    assert max(page.locator(".cell-side path.line").evaluate_all(ends)) <= cursor + 0.1
     page.locator(".segmented button", has_text="round").click()
     page.get_by_role("slider", name="Round").fill("1")
     page.locator("[data-row=A] .map").focus()
@@ -614,7 +615,9 @@ def test_a_plan_at_1280_is_whole_and_to_scale(server: Served, page: Page) -> Non
     assert times
     assert all(re.fullmatch(r"[\d.]+ s", text) for text in times)
     drop(page, ".devices", "slow.csv", "device,upload_s,compute_s\nslow,1,1000\n" + "a,1,1\nb,1,1\nc,1,1\n")
-    expect(page.get_by_role("region", name="Timelines")).to_contain_text("torn off: all")
+    expect(page.get_by_role("region", name="Timelines")).to_contain_text(
+        re.compile("cut off: .*all, all:sharing=equal")
+    )
     wide = "bars => Math.max(...bars.map((bar) => bar.getBBox().width))"
     panel = page.locator("figure[data-policy=optimal]")
     whole = panel.locator(".bars").evaluate("svg => svg.clientWidth")
@@ -626,9 +629,9 @@ def test_axe_finds_nothing_in_both_themes(server: Served, finished: dict[str, An
     for name, selector in SHOWN.items():
         page.goto(f"{server.url}#{places(finished).get(name, name)}")
         page.locator(selector).first.wait_for()
-        for theme in ("light", "dark"):
+        for theme, rules in (("light", {}), ("dark", {"runOnly": ["cat.color"]})):  # nothing else goes by the theme
             page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
-            found = axe.run(page).response["violations"]
+            found = axe.run(page, options={"resultTypes": ["violations"], **rules}).response["violations"]
             assert not found, (name, theme, [(one["id"], [node["html"] for node in one["nodes"]][:5]) for one in found])
         unreached = page.locator("main *").evaluate_all(
             """all => all.filter((one) => ["auto", "scroll"].includes(getComputedStyle(one).overflowX)

@@ -28,6 +28,16 @@ function roundAt(rows, clock) {
   return low + 1;
 }
 
+/** Accuracy as it is known at a time: the last model stands until then. */
+function known(records, until) {
+  const rows = records.filter((row) => row.clock_s <= until);
+  const last = Number.isFinite(until) ? rows.slice(-1) : [];
+  return {
+    x: [...rows.map((row) => row.clock_s), ...last.map((row) => Math.max(row.clock_s, until))],
+    y: [...rows, ...last].map((row) => row.accuracy),
+  };
+}
+
 class CellPage {
   constructor(root, shared) {
     this.shared = shared;
@@ -238,8 +248,7 @@ class CellPage {
       colour: run.colour,
       dash: run.dash,
       step: true,
-      x: records.filter((row) => row.clock_s <= until).map((row) => row.clock_s),
-      y: records.filter((row) => row.clock_s <= until).map((row) => row.accuracy),
+      ...known(records, until),
     }));
     const values = this.shown().flatMap(({ records }) => records.map((row) => row.accuracy).filter(Number.isFinite));
     const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;

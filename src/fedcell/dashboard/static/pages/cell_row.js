@@ -28,7 +28,7 @@ export class CellRow {
     this.facts = h("dl", { class: "facts" });
     const map = h("div", { class: "map-host" });
     const bars = h("div", { class: "bars-host" });
-    this.table = scroller("The round as a table", { class: "round-table", hidden: true });
+    this.table = scroller(`The round of run ${name} as a table`, { class: "round-table", hidden: true });
     this.button = h(
       "button",
       { type: "button", class: "small", "aria-expanded": "false", onclick: () => this.toggleTable() },
@@ -45,7 +45,7 @@ export class CellRow {
     );
     this.map = new CellMap(map, { hover });
     this.bars = new RoundBars(bars, {
-      label: "Timeline of the round, one bar per scheduled device; the table below has the numbers",
+      label: `Timeline of the round of run ${name}, one bar per scheduled device; the table below has the numbers`,
       hover,
     });
   }

@@ -182,7 +182,7 @@ export class PlanView {
     const end = Math.min(longest, 1.5 * (times[times.length >> 1] ?? 0)) || longest;
     const beyond = plans.filter((plan) => plan.round_s > 1.02 * end).map((plan) => plan.policy);
     this.torn.hidden = this.scale !== "same" || !beyond.length;
-    this.torn.textContent = `Longer than the common scale, and torn off: ${beyond.join(", ")}.`;
+    this.torn.textContent = `Longer than the common scale, and cut off: ${beyond.join(", ")}.`;
     return 1.02 * end;
   }
 
