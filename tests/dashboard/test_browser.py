@@ -22,7 +22,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from dashboard.browser import ARGUMENTS, CHROMIUM, ROOT, Visitor, begin_race, drop
-from harness import LIMIT_S, Served, fedcell, serve, wait_until
+from harness import LIMIT_S, Served, fedcell, serve
 
 if not CHROMIUM:
     pytest.skip(
@@ -210,12 +210,18 @@ def test_what_the_server_refuses_is_said_at_the_form_and_a_busy_one_is_asked_aga
     visitor.faults.allowed = ["422", "503"]
     page = visitor.page
     page.set_viewport_size({"width": 1280, "height": 720})
-    busy: list[Route] = []
-    page.route("**/api/info", lambda route: busy.append(route) if not busy else route.continue_())
+    busy = [True]
+
+    def answer(route: Route) -> None:
+        if busy:
+            route.fulfill(status=503, json={"detail": "the server has more to do than it can"})
+        else:
+            route.continue_()
+
+    page.route("**/api/info", answer)
     page.goto(server.url)
-    wait_until(lambda: page.evaluate("1") and busy, "the first question")
-    busy[0].fulfill(status=503, json={"detail": "the server has more to do than it can"})
     expect(page.locator("#connection")).to_contain_text("busy")
+    busy.clear()
     page.get_by_label("mobility").fill("teleport")
     expect(page.locator("#connection")).to_be_hidden()
     button = page.get_by_role("button", name="Start race")
