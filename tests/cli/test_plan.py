@@ -269,7 +269,7 @@ def test_a_hundred_thousand_devices_print_a_hundred(run: Run) -> None:
         (["two.csv", "--policy", "random:k=x"], "k of policy 'random' is 'x'; give a whole number"),
         (["two.csv", "--policy", "gredy"], "unknown policy 'gredy'; did you mean 'greedy'?"),
         (["two.csv", "--policy", ""], "unknown policy ''"),
-        (["two.csv", "--policy", ".x:y"], "policy '.x:y' failed with TypeError"),
+        (["two.csv", "--policy", ".x:y"], "policy '.x:y' is not understood; write package.module:Class"),
         (["two.csv", "--policy", "os:path"], "path is not a fedcell Policy"),
         (["two.csv", "--policy", "nowhere.to:Be"], "policy 'nowhere.to:Be': cannot import 'nowhere.to'"),
         (["two.csv", "--policy", "fedcell:Policy"], "policy 'fedcell:Policy' failed with TypeError: Can't instantiate"),
