@@ -112,7 +112,7 @@ def test_a_seed_counts_only_where_it_has_got() -> None:
 
 def test_verdicts_compare_the_first_policy_with_the_others() -> None:
     said = stats.verdicts({"a": [A, A], "b": [B, B]})
-    assert said == ["a - b: +10.00 points, 95 % interval [+10.00, +10.00]"]
+    assert said == ["a - b: +10.00 points, 95 % interval [+10.00, +10.00]: significant"]
 
 
 def test_a_diverged_run_never_reaches_the_target_and_is_counted() -> None:
