@@ -317,7 +317,7 @@ class Served:
         self.http.close()
         self.process.interrupt()
         done = self.process.finish()
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
     def kill(self) -> None:
         """As `kill -9`: the server alone."""
