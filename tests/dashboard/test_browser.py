@@ -542,7 +542,7 @@ def test_measured_finishes_and_the_paper_are_shown(browser: Browser, tmp_path: P
 def test_without_runs_the_pages_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
     with serve(tmp_path / "empty.db") as server, Visitor(browser) as visitor:
         visitor.page.goto(f"{server.url}#results")
-        expect(visitor.page.get_by_role("region", name="Runs")).to_contain_text("fedcell sweep")
+        expect(visitor.page.get_by_role("region", name="Runs", exact=True)).to_contain_text("fedcell sweep")
         visitor.page.goto(f"{server.url}#cell")
         expect(visitor.page.locator("#page-cell")).to_contain_text("No runs yet")
         visitor.page.goto(f"{server.url}#race")

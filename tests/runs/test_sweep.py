@@ -349,7 +349,7 @@ def test_any_executor_does_and_tiny_runs_travel_together(small_npz: Path, tmp_pa
         assert (result.done, len(store.runs())) == (200, 200)
         run = tiny(small_npz, 200).runs()[17]
         assert list(map(encode, store.get(run))) == list(map(encode, fc.simulate(run)))
-    assert len(pool.sizes) < 100
+    assert len(pool.sizes) < 200  # fewer calls than runs
     assert 1 < max(pool.sizes) <= MAX_CHUNK
     assert pool.most <= 4
 

@@ -164,7 +164,10 @@ def _work(connection: Connection) -> None:
             answer = pickle.dumps((True, fn(*args, **kwargs)))
         except Exception as error:
             answer = pickle.dumps((False, error))
-        connection.send_bytes(answer)
+        try:
+            connection.send_bytes(answer)
+        except OSError:  # the driver has gone: nobody is left to be told
+            os._exit(1)
 
 
 def _listen(connection: Connection, calls: "SimpleQueue[bytes]") -> None:
