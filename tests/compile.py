@@ -12,6 +12,7 @@ import fedcell as fc
 from fedcell.learn.data import Dataset
 from fedcell.learn.engine import Job
 from fedcell.learn.mlp import MlpEngine
+from fedcell.schedule.optimal import shortest_rounds
 
 
 def compile_engine() -> None:
@@ -28,6 +29,7 @@ def compile_schedulers() -> None:
     view = fc.RoundView(np.ones(5), np.ones(5), ids=np.arange(5), profiles=np.eye(5))
     for line in ("greedy", "optimal", "diverse"):
         fc.parse_policy(line).decide(view, np.random.default_rng(0))
+    shortest_rounds(view, np.arange(1, 6))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from fedcell.rng import stream
 from harness import FEDCELL, Process, fedcell
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
+COMPILING = "note: compiling for this machine, once; this takes some seconds\n"
 COLUMNS = ["device", "index", "share", "bandwidth_hz", "upload_s", "compute_s", "finish_s"]
 
 
@@ -50,7 +51,7 @@ def run(fedcell_here: Callable[..., CompletedProcess[str]], tmp_path: Path) -> R
         for name, text in files.items():
             (tmp_path / name).write_text(text)
         done = fedcell_here("plan", *arguments, cwd=tmp_path)
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return Answer(done.returncode, done.stdout, done.stderr.removeprefix(COMPILING))
 
     return call
 
