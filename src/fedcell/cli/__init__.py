@@ -5,6 +5,7 @@ Commands import what is heavy (NumPy, Rich, the library itself) only when they r
 
 import gc
 import os
+import re
 import sys
 from io import TextIOWrapper
 from typing import Annotated, Any
@@ -105,7 +106,8 @@ def _end_misused(error: Any) -> None:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         sys.exit(2)
-    message = " ".join(error.format_message().split()).rstrip(".").replace(". Did you mean", "; did you mean")
+    message = " ".join(error.format_message().split()).rstrip(".")
+    message = re.sub(r"[.;]? Did you mean", "; did you mean", message)  # with or without a stop, by Typer's version
     context = getattr(error, "ctx", None)
     see = f"; see {context.command_path if context is not None else 'fedcell'} --help"
     _say(f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else see}")

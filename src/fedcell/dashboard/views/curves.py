@@ -20,7 +20,7 @@ RunSoFar = tuple[Rounds, bool]
 """The rounds of a run so far, and whether it has ended."""
 
 
-def race_curves(race: LiveRace, runs: Mapping[tuple[str, int], tuple[Rounds, bool]]) -> dict[str, Any]:
+def race_curves(race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar]) -> dict[str, Any]:
     """The answer of /api/races/{id}/curves; ``runs`` has each run's rounds so far, and whether it has ended."""
     named = {policy: [runs[policy, seed] for seed in race.seeds] for policy in race.policies}
     whole = [seed for seed in race.seeds if all(runs[policy, seed][1] for policy in race.policies)]

@@ -1,16 +1,7 @@
 // The server's answers; a refusal is an Error whose message is the server's sentence.
 
 import { answered, beforeNextTry } from "./connection.js";
-
-async function refusal(response) {
-  try {
-    const { detail } = await response.json();
-    if (typeof detail === "string") return detail;
-  } catch {
-    // no JSON: the status must do
-  }
-  return `the server answered ${response.status} ${response.statusText}`;
-}
+import { refusal } from "./stream.js";
 
 async function ask(path, options) {
   let response;

@@ -36,7 +36,7 @@ export class Stream {
     try {
       const response = await fetch(this.path, { signal: abort.signal, cache: "no-store" });
       if (!response.ok) {
-        why = response.status === 503 ? "The server is busy" : await sentence(response);
+        why = response.status === 503 ? "The server is busy" : await refusal(response);
         throw new Error(why);
       }
       this.failures = 0;
@@ -78,10 +78,13 @@ export class Stream {
   }
 }
 
-async function sentence(response) {
+/** The server's sentence in an answer that is a refusal. */
+export async function refusal(response) {
   try {
-    return (await response.json()).detail;
+    const { detail } = await response.json();
+    if (typeof detail === "string") return detail;
   } catch {
-    return `The server answered ${response.status}`;
+    // no JSON: the status must do
   }
+  return `the server answered ${response.status} ${response.statusText}`;
 }
