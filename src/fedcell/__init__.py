@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.convergence import TABLE_I, RoundsFit, RoundsModel, fit_rounds, objective, rounds_needed
     from fedcell.schedule.diverse import Diverse
     from fedcell.schedule.greedy import Greedy
-    from fedcell.schedule.laws import Dedicated, Density
+    from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
     from fedcell.schedule.policy import Plan, Policy, RoundView
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
@@ -48,7 +48,7 @@ __getattr__ = lazy_names(
         "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
         "fedcell.schedule.diverse": "Diverse",
         "fedcell.schedule.greedy": "Greedy",
-        "fedcell.schedule.laws": "Dedicated Density",
+        "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
         "fedcell.schedule.policy": "Plan Policy RoundView",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
@@ -72,6 +72,7 @@ __all__ = [
     "TABLE_I",
     "All",
     "Allocation",
+    "Blocks",
     "Cell",
     "CellSpec",
     "Conditions",
@@ -82,10 +83,12 @@ __all__ = [
     "DevicesSpec",
     "Diverse",
     "Greedy",
+    "Ingress",
     "InputError",
     "Optimal",
     "Plan",
     "Policy",
+    "Power",
     "ProportionalFair",
     "RaceResult",
     "Random",
@@ -110,10 +113,12 @@ __all__ = [
     "World",
     "allocate",
     "fit_rounds",
+    "format_law",
     "format_policy",
     "load_spec",
     "mean_upload_s",
     "objective",
+    "parse_law",
     "parse_policy",
     "round_time_bounds",
     "rounds_needed",

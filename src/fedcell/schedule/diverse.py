@@ -11,13 +11,14 @@ round time solved for.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
 
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Bools, Floats, round_time
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import DensityNeeds, Floats, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
 from fedcell.schedule.policy import Indices, Policy, RoundView, room
 from fedcell.schedule.profiles import Profiles, profiles_of
@@ -32,27 +33,35 @@ MEDIUM = 32
 """Up to this many devices the search also starts from everybody, and from the paper's optimum with theta = 0."""
 
 
-@njit(cache=True, nogil=True)
-def _shares_at(c: Floats, t: Floats, T: float) -> float:  # pragma: no cover - compiled
-    """Return the sum of the shares with which these devices end by T; infinite if one cannot."""
-    total = 0.0
-    for i in range(c.size):
-        if t[i] >= T:
-            return np.inf
-        total += c[i] / (T - t[i])
-    return total
+def _beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) -> bool:
+    """Return whether a device cannot be done by T with the share that is left."""
+    raise NotImplementedError
+
+
+def _density_beyond(_law: Any, c: float, t: float, _e: float, T: float, room_left: float) -> bool:
+    return T <= t or c > room_left * (T - t)  # most devices fail here, so the division is saved
+
+
+def _any_beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) -> bool:
+    return need(law, c, t, e, T) > room_left + 1e-12
+
+
+by_law(_beyond, _any_beyond, {DensityNeeds: _density_beyond})
 
 
 @njit(cache=True, nogil=True)
 def _entrant(  # pragma: no cover - compiled
+    law: Any,
     c: Floats,
     t: Floats,
+    e: Floats,
     z: Floats,
     unknown: Floats,
     past: Floats,
     inside: Bools,
     set_c: Floats,
     set_t: Floats,
+    set_e: Floats,
     size: int,
     total: Floats,
     total_unknown: float,
@@ -62,20 +71,21 @@ def _entrant(  # pragma: no cover - compiled
 ) -> tuple[int, float]:
     """Return the device outside whose addition to the set gives the least value below ``best``, and it; -1 if none.
 
-    The set's times are the first ``size`` of set_c and set_t, which have room for one more; ``total`` is the sum of its
-    z, ``total_unknown`` that of its unknown parts.
+    The set's numbers are the first ``size`` of set_c, set_t and set_e, which have room for one more; ``total`` is the
+    sum of its z, ``total_unknown`` that of its unknown parts.
     """
     d, n = z.shape[1], size + 1
     found = -1
     longest = best / theta
-    room_left = 1.0 - _shares_at(set_c[:size], set_t[:size], longest)
-    if room_left <= 0.0:
+    taken = needed(law, set_c[:size], set_t[:size], set_e[:size], longest)
+    if not fits(law, taken):
         return found, best
+    room_left = 1.0 - taken
     target = np.empty(d)
     for j in range(d):
         target[j] = total[j] + n * past[j]
     for k in range(c.size):
-        if inside[k] or longest <= t[k] or c[k] > room_left * (longest - t[k]):
+        if inside[k] or _beyond(law, c[k], t[k], e[k], longest, room_left):
             continue
         square = 0.0
         for j in range(d):
@@ -85,21 +95,25 @@ def _entrant(  # pragma: no cover - compiled
         T = best / factor
         if t[k] >= T:
             continue
-        if np.isfinite(T) and not _shares_at(set_c[:size], set_t[:size], T) + c[k] / (T - t[k]) < 1.0:
-            continue
-        set_c[size], set_t[size] = c[k], t[k]
-        value = factor * round_time(set_c[:n], set_t[:n], scratch[:n], 0.0)
+        if np.isfinite(T):
+            share = needed(law, set_c[:size], set_t[:size], set_e[:size], T) + need(law, c[k], t[k], e[k], T)
+            if not fits(law, share):
+                continue
+        set_c[size], set_t[size], set_e[size] = c[k], t[k], e[k]
+        value = factor * round_time(law, set_c[:n], set_t[:n], set_e[:n], scratch, 0.0)
         if value < best * _LESS:
             best, found = value, k
             longest = best / theta
-            room_left = 1.0 - _shares_at(set_c[:size], set_t[:size], longest)
+            room_left = 1.0 - needed(law, set_c[:size], set_t[:size], set_e[:size], longest)
     return found, best
 
 
 @njit(cache=True, nogil=True)
 def _moved(  # pragma: no cover - compiled
+    law: Any,
     c: Floats,
     t: Floats,
+    e: Floats,
     z: Floats,
     unknown: Floats,
     past: Floats,
@@ -119,8 +133,7 @@ def _moved(  # pragma: no cover - compiled
     Places of -1 stand for nobody. Returned: the entrant, -1 for none, -2 if nothing is below ``best``, and the value.
     """
     d = z.shape[1]
-    set_c, set_t, rest_scratch = scratch[0], scratch[1], scratch[2]
-    total, whole = scratch[3], scratch[4]
+    set_c, set_t, set_e, total, whole, rest = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5:]
     total_unknown = whole_unknown
     for j in range(d):
         total[j] = whole[j]
@@ -140,25 +153,25 @@ def _moved(  # pragma: no cover - compiled
         i = members[at] if at < size else first
         if i < 0:
             continue
-        set_c[n], set_t[n] = c[i], t[i]
+        set_c[n], set_t[n], set_e[n] = c[i], t[i], e[i]
         n += 1
     found = -2
     if n > 0:
-        if np.isfinite(best) and _shares_at(set_c[:n], set_t[:n], best / theta) >= 1.0:
+        if np.isfinite(best) and not fits(law, needed(law, set_c[:n], set_t[:n], set_e[:n], best / theta)):
             return found, best  # with D = 0 it would still take too long, and with any entrant longer
         square = 0.0
         for j in range(d):
             square += (total[j] + n * past[j]) ** 2
         factor = theta + (square + total_unknown) / (n * n)
-        if not np.isfinite(best) or _shares_at(set_c[:n], set_t[:n], best / factor) < 1.0:
-            value = factor * round_time(set_c[:n], set_t[:n], rest_scratch[:n], 0.0)
+        if not np.isfinite(best) or fits(law, needed(law, set_c[:n], set_t[:n], set_e[:n], best / factor)):
+            value = factor * round_time(law, set_c[:n], set_t[:n], set_e[:n], rest, 0.0)
             if value < best:
                 found, best = -1, value
     if n < most:
         if first >= 0:
             inside[first] = True
         k, value = _entrant(
-            c, t, z, unknown, past, inside, set_c, set_t, n, total, total_unknown, theta, best, rest_scratch
+            law, c, t, e, z, unknown, past, inside, set_c, set_t, set_e, n, total, total_unknown, theta, best, rest
         )
         if first >= 0:
             inside[first] = False
@@ -196,8 +209,10 @@ def _moves(  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True)
 def _search(  # pragma: no cover - compiled
+    law: Any,
     c: Floats,
     t: Floats,
+    e: Floats,
     z: Floats,
     unknown: Floats,
     past: Floats,
@@ -215,7 +230,7 @@ def _search(  # pragma: no cover - compiled
     M, d = z.shape
     members = np.empty(M + 1, np.int64)
     inside = np.zeros(M, np.bool_)
-    scratch = np.empty((5, max(most + 2, d)))  # the last row is the sum of the members' z
+    scratch = np.empty((9, max(most + 2, d)))  # the fifth row is the sum of the members' z
     size = start.size
     for i in range(size):  # an assignment of slices takes seconds to compile
         members[i] = start[i]
@@ -230,14 +245,14 @@ def _search(  # pragma: no cover - compiled
             for j in range(d):
                 scratch[4, j] += z[i, j]
         for move in _moves(members, size, forced, near, pairs, M <= SMALL):
-            leave, e = (move[0], move[1]), move[2]
-            if e >= 0 and (inside[e] or size + 1 - (move[0] >= 0) - (move[1] >= 0) > most):
+            leave, new = (move[0], move[1]), move[2]
+            if new >= 0 and (inside[new] or size + 1 - (move[0] >= 0) - (move[1] >= 0) > most):
                 continue
             k, found = _moved(
-                c, t, z, unknown, past, inside, members, size, leave, e, whole_unknown, most, theta, best, scratch
+                law, c, t, e, z, unknown, past, inside, members, size, leave, new, whole_unknown, most, theta, best, scratch
             )
             if k > -2:
-                best, out, first, enters = found, leave, e, k
+                best, out, first, enters = found, leave, new, k
         if enters == -2:
             if pairs or not deep:
                 return members[:size].copy(), value
@@ -332,21 +347,21 @@ def diverse_set(view: RoundView, profiles: Profiles, theta: float, most: int, *,
     """
     # In an order that does not depend on that of the arrays, so that permuting the devices permutes the set.
     order = view.order()
-    c, t = (values[order] for values in view.as_density)
     z, unknown = np.ascontiguousarray(profiles.z[order]), profiles.unknown[order]
     past = np.zeros(z.shape[1])
     if memory > 0.0 and view.recent is not None:
         past = memory * (view.recent[order] @ z)
     forced = np.zeros(len(view), dtype=np.bool_) if view.must_include is None else view.must_include[order]
-    sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law)
-    M = len(view)
+    sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law.take(order))
+    needs, M = sorted_view.needs, len(view)
     starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
     if M <= MEDIUM:
         starts += [best_set(sorted_view, 0.0, most), *([np.arange(M)] if most == M else [])]
-    near = np.argsort(c + t, kind="stable")[:CANDIDATES]
-    ends = [_search(c, t, z, unknown, past, forced, start, near, most, theta, M <= SMALL) for start in starts]
+    alone_s = sorted_view.law.takes_s(sorted_view.upload_s, np.ones(M)) + sorted_view.compute_s
+    near = np.argsort(alone_s, kind="stable")[:CANDIDATES]
+    ends = [_search(*needs, z, unknown, past, forced, start, near, most, theta, M <= SMALL) for start in starts]
     found = min(ends, key=lambda end: end[1])[0]
     if M > SMALL:
-        found, _ = _search(c, t, z, unknown, past, forced, found, near, most, theta, True)
+        found, _ = _search(*needs, z, unknown, past, forced, found, near, most, theta, True)
     chosen: Indices = order[found]
     return chosen
