@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Law, Power
-from fedcell.schedule.needs import Floats, band_needed, need, round_time, slack_after_slowest
+from fedcell.schedule.needs import GROUP_ROWS, Floats, band_needed, need, round_time, slack_after_slowest
 from fedcell.units import LARGEST_S, SMALLEST_S
 
 Bools = NDArray[np.bool_]
@@ -85,14 +85,14 @@ def _share_rows_by(
 ) -> None:  # pragma: no cover - compiled
     """The same for any law: the shares are what the devices need to be done by the end of the round."""
     rows, n = c.shape
-    c_row, t_row, e_row, scratch = np.empty(n), np.empty(n), np.empty(n), np.empty((4, n))
+    group = np.empty((GROUP_ROWS, n))
     for row in range(rows):
         size = 0
         for i in range(n):
             if used.size == 0 or used[row, i]:
-                c_row[size], t_row[size], e_row[size] = c[row, i], t[row, i], e[row, i]
+                group[0, size], group[1, size], group[2, size] = c[row, i], t[row, i], e[row, i]
                 size += 1
-        T = round_time(law, c_row[:size], t_row[:size], e_row[:size], scratch, 0.0)
+        T = round_time(law, group, size, 0.0)
         round_s[row] = T
         for i in range(n):
             there = used.size == 0 or used[row, i]

@@ -18,7 +18,7 @@ from numba import njit
 
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import DensityNeeds, Floats, by_law, fits, need, needed, round_time
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
 from fedcell.schedule.policy import Indices, Policy, RoundView, room
 from fedcell.schedule.profiles import Profiles, profiles_of
@@ -31,6 +31,9 @@ SMALL = 16
 """Up to this many devices every start is searched with pairs of moves, and exchanges of two for two are tried."""
 MEDIUM = 32
 """Up to this many devices the search also starts from everybody, and from the paper's optimum with theta = 0."""
+
+_TOTAL, _WHOLE = GROUP_ROWS, GROUP_ROWS + 1
+"""Two more rows of the group: the sum of the z of its devices, and that of the set from which it came."""
 
 
 def _beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) -> bool:
@@ -59,31 +62,27 @@ def _entrant(  # pragma: no cover - compiled
     unknown: Floats,
     past: Floats,
     inside: Bools,
-    set_c: Floats,
-    set_t: Floats,
-    set_e: Floats,
+    group: Floats,
     size: int,
-    total: Floats,
     total_unknown: float,
     theta: float,
     best: float,
-    scratch: Floats,
 ) -> tuple[int, float]:
     """Return the device outside whose addition to the set gives the least value below ``best``, and it; -1 if none.
 
-    The set's numbers are the first ``size`` of set_c, set_t and set_e, which have room for one more; ``total`` is the
-    sum of its z, ``total_unknown`` that of its unknown parts.
+    The set is the first ``size`` of the group, which has room for one more; the group's row TOTAL is the sum of its z,
+    ``total_unknown`` that of its unknown parts.
     """
     d, n = z.shape[1], size + 1
     found = -1
     longest = best / theta
-    taken = needed(law, set_c[:size], set_t[:size], set_e[:size], longest)
+    taken = needed(law, group, size, longest)
     if not fits(law, taken):
         return found, best
     room_left = 1.0 - taken
     target = np.empty(d)
     for j in range(d):
-        target[j] = total[j] + n * past[j]
+        target[j] = group[_TOTAL, j] + n * past[j]
     for k in range(c.size):
         if inside[k] or _beyond(law, c[k], t[k], e[k], longest, room_left):
             continue
@@ -95,16 +94,14 @@ def _entrant(  # pragma: no cover - compiled
         T = best / factor
         if t[k] >= T:
             continue
-        if np.isfinite(T):
-            share = needed(law, set_c[:size], set_t[:size], set_e[:size], T) + need(law, c[k], t[k], e[k], T)
-            if not fits(law, share):
-                continue
-        set_c[size], set_t[size], set_e[size] = c[k], t[k], e[k]
-        value = factor * round_time(law, set_c[:n], set_t[:n], set_e[:n], scratch, 0.0)
+        if np.isfinite(T) and not fits(law, needed(law, group, size, T) + need(law, c[k], t[k], e[k], T)):
+            continue
+        group[0, size], group[1, size], group[2, size] = c[k], t[k], e[k]
+        value = factor * round_time(law, group, n, 0.0)
         if value < best * _LESS:
             best, found = value, k
             longest = best / theta
-            room_left = 1.0 - needed(law, set_c[:size], set_t[:size], set_e[:size], longest)
+            room_left = 1.0 - needed(law, group, size, longest)
     return found, best
 
 
@@ -126,26 +123,26 @@ def _moved(  # pragma: no cover - compiled
     most: int,
     theta: float,
     best: float,
-    scratch: Floats,
+    group: Floats,
 ) -> tuple[int, float]:
     """Return what the set is worth without the members at ``out``, with ``first``, and with the best further entrant.
 
     Places of -1 stand for nobody. Returned: the entrant, -1 for none, -2 if nothing is below ``best``, and the value.
+    The group's row WHOLE is the sum of the z of all members.
     """
     d = z.shape[1]
-    set_c, set_t, set_e, total, whole, rest = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5:]
     total_unknown = whole_unknown
     for j in range(d):
-        total[j] = whole[j]
+        group[_TOTAL, j] = group[_WHOLE, j]
     for at in out:
         if at >= 0:
             total_unknown -= unknown[members[at]]
             for j in range(d):
-                total[j] -= z[members[at], j]
+                group[_TOTAL, j] -= z[members[at], j]
     if first >= 0:
         total_unknown += unknown[first]
         for j in range(d):
-            total[j] += z[first, j]
+            group[_TOTAL, j] += z[first, j]
     n = 0
     for at in range(size + 1):
         if at in out:
@@ -153,26 +150,24 @@ def _moved(  # pragma: no cover - compiled
         i = members[at] if at < size else first
         if i < 0:
             continue
-        set_c[n], set_t[n], set_e[n] = c[i], t[i], e[i]
+        group[0, n], group[1, n], group[2, n] = c[i], t[i], e[i]
         n += 1
     found = -2
     if n > 0:
-        if np.isfinite(best) and not fits(law, needed(law, set_c[:n], set_t[:n], set_e[:n], best / theta)):
+        if np.isfinite(best) and not fits(law, needed(law, group, n, best / theta)):
             return found, best  # with D = 0 it would still take too long, and with any entrant longer
         square = 0.0
         for j in range(d):
-            square += (total[j] + n * past[j]) ** 2
+            square += (group[_TOTAL, j] + n * past[j]) ** 2
         factor = theta + (square + total_unknown) / (n * n)
-        if not np.isfinite(best) or fits(law, needed(law, set_c[:n], set_t[:n], set_e[:n], best / factor)):
-            value = factor * round_time(law, set_c[:n], set_t[:n], set_e[:n], rest, 0.0)
+        if not np.isfinite(best) or fits(law, needed(law, group, n, best / factor)):
+            value = factor * round_time(law, group, n, 0.0)
             if value < best:
                 found, best = -1, value
     if n < most:
         if first >= 0:
             inside[first] = True
-        k, value = _entrant(
-            law, c, t, e, z, unknown, past, inside, set_c, set_t, set_e, n, total, total_unknown, theta, best, rest
-        )
+        k, value = _entrant(law, c, t, e, z, unknown, past, inside, group, n, total_unknown, theta, best)
         if first >= 0:
             inside[first] = False
         if k >= 0:
@@ -230,7 +225,7 @@ def _search(  # pragma: no cover - compiled
     M, d = z.shape
     members = np.empty(M + 1, np.int64)
     inside = np.zeros(M, np.bool_)
-    scratch = np.empty((9, max(most + 2, d)))  # the fifth row is the sum of the members' z
+    group = np.empty((GROUP_ROWS + 2, max(most + 2, d)))
     size = start.size
     for i in range(size):  # an assignment of slices takes seconds to compile
         members[i] = start[i]
@@ -239,17 +234,17 @@ def _search(  # pragma: no cover - compiled
     while True:
         best, out, first, enters = value * _LESS, (-1, -1), -1, -2
         whole_unknown = 0.0
-        scratch[4, :d] = 0.0
+        group[_WHOLE, :d] = 0.0
         for i in members[:size]:
             whole_unknown += unknown[i]
             for j in range(d):
-                scratch[4, j] += z[i, j]
+                group[_WHOLE, j] += z[i, j]
         for move in _moves(members, size, forced, near, pairs, M <= SMALL):
             leave, new = (move[0], move[1]), move[2]
             if new >= 0 and (inside[new] or size + 1 - (move[0] >= 0) - (move[1] >= 0) > most):
                 continue
             k, found = _moved(
-                law, c, t, e, z, unknown, past, inside, members, size, leave, new, whole_unknown, most, theta, best, scratch
+                law, c, t, e, z, unknown, past, inside, members, size, leave, new, whole_unknown, most, theta, best, group
             )
             if k > -2:
                 best, out, first, enters = found, leave, new, k

@@ -16,7 +16,7 @@ from numba import njit
 
 from fedcell.errors import InputError
 from fedcell.schedule.convergence import largest_set, objective
-from fedcell.schedule.needs import DensityNeeds, Floats, alone, by_law, pace, round_time
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, alone, by_law, pace, round_time
 from fedcell.schedule.policy import Indices, Policy, RoundView, room
 
 
@@ -94,16 +94,16 @@ def _grow(  # pragma: no cover - compiled
     M = c.size
     chosen = np.empty(M, np.int64)
     index, rest_t, rate = np.arange(M), t.copy(), 1.0 / c
-    set_c, set_t, set_e, scratch = np.empty(M), np.empty(M), np.empty(M), np.empty((4, M))
+    group = np.empty((GROUP_ROWS, M))
     size, left = 0, M
     for i in forced[::-1]:  # from the end: what is swapped in from behind is never a forced device still to come
-        chosen[size], set_c[size], set_t[size], set_e[size] = i, c[i], t[i], e[i]
+        chosen[size], group[0, size], group[1, size], group[2, size] = i, c[i], t[i], e[i]
         size += 1
         left -= 1
         index[i], rest_t[i], rate[i] = index[left], rest_t[left], rate[left]
     T, value, rise = 0.0, np.inf, 0.0
     if size:
-        T = round_time(law, set_c[:size], set_t[:size], set_e[:size], scratch, 0.0)
+        T = round_time(law, group, size, 0.0)
         value = (theta + 1.0 / size) * T
     while size < most:
         at, T_next = -1, np.inf
@@ -113,8 +113,8 @@ def _grow(  # pragma: no cover - compiled
             guess = _next(law, c, t, e, rate[:left], rest_t[:left], index[:left], T + rise)
         while guess != at:
             i = index[guess]
-            set_c[size], set_t[size], set_e[size] = c[i], t[i], e[i]
-            T_guess = round_time(law, set_c[: size + 1], set_t[: size + 1], set_e[: size + 1], scratch, T)
+            group[0, size], group[1, size], group[2, size] = c[i], t[i], e[i]
+            T_guess = round_time(law, group, size + 1, T)
             if T_guess > T_next or (T_guess == T_next and i > index[at]):
                 break
             at, T_next = guess, T_guess
@@ -123,7 +123,7 @@ def _grow(  # pragma: no cover - compiled
         if T_next > deadline_s or next_value > value:
             break
         i = index[at]
-        chosen[size], set_c[size], set_t[size], set_e[size] = i, c[i], t[i], e[i]
+        chosen[size], group[0, size], group[1, size], group[2, size] = i, c[i], t[i], e[i]
         size += 1
         left -= 1
         index[at], rest_t[at], rate[at] = index[left], rest_t[left], rate[left]

@@ -11,6 +11,9 @@ to know. The need g(T) falls with T for every law; all that is built on it uses 
 | IngressNeeds | upload time with the entire pipe | of its own line | c / (T - t), from T = t + e on |
 | PowerNeeds | upload time with a band without limits | SNR s over the whole band | s / u, ln(1 + u) / u = c / (T - t) |
 
+A group is a set of devices that changes: the first n columns of an array of GROUP_ROWS rows, of which the first three are
+their c, t and e, and the others are scratch.
+
 How the density law is solved. With x = T - max t and d_i = max t - t_i >= 0 the root of f = sum c / (x + d) = 1 is found
 in x, which keeps its full relative precision however small the uploads are beside the training times. 1/f is increasing
 and concave in x (a parallel sum of linear functions), so Newton's method on 1/f(x) = 1 climbs monotonically from any
@@ -39,6 +42,9 @@ _WHOLE = 1.0 - 1e-13
 """A number of blocks that is whole but for rounding is whole."""
 _FITS = 1.0 + 1e-12
 """Needs that sum to this fit: they are rounded, and the exact round time is solved for later."""
+
+
+GROUP_ROWS = 7
 
 
 class DensityNeeds(NamedTuple):
@@ -149,16 +155,23 @@ def _power_alone(_law: Any, c: float, t: float, e: float) -> float:
 by_law(alone, _alone, {IngressNeeds: _ingress_alone, PowerNeeds: _power_alone})
 
 
-@njit(cache=True, nogil=True)
-def needed(law: Any, c: Floats, t: Floats, e: Floats, T: float) -> float:  # pragma: no cover - compiled
-    """Return the sum of the shares with which these devices are done by T; infinite if one cannot be."""
+def needed(law: Any, group: Floats, n: int, T: float) -> float:
+    """Return the sum of the shares with which a group's n devices are done by T; infinite if one cannot be."""
+    raise NotImplementedError
+
+
+def _density_needed(_law: Any, group: Floats, n: int, T: float) -> float:
+    return _shares_at(group, n, T)
+
+
+def _any_needed(law: Any, group: Floats, n: int, T: float) -> float:
     total = 0.0
-    for i in range(c.size):
-        share = need(law, c[i], t[i], e[i], T)
-        if share == np.inf:
-            return np.inf
-        total += share
+    for i in range(n):
+        total += need(law, group[0, i], group[1, i], group[2, i], T)
     return total
+
+
+by_law(needed, _any_needed, {DensityNeeds: _density_needed})
 
 
 def fits(law: Any, total: float) -> bool:
@@ -177,32 +190,32 @@ def _fits_perhaps(_law: Any, total: float) -> bool:  # needs that fall in steps 
 by_law(fits, _fits_perhaps, {DensityNeeds: _fits_before})
 
 
-def round_time(law: Any, c: Floats, t: Floats, e: Floats, scratch: Floats, start_s: float) -> float:
-    """Return t*(S), the least T at which the needs of these devices sum to at most 1; infinite if there is none.
+def round_time(law: Any, group: Floats, n: int, start_s: float) -> float:
+    """Return t*(S), the least T at which the needs of a group's n devices sum to at most 1; infinite if there is none.
 
-    ``scratch`` is (4, n) or wider; ``start_s`` is a lower bound on it that the caller happens to know (0 if none).
+    ``start_s`` is a lower bound on it that the caller happens to know (0 if none).
     """
     raise NotImplementedError
 
 
-def _density_round(_law: Any, c: Floats, t: Floats, _e: Floats, scratch: Floats, start_s: float) -> float:
-    return density_time(c, t, scratch[0, : c.size], start_s)
+def _density_round(_law: Any, group: Floats, n: int, start_s: float) -> float:
+    return density_time(group[0, :n], group[1, :n], group[3, :n], start_s)
 
 
-def _blocks_round(law: Any, c: Floats, t: Floats, _e: Floats, scratch: Floats, start_s: float) -> float:
-    least_s = density_time(c, t, scratch[0, : c.size], start_s)
-    return _blocks_time(law.count, c, t, scratch[0, : c.size], least_s)
+def _blocks_round(law: Any, group: Floats, n: int, start_s: float) -> float:
+    c, t, k = group[0, :n], group[1, :n], group[3, :n]
+    return _blocks_time(law.count, c, t, k, density_time(c, t, k, start_s))
 
 
-def _ingress_round(_law: Any, c: Floats, t: Floats, e: Floats, scratch: Floats, start_s: float) -> float:
-    end_s = density_time(c, t, scratch[0, : c.size], start_s)
-    for i in range(c.size):
-        end_s = max(end_s, t[i] + e[i])
+def _ingress_round(_law: Any, group: Floats, n: int, start_s: float) -> float:
+    end_s = density_time(group[0, :n], group[1, :n], group[3, :n], start_s)
+    for i in range(n):
+        end_s = max(end_s, group[1, i] + group[2, i])
     return end_s
 
 
-def _power_round(_law: Any, c: Floats, t: Floats, e: Floats, scratch: Floats, _start_s: float) -> float:
-    return _power_time(c, t, e, scratch)
+def _power_round(_law: Any, group: Floats, n: int, _start_s: float) -> float:
+    return _power_time(group, n)
 
 
 by_law(round_time, _density_round, {BlocksNeeds: _blocks_round, IngressNeeds: _ingress_round, PowerNeeds: _power_round})
@@ -268,6 +281,16 @@ def slack_after_slowest(c: Floats, d: Floats, start: float) -> float:  # pragma:
             break
         x = newton
     return x
+
+
+@njit(cache=True, nogil=True)
+def _shares_at(group: Floats, n: int, T: float) -> float:  # pragma: no cover - compiled
+    total = 0.0
+    for i in range(n):
+        if group[1, i] >= T:
+            return np.inf
+        total += group[0, i] / (T - group[1, i])
+    return total
 
 
 @njit(cache=True, nogil=True)
@@ -365,7 +388,7 @@ def _power_pace(c: float, t: float, s: float, T: float) -> float:  # pragma: no 
     u = -1 - W(-q exp(-q)) / q, W the lower branch of Lambert's function, by the approximation of Barry et al. (2000), to
     0.025 %, and one step of Householder's method of fourth order.
     """
-    if T - t <= c:
+    if T - t <= c or T == np.inf:
         return T - t - c
     q = c / (T - t)
     sigma = max(q - 1.0 - math.log(q), 0.0)
@@ -387,10 +410,9 @@ def _power_pace(c: float, t: float, s: float, T: float) -> float:  # pragma: no 
 
 
 @njit(cache=True, nogil=True)
-def _power_time(c: Floats, t: Floats, s: Floats, scratch: Floats) -> float:  # pragma: no cover - compiled
-    """Return t*(S); at the end the second row of ``scratch`` has the paces."""
-    n = c.size
-    d, pace, like_c, like_t = scratch[0, :n], scratch[1, :n], scratch[2, :n], scratch[3, :n]
+def _power_time(group: Floats, n: int) -> float:  # pragma: no cover - compiled
+    c, t, s = group[0, :n], group[1, :n], group[2, :n]
+    d, pace, like_c, like_t = group[3, :n], group[4, :n], group[5, :n], group[6, :n]
     pace[:] = float(n)
     end_s = np.inf
     while True:

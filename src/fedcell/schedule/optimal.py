@@ -24,7 +24,7 @@ from numba import njit
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import DensityNeeds, Floats, Needs, alone, need, pace, round_time
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Needs, alone, need, pace, round_time
 from fedcell.schedule.policy import Indices, RoundView
 
 _DOWN = 1.0 - 1e-15
@@ -96,14 +96,13 @@ def _shortest(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, guess_s: float, at: Indices
 ) -> float:  # pragma: no cover - compiled
     """Return T_n, the shortest round with n devices, the first q among them; fill ``at`` with those devices."""
-    set_c, set_t, set_e, scratch = np.empty(n), np.empty(n), np.empty(n), np.empty((4, n))
-    trial = np.empty(n, np.int64)
+    group, trial = np.empty((GROUP_ROWS, n)), np.empty(n, np.int64)
     T, T_trial = np.inf, guess_s
     while True:
         _take(law, c, t, e, q, n, T_trial, trial)
         for j in range(n):
-            set_c[j], set_t[j], set_e[j] = c[trial[j]], t[trial[j]], e[trial[j]]
-        T_trial = round_time(law, set_c, set_t, set_e, scratch, 0.0)
+            group[0, j], group[1, j], group[2, j] = c[trial[j]], t[trial[j]], e[trial[j]]
+        T_trial = round_time(law, group, n, 0.0)
         if not T_trial < T:
             return T
         T = T_trial
