@@ -27,7 +27,7 @@ from fedcell.own import code_sha256
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
-from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
+from fedcell.world import Always, Cell, Devices, Mobility, World, parse_availability, parse_mobility
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
@@ -102,6 +102,7 @@ class DevicesSpec(_Part):
         mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
             ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
         failure: probability that the model of a scheduled device does not arrive.
+        availability: who is there when: ``always``, or by day and night such as ``daynight:there=0.3,day_s=3600``.
 
     Example:
         >>> import fedcell as fc
@@ -115,11 +116,18 @@ class DevicesSpec(_Part):
     power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
+    availability: str = "always"
 
     @field_validator("mobility")
     @classmethod
     def _known_mobility(cls, text: str) -> str:
         parse_mobility(text)
+        return text
+
+    @field_validator("availability")
+    @classmethod
+    def _known_availability(cls, text: str) -> str:
+        parse_availability(text)
         return text
 
 
@@ -322,8 +330,9 @@ class Spec(_Part):
         """
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
-        devices = self.devices.model_dump(exclude={"mobility", "failure"})
-        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility())
+        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
+        availability = parse_availability(self.devices.availability)
+        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""
@@ -363,6 +372,9 @@ class Spec(_Part):
                 devices[field] = value[0]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
+        availability = parse_availability(devices.pop("availability"))
+        if availability != Always():  # so that runs stored before there was a choice keep their keys
+            devices["availability"] = [type(availability).__name__, asdict(availability)]
         task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))

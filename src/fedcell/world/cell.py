@@ -13,6 +13,7 @@ from fedcell.world.compute import mean_compute_s
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
 
 _LARGEST_EXACT_FLOAT = 2**53
@@ -152,6 +153,8 @@ class Conditions:
         upload_s: (M,) c_i, seconds to upload the model with the entire band.
         compute_s: (M,) t_i, seconds of local training in this round.
         expected_compute_s: (M,) the mean of t_i, in seconds.
+        available: (M,) booleans: the devices that can be asked to train; None if all can.
+        until_s: (M,) the clock at which an available device leaves, in seconds; None if nobody leaves.
 
     Example:
         >>> import fedcell as fc
@@ -169,6 +172,13 @@ class Conditions:
     upload_s: FloatArray
     compute_s: FloatArray
     expected_compute_s: FloatArray
+    available: BoolArray | None = None
+    until_s: FloatArray | None = None
+
+    @property
+    def there(self) -> IntArray:
+        """(n,) the numbers of the devices that can be asked to train."""
+        return np.arange(self.upload_s.size) if self.available is None else np.flatnonzero(self.available)
 
 
 def uniform_in_disc(radius_m: float, unit: FloatArray) -> FloatArray:
