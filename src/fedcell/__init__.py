@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         RandomWaypoint,
         Redrawn,
         Static,
+        Trace,
         World,
         mean_upload_s,
     )
@@ -60,7 +61,8 @@ __getattr__ = lazy_names(
         "fedcell.runs.sweep": "SweepResult run_sweep",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
-        "fedcell.world": "Always Cell Conditions DayNight Devices RandomWaypoint Redrawn Static World mean_upload_s",
+        "fedcell.world": "Always Cell Conditions DayNight Devices RandomWaypoint Redrawn Static Trace World "
+        "mean_upload_s",
     },
 )
 
@@ -110,6 +112,7 @@ __all__ = [
     "Store",
     "SweepResult",
     "TaskSpec",
+    "Trace",
     "WorkerLost",
     "World",
     "allocate",

@@ -27,7 +27,7 @@ from fedcell.own import code_sha256
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
-from fedcell.world import Always, Cell, Devices, Mobility, World, parse_availability, parse_mobility
+from fedcell.world import Always, Cell, Devices, Mobility, Trace, World, parse_availability, parse_mobility
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
@@ -102,7 +102,8 @@ class DevicesSpec(_Part):
         mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
             ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
         failure: probability that the model of a scheduled device does not arrive.
-        availability: who is there when: ``always``, or by day and night such as ``daynight:there=0.3,day_s=3600``.
+        availability: who is there when: ``always``; by day and night, such as ``daynight:there=0.3,day_s=3600``; or
+            ``trace:FILE``.
 
     Example:
         >>> import fedcell as fc
@@ -375,6 +376,8 @@ class Spec(_Part):
         availability = parse_availability(devices.pop("availability"))
         if availability != Always():  # so that runs stored before there was a choice keep their keys
             devices["availability"] = [type(availability).__name__, asdict(availability)]
+        if isinstance(availability, Trace):  # known by what is in it, not by its name
+            devices["availability"][1]["file"] = availability.content_sha256(self.devices.count)
         task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))

@@ -12,7 +12,7 @@ from fedcell.world.channel import (
 )
 from fedcell.world.compute import draw_compute_s, expected_compute_s
 from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
-from fedcell.world.presence import Always, Attendance, Availability, DayNight, parse_availability
+from fedcell.world.presence import Always, Attendance, Availability, DayNight, Trace, parse_availability
 from fedcell.world.world import World
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "RandomWaypoint",
     "Redrawn",
     "Static",
+    "Trace",
     "World",
     "draw_compute_s",
     "expected_compute_s",
