@@ -10,6 +10,7 @@ from fedcell.rng import stream
 from fedcell.world import (
     Cell,
     Conditions,
+    DayNight,
     Devices,
     RandomWaypoint,
     Static,

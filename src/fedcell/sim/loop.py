@@ -21,7 +21,7 @@ from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
 from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import Task, load_task
-from fedcell.sim.turnout import Turnout, limited, turnout
+from fedcell.sim.turnout import Turnout, allowed_s, limited, turnout
 from fedcell.world import Conditions, World
 
 
@@ -156,7 +156,7 @@ class Simulation:
         there = conditions.there
         if there.size == 0:
             return self._wait(state)
-        look = Look(conditions.upload_s[there], known_compute_s(conditions, spec.knowledge)[there])
+        look = Look(conditions.believed_upload_s[there], known_compute_s(conditions, spec.knowledge)[there])
         noise = noise_of(spec.epsilon, state.knowledge.profiles.shape[1])
         view = state.knowledge.view(
             look,
@@ -172,7 +172,7 @@ class Simulation:
         with blaming(spec.policy):
             chosen = policy.decide(view, stream(spec.seed, "policy", r))
         plan = replace(chosen, devices=there[chosen.devices])
-        went = self._play(chosen, view, conditions, state.clock_s)
+        went = self._play(chosen, view, look, conditions, state)
         clock_s = state.clock_s + went.round_s
         if clock_s > spec.budget_s:
             return None
@@ -193,16 +193,20 @@ class Simulation:
         record = RoundRecord(r + 1, clock_s, went.round_s, plan, delivered, accuracy, loss)
         return record, State(r + 1, clock_s, model, knowledge, reached)
 
-    def _play(self, chosen: Plan, view: RoundView, conditions: Conditions, clock_s: float) -> Turnout:
+    def _play(self, chosen: Plan, view: RoundView, look: Look, conditions: Conditions, state: State) -> Turnout:
         """What becomes of a plan for the devices of the view."""
         if chosen.devices.size == 0:
             return Turnout(np.empty(0, np.bool_), chosen.round_s, Timing(np.empty(0), np.empty(0)))
-        leaves_s = np.full(chosen.devices.size, np.inf)
+        there, planned_s = conditions.there, chosen.finish_s(view.upload_s, view.compute_s)
+        late_s = leaves_s = np.full(chosen.devices.size, np.inf)
         if conditions.until_s is not None:
-            leaves_s = conditions.until_s[conditions.there][chosen.devices] - clock_s
-        planned_s = chosen.finish_s(view.upload_s, view.compute_s)
-        upload_s, late_s = planned_s - view.compute_s[chosen.devices], np.full(planned_s.size, np.inf)
-        return turnout(true_timing(chosen, conditions), upload_s, late_s, leaves_s)
+            leaves_s = conditions.until_s[there][chosen.devices] - state.clock_s
+        if self.spec.slack is not None:
+            known = state.knowledge.known(look, there)
+            told = np.isfinite(known.upload_s) & np.isfinite(known.compute_s)
+            late_s = allowed_s(planned_s, self.spec.slack, told[chosen.devices])
+        planned_upload_s = planned_s - view.compute_s[chosen.devices]
+        return turnout(true_timing(chosen, conditions), planned_upload_s, late_s, leaves_s)
 
     def _wait(self, state: State) -> tuple[RoundRecord, State] | None:
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""

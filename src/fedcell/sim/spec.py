@@ -32,6 +32,8 @@ from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
+_NEWER = (("", "slack", None), ("cell", "csi_error_db", 0.0), ("devices", "availability", "always"))
+"""Fields that version 0.1 did not have, each with its part of the spec and the value that changes nothing."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
 
@@ -69,6 +71,7 @@ class CellSpec(_Part):
         fading: ``none``, ``rayleigh`` or ``rician``.
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
         model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
+        csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
 
     Example:
         >>> import fedcell as fc
@@ -87,6 +90,7 @@ class CellSpec(_Part):
     fading: Fading = Cell.fading
     rician_k: float = Cell.rician_k
     model_bits: int | None = None
+    csi_error_db: float = Cell.csi_error_db
 
 
 class DevicesSpec(_Part):
@@ -128,8 +132,7 @@ class DevicesSpec(_Part):
     @field_validator("availability")
     @classmethod
     def _known_availability(cls, text: str) -> str:
-        parse_availability(text)
-        return text
+        return "always" if parse_availability(text) == Always() else text
 
 
 class TaskSpec(_Part):
@@ -215,6 +218,8 @@ class Spec(_Part):
         target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
         knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
             means) or ``observed`` (estimates from earlier rounds).
+        slack: a device that takes more than ``slack`` times its planned time is late: the server does not wait for it
+            any longer, and its model is not used. None: it waits for all.
         explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
             have become faster. Without effect otherwise.
         profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
@@ -239,6 +244,7 @@ class Spec(_Part):
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
+    slack: float | None = Field(default=None, ge=1.0)
     explore: bool = True
     profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
     epsilon: float | None = Field(default=None, gt=0.0)
@@ -357,6 +363,8 @@ class Spec(_Part):
     def unused(self) -> set[str]:
         """The fields that do not matter for this run; the grid is not one of them."""
         unused = set() if self.uses_profiles else {"profiles", "epsilon"}
+        if self.knowledge == "perfect" and self.cell.csi_error_db == 0.0:  # then all goes as planned
+            unused |= {"slack"}
         return unused if self.knowledge == "observed" else unused | {"explore"}
 
     def key(self) -> str:
@@ -367,17 +375,18 @@ class Spec(_Part):
         model counts with the source of the module that defines it, so a run with changed code has another key.
         """
         run = self.model_dump(exclude={"grid"} | self.unused)
+        for part, field, usual in _NEWER:  # so that runs stored before there was a choice keep their keys
+            fields = run[part] if part else run
+            if fields.get(field) == usual:
+                fields.pop(field, None)
         devices, task = run["devices"], run["task"]
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
-        availability = parse_availability(devices.pop("availability"))
-        if availability != Always():  # so that runs stored before there was a choice keep their keys
-            devices["availability"] = [type(availability).__name__, asdict(availability)]
-        if isinstance(availability, Trace):  # known by what is in it, not by its name
-            devices["availability"][1]["file"] = availability.content_sha256(self.devices.count)
+        if "availability" in devices:
+            devices["availability"] = _availability_document(self.devices)
         task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
@@ -397,6 +406,15 @@ class Spec(_Part):
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""
         return _toml(self.model_dump(exclude_none=True))
+
+
+def _availability_document(devices: DevicesSpec) -> list[Any]:
+    """Who is there as keys have it: a trace is known by what is in it, not by its name."""
+    availability = parse_availability(devices.availability)
+    settings = asdict(availability)
+    if isinstance(availability, Trace):
+        settings["file"] = availability.content_sha256(devices.count)
+    return [type(availability).__name__, settings]
 
 
 def _first_twice(values: list[Any]) -> int | None:

@@ -2,6 +2,7 @@
 
 from fedcell.world.cell import Cell, Conditions, Devices, uniform_in_disc
 from fedcell.world.channel import (
+    believed_snr,
     fading_power,
     link_snr,
     mean_upload_s,
@@ -29,6 +30,7 @@ __all__ = [
     "Static",
     "Trace",
     "World",
+    "believed_snr",
     "draw_compute_s",
     "expected_compute_s",
     "fading_power",

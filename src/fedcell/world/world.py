@@ -8,6 +8,7 @@ from fedcell.check import require_number, require_whole
 from fedcell.rng import stream
 from fedcell.world.cell import Cell, Conditions, Devices
 from fedcell.world.channel import (
+    believed_snr,
     fading_power,
     link_snr,
     path_loss_db,
@@ -46,8 +47,8 @@ class World:
     def conditions(self, seed: int, round_index: int = 0, clock_s: float = 0.0) -> Conditions:
         """Draw the conditions of one round, a pure function of the arguments.
 
-        Positions, shadowing, fading and compute times come from separate random streams, so turning one on does not
-        change the others; a device's draws do not depend on how many devices follow it.
+        Positions, shadowing, fading, the error in the known SNR and compute times come from separate random streams, so
+        turning one on does not change the others; a device's draws do not depend on how many devices follow it.
 
         Args:
             seed: the run's random seed, a nonnegative integer.
@@ -71,6 +72,11 @@ class World:
         if cell.fading != "none":
             snr *= fading_power(cell, count, stream(seed, "fading", round_index))
         efficiency = spectral_efficiency(snr)
+        upload_s = whole_band_upload_s(cell, efficiency)
+        believed, believed_s = snr, upload_s
+        if cell.csi_error_db > 0:
+            believed = believed_snr(cell, snr, stream(seed, "csi", round_index))
+            believed_s = whole_band_upload_s(cell, spectral_efficiency(believed))
         compute_s, mean_s = draw_compute_s(devices, stream(seed, "compute", round_index)), expected_compute_s(devices)
         attendance = self.availability.at(count, seed, clock_s)
         if attendance is not None and attendance.speed is not None:
@@ -80,9 +86,11 @@ class World:
             distance_m=distance_m,
             snr=snr,
             spectral_efficiency=efficiency,
-            upload_s=whole_band_upload_s(cell, efficiency),
+            upload_s=upload_s,
             compute_s=compute_s,
             expected_compute_s=mean_s,
+            believed_snr=believed,
+            believed_upload_s=believed_s,
             available=None if attendance is None else attendance.there,
             until_s=None if attendance is None else attendance.until_s,
         )
