@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
+        Always,
         Cell,
         Conditions,
+        DayNight,
         Devices,
         RandomWaypoint,
         Redrawn,
         Static,
+        Trace,
         World,
         mean_upload_s,
     )
@@ -58,7 +61,8 @@ __getattr__ = lazy_names(
         "fedcell.runs.sweep": "SweepResult run_sweep",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
-        "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
+        "fedcell.world": "Always Cell Conditions DayNight Devices RandomWaypoint Redrawn Static Trace World "
+        "mean_upload_s",
     },
 )
 
@@ -73,9 +77,11 @@ __all__ = [
     "All",
     "Allocation",
     "Blocks",
+    "Always",
     "Cell",
     "CellSpec",
     "Conditions",
+    "DayNight",
     "Deadline",
     "Dedicated",
     "Density",
@@ -109,6 +115,7 @@ __all__ = [
     "Store",
     "SweepResult",
     "TaskSpec",
+    "Trace",
     "WorkerLost",
     "World",
     "allocate",

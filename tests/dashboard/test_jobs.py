@@ -210,6 +210,10 @@ def test_killed_workers_are_replaced_and_no_round_is_lost(served: Served) -> Non
     ("document", "words"),
     [
         ({"spec": {"task": {"data": "/etc/passwd"}}}, "task.data is '/etc/passwd'; over the network only mnist"),
+        (
+            {"spec": {"devices": {"availability": " Trace :/etc/passwd"}}},
+            "devices.availability is ' Trace :/etc/passwd'; over the network only always or daynight",
+        ),
         ({"spec": {"task": {"model": "os:system"}}}, "task.model is 'os:system'"),
         ({"spec": {"task": {"device": "cuda:7"}}}, "task.device is 'cuda:7'"),
         ({"spec": {"policy": "all"}}, "spec has policy"),

@@ -27,11 +27,13 @@ from fedcell.own import code_sha256
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
-from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
+from fedcell.world import Always, Cell, Devices, Mobility, Trace, World, parse_availability, parse_mobility
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
+_NEWER = (("", "slack", None), ("cell", "csi_error_db", 0.0), ("devices", "availability", "always"))
+"""Fields that version 0.1 did not have, each with its part of the spec and the value that changes nothing."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
 
@@ -69,6 +71,7 @@ class CellSpec(_Part):
         fading: ``none``, ``rayleigh`` or ``rician``.
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
         model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
+        csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
 
     Example:
         >>> import fedcell as fc
@@ -87,6 +90,7 @@ class CellSpec(_Part):
     fading: Fading = Cell.fading
     rician_k: float = Cell.rician_k
     model_bits: int | None = None
+    csi_error_db: float = Cell.csi_error_db
 
 
 class DevicesSpec(_Part):
@@ -102,6 +106,8 @@ class DevicesSpec(_Part):
         mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
             ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
         failure: probability that the model of a scheduled device does not arrive.
+        availability: who is there when: ``always``; by day and night, such as ``daynight:there=0.3,day_s=3600``; or
+            ``trace:FILE``.
 
     Example:
         >>> import fedcell as fc
@@ -115,12 +121,18 @@ class DevicesSpec(_Part):
     power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
+    availability: str = "always"
 
     @field_validator("mobility")
     @classmethod
     def _known_mobility(cls, text: str) -> str:
         parse_mobility(text)
         return text
+
+    @field_validator("availability")
+    @classmethod
+    def _known_availability(cls, text: str) -> str:
+        return "always" if parse_availability(text) == Always() else text
 
 
 class TaskSpec(_Part):
@@ -206,6 +218,8 @@ class Spec(_Part):
         target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
         knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
             means) or ``observed`` (estimates from earlier rounds).
+        slack: a device that takes more than ``slack`` times its planned time is late: the server does not wait for it
+            any longer, and its model is not used. None: it waits for all.
         explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
             have become faster. Without effect otherwise.
         profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
@@ -230,6 +244,7 @@ class Spec(_Part):
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
+    slack: float | None = Field(default=None, ge=1.0)
     explore: bool = True
     profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
     epsilon: float | None = Field(default=None, gt=0.0)
@@ -322,8 +337,9 @@ class Spec(_Part):
         """
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
-        devices = self.devices.model_dump(exclude={"mobility", "failure"})
-        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility())
+        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
+        availability = parse_availability(self.devices.availability)
+        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""
@@ -347,6 +363,8 @@ class Spec(_Part):
     def unused(self) -> set[str]:
         """The fields that do not matter for this run; the grid is not one of them."""
         unused = set() if self.uses_profiles else {"profiles", "epsilon"}
+        if self.knowledge == "perfect" and self.cell.csi_error_db == 0.0:  # then all goes as planned
+            unused |= {"slack"}
         return unused if self.knowledge == "observed" else unused | {"explore"}
 
     def key(self) -> str:
@@ -357,12 +375,18 @@ class Spec(_Part):
         model counts with the source of the module that defines it, so a run with changed code has another key.
         """
         run = self.model_dump(exclude={"grid"} | self.unused)
+        for part, field, usual in _NEWER:  # so that runs stored before there was a choice keep their keys
+            fields = run[part] if part else run
+            if fields.get(field) == usual:
+                fields.pop(field, None)
         devices, task = run["devices"], run["task"]
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
+        if "availability" in devices:
+            devices["availability"] = _availability_document(self.devices)
         task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
@@ -382,6 +406,15 @@ class Spec(_Part):
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""
         return _toml(self.model_dump(exclude_none=True))
+
+
+def _availability_document(devices: DevicesSpec) -> list[Any]:
+    """Who is there as keys have it: a trace is known by what is in it, not by its name."""
+    availability = parse_availability(devices.availability)
+    settings = asdict(availability)
+    if isinstance(availability, Trace):
+        settings["file"] = availability.content_sha256(devices.count)
+    return [type(availability).__name__, settings]
 
 
 def _first_twice(values: list[Any]) -> int | None:

@@ -2,6 +2,7 @@
 
 from fedcell.world.cell import Cell, Conditions, Devices, uniform_in_disc
 from fedcell.world.channel import (
+    believed_snr,
     fading_power,
     link_snr,
     mean_upload_s,
@@ -12,22 +13,30 @@ from fedcell.world.channel import (
 )
 from fedcell.world.compute import draw_compute_s, expected_compute_s
 from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
+from fedcell.world.presence import Always, Attendance, Availability, DayNight, Trace, parse_availability
 from fedcell.world.world import World
 
 __all__ = [
+    "Always",
+    "Attendance",
+    "Availability",
     "Cell",
     "Conditions",
+    "DayNight",
     "Devices",
     "Mobility",
     "RandomWaypoint",
     "Redrawn",
     "Static",
+    "Trace",
     "World",
+    "believed_snr",
     "draw_compute_s",
     "expected_compute_s",
     "fading_power",
     "link_snr",
     "mean_upload_s",
+    "parse_availability",
     "parse_mobility",
     "path_loss_db",
     "shadowing_db",

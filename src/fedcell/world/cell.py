@@ -13,6 +13,7 @@ from fedcell.world.compute import mean_compute_s
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
 
 _LARGEST_EXACT_FLOAT = 2**53
@@ -38,6 +39,8 @@ class Cell:
         fading: ``"none"``, ``"rayleigh"`` or ``"rician"``; one independent draw per device and round.
         rician_k: for Rician fading, the power ratio (linear, not in dB) of the direct path to the scattered ones.
         model_bits: S_model, the size of one upload, in bits.
+        csi_error_db: standard deviation of the error with which the server knows the SNR of a link, in dB; one
+            independent draw per device and round. 0, as in the paper: it knows the SNR.
 
     Example:
         >>> import fedcell as fc
@@ -57,6 +60,7 @@ class Cell:
     fading: Fading = "none"
     rician_k: float = 4.0
     model_bits: int = defaults.MODEL_BITS
+    csi_error_db: float = 0.0
 
     def __post_init__(self) -> None:
         require_whole("model_bits", self.model_bits, least=1)
@@ -66,6 +70,7 @@ class Cell:
         require_number("path_loss_1km_db", self.path_loss_1km_db)
         require_number("shadowing_db", self.shadowing_db, least=0)
         require_number("rician_k", self.rician_k, least=0)
+        require_number("csi_error_db", self.csi_error_db, least=0)
         if self.min_distance_m > self.radius_m:
             raise InputError(
                 f"min_distance_m is {self.min_distance_m:g}, more than radius_m, {self.radius_m:g}; lower it"
@@ -152,6 +157,10 @@ class Conditions:
         upload_s: (M,) c_i, seconds to upload the model with the entire band.
         compute_s: (M,) t_i, seconds of local training in this round.
         expected_compute_s: (M,) the mean of t_i, in seconds.
+        believed_snr: (M,) the SNR as the server knows it: with the cell's csi_error_db, not quite what holds.
+        believed_upload_s: (M,) the upload times that follow from it, with which the server plans.
+        available: (M,) booleans: the devices that can be asked to train; None if all can.
+        until_s: (M,) the clock at which an available device leaves, in seconds; None if nobody leaves.
 
     Example:
         >>> import fedcell as fc
@@ -169,6 +178,15 @@ class Conditions:
     upload_s: FloatArray
     compute_s: FloatArray
     expected_compute_s: FloatArray
+    believed_snr: FloatArray
+    believed_upload_s: FloatArray
+    available: BoolArray | None = None
+    until_s: FloatArray | None = None
+
+    @property
+    def there(self) -> IntArray:
+        """(n,) the numbers of the devices that can be asked to train."""
+        return np.arange(self.upload_s.size) if self.available is None else np.flatnonzero(self.available)
 
 
 def uniform_in_disc(radius_m: float, unit: FloatArray) -> FloatArray:
