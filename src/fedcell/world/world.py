@@ -7,14 +7,7 @@ import numpy as np
 from fedcell.check import require_number, require_whole
 from fedcell.rng import stream
 from fedcell.world.cell import Cell, Conditions, Devices
-from fedcell.world.channel import (
-    fading_power,
-    link_snr,
-    path_loss_db,
-    shadowing_db,
-    spectral_efficiency,
-    whole_band_upload_s,
-)
+from fedcell.world.channel import fading_power, may_lack_rate, mean_snr, whole_band_upload_s
 from fedcell.world.compute import draw_compute_s, expected_compute_s
 from fedcell.world.mobility import Mobility, Redrawn
 
@@ -60,19 +53,18 @@ class World:
         count = len(devices)
         positions_m = self.mobility.positions(cell, count, seed, round_index, clock_s)
         distance_m = np.hypot(positions_m[:, 0], positions_m[:, 1])
-        loss_db = path_loss_db(cell, distance_m)
-        if cell.shadowing_db > 0:
-            loss_db += shadowing_db(cell, positions_m, seed)
-        snr = link_snr(cell, devices.power_w_per_hz, loss_db)
+        snr = mean_snr(cell, devices.power_w_per_hz, positions_m, seed, clock_s)
         if cell.fading != "none":
             snr *= fading_power(cell, count, stream(seed, "fading", round_index))
-        efficiency = spectral_efficiency(snr)
+        efficiency = cell.rate.efficiency(snr)
+        linked = efficiency > 0 if may_lack_rate(cell) else None
         return Conditions(
             positions_m=positions_m,
             distance_m=distance_m,
             snr=snr,
             spectral_efficiency=efficiency,
-            upload_s=whole_band_upload_s(cell, efficiency),
+            upload_s=whole_band_upload_s(cell, efficiency, linked),
             compute_s=draw_compute_s(devices, stream(seed, "compute", round_index)),
             expected_compute_s=expected_compute_s(devices),
+            available=None if linked is None or linked.all() else linked,
         )
