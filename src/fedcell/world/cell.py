@@ -29,7 +29,7 @@ class PaperChannel:
     """The paper's channel: L(1 km) + 10 alpha log10(d / 1 km) and shadowing, by the fields of the `Cell`."""
 
 
-Channel: TypeAlias = PaperChannel | UMa | UMi | RMa | SnrTrace
+Channel: TypeAlias = PaperChannel | Outdoor38901 | SnrTrace
 CHANNELS: dict[str, type[Channel]] = {"paper": PaperChannel, "uma": UMa, "umi": UMi, "rma": RMa, "trace": SnrTrace}
 
 

@@ -70,9 +70,7 @@ class Outdoor38901:
         value = getattr(self, name)
         require_number(name, value)
         if not least <= value <= most:
-            raise InputError(
-                f"{name} is {value:g}; TR 38.901 has {type(self).__name__} for {least:g} to {most:g}, give one of them"
-            )
+            raise InputError(f"{name} is {value:g}; {type(self).__name__} takes {least:g} to {most:g}")
 
     @property
     def breakpoint_m(self) -> float:
@@ -215,6 +213,7 @@ class UMa(_Urban):
     """
 
     bs_height_m: float = 25.0
+    ue_heights_m: ClassVar[tuple[float, float]] = (1.5, 13.0)
     los_line: ClassVar[tuple[float, float]] = (28.0, 22.0)
     sigma_db: ClassVar[tuple[float, float]] = (4.0, 6.0)
     shadow_m: ClassVar[tuple[float, float]] = (37.0, 50.0)
@@ -222,11 +221,8 @@ class UMa(_Urban):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ue_height_m >= 13.0:
-            raise InputError(
-                f"ue_height_m is {self.ue_height_m:g}; UMa is here for devices below 13 m, whose effective environment "
-                "height is 1 m: give less"
-            )
+        if self.ue_height_m == 13.0:
+            raise InputError("ue_height_m is 13; UMa takes 1.5 to less than 13, where the environment's height is 1 m")
 
     def los_probability(self, distance_m: FloatArray) -> FloatArray:
         """(M,) 18/d + exp(-d/63) (1 - 18/d) beyond 18 m, and 1 up to there."""
