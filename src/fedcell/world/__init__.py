@@ -13,8 +13,8 @@ from fedcell.world.channel import (
 from fedcell.world.compute import draw_compute_s, expected_compute_s
 from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
 from fedcell.world.rates import Mcs64, Mcs256, Shannon, parse_rate, spectral_efficiency
+from fedcell.world.snr_trace import SnrTrace, write_trace
 from fedcell.world.tr38901 import RMa, UMa, UMi
-from fedcell.world.trace import SnrTrace, write_trace
 from fedcell.world.world import World
 
 __all__ = [

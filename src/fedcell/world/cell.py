@@ -11,8 +11,8 @@ from fedcell.check import did_you_mean, reject, require_array, require_number, r
 from fedcell.errors import InputError
 from fedcell.world.compute import mean_compute_s
 from fedcell.world.rates import Rate, Shannon
+from fedcell.world.snr_trace import SnrTrace
 from fedcell.world.tr38901 import FARTHEST_M, Outdoor38901, RMa, UMa, UMi
-from fedcell.world.trace import SnrTrace
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]

@@ -13,7 +13,7 @@ from fedcell.rng import stream
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, BoolArray, Cell, FloatArray, PaperChannel
 from fedcell.world.field import gaussian_field
 from fedcell.world.rates import Shannon
-from fedcell.world.trace import SnrTrace
+from fedcell.world.snr_trace import SnrTrace
 
 
 def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:

@@ -49,7 +49,7 @@ class SnrTrace:
 
     Example:
         >>> import fedcell as fc
-        >>> from fedcell.world.trace import write_trace
+        >>> from fedcell.world.snr_trace import write_trace
         >>> write_trace("links.csv", time_s=[0.0, 60.0], snr_db=[[12.5, 3.0], [10.5, 9.0]])
         >>> fc.SnrTrace("links.csv").snr_db(2, 30.0).tolist()
         [12.5, 3.0]

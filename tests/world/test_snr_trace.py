@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.world import Cell, Devices, SnrTrace, World, loss_db, mean_upload_s, parse_channel, path_loss_db, trace
-from fedcell.world.trace import write_trace
+from fedcell.world import Cell, Devices, SnrTrace, World, loss_db, mean_upload_s, parse_channel, path_loss_db, snr_trace
+from fedcell.world.snr_trace import write_trace
 
 HEADER = "time_s,device,snr_db\n"
 
@@ -151,7 +151,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         InputError, match=r"links.csv ends at time_s 0, so it cannot repeat; give later rows, or end=hold"
     ):
         SnrTrace(str(path), end="repeat").snr_db(1, 0.0)
-    monkeypatch.setattr(trace, "MAX_TRACE_BYTES", 2**20)
+    monkeypatch.setattr(snr_trace, "MAX_TRACE_BYTES", 2**20)
     path.write_text(HEADER + "0,0,3\n" * 2**18)
     with pytest.raises(InputError, match=r"links.csv is larger than 1 MiB; give fewer rows"):
         SnrTrace(str(path)).snr_db(1, 0.0)
