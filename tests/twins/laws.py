@@ -64,7 +64,7 @@ def round_seconds(law: object, c: Times, t: Times, snr: Times) -> float:
         high += len(c) * law.pipe_s
 
     def possible(T: float) -> bool:
-        return sum(least_share(law, c[i], snr[i], T - t[i]) if T > t[i] else math.inf for i in range(len(c))) <= 1.0
+        return sum(least_share(law, c[i], snr[i], T - t[i]) if t[i] < T else math.inf for i in range(len(c))) <= 1.0
 
     for _ in range(60):
         middle = (low + high) / 2.0

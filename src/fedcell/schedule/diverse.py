@@ -42,7 +42,7 @@ def _beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) 
 
 
 def _density_beyond(_law: Any, c: float, t: float, _e: float, T: float, room_left: float) -> bool:
-    return T <= t or c > room_left * (T - t)  # most devices fail here, so the division is saved
+    return t >= T or c > room_left * (T - t)  # most devices fail here, so the division is saved
 
 
 def _any_beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) -> bool:
@@ -116,21 +116,21 @@ def _moved(  # pragma: no cover - compiled
     past: Floats,
     inside: Bools,
     members: Indices,
-    size: int,
+    sizes: tuple[int, int],
     out: tuple[int, int],
     first: int,
     whole_unknown: float,
-    most: int,
     theta: float,
     best: float,
     group: Floats,
 ) -> tuple[int, float]:
     """Return what the set is worth without the members at ``out``, with ``first``, and with the best further entrant.
 
-    Places of -1 stand for nobody. Returned: the entrant, -1 for none, -2 if nothing is below ``best``, and the value.
-    The group's row WHOLE is the sum of the z of all members.
+    ``sizes`` are the number of members and the largest number allowed. Places of -1 stand for nobody. Returned: the
+    entrant, -1 for none, -2 if nothing is below ``best``, and the value. The group's row WHOLE is the sum of the z of
+    all members.
     """
-    d = z.shape[1]
+    d, (size, most) = z.shape[1], sizes
     total_unknown = whole_unknown
     for j in range(d):
         group[_TOTAL, j] = group[_WHOLE, j]
@@ -243,8 +243,9 @@ def _search(  # pragma: no cover - compiled
             leave, new = (move[0], move[1]), move[2]
             if new >= 0 and (inside[new] or size + 1 - (move[0] >= 0) - (move[1] >= 0) > most):
                 continue
+            sizes = (size, most)
             k, found = _moved(
-                law, c, t, e, z, unknown, past, inside, members, size, leave, new, whole_unknown, most, theta, best, group
+                law, c, t, e, z, unknown, past, inside, members, sizes, leave, new, whole_unknown, theta, best, group
             )
             if k > -2:
                 best, out, first, enters = found, leave, new, k

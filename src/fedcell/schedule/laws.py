@@ -1,8 +1,8 @@
 """Link laws: how the uploads of a round share what carries them.
 
 A law says which share a device needs to have delivered by T. Needs fall with T for every law, and nothing else is
-needed to share the band optimally and to choose the best devices: docs/optimal.md has the proof, docs/radio.md the laws.
-The paper's, `Density`, is the default.
+needed to share the band optimally and to choose the best devices: docs/optimal.md has the proof, docs/radio.md the
+laws. The paper's, `Density`, is the default.
 """
 
 import math
@@ -81,7 +81,7 @@ class Density:
         return Needs(DensityNeeds(), upload_s, compute_s, upload_s)
 
     def takes_s(self, upload_s: Floats, shares: Floats) -> Floats:
-        """c / g."""
+        """C / g."""
         seconds: Floats = upload_s / shares
         return seconds
 
@@ -138,10 +138,10 @@ class Blocks(Density):
 class Power:
     """Each device has a total transmit power, so with a narrower share it has a better signal-to-noise ratio.
 
-    With the share g of the band B, the power P and the channel h a device sends g B log2(1 + P h / (g N0 B)) bit/s. With
-    s = P h / (N0 B), its SNR if it has the entire band, an upload takes c log(1 + s) / (g log(1 + s/g)) seconds. The rate
-    grows with the share, but never beyond P h / (N0 ln 2): to have delivered within less than c log(1 + s) / s seconds no
-    share is enough.
+    With the share g of the band B, the power P and the channel h a device sends g B log2(1 + P h / (g N0 B)) bit/s.
+    With s = P h / (N0 B), its SNR if it has the entire band, an upload takes c log(1 + s) / (g log(1 + s/g)) seconds.
+    The rate grows with the share, but never beyond P h / (N0 ln 2): to have delivered within less than c log(1 + s) / s
+    seconds no share is enough.
 
     Attributes:
         snr: (M,) s_i, a linear ratio, positive; None where it is filled in later, as in a spec.

@@ -11,15 +11,16 @@ to know. The need g(T) falls with T for every law; all that is built on it uses 
 | IngressNeeds | upload time with the entire pipe | of its own line | c / (T - t), from T = t + e on |
 | PowerNeeds | upload time with a band without limits | SNR s over the whole band | s / u, ln(1 + u) / u = c / (T - t) |
 
-A group is a set of devices that changes: the first n columns of an array of GROUP_ROWS rows, of which the first three are
-their c, t and e, and the others are scratch.
+A group is a set of devices that changes: the first n columns of an array of GROUP_ROWS rows, of which the first three
+are their c, t and e, and the others are scratch.
 
-How the density law is solved. With x = T - max t and d_i = max t - t_i >= 0 the root of f = sum c / (x + d) = 1 is found
-in x, which keeps its full relative precision however small the uploads are beside the training times. 1/f is increasing
-and concave in x (a parallel sum of linear functions), so Newton's method on 1/f(x) = 1 climbs monotonically from any
-lower bound and is exact at once when all t_i are equal. Lower bounds: x >= sum c - (c-weighted mean of d), by Jensen's
-inequality, and x >= sum of the c_i with d_i = 0. Upper bound: x <= sum c. Steps that leave the bracket, and crawling
-ones, are replaced by geometric bisection. The paper's Algorithm 1 is the slow twin in the tests.
+How the density law is solved. With x = T - max t and d_i = max t - t_i >= 0 the root of f = sum c / (x + d) = 1 is
+found in x, which keeps its full relative precision however small the uploads are beside the training times. 1/f is
+increasing and concave in x (a parallel sum of linear functions), so Newton's method on 1/f(x) = 1 climbs
+monotonically from any lower bound and is exact at once when all t_i are equal. Lower bounds: x >= sum c - (c-weighted
+mean of d), by Jensen's inequality, and x >= sum of the c_i with d_i = 0. Upper bound: x <= sum c. Steps that leave
+the bracket, and crawling ones, are replaced by geometric bisection. The paper's Algorithm 1 is the slow twin in the
+tests.
 
 How the others are solved: at the functions below, and docs/optimal.md has the proofs.
 """
@@ -85,7 +86,7 @@ class Needs(NamedTuple):
 
 
 def by_law(function: Callable[..., Any], otherwise: Callable[..., Any], kinds: dict[type, Callable[..., Any]]) -> None:
-    """Have Numba compile calls of ``function`` in compiled code as the one of ``kinds`` for the first argument's law."""
+    """Have Numba compile calls of ``function`` as the one of ``kinds`` for the law that is the first argument."""
     overload(function, strict=False)(lambda law, *_: kinds.get(law.instance_class, otherwise))
 
 
@@ -311,9 +312,7 @@ def density_time(c: Floats, t: Floats, d: Floats, start_s: float) -> float:  # p
 
 
 @njit(cache=True, nogil=True)
-def _blocks_at(
-    count: float, c: Floats, t: Floats, T: float, k: Floats
-) -> float:  # pragma: no cover - compiled
+def _blocks_at(count: float, c: Floats, t: Floats, T: float, k: Floats) -> float:  # pragma: no cover - compiled
     """Fill k with the blocks that each device needs to be done by T, and return their number."""
     total = 0.0
     for i in range(c.size):
@@ -336,9 +335,7 @@ def _last_end(count: float, c: Floats, t: Floats, k: Floats) -> tuple[float, int
 
 
 @njit(cache=True, nogil=True)
-def _blocks_time(
-    count: float, c: Floats, t: Floats, k: Floats, least_s: float
-) -> float:  # pragma: no cover - compiled
+def _blocks_time(count: float, c: Floats, t: Floats, k: Floats, least_s: float) -> float:  # pragma: no cover - compiled
     """Return t*(S); ``least_s`` is that of the density law, k is scratch."""
     n = c.size
     if n > count:
@@ -376,25 +373,30 @@ def _blocks_time(
         left = count - total
 
 
-# A total power. With the share g the time of an upload is y = c u / ln(1 + u), u = s / g. As a function of T the pace 1/g is
-# convex, so its tangents lie below it: with the tangents at any paces the devices look like ones of the density law, and the
-# round with these is no shorter than t*. From there the tangents are taken at the paces so found: Newton's method, from above.
+# A total power. With the share g the time of an upload is y = c u / ln(1 + u), u = s / g. As a function of T the pace
+# 1/g is convex, so its tangents lie below it: with the tangents at any paces the devices look like ones of the density
+# law, and the round with these is no shorter than t*. From there the tangents are taken at the paces so found: Newton's
+# method, from above.
 
 
 @njit(cache=True, nogil=True)
 def _power_pace(c: float, t: float, s: float, T: float) -> float:  # pragma: no cover - compiled
     """Return 1/g = u / s with ln(1 + u) / u = c / (T - t); not positive if no share is enough.
 
-    u = -1 - W(-q exp(-q)) / q, W the lower branch of Lambert's function, by the approximation of Barry et al. (2000), to
-    0.025 %, and one step of Householder's method of fourth order.
+    u = -1 - W(-q exp(-q)) / q, W the lower branch of Lambert's function, by the approximation of Barry et al. (2000),
+    to 0.025 %, and one step of Householder's method of fourth order.
     """
-    if T - t <= c or T == np.inf:
+    if T - t <= c or np.inf == T:
         return T - t - c
     q = c / (T - t)
     sigma = max(q - 1.0 - math.log(q), 0.0)
     root = math.sqrt(sigma)
-    w = 1.0 + sigma + 2.0 / 0.3361 * (
-        1.0 - 1.0 / (1.0 + 0.3361 * root * math.sqrt(0.5) / (1.0 - 0.0042 * sigma * math.exp(-0.0201 * root)))
+    w = (
+        1.0
+        + sigma
+        + 2.0
+        / 0.3361
+        * (1.0 - 1.0 / (1.0 + 0.3361 * root * math.sqrt(0.5) / (1.0 - 0.0042 * sigma * math.exp(-0.0201 * root))))
     )
     u = w / q - 1.0
     if u < 1e-3:  # cancellation: from the series of ln(1 + u) / u

@@ -33,7 +33,7 @@ _DOWN = 1.0 - 1e-15
 
 @njit(cache=True, nogil=True)
 def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Floats:  # pragma: no cover - compiled
-    """Return the paces, (T - t) / c under the paper's law, of the devices from q on: one over their needs, but for order."""
+    """Return the paces, (T - t) / c under the paper's law, of the devices from q on: the larger, the less they need."""
     found = np.empty(c.size - q)
     for i in range(found.size):
         found[i] = pace(law, c[q + i], t[q + i], e[q + i], T)
@@ -225,7 +225,7 @@ def _searched(  # pragma: no cover - compiled
     value: float,
     best: Indices,
 ) -> tuple[Indices, int]:
-    """Return the best set, which is ``best``, of this value, or has an n in the intervals; and how often T_n was solved.
+    """Return the best set, ``best`` or one with an n in the intervals, and how often T_n was solved for.
 
     An interval is the least and the largest n, the least and the largest T of use there, and the devices that matter;
     ``bounds`` are of the objective, for n = low, low + 1, ...

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedcell import defaults
 from fedcell.check import did_you_mean
@@ -27,7 +27,19 @@ from fedcell.own import code_sha256
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
-from fedcell.world import Always, Cell, Devices, Mobility, Trace, World, parse_availability, parse_mobility
+from fedcell.world import (
+    Always,
+    Cell,
+    Devices,
+    Mobility,
+    SnrTrace,
+    Trace,
+    World,
+    parse_availability,
+    parse_channel,
+    parse_mobility,
+    parse_rate,
+)
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
@@ -72,6 +84,10 @@ class CellSpec(_Part):
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
         model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
         csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
+        channel: ``paper`` (the path loss and shadowing above), 3GPP TR 38.901's ``uma``, ``umi`` or ``rma``, with
+            settings such as ``uma:carrier_hz=2e9``, or ``trace:links.csv`` for the SNR of every device from a file.
+        rate: what the SNR is worth: ``shannon``, or ``mcs64`` or ``mcs256`` for 5G NR's coding schemes, with a gap if
+            wanted, such as ``shannon:gap_db=3``.
 
     Example:
         >>> import fedcell as fc
@@ -91,6 +107,14 @@ class CellSpec(_Part):
     rician_k: float = Cell.rician_k
     model_bits: int | None = None
     csi_error_db: float = Cell.csi_error_db
+    channel: str = "paper"
+    rate: str = "shannon"
+
+    @field_validator("channel", "rate")
+    @classmethod
+    def _known_law(cls, text: str, field: ValidationInfo) -> str:
+        (parse_channel if field.field_name == "channel" else parse_rate)(text)
+        return text
 
 
 class DevicesSpec(_Part):
@@ -337,6 +361,7 @@ class Spec(_Part):
         """
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
+        cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
         devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
         availability = parse_availability(self.devices.availability)
         return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
@@ -380,6 +405,9 @@ class Spec(_Part):
             if fields.get(field) == usual:
                 fields.pop(field, None)
         devices, task = run["devices"], run["task"]
+        # The paper's channel and rate are left out: runs stored before there were others keep their keys.
+        run["cell"] = {name: v for name, v in run["cell"].items() if name not in ("channel", "rate")}
+        run["cell"] |= _channel_document(self)
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
@@ -441,6 +469,18 @@ def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
     """A partition or sizes as keys have them: with the settings of all kinds, so that stored runs keep their keys."""
     unset = {"per_device": 0, "mode": "balanced", "alpha": 0.0, "sigma": 0.0, "exponent": 0.0}
     return {"name": kind.name} | unset | asdict(kind)
+
+
+def _channel_document(spec: Spec) -> dict[str, Any]:
+    """The channel and the rate as keys have them, unless they are the paper's; a file is known by its content."""
+    channel, rate = parse_channel(spec.cell.channel), parse_rate(spec.cell.rate)
+    found = {}
+    if channel != Cell.channel:
+        content = {"file": channel.sha256(spec.devices.count)} if isinstance(channel, SnrTrace) else {}
+        found["channel"] = [type(channel).__name__, asdict(channel) | content]
+    if rate != Cell.rate:
+        found["rate"] = [type(rate).__name__, asdict(rate)]
+    return found
 
 
 def _data_sha256(path: str) -> str:
