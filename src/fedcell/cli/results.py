@@ -212,6 +212,7 @@ def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:
             ("plan_devices", pa.list_(pa.int32())),
             ("plan_shares", pa.list_(pa.float64())),
             ("plan_delivered", pa.list_(pa.int32())),
+            ("plan_joules", pa.list_(pa.float64())),
         ]
     )
 

@@ -4,7 +4,7 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
 from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import Task, load_task
-from fedcell.world import Conditions, World
+from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,9 @@ class RoundRecord:
         delivered: the devices whose models arrived.
         accuracy: of the global model on the test set after the round, a fraction.
         loss: its mean loss there, in nats; infinity where training has diverged, which ends the run.
+        joules: what all devices spent in it, with that of their reports in the first round; NaN if it is not known.
+        plan_joules: (n,) what each scheduled device spent on training and sending, in the plan's order; NaN if it is
+            not known.
 
     Example:
         >>> import fedcell as fc
@@ -52,6 +55,12 @@ class RoundRecord:
     delivered: Indices
     accuracy: float
     loss: float
+    joules: float = math.nan
+    plan_joules: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if self.plan_joules.size == 0:
+            object.__setattr__(self, "plan_joules", np.full(self.plan.devices.size, np.nan))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +72,7 @@ class State:
         clock_s: the simulated time.
         model: (P,) the global model.
         knowledge: what the server has learnt of the devices.
+        spent_j: (M,) the joules that each device has spent.
         reached: whether the target accuracy was reached.
     """
 
@@ -70,13 +80,14 @@ class State:
     clock_s: float
     model: Vector
     knowledge: Knowledge
+    spent_j: Floats
     reached: bool = False
 
     def to_bytes(self) -> bytes:
         """The state as an .npz file's content; nothing is pickled."""
         content = io.BytesIO()
         numbers = np.array([self.round, self.reached], dtype=np.int64)
-        arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model}
+        arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model, "spent_j": self.spent_j}
         np.savez(content, **arrays, **self.knowledge.to_arrays())  # type: ignore[arg-type]
         return content.getvalue()
 
@@ -87,7 +98,8 @@ class State:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 number, reached = file["numbers"].tolist()
                 model = file["model"].astype(np.float32, copy=False)
-                return cls(number, float(file["clock_s"]), model, Knowledge.from_arrays(file), bool(reached))
+                knowledge, spent_j = Knowledge.from_arrays(file), file["spent_j"]
+                return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached))
         except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"not the state of a run: {error}") from None
 
@@ -135,11 +147,11 @@ class Simulation:
         """The state before the first round."""
         model = self.task.engine.initial(stream(self.spec.seed, "model"))
         M, clock_s = self.spec.devices.count, 0.0
-        knowledge = Knowledge.none(M)
+        knowledge, spent_j = Knowledge.none(M), np.zeros(M)
         if self.spec.uses_profiles and self.spec.profiles != "none":
-            profiles, clock_s = reports(self.spec, self.task, self.world, model)
+            profiles, clock_s, spent_j = reports(self.spec, self.task, self.world, model)
             knowledge = replace(knowledge, profiles=profiles)
-        return State(0, clock_s, model, knowledge)
+        return State(0, clock_s, model, knowledge, spent_j)
 
     def report(self, device: int) -> list[float] | None:
         """The profile that a device reports before the first round; None if it reports none."""
@@ -163,12 +175,16 @@ class Simulation:
             label_counts=task.label_counts,
             profile_noise=noise,
         )
+        view = replace(view, joules=round_j(self.world.cell, self.world.devices, view.compute_s, view.upload_s))
         with blaming(spec.policy):
             plan = self.policy.decide(view, stream(spec.seed, "policy", r))
         timing = true_timing(plan, conditions)
         round_s = float(timing.finish_s.max()) if plan.devices.size else plan.round_s
         clock_s = state.clock_s + round_s
-        if clock_s > spec.budget_s:
+        plan_j = true_j(plan, self.world, timing)
+        spent_j = state.spent_j.copy()
+        spent_j[plan.devices] += plan_j
+        if clock_s > spec.budget_s or (spec.budget_j is not None and spent_j.sum() > spec.budget_j):
             return None
         if round_s == 0.0 and spec.rounds is None:
             raise InputError(
@@ -186,8 +202,9 @@ class Simulation:
         if self.learns_profiles and delivered.size:
             classes = task.label_counts.shape[1]
             knowledge = knowledge.learning(delivered, output_change(models, state.model, classes))
-        record = RoundRecord(r + 1, clock_s, round_s, plan, delivered, accuracy, loss)
-        return record, State(r + 1, clock_s, model, knowledge, reached)
+        joules = float(plan_j.sum() + (state.spent_j.sum() if r == 0 else 0.0))
+        record = RoundRecord(r + 1, clock_s, round_s, plan, delivered, accuracy, loss, joules, plan_j)
+        return record, State(r + 1, clock_s, model, knowledge, spent_j, reached)
 
 
 def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]:
@@ -225,6 +242,15 @@ def true_timing(plan: Plan, conditions: Conditions) -> Timing:
     """When the scheduled devices really begin to upload and finish, whatever the server believed."""
     finish_s = plan.finish_s(conditions.upload_s, conditions.compute_s) if plan.devices.size else np.empty(0)
     return Timing(conditions.compute_s[plan.devices], finish_s)
+
+
+def true_j(plan: Plan, world: World, timing: Timing) -> Floats:
+    """(n,) what the scheduled devices really spend on training and sending, in joules."""
+    devices, on_air_s = plan.devices, timing.finish_s - timing.began_s
+    compute_s = np.zeros(len(world.devices))
+    compute_s[devices] = timing.began_s
+    sending_j = transmit_j(world.devices.power_w_per_hz[devices], world.cell.bandwidth_hz, plan.shares, on_air_s)
+    return compute_j(world.devices, compute_s)[devices] + sending_j
 
 
 def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:

@@ -99,6 +99,10 @@ class DevicesSpec(_Part):
         seconds_per_sample: minimum training time per sample, in seconds.
         samples_per_second: mu; the training time beyond the minimum has mean samples / mu seconds.
         power_w_per_hz: transmit power density, in W/Hz.
+        kappa: effective switched capacitance of the processor: a cycle of training costs kappa cpu_hz^2 joules.
+        cpu_hz: clock frequency while training, in Hz.
+        cycles_per_sample: cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
+        compute_w: watts while training, instead of the three before; None for those.
         mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
             ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
         failure: probability that the model of a scheduled device does not arrive.
@@ -113,6 +117,10 @@ class DevicesSpec(_Part):
     seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
     samples_per_second: float | list[float] = defaults.SAMPLES_PER_SECOND
     power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
+    kappa: float | list[float] = defaults.KAPPA
+    cpu_hz: float | list[float] = defaults.CPU_HZ
+    cycles_per_sample: float | list[float] | None = None
+    compute_w: float | list[float] | None = None
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
 
@@ -195,13 +203,15 @@ class TaskSpec(_Part):
 class Spec(_Part):
     """One run, or several with a grid; the defaults are the paper's cell, devices and task.
 
-    A run ends at the first of ``budget_s`` simulated seconds (a round that would end later does not count), ``rounds``
-    and ``target_accuracy``. If ``rounds`` is given and ``budget_s`` is not, the time is unlimited.
+    A run ends at the first of ``budget_s`` simulated seconds and ``budget_j`` joules (a round that would exceed one of
+    them does not count), ``rounds`` and ``target_accuracy``. If ``rounds`` is given and ``budget_s`` is not, the
+    time is unlimited.
 
     Attributes:
         policy: the scheduling policy, such as ``greedy:theta=0``; see `parse_policy`.
         seed: random seed. Runs with the same seed have the same devices, channels, data and batches.
         budget_s: simulated time limit, in seconds.
+        budget_j: limit on the energy that all devices spend together, in joules, or None.
         rounds: limit on the number of rounds, or None.
         target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
         knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
@@ -227,6 +237,7 @@ class Spec(_Part):
     policy: str = "greedy"
     seed: int = Field(default=0, ge=0)
     budget_s: float = Field(default=defaults.BUDGET_S, gt=0.0, allow_inf_nan=True)
+    budget_j: float | None = Field(default=None, gt=0.0)
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
@@ -361,6 +372,10 @@ class Spec(_Part):
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
+        for part, kind, names in ((run, Spec, _LATER), (devices, DevicesSpec, _LATER_OF_DEVICES)):
+            for name in names:
+                if part[name] == kind.model_fields[name].default:
+                    del part[name]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
         task["partition"] = _partition_document(parse_kind(self.task.partition))
@@ -382,6 +397,11 @@ class Spec(_Part):
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""
         return _toml(self.model_dump(exclude_none=True))
+
+
+# Fields that came later: at their defaults they are not part of a key, so that runs keep theirs.
+_LATER = ("budget_j",)
+_LATER_OF_DEVICES = ("kappa", "cpu_hz", "cycles_per_sample", "compute_w")
 
 
 def _first_twice(values: list[Any]) -> int | None:

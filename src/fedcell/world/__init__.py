@@ -11,6 +11,7 @@ from fedcell.world.channel import (
     whole_band_upload_s,
 )
 from fedcell.world.compute import draw_compute_s, expected_compute_s
+from fedcell.world.energy import cmos_j, compute_j, round_j, transmit_j
 from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
 from fedcell.world.world import World
 
@@ -23,6 +24,8 @@ __all__ = [
     "Redrawn",
     "Static",
     "World",
+    "cmos_j",
+    "compute_j",
     "draw_compute_s",
     "expected_compute_s",
     "fading_power",
@@ -30,8 +33,10 @@ __all__ = [
     "mean_upload_s",
     "parse_mobility",
     "path_loss_db",
+    "round_j",
     "shadowing_db",
     "spectral_efficiency",
+    "transmit_j",
     "uniform_in_disc",
     "whole_band_upload_s",
 ]

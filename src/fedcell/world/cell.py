@@ -10,6 +10,7 @@ from fedcell import defaults, units
 from fedcell.check import did_you_mean, reject, require_array, require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.world.compute import mean_compute_s
+from fedcell.world.energy import compute_j
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -88,6 +89,10 @@ class Devices:
         seconds_per_sample: (M,) a_i, the minimum training time per sample, in seconds (2 ms).
         samples_per_second: (M,) mu_i; the training time beyond the minimum has mean D_i / mu_i seconds (4 samples/ms).
         power_w_per_hz: (M,) p_i, the transmit power density, in W/Hz (7 dBm/MHz).
+        kappa: (M,) effective switched capacitance of the processor, in J s^2: a cycle costs kappa f^2 joules (1e-28).
+        cpu_hz: (M,) f, the clock frequency while training, in Hz (1 GHz).
+        cycles_per_sample: (M,) cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
+        compute_w: (M,) watts while training, of the energy model watts x seconds; None for kappa f^2 x cycles.
 
     Example:
         >>> import fedcell as fc
@@ -103,6 +108,10 @@ class Devices:
     seconds_per_sample: FloatArray
     samples_per_second: FloatArray
     power_w_per_hz: FloatArray
+    kappa: FloatArray
+    cpu_hz: FloatArray
+    cycles_per_sample: FloatArray
+    compute_w: FloatArray | None
 
     # Not the generated __init__: the arguments are numbers or lists, the attributes are always arrays.
     def __init__(
@@ -112,31 +121,51 @@ class Devices:
         seconds_per_sample: ArrayLike = defaults.SECONDS_PER_SAMPLE,
         samples_per_second: ArrayLike = defaults.SAMPLES_PER_SECOND,
         power_w_per_hz: ArrayLike = PAPER_POWER_W_PER_HZ,
+        kappa: ArrayLike = defaults.KAPPA,
+        cpu_hz: ArrayLike = defaults.CPU_HZ,
+        cycles_per_sample: ArrayLike | None = None,
+        compute_w: ArrayLike | None = None,
     ) -> None:
         given = {
             "samples": _whole_array("samples", samples),
             "seconds_per_sample": require_array("seconds_per_sample", seconds_per_sample, least=0),
             "samples_per_second": require_array("samples_per_second", samples_per_second, above=0),
             "power_w_per_hz": require_array("power_w_per_hz", power_w_per_hz, above=0),
+            "kappa": require_array("kappa", kappa, least=0),
+            "cpu_hz": require_array("cpu_hz", cpu_hz, above=0),
         }
+        for name, value in {"cycles_per_sample": cycles_per_sample, "compute_w": compute_w}.items():
+            if value is not None:
+                given[name] = require_array(name, value, least=0)
         size = _common_length(count, given)
         object.__setattr__(self, "count", size)
+        if cycles_per_sample is None:
+            with np.errstate(over="ignore"):
+                given["cycles_per_sample"] = given["cpu_hz"] * given["seconds_per_sample"]
         for name, array in given.items():
             full = np.full(size, array, dtype=np.int64 if name == "samples" else np.float64)
             full.flags.writeable = False
             object.__setattr__(self, name, full)
-        self._require_finite_times()
+        if compute_w is None:
+            object.__setattr__(self, "compute_w", None)
+        self._require_finite()
 
     def __len__(self) -> int:
         return self.count
 
-    def _require_finite_times(self) -> None:
-        with np.errstate(over="ignore"):
+    def _require_finite(self) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
             mean_s = mean_compute_s(self.samples, self.seconds_per_sample, self.samples_per_second)
+            energy_j = compute_j(self, mean_s)
         if not np.isfinite(mean_s).all():
             raise InputError(
                 f"the expected compute time of device {int(np.argmin(np.isfinite(mean_s)))} is infinite; "
                 "lower its samples or seconds_per_sample, or raise its samples_per_second"
+            )
+        if not np.isfinite(energy_j).all():
+            raise InputError(
+                f"a round's training costs device {int(np.argmin(np.isfinite(energy_j)))} infinitely many joules; "
+                "lower its kappa, cpu_hz, cycles_per_sample or compute_w"
             )
 
 
