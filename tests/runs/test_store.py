@@ -165,7 +165,7 @@ from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
 sys.path.insert(0, {tests!r})
 store = Store({path!r})
-rows = [(r, 1.0, 1.0, 1.0, 0, 0, 0.5, 0.5, b"", b"", b"") for r in range(400)]
+rows = [(r, 1.0, 1.0, 1.0, 0, 0, 0.5, 0.5, 0.1, b"", b"", b"", b"") for r in range(400)]
 seed = 0
 while True:
     store.put_rows(Spec(seed=seed), rows)
@@ -444,7 +444,7 @@ class TestUnfinished:
             assert not store.has(spec)
             (run,) = store.runs()
             assert (run.status, run.rounds, run.duration_s) == ("unfinished", 6, 2.5)
-            assert store.numbers(spec) == [row[:8] for row in rows[:6]]
+            assert store.numbers(spec) == [row[:9] for row in rows[:6]]
             assert bits(store.get(spec, unfinished=True)) == bits(make_records(9)[:6])
             with pytest.raises(fc.InputError, match="no finished run"):
                 store.get(spec)
@@ -628,6 +628,8 @@ class TestKey:
             "cell.shadowing_distance_m": 2.0, "cell.fading": "rayleigh", "cell.rician_k": 2.0, "cell.model_bits": 2,
             "devices.count": 2, "devices.seconds_per_sample": 2.0, "devices.samples_per_second": 2.0,
             "devices.power_w_per_hz": 2.0, "devices.mobility": "static", "devices.failure": 0.5,
+            "budget_j": 2.0, "devices.kappa": 2.0, "devices.cpu_hz": 2.0, "devices.cycles_per_sample": 2.0,
+            "devices.compute_w": 2.0,
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,

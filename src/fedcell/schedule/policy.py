@@ -256,7 +256,8 @@ class Policy(ABC):
         if self.max_joules is not None and (allowed := self._affordable(view)).size < len(view):
             if allowed.size == 0:
                 return Plan(allowed, np.empty(0), self.cost_of_nobody_s())
-            plan = self.decide(view.only(allowed), rng)
+            few = replace(self, k=allowed.size) if getattr(self, "k", 0) > allowed.size else self  # type: ignore[call-arg]
+            plan = few.decide(view.only(allowed), rng)
             return replace(plan, devices=allowed[plan.devices])
         chosen = np.asarray(self.choose(view, rng))
         devices = self._checked(chosen, view)
