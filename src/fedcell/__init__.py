@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
+        Always,
         Cell,
         Conditions,
+        DayNight,
         Devices,
         RandomWaypoint,
         Redrawn,
@@ -58,7 +60,7 @@ __getattr__ = lazy_names(
         "fedcell.runs.sweep": "SweepResult run_sweep",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
-        "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
+        "fedcell.world": "Always Cell Conditions DayNight Devices RandomWaypoint Redrawn Static World mean_upload_s",
     },
 )
 
@@ -72,9 +74,11 @@ __all__ = [
     "TABLE_I",
     "All",
     "Allocation",
+    "Always",
     "Cell",
     "CellSpec",
     "Conditions",
+    "DayNight",
     "Deadline",
     "Dedicated",
     "Density",

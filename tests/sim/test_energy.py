@@ -81,6 +81,72 @@ def test_a_server_that_knows_no_times_caps_by_what_it_expects() -> None:
     assert [record.plan.devices.size for record in fc.simulate(spec)] == [20, 20, 20]
 
 
+class TestBatteries:
+    def test_a_device_that_cannot_pay_for_a_round_is_not_there_any_more(self) -> None:
+        # A round costs a little more than 6 J: 0.6 W of training for 10 s or so, and some millijoules for sending.
+        battery_j = [7.0] * 5 + [13.5] * 5 + [1000.0] * 10
+        spec = spec_of(policy="all", rounds=4, devices={"kappa": 1e-27, "battery_j": battery_j})
+        found = [record.plan.devices.tolist() for record in fc.simulate(spec)]
+        assert found == [list(range(20)), list(range(5, 20)), list(range(10, 20)), list(range(10, 20))]
+
+    def test_nobody_spends_more_than_the_battery_has(self) -> None:
+        rng = np.random.default_rng(0)
+        battery_j = rng.uniform(5.0, 60.0, size=20)
+        devices = {"compute_w": 1.0, "battery_j": battery_j.tolist(), "availability": "daynight:there=0.5,day_s=300"}
+        spec = spec_of(policy="random:k=8", rounds=30, devices=devices)
+        spent = np.zeros(20)
+        for record in fc.simulate(spec):
+            spent[record.plan.devices] += record.plan_joules
+            assert (spent <= battery_j).all()
+        assert (spent > 0).any()
+
+    def test_the_run_ends_when_all_are_empty(self) -> None:
+        spec = spec_of(policy="all", rounds=9, devices={"battery_j": 2.0})  # three rounds of 0.6 J
+        assert [record.plan.devices.size for record in fc.simulate(spec)] == [20, 20, 20]
+
+    def test_what_is_left_survives_a_stop(self) -> None:
+        devices = {"battery_j": [2.0] * 10 + [3.0] * 10}
+        spec = spec_of(policy="diverse", rounds=9, devices=devices)
+        whole = [(record.loss, record.plan.devices.tolist()) for record in fc.simulate(spec)]
+        run = loop.Simulation.load(spec)
+        state, found = run.start(), []
+        while (played := run.step(state)) is not None:
+            record, state = played
+            found.append((record.loss, record.plan.devices.tolist()))
+            state = loop.State.from_bytes(state.to_bytes())
+        assert found == whole
+        assert 3 <= len(found) < 9
+
+    def test_a_fixed_number_of_devices_becomes_what_is_left(self) -> None:
+        spec = spec_of(policy="random:k=15", rounds=2, devices={"battery_j": [0.1] * 12 + [9.0] * 8})
+        assert [record.plan.devices.tolist() for record in fc.simulate(spec)] == [list(range(12, 20))] * 2
+
+    def test_full_batteries_change_nothing(self) -> None:
+        plain, full = ([r.loss for r in fc.simulate(spec_of(devices=d))] for d in ({}, {"battery_j": 1e9}))
+        assert plain == full
+
+
+def test_who_leaves_half_way_pays_for_half() -> None:
+    # Always there is nobody for long: devices leave while they train or send.
+    spec = spec_of(
+        policy="all", rounds=12, devices={"compute_w": 1.0, "availability": "daynight:there=0.5,day_s=40,spread=1"}
+    )
+    run = loop.Simulation.load(spec)
+    clock_s, cut = 0.0, 0
+    for record in fc.simulate(spec):
+        drawn = run.world.conditions(spec.seed, record.round - 1, clock_s)
+        assert drawn.until_s is not None
+        for i, share, joules in zip(record.plan.devices, record.plan.shares, record.plan_joules, strict=True):
+            stays_s = min(drawn.until_s[i] - clock_s, record.round_s)
+            training_s = min(drawn.compute_s[i], stays_s)
+            sending_s = min(drawn.upload_s[i] / share, stays_s - training_s)
+            power_w = 10**0.7 * 1e-9 * 3e6 * share
+            assert joules == pytest.approx(training_s + power_w * sending_s)
+            cut += stays_s < drawn.compute_s[i]
+        clock_s = record.clock_s
+    assert cut > 5
+
+
 def test_energy_changes_no_schedule_unless_asked() -> None:
     plain = [r.plan.shares.tolist() for r in fc.simulate(spec_of(policy="greedy"))]
     hungry = [r.plan.shares.tolist() for r in fc.simulate(spec_of(policy="greedy", devices={"kappa": 1e-26}))]
@@ -109,6 +175,8 @@ def test_energy_at_its_defaults_leaves_keys_alone() -> None:
         ({"budget_j": 0}, "budget_j is 0; input should be greater than 0"),
         ({"devices": {"kappa": -1.0}}, "kappa is -1; give a finite number of at least 0"),
         ({"devices": {"count": 2, "compute_w": [1.0, 2.0, 3.0]}}, "the length of compute_w is 3"),
+        ({"devices": {"battery_j": 0}}, "battery_j is 0; give a finite number above 0"),
+        ({"devices": {"battery_j": [5.0, 6.0]}}, "count is 20 but the length of battery_j is 2"),
         ({"devices": {"power_w_per_hz": -1e-9}}, "power_w_per_hz is -1e-09; give a finite number above 0"),
     ],
 )

@@ -96,6 +96,10 @@ def race(
     failure: Annotated[
         float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
     ] = None,
+    battery_j: Annotated[
+        float | None,
+        typer.Option(help="Joules in each device's battery (default: mains, which never ends).", show_default=False),
+    ] = None,
     knowledge: Annotated[
         str | None,
         typer.Option(
@@ -212,6 +216,7 @@ def race(
         "devices.count": devices,
         "devices.mobility": mobility,
         "devices.failure": failure,
+        "devices.battery_j": battery_j,
         "task.data": data,
         "task.partition": partition,
         "task.epochs": epochs,

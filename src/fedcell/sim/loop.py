@@ -20,8 +20,10 @@ from fedcell.schedule.registry import blaming
 from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
 from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec
+from fedcell.sim.spending import can_pay, expected_j, true_j
 from fedcell.sim.task import Task, load_task
-from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
+from fedcell.sim.turnout import Turnout, limited, turnout
+from fedcell.world import Conditions, World
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,11 @@ class State:
     knowledge: Knowledge
     spent_j: Floats
     reached: bool = False
+
+    @property
+    def reports_j(self) -> float:
+        """What the next round's record has to bear of the devices' reports, in joules: all of it if it is the first."""
+        return float(self.spent_j.sum()) if self.round == 0 else 0.0
 
     def to_bytes(self) -> bytes:
         """The state as an .npz file's content; nothing is pickled."""
@@ -164,47 +171,82 @@ class Simulation:
         if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
             return None
         conditions = self.world.conditions(spec.seed, r, state.clock_s)
-        look = Look(conditions.upload_s, known_compute_s(conditions, spec.knowledge))
+        if self.world.devices.battery_j is not None:
+            left = can_pay(conditions, self.world, state.spent_j)
+            if not left.any():
+                return None
+            conditions = conditions.among(left)
+        there = conditions.there
+        if there.size == 0:
+            return self._wait(state)
+        look = Look(conditions.upload_s[there], known_compute_s(conditions, spec.knowledge)[there])
         noise = noise_of(spec.epsilon, state.knowledge.profiles.shape[1])
         view = state.knowledge.view(
             look,
             r,
             clock_s=state.clock_s,
             explore=spec.explores,
-            samples=task.samples,
-            label_counts=task.label_counts,
+            there=there,
+            samples=task.samples[there],
+            label_counts=task.label_counts[there],
             profile_noise=noise,
         )
-        view = replace(view, joules=round_j(self.world.cell, self.world.devices, view.compute_s, view.upload_s))
+        view = replace(view, joules=expected_j(view, self.world))
+        policy = self.policy if conditions.available is None else limited(self.policy, there.size)
         with blaming(spec.policy):
-            plan = self.policy.decide(view, stream(spec.seed, "policy", r))
-        timing = true_timing(plan, conditions)
-        round_s = float(timing.finish_s.max()) if plan.devices.size else plan.round_s
-        clock_s = state.clock_s + round_s
-        plan_j = true_j(plan, self.world, timing)
-        spent_j = state.spent_j.copy()
+            chosen = policy.decide(view, stream(spec.seed, "policy", r))
+        plan = replace(chosen, devices=there[chosen.devices])
+        went = self._play(chosen, view, conditions, state.clock_s)
+        clock_s = state.clock_s + went.round_s
+        plan_j, spent_j = true_j(plan, self.world, conditions, went.worked), state.spent_j.copy()
         spent_j[plan.devices] += plan_j
         if clock_s > spec.budget_s or (spec.budget_j is not None and spent_j.sum() > spec.budget_j):
             return None
-        if round_s == 0.0 and spec.rounds is None:
+        if went.round_s == 0.0 and spec.rounds is None:
             raise InputError(
                 f"{spec.policy} scheduled nobody and its round takes no time: it would never end; set rounds"
             )
-        delivered = arrivals(plan.devices, spec, r)
+        delivered = arrivals(plan.devices[went.delivered], spec, r)
         models = train(task, state.model, delivered, spec.seed, r, spec)
         weights = mean_weights(spec, task, view, delivered)
         model = mean(models, weights) if delivered.size else state.model
-        result = task.engine.evaluate(model[np.newaxis])
-        accuracy, loss = float(result.accuracy[0]), float(result.loss[0])
-        loss = loss if math.isfinite(loss) else math.inf  # so that it is not taken for unknown
+        accuracy, loss = self._evaluate(model)
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
-        knowledge = state.knowledge.after(view, plan, look, timing, clock_s).averaged(delivered, weights)
+        knowledge = state.knowledge.after(view, chosen, look, went.taught, clock_s).averaged(delivered, weights)
         if self.learns_profiles and delivered.size:
             classes = task.label_counts.shape[1]
             knowledge = knowledge.learning(delivered, output_change(models, state.model, classes))
-        joules = float(plan_j.sum() + (state.spent_j.sum() if r == 0 else 0.0))
-        record = RoundRecord(r + 1, clock_s, round_s, plan, delivered, accuracy, loss, joules, plan_j)
+        joules = float(plan_j.sum()) + state.reports_j
+        record = RoundRecord(r + 1, clock_s, went.round_s, plan, delivered, accuracy, loss, joules, plan_j)
         return record, State(r + 1, clock_s, model, knowledge, spent_j, reached)
+
+    def _play(self, chosen: Plan, view: RoundView, conditions: Conditions, clock_s: float) -> Turnout:
+        """What becomes of a plan for the devices of the view."""
+        if chosen.devices.size == 0:
+            nothing = Timing(np.empty(0), np.empty(0))
+            return Turnout(np.empty(0, np.bool_), chosen.round_s, nothing, nothing)
+        leaves_s = np.full(chosen.devices.size, np.inf)
+        if conditions.until_s is not None:
+            leaves_s = conditions.until_s[conditions.there][chosen.devices] - clock_s
+        planned_s = chosen.finish_s(view.upload_s, view.compute_s)
+        upload_s, late_s = planned_s - view.compute_s[chosen.devices], np.full(planned_s.size, np.inf)
+        return turnout(true_timing(chosen, conditions), upload_s, late_s, leaves_s)
+
+    def _wait(self, state: State) -> tuple[RoundRecord, State] | None:
+        """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
+        next_s = self.world.next_s(self.spec.seed, state.clock_s)
+        if next_s > self.spec.budget_s or math.isinf(next_s):
+            return None
+        wait_s, nobody = next_s - state.clock_s, np.empty(0, np.int64)
+        plan, (accuracy, loss) = Plan(nobody, np.empty(0), wait_s), self._evaluate(state.model)
+        record = RoundRecord(state.round + 1, next_s, wait_s, plan, nobody, accuracy, loss, state.reports_j)
+        return record, replace(state, round=state.round + 1, clock_s=next_s)
+
+    def _evaluate(self, model: Vector) -> tuple[float, float]:
+        """Accuracy and loss on the test set."""
+        result = self.task.engine.evaluate(model[np.newaxis])
+        loss = float(result.loss[0])
+        return float(result.accuracy[0]), loss if math.isfinite(loss) else math.inf  # or it is taken for unknown
 
 
 def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]:
@@ -239,18 +281,9 @@ def world_of(spec: Spec, task: Task) -> World:
 
 
 def true_timing(plan: Plan, conditions: Conditions) -> Timing:
-    """When the scheduled devices really begin to upload and finish, whatever the server believed."""
-    finish_s = plan.finish_s(conditions.upload_s, conditions.compute_s) if plan.devices.size else np.empty(0)
-    return Timing(conditions.compute_s[plan.devices], finish_s)
-
-
-def true_j(plan: Plan, world: World, timing: Timing) -> Floats:
-    """(n,) what the scheduled devices really spend on training and sending, in joules."""
-    devices, on_air_s = plan.devices, timing.finish_s - timing.began_s
-    compute_s = np.zeros(len(world.devices))
-    compute_s[devices] = timing.began_s
-    sending_j = transmit_j(world.devices.power_w_per_hz[devices], world.cell.bandwidth_hz, plan.shares, on_air_s)
-    return compute_j(world.devices, compute_s)[devices] + sending_j
+    """When the devices of a plan, of those that are there, really begin to upload and finish, whatever was believed."""
+    upload_s, compute_s = conditions.upload_s[conditions.there], conditions.compute_s[conditions.there]
+    return Timing(compute_s[plan.devices], plan.finish_s(upload_s, compute_s))
 
 
 def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
@@ -278,7 +311,8 @@ def mean_weights(spec: Spec, task: Task, view: RoundView, delivered: Indices) ->
     if spec.task.averaging == "samples":
         return task.samples[delivered].astype(np.float64)
     if spec.task.averaging == "balanced" and view.profiles is not None and delivered.size:
-        return balanced_weights(profiles_of(view), delivered)
+        places = delivered if view.ids is None else np.searchsorted(view.ids, delivered)
+        return balanced_weights(profiles_of(view), places)
     return None
 
 

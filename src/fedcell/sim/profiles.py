@@ -19,7 +19,8 @@ def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats
 
     For a ``gradients`` report every device trains on 100 of its samples from the initial model, and uploads the change
     of the output layer's biases, all devices at once with optimal shares of the band in the conditions of the first
-    round. Label shares (``labels``) are known beforehand, and cost nothing.
+    round. A device that is not there then reports when it comes, beside the round that goes on. Label shares
+    (``labels``) are known beforehand, and cost nothing.
 
     Args:
         spec: the run.
@@ -42,10 +43,12 @@ def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats
     conditions = world.conditions(spec.seed, 0, 0.0)
     work = np.array([len(order) for order in visited]) / np.asarray(world.devices.samples)
     size = BITS_PER_ENTRY * classes / world.cell.model_bits
-    report_s = allocate(conditions.upload_s * size, conditions.compute_s * work).round_s
+    there, report_s = conditions.there, 0.0
+    if there.size:
+        report_s = float(allocate(conditions.upload_s[there] * size, (conditions.compute_s * work)[there]).round_s)
     sending_j = transmit_j(world.devices.power_w_per_hz, world.cell.bandwidth_hz, size, conditions.upload_s)
     report_j = work * compute_j(world.devices, conditions.compute_s) + sending_j
-    return _hidden(output_change(trained, model, classes), spec), float(report_s), report_j
+    return _hidden(output_change(trained, model, classes), spec), report_s, report_j
 
 
 def output_change(models: NDArray[np.float32], start: Vector, classes: int) -> Floats:

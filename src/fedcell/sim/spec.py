@@ -27,7 +27,7 @@ from fedcell.own import code_sha256
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
-from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
+from fedcell.world import Always, Cell, Devices, Mobility, World, parse_availability, parse_mobility
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
@@ -103,9 +103,11 @@ class DevicesSpec(_Part):
         cpu_hz: clock frequency while training, in Hz.
         cycles_per_sample: cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
         compute_w: watts while training, instead of the three before; None for those.
+        battery_j: joules in a device's battery: one that cannot pay for a round is not there any more. None for mains.
         mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
             ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
         failure: probability that the model of a scheduled device does not arrive.
+        availability: who is there when: ``always``, or by day and night such as ``daynight:there=0.3,day_s=3600``.
 
     Example:
         >>> import fedcell as fc
@@ -121,13 +123,21 @@ class DevicesSpec(_Part):
     cpu_hz: float | list[float] = defaults.CPU_HZ
     cycles_per_sample: float | list[float] | None = None
     compute_w: float | list[float] | None = None
+    battery_j: float | list[float] | None = None
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
+    availability: str = "always"
 
     @field_validator("mobility")
     @classmethod
     def _known_mobility(cls, text: str) -> str:
         parse_mobility(text)
+        return text
+
+    @field_validator("availability")
+    @classmethod
+    def _known_availability(cls, text: str) -> str:
+        parse_availability(text)
         return text
 
 
@@ -333,8 +343,9 @@ class Spec(_Part):
         """
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
-        devices = self.devices.model_dump(exclude={"mobility", "failure"})
-        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility())
+        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
+        availability = parse_availability(self.devices.availability)
+        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""
@@ -378,6 +389,9 @@ class Spec(_Part):
                     del part[name]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
+        availability = parse_availability(devices.pop("availability"))
+        if availability != Always():  # so that runs stored before there was a choice keep their keys
+            devices["availability"] = [type(availability).__name__, asdict(availability)]
         task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
@@ -401,7 +415,7 @@ class Spec(_Part):
 
 # Fields that came later: at their defaults they are not part of a key, so that runs keep theirs.
 _LATER = ("budget_j",)
-_LATER_OF_DEVICES = ("kappa", "cpu_hz", "cycles_per_sample", "compute_w")
+_LATER_OF_DEVICES = ("kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j")
 
 
 def _first_twice(values: list[Any]) -> int | None:

@@ -13,11 +13,16 @@ from fedcell.world.channel import (
 from fedcell.world.compute import draw_compute_s, expected_compute_s
 from fedcell.world.energy import cmos_j, compute_j, round_j, transmit_j
 from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
+from fedcell.world.presence import Always, Attendance, Availability, DayNight, parse_availability
 from fedcell.world.world import World
 
 __all__ = [
+    "Always",
+    "Attendance",
+    "Availability",
     "Cell",
     "Conditions",
+    "DayNight",
     "Devices",
     "Mobility",
     "RandomWaypoint",
@@ -31,6 +36,7 @@ __all__ = [
     "fading_power",
     "link_snr",
     "mean_upload_s",
+    "parse_availability",
     "parse_mobility",
     "path_loss_db",
     "round_j",

@@ -1,6 +1,6 @@
 """The cell and its devices, which stay the same from round to round, and the conditions of one round."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedcell.world.energy import compute_j
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
 
 _LARGEST_EXACT_FLOAT = 2**53
@@ -93,6 +94,7 @@ class Devices:
         cpu_hz: (M,) f, the clock frequency while training, in Hz (1 GHz).
         cycles_per_sample: (M,) cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
         compute_w: (M,) watts while training, of the energy model watts x seconds; None for kappa f^2 x cycles.
+        battery_j: (M,) what a device can spend in a run, in joules; None if all are on mains.
 
     Example:
         >>> import fedcell as fc
@@ -112,6 +114,7 @@ class Devices:
     cpu_hz: FloatArray
     cycles_per_sample: FloatArray
     compute_w: FloatArray | None
+    battery_j: FloatArray | None
 
     # Not the generated __init__: the arguments are numbers or lists, the attributes are always arrays.
     def __init__(
@@ -125,6 +128,7 @@ class Devices:
         cpu_hz: ArrayLike = defaults.CPU_HZ,
         cycles_per_sample: ArrayLike | None = None,
         compute_w: ArrayLike | None = None,
+        battery_j: ArrayLike | None = None,
     ) -> None:
         given = {
             "samples": _whole_array("samples", samples),
@@ -137,6 +141,8 @@ class Devices:
         for name, value in {"cycles_per_sample": cycles_per_sample, "compute_w": compute_w}.items():
             if value is not None:
                 given[name] = require_array(name, value, least=0)
+        if battery_j is not None:
+            given["battery_j"] = require_array("battery_j", battery_j, above=0)
         size = _common_length(count, given)
         object.__setattr__(self, "count", size)
         if cycles_per_sample is None:
@@ -146,8 +152,9 @@ class Devices:
             full = np.full(size, array, dtype=np.int64 if name == "samples" else np.float64)
             full.flags.writeable = False
             object.__setattr__(self, name, full)
-        if compute_w is None:
-            object.__setattr__(self, "compute_w", None)
+        for name in ("compute_w", "battery_j"):
+            if name not in given:
+                object.__setattr__(self, name, None)
         self._require_finite()
 
     def __len__(self) -> int:
@@ -181,6 +188,8 @@ class Conditions:
         upload_s: (M,) c_i, seconds to upload the model with the entire band.
         compute_s: (M,) t_i, seconds of local training in this round.
         expected_compute_s: (M,) the mean of t_i, in seconds.
+        available: (M,) booleans: the devices that can be asked to train; None if all can.
+        until_s: (M,) the clock at which an available device leaves, in seconds; None if nobody leaves.
 
     Example:
         >>> import fedcell as fc
@@ -198,6 +207,17 @@ class Conditions:
     upload_s: FloatArray
     compute_s: FloatArray
     expected_compute_s: FloatArray
+    available: BoolArray | None = None
+    until_s: FloatArray | None = None
+
+    def among(self, devices: BoolArray) -> "Conditions":
+        """The same conditions with none available but these devices, (M,) booleans."""
+        return replace(self, available=devices if self.available is None else self.available & devices)
+
+    @property
+    def there(self) -> IntArray:
+        """(n,) the numbers of the devices that can be asked to train."""
+        return np.arange(self.upload_s.size) if self.available is None else np.flatnonzero(self.available)
 
 
 def uniform_in_disc(radius_m: float, unit: FloatArray) -> FloatArray:

@@ -17,16 +17,18 @@ from fedcell.world.channel import (
 )
 from fedcell.world.compute import draw_compute_s, expected_compute_s
 from fedcell.world.mobility import Mobility, Redrawn
+from fedcell.world.presence import PAUSE_S, Always, Availability
 
 
 @dataclass(frozen=True)
 class World:
-    """A cell, its devices and how they move: everything that the conditions of a round are drawn from.
+    """A cell, its devices, how they move and when they are there: what the conditions of a round are drawn from.
 
     Attributes:
         cell: the radio and the geometry; by default the paper's.
         devices: the M devices; by default the paper's 20.
         mobility: how they move, such as `Redrawn` (the default, as in the paper), `Static` or `RandomWaypoint`.
+        availability: who is there when, such as `Always` (the default, as in the paper) or `DayNight`.
 
     Example:
         >>> import fedcell as fc
@@ -39,6 +41,7 @@ class World:
     cell: Cell = field(default_factory=Cell)
     devices: Devices = field(default_factory=Devices)
     mobility: Mobility = field(default_factory=Redrawn)
+    availability: Availability = field(default_factory=Always)
 
     def conditions(self, seed: int, round_index: int = 0, clock_s: float = 0.0) -> Conditions:
         """Draw the conditions of one round, a pure function of the arguments.
@@ -49,7 +52,8 @@ class World:
         Args:
             seed: the run's random seed, a nonnegative integer.
             round_index: the round, from 0; it selects the draws of fading, compute times and redrawn positions.
-            clock_s: the time in seconds at which the round starts; it determines the positions of moving devices.
+            clock_s: the time in seconds at which the round starts; it determines the positions of moving devices, and
+                who is there.
 
         Returns:
             Conditions: positions, channels, upload and compute times of the M devices.
@@ -67,12 +71,32 @@ class World:
         if cell.fading != "none":
             snr *= fading_power(cell, count, stream(seed, "fading", round_index))
         efficiency = spectral_efficiency(snr)
+        compute_s, mean_s = draw_compute_s(devices, stream(seed, "compute", round_index)), expected_compute_s(devices)
+        attendance = self.availability.at(count, seed, clock_s)
+        if attendance is not None and attendance.speed is not None:
+            compute_s, mean_s = compute_s / attendance.speed, mean_s / attendance.speed
         return Conditions(
             positions_m=positions_m,
             distance_m=distance_m,
             snr=snr,
             spectral_efficiency=efficiency,
             upload_s=whole_band_upload_s(cell, efficiency),
-            compute_s=draw_compute_s(devices, stream(seed, "compute", round_index)),
-            expected_compute_s=expected_compute_s(devices),
+            compute_s=compute_s,
+            expected_compute_s=mean_s,
+            available=None if attendance is None else attendance.there,
+            until_s=None if attendance is None else attendance.until_s,
         )
+
+    def next_s(self, seed: int, clock_s: float) -> float:
+        """Return when to look again after a look that found nobody available.
+
+        Args:
+            seed: the run's random seed.
+            clock_s: the clock at that look, in seconds.
+
+        Returns:
+            The clock, in seconds, at which the next device comes, infinity if none will; a minute later if some are
+            there already, and cannot be reached for another reason.
+        """
+        next_s = self.availability.next_s(len(self.devices), seed, clock_s)
+        return next_s if next_s > clock_s else clock_s + PAUSE_S
