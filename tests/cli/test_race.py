@@ -41,7 +41,7 @@ def test_table_verdicts_and_picture(tmp_path: Path) -> None:
 def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
     document = json.loads(race(*QUICK, "--json", cwd=tmp_path).stdout)
     lines = race(*QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
-    assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss"
+    assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss,joules"
     assert len(lines) == 1 + len(document["rounds"])
     spec = fc.Spec(cell=RACE_CELL, budget_s=45.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)

@@ -1,5 +1,6 @@
 """`fedcell race`: options and a file become a race, which is watched and then shown."""
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +32,12 @@ NOTHING_KEPT = (
 )
 
 
+def _check_axis(by: str) -> str:
+    if by not in ("time", "energy"):
+        raise InputError(f"--by is {by!r}; give time or energy")
+    return by
+
+
 def race(
     spec: Annotated[
         Path | None, typer.Argument(help="Race specification (TOML); --print-spec shows one.", show_default=False)
@@ -54,6 +61,12 @@ def race(
     budget_s: Annotated[
         float | None,
         typer.Option(help=f"Simulated time limit in seconds (default: {defaults.BUDGET_S:g}).", show_default=False),
+    ] = None,
+    budget_j: Annotated[
+        float | None,
+        typer.Option(
+            help="Limit on the energy of all devices together, in joules (default: none).", show_default=False
+        ),
     ] = None,
     rounds: Annotated[
         int | None,
@@ -82,6 +95,10 @@ def race(
     ] = None,
     failure: Annotated[
         float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
+    ] = None,
+    battery_j: Annotated[
+        float | None,
+        typer.Option(help="Joules in each device's battery (default: mains, which never ends).", show_default=False),
     ] = None,
     knowledge: Annotated[
         str | None,
@@ -162,6 +179,15 @@ def race(
             callback=check_plot,
         ),
     ] = Path("race.png"),
+    by: Annotated[
+        str,
+        typer.Option(
+            help="What the policies are compared by: time (default), or energy: the picture is of accuracy against "
+            "joules, and the verdicts of joules to the target.",
+            show_default=False,
+            callback=_check_axis,
+        ),
+    ] = "time",
     as_json: Json = False,
     as_csv: Csv = False,
     quiet: Quiet = False,
@@ -178,6 +204,7 @@ def race(
     set_loudness(quiet, verbose)
     changes = {
         "budget_s": budget_s,
+        "budget_j": budget_j,
         "rounds": rounds,
         "knowledge": knowledge,
         "explore": explore,
@@ -189,6 +216,7 @@ def race(
         "devices.count": devices,
         "devices.mobility": mobility,
         "devices.failure": failure,
+        "devices.battery_j": battery_j,
         "task.data": data,
         "task.partition": partition,
         "task.epochs": epochs,
@@ -202,7 +230,7 @@ def race(
         typer.echo(contest.to_toml(), nl=False)
         return
     from fedcell.plots import race_figure, save_picture
-    from fedcell.runs.race import curves, title, to_csv, to_json
+    from fedcell.runs.race import Axis, curves, title, to_csv, to_json
 
     try:
         result = _run_watched(contest, target, workers, store)
@@ -222,12 +250,14 @@ def race(
     elif output == "csv":
         typer.echo(to_csv(result), nl=False)
     else:
-        _print(result)
+        _print(result, by)
     sys.stdout.flush()  # the table is there whatever becomes of the picture
     for trouble in result.troubles():
         typer.echo(f"fedcell: {trouble}", err=True)
     if plot is not None:
-        save_picture(race_figure(curves(result), title(result), contest.budget_s), plot)
+        end = contest.budget_s if by == "time" else contest.budget_j or math.inf
+        axis: Axis = "energy" if by == "energy" else "time"
+        save_picture(race_figure(curves(result, axis), title(result), end, by=axis), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
     raise typer.Exit(130 if not result.complete else 2 if result.failures else 0)
@@ -276,7 +306,9 @@ def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | 
         return run_race(race, target=target, workers=workers, store=store, watch=watch)
 
 
-def _print(result: "RaceResult") -> None:
+def _print(result: "RaceResult", by: str) -> None:
+    from fedcell.runs import stats
+
     out = console()
     if not result.complete:
         out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are complete.")
@@ -286,4 +318,8 @@ def _print(result: "RaceResult") -> None:
     if len(result.policies) > 1:
         out.print("Best accuracy, paired by seed:")
         for line in result.verdicts():
+            out.print(f"  {line}", highlight=False, soft_wrap=True)
+    if len(result.policies) > 1 and by == "energy":
+        out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
+        for line in stats.energy_verdicts(result.rounds, result.target):
             out.print(f"  {line}", highlight=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from fedcell.world.channel import (
     whole_band_upload_s,
 )
 from fedcell.world.compute import draw_compute_s, expected_compute_s
+from fedcell.world.energy import cmos_j, compute_j, round_j, transmit_j
 from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
 from fedcell.world.presence import Always, Attendance, Availability, DayNight, Trace, parse_availability
 from fedcell.world.rates import Mcs64, Mcs256, Shannon, parse_rate, spectral_efficiency
@@ -42,6 +43,8 @@ __all__ = [
     "UMi",
     "World",
     "believed_snr",
+    "cmos_j",
+    "compute_j",
     "draw_compute_s",
     "expected_compute_s",
     "fading_power",
@@ -53,8 +56,10 @@ __all__ = [
     "parse_mobility",
     "parse_rate",
     "path_loss_db",
+    "round_j",
     "shadowing_db",
     "spectral_efficiency",
+    "transmit_j",
     "uniform_in_disc",
     "whole_band_upload_s",
     "write_trace",
