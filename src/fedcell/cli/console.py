@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedcell.runs.race import RaceResult
+    from fedcell.runs.store import Store
     from fedcell.runs.sweep import Progress
+    from fedcell.sim.spec import Spec
 
 
 def console(width: int = 160, *, always: bool = False) -> "Console":
@@ -92,6 +94,24 @@ def _compile_listener() -> Any:
     listener, register = Listener(), cast("Any", event.register)
     register("numba:compile", listener)
     return listener
+
+
+def note_missing_models(store: "Store", runs: Iterable["Spec"]) -> None:
+    """Say so if finished runs will be computed again because their models were not kept.
+
+    Args:
+        store: the results file.
+        runs: whose models are wanted.
+    """
+    keys = [run.key() for run in runs]
+    count = len(store.done(keys) - store.done(keys, models=True))
+    if count and loudness() is not Loudness.QUIET:
+        typer.echo(f"note: {runs_are(count)} stored without a model, and computed again for it", err=True)
+
+
+def runs_are(count: int) -> str:
+    """So many runs, and the verb."""
+    return "1 run is" if count == 1 else f"{count} runs are"
 
 
 @contextmanager
@@ -219,7 +239,7 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
     """The tables of a race: accuracy in the budget and time to the target; devices and seconds a round."""
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
-    of = f"{seeds} seed{'s' * (seeds != 1)}" + (", ± 95 % interval" if seeds > 1 else "")
+    of = seeds_text(seeds) + (", ± 95 % interval" if seeds > 1 else "")
     target = f"to {100 * result.target:g} %\n(median)"
     accuracy = policy_table(
         f"Accuracy {limit}, %, {of}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast", target
@@ -235,6 +255,35 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
         accuracy.add_row(policy, s.best.text(100), s.last.text(100), *curve, s.to_target.text(), *lost)
         rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1))
     return [accuracy, rounds]
+
+
+MOST_CLASSES = 10
+"""More have no room in 80 columns beside a policy's name."""
+
+
+def class_table(result: "RaceResult") -> "Table":
+    """The mean accuracy of the final models on each class; of many classes the worst and the best."""
+    import numpy as np
+
+    means = {policy: np.mean(found, axis=0) for policy, found in result.class_accuracy().items()}
+    title = f"Accuracy of the final models by class, %, {seeds_text(len(result.seeds))}"
+    classes = max((len(mean) for mean in means.values()), default=0)
+    if classes <= MOST_CLASSES:
+        table = policy_table(title, *map(str, range(classes)))
+        for policy, mean in means.items():
+            table.add_row(policy, *(f"{100 * value:.1f}" if np.isfinite(value) else "-" for value in mean))
+        return table
+    table = policy_table(f"{title} (--json has all {classes})", "worst class", "best class", "median")
+    for policy, mean in means.items():
+        some = np.flatnonzero(np.isfinite(mean))
+        ends = [some[np.argmin(mean[some])], some[np.argmax(mean[some])]]
+        table.add_row(policy, *(f"{100 * mean[c]:.1f} (class {c})" for c in ends), f"{100 * np.median(mean[some]):.1f}")
+    return table
+
+
+def seeds_text(seeds: int) -> str:
+    """So many seeds, in words."""
+    return f"{seeds} seed{'s' * (seeds != 1)}"
 
 
 def policy_table(title: str, *headings: str) -> "Table":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fedcell.runs.store import StoredRun
 
-TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy")
+TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy", "diverged")
 """What a store says of a run besides its specification."""
 FIELDS_ARE = "fedcell results show lists the fields of a run"
 POLICY_COLUMNS = 22
@@ -172,6 +172,7 @@ def stored_run_document(run: "StoredRun") -> dict[str, Any]:
         "rounds": run.rounds,
         "best_accuracy": run.best_accuracy,
         "last_accuracy": run.last_accuracy,
+        "diverged": run.diverged,
         "spec": run.document,
     }
 
@@ -209,14 +210,14 @@ def _print_table(store: str, runs: Sequence["StoredRun"], of: int, extra: Sequen
 
 
 def _columns(runs: Sequence["StoredRun"], extra: Sequence[str]) -> dict[str, list[str]]:
-    """The cells of all columns, by heading; the status only if some run is not done."""
+    """The cells of all columns, by heading; the status only if some run is not done, or diverged."""
     digits = _short_digits([run.key for run in runs])
     columns = {"key": [run.key[:digits] for run in runs], "policy": [run.policy for run in runs]}
     columns["seed"] = [str(run.seed) for run in runs]
     for name in extra:
         columns[name] = [_text(values_of(run).get(name)) for run in runs]
-    if any(run.status != "done" for run in runs):
-        columns["status"] = [run.status for run in runs]
+    if any(run.status != "done" or run.diverged for run in runs):
+        columns["status"] = ["diverged" if run.diverged else run.status for run in runs]
     columns["rounds"] = [str(run.rounds) for run in runs]
     columns["best %"] = [f"{100 * run.best_accuracy:.2f}" if run.rounds else "-" for run in runs]
     columns["last %"] = [f"{100 * run.last_accuracy:.2f}" if run.rounds else "-" for run in runs]
