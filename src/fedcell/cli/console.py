@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -72,28 +71,15 @@ def time_text(seconds: float) -> str:
 
 
 def announce_compiling() -> None:
-    """Say so, once, if from now on anything has to be compiled, which is a matter of seconds."""
-    _compile_listener().said = False
+    """Say so, once, if from now on anything has to be compiled, here or by a worker, which is a matter of seconds."""
+    from fedcell.compiling import when_compiling
+
+    when_compiling(_say_compiling)
 
 
-@cache
-def _compile_listener() -> Any:
-    from numba.core import event
-
-    class Listener(event.Listener):
-        said = True
-
-        def on_start(self, event: Any) -> None:  # noqa: ARG002
-            if not self.said and loudness() is not Loudness.QUIET:
-                typer.echo("note: compiling for this machine, once; this takes some seconds", err=True)
-            self.said = True
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    listener, register = Listener(), cast("Any", event.register)
-    register("numba:compile", listener)
-    return listener
+def _say_compiling() -> None:
+    if loudness() is not Loudness.QUIET:
+        typer.echo("note: compiling for this machine, once; this takes some seconds", err=True)
 
 
 def note_missing_models(store: "Store", runs: Iterable["Spec"]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcell.cli.console import progress, resumable, set_loudness
+from fedcell.cli.console import announce_compiling, progress, resumable, set_loudness
 from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, complete_figure
 from fedcell.errors import InputError
 from fedcell.files import make_folder
@@ -64,6 +64,7 @@ def reproduce(
     from fedcell.runs.store import Store
 
     set_loudness(quiet, verbose)
+    announce_compiling()
     wanted = chosen(figures or [])
     settings = Settings.quick(seeds) if quick else Settings(seeds=seeds)
     if store is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import note_missing_models, progress, set_loudness
+from fedcell.cli.console import announce_compiling, note_missing_models, progress, set_loudness
 from fedcell.cli.options import Quiet, Verbose, Workers
 from fedcell.errors import InputError
 
@@ -58,6 +58,7 @@ def sweep(
     from fedcell.sim.spec import load_spec
 
     set_loudness(quiet, verbose)
+    announce_compiling()
     runs = load_spec(spec).runs()
     for data, run in {run.task.data: run for run in runs}.items():
         run.key()  # data that cannot be read are refused here, before a store is made
