@@ -9,6 +9,7 @@ from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.errors import InputError
+    from fedcell.runs.models import SavedModel, Score, load_model, save_model
     from fedcell.runs.race import RaceResult, run_race
     from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
     from fedcell.runs.store import Store
@@ -63,6 +64,7 @@ __getattr__ = lazy_names(
         "fedcell.schedule.optimal": "Optimal",
         "fedcell.schedule.policy": "Plan Policy RoundView",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
+        "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
         "fedcell.runs.store": "Store",
@@ -122,6 +124,8 @@ __all__ = [
     "RunDone",
     "RunFailed",
     "Runner",
+    "SavedModel",
+    "Score",
     "Shannon",
     "SnrTrace",
     "Spec",
@@ -138,6 +142,7 @@ __all__ = [
     "fit_rounds",
     "format_law",
     "format_policy",
+    "load_model",
     "load_spec",
     "mean_upload_s",
     "objective",
@@ -147,5 +152,6 @@ __all__ = [
     "rounds_needed",
     "run_race",
     "run_sweep",
+    "save_model",
     "simulate",
 ]
