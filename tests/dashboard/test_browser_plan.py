@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -11,7 +13,7 @@ pytest.importorskip("dashboard.browser")  # which says why where there is no bro
 from playwright.sync_api import Page, Route, expect
 
 from dashboard.browser import ROOT, Visitor, digits, drop
-from harness import Served, fedcell
+from harness import Served
 
 pytestmark = pytest.mark.browser
 CSV = (ROOT / "examples" / "devices.csv").read_text()
@@ -21,14 +23,21 @@ def numbers(page: Page, selector: str) -> list[str]:
     return [text.replace("\xa0", " ").strip() for text in page.locator(selector).all_inner_texts()]
 
 
-def planned(*options: str) -> str:
+@pytest.fixture
+def planned(fedcell_here: Callable[..., CompletedProcess[str]]) -> Callable[..., str]:
     """What the command line prints of the example."""
-    done = fedcell("plan", "examples/devices.csv", *options, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+
+    def call(*options: str) -> str:
+        done = fedcell_here("plan", "examples/devices.csv", *options, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
 
 
-def test_a_dropped_csv_gives_the_plans_of_the_command_line(server: Served, page: Page) -> None:
+def test_a_dropped_csv_gives_the_plans_of_the_command_line(
+    server: Served, page: Page, planned: Callable[..., str]
+) -> None:
     page.goto(f"{server.url}#plan")
     drop(page, ".devices", "devices.csv", CSV)
     expect(page.locator(".editor-caption")).to_have_text("20 devices, devices.csv")
@@ -63,7 +72,7 @@ def test_many_profile_columns_are_planned_but_not_all_shown(server: Served, page
     expect(page.locator(".compare tr[data-policy='diverse'] td").last).to_have_text("0.000")
 
 
-def test_sliders_and_edits_plan_again(server: Served, page: Page) -> None:
+def test_sliders_and_edits_plan_again(server: Served, page: Page, planned: Callable[..., str]) -> None:
     page.goto(f"{server.url}#plan")
     drop(page, ".devices", "devices.csv", CSV)
     expect(page.locator(".editor-caption")).to_have_text("20 devices, devices.csv")
