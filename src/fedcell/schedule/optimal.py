@@ -400,4 +400,4 @@ class Optimal(ByObjective):
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return the devices of the optimal set."""
-        return best_set(view, self.theta, self.most(view))
+        return self.best(view, lambda part, most: best_set(part, self.theta, most))
