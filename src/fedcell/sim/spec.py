@@ -41,13 +41,13 @@ from fedcell.world import (
     parse_mobility,
     parse_rate,
 )
-from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
+from fedcell.world.cell import PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 _NEWER = {
     "": ("slack", "budget_j"),
-    "cell": ("csi_error_db", "law"),
+    "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz"),
     "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
@@ -92,6 +92,10 @@ class CellSpec(_Part):
         law: how the uploads share what carries them: ``density`` (one band, the paper's), ``blocks:count=15``,
             ``power`` (each device has its power density times the entire band, as a total), ``dedicated`` (each has the
             band to itself) or ``ingress:bits_per_s=1e7`` (likewise, into one pipe of the server); see `parse_law`.
+        downlink: how the model comes to the devices: ``free`` (it takes no time), ``multicast`` (at the rate of the
+            slowest scheduled device) or ``unicast`` (each scheduled device over an equal share of the downlink).
+        downlink_w_per_hz: the base station's transmit power density, in W/Hz.
+        downlink_hz: the downlink's bandwidth in Hz; by default that of the uplink.
         channel: ``paper`` (the path loss and shadowing above), 3GPP TR 38.901's ``uma``, ``umi`` or ``rma``, with
             settings such as ``uma:carrier_hz=2e9``, or ``trace:links.csv`` for the SNR of every device from a file.
         rate: what the SNR is worth: ``shannon``, or ``mcs64`` or ``mcs256`` for 5G NR's coding schemes, with a gap if
@@ -116,6 +120,9 @@ class CellSpec(_Part):
     model_bits: int | None = None
     csi_error_db: float = Cell.csi_error_db
     law: str = "density"
+    downlink: DownlinkKind = Cell.downlink
+    downlink_w_per_hz: float = Cell.downlink_w_per_hz
+    downlink_hz: float | None = None
     channel: str = "paper"
     rate: str = "shannon"
 
@@ -442,7 +449,7 @@ class Spec(_Part):
         for part, names in _NEWER.items():
             fields, usual = (run[part], type(getattr(self, part))) if part else (run, Spec)
             for name in names:
-                if fields[name] == usual.model_fields[name].default:
+                if name in fields and fields[name] == usual.model_fields[name].default:
                     del fields[name]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]

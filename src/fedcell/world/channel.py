@@ -225,6 +225,33 @@ def whole_band_upload_s(cell: Cell, efficiency: FloatArray, linked: BoolArray | 
     return upload_s
 
 
+def download_s(cell: Cell, power_w_per_hz: FloatArray, snr: FloatArray) -> FloatArray:
+    """Time in which the model comes down to each device with the entire downlink, S_model / (B_down e(snr p_down / p)).
+
+    The channel is the uplink's, so the SNR is the uplink's times the ratio of the power densities.
+
+    Args:
+        cell: S_model, B_down (``downlink_hz``), p_down (``downlink_w_per_hz``) and the rate e.
+        power_w_per_hz: (n,) p, the devices' transmit power density, in W/Hz.
+        snr: (n,) the SNR of their uplinks, linear ratios.
+
+    Returns:
+        (n,) seconds.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Cell, download_s
+        >>> cell = Cell(downlink_hz=1e6, downlink_w_per_hz=4e-6, model_bits=2_000_000)
+        >>> download_s(cell, np.array([4e-6, 2e-6]), np.array([1.0, 1.5])).tolist()
+        [2.0, 1.0]
+    """
+    bandwidth_hz = cell.bandwidth_hz if cell.downlink_hz is None else cell.downlink_hz
+    efficiency = cell.rate.efficiency(snr * (cell.downlink_w_per_hz / power_w_per_hz))
+    with np.errstate(divide="ignore"):
+        seconds: FloatArray = cell.model_bits / (bandwidth_hz * efficiency)
+    return seconds
+
+
 def may_lack_rate(cell: Cell) -> bool:
     """Whether a device of the cell can be without any rate: below the lowest MCS, or without a link in the file."""
     return not isinstance(cell.rate, Shannon) or isinstance(cell.channel, SnrTrace)
