@@ -169,7 +169,7 @@ class Power:
             if bad.any():
                 where = int(np.flatnonzero(bad)[0])
                 raise InputError(
-                    f"snr[{where}] of the law power is {snr.reshape(-1)[where]!r}; give a positive linear ratio"
+                    f"snr[{where}] of the law power is {snr.reshape(-1)[where]:g}; give a positive linear ratio"
                 )
             object.__setattr__(self, "snr", snr)
 
