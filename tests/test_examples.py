@@ -13,6 +13,7 @@ SAYS = {
     "one_round.py": "all end together",
     "own_policy.py": "Rested - greedy",
     "cnn_torch.py": "round   2",
+    "laws.py": "power: 12 dBm a device         20 devices",
     "moving_cell.py": "observed  proportional_fair:k=8",
 }
 
