@@ -27,7 +27,7 @@ for name, (colour, law) in laws.items():
     view = fc.RoundView(drawn.upload_s, drawn.compute_s, law=law)
     plan = fc.Optimal(theta=0.0).decide(view, np.random.default_rng(0))
     print(f"{name:30} {plan.devices.size:2} devices in {plan.round_s:5.2f} s")
-    lines.append(Line(name, n, shortest_rounds(view, n), colour=colour))
+    lines.append(Line(name, n.astype(float), shortest_rounds(view, n), colour=colour))
 if len(sys.argv) > 1:
     figure = lines_figure(
         lines, "devices", "shortest round in s", x_limits=(1, 20), y_limits=(5, 25), legend="upper left"

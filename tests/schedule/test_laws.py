@@ -130,8 +130,14 @@ def test_optimal_equals_a_search_over_all_n_in_larger_cells(law: str, kind: str)
     rng, M = np.random.default_rng(4), 40
     drawn = fc.World(fc.Cell(radius_m=1400.0), fc.Devices(M)).conditions(3)
     c, t = (drawn.upload_s, drawn.compute_s) if kind == "paper" else (rng.lognormal(0, 2, M), rng.lognormal(2, 1, M))
-    value = {"blocks": fc.Blocks(50), "power": fc.Power(drawn.snr), "ingress": fc.Ingress(pipe_s=0.3)}.get(law)
-    view = fc.RoundView(c, t, law=value or fc.Density())
+    kinds: dict[str, fc.Density | fc.Power | fc.Ingress] = {
+        "blocks": fc.Blocks(50),
+        "power": fc.Power(drawn.snr),
+        "ingress": fc.Ingress(pipe_s=0.3),
+        "density": fc.Density(),
+    }
+    value = kinds[law]
+    view = fc.RoundView(c, t, law=value)
     every = [shortest_by_bisection(view, n) for n in range(1, M + 1)]
     np.testing.assert_allclose(shortest_rounds(view, np.arange(1, M + 1)), every, rtol=1e-9)
     for theta in (0.0, 0.139):
@@ -203,7 +209,7 @@ def test_a_batch_of_sets_is_each_set_alone(sharing: str) -> None:
         batch = fc.allocate(c, t, where=where, law=law, sharing=sharing)  # type: ignore[arg-type]
         for row in range(5):
             used = np.flatnonzero(where[row])
-            mine = fc.Power(law.snr[row] if law.snr.ndim > 1 else law.snr) if isinstance(law, fc.Power) else law
+            mine = fc.Power(np.broadcast_to(np.asarray(law.snr), c.shape)[row]) if isinstance(law, fc.Power) else law
             one = fc.allocate(c[row, used], t[row, used], law=mine.take(used), sharing=sharing)  # type: ignore[arg-type]
             np.testing.assert_allclose(batch.shares[row, used], one.shares, rtol=1e-12)
             assert not batch.shares[row][~where[row]].any()
@@ -215,7 +221,7 @@ def test_equal_shares_mean_something_for_each_law() -> None:
     blocks = fc.allocate(c, t, law=fc.Blocks(7), sharing="equal")
     assert (7 * blocks.shares).round(9).tolist() == [2.0, 2.0, 3.0]  # the seventh to the one that would finish last
     assert blocks.round_s == pytest.approx(2.0 + 7 * 4.0 / 3)
-    power = fc.allocate(c, t, law=fc.Power([1.0, 1.0, 1.0]), sharing="equal")
+    power = fc.allocate(c, t, law=fc.Power(np.array([1.0, 1.0, 1.0])), sharing="equal")
     assert power.round_s == pytest.approx(2.0 + 4.0 * math.log(2) / (math.log(4) / 3))
     pipe = fc.allocate(c, t, law=fc.Ingress(pipe_s=1.0), sharing="equal")
     assert pipe.round_s == pytest.approx(6.0)  # the longest line, 4 s, is longer than a third of the pipe
@@ -233,13 +239,13 @@ def test_every_policy_plans_under_every_law(policy: str, sharing: str, law: str)
 
 def test_a_deadline_that_no_share_can_meet_schedules_nobody() -> None:
     """However wide the band, c ln(1 + s) / s = 0.69 s of upload remain."""
-    view = fc.RoundView([1.0], [2.0], law=fc.Power([1.0]))
+    view = fc.RoundView(np.array([1.0]), np.array([2.0]), law=fc.Power(np.array([1.0])))
     assert fc.Deadline(2.69).decide(view, NO_DRAWS).devices.size == 0
     assert fc.Deadline(3.0).decide(view, NO_DRAWS).devices.tolist() == [0]
 
 
 def test_more_devices_than_blocks() -> None:
-    view = fc.RoundView([1.0, 1.0, 1.0], [1.0, 2.0, 3.0], law=fc.Blocks(2))
+    view = fc.RoundView(np.array([1.0, 1.0, 1.0]), np.array([1.0, 2.0, 3.0]), law=fc.Blocks(2))
     assert fc.All().decide(view, NO_DRAWS).devices.tolist() == [0, 1]  # those that would be done first
     assert fc.Optimal(0.0).decide(view, NO_DRAWS).devices.size <= 2
     assert fc.Greedy(0.0).decide(view, NO_DRAWS).devices.size <= 2
@@ -247,7 +253,9 @@ def test_more_devices_than_blocks() -> None:
         fc.Random(3).decide(view, NO_DRAWS)
     with pytest.raises(fc.InputError, match="3 devices cannot share 2 resource blocks"):
         fc.allocate([1.0] * 3, [1.0] * 3, law=fc.Blocks(2))
-    forced = fc.RoundView([1.0] * 3, [1.0] * 3, law=fc.Blocks(2), must_include=np.ones(3, dtype=bool))
+    forced = fc.RoundView(
+        np.array([1.0] * 3), np.array([1.0] * 3), law=fc.Blocks(2), must_include=np.ones(3, dtype=bool)
+    )
     with pytest.raises(fc.InputError, match="forces 3 devices in, but there are 2 resource blocks"):
         fc.Optimal(0.0).decide(forced, NO_DRAWS)
 
@@ -256,13 +264,16 @@ def test_more_devices_than_blocks() -> None:
     ("make", "said"),
     [
         (lambda: fc.Blocks(0), "count of the law blocks is 0; give a whole number"),
-        (lambda: fc.Power([1.0, -2.0]), r"snr\[1\] of the law power is -2"),
-        (lambda: fc.Power([math.nan]), "snr.* of the law power is nan"),
+        (lambda: fc.Power(np.array([1.0, -2.0])), r"snr\[1\] of the law power is -2"),
+        (lambda: fc.Power(np.array([math.nan])), "snr.* of the law power is nan"),
         (fc.Ingress, "needs the rate of the server's pipe"),
         (lambda: fc.Ingress(-1.0), "bits_per_s of the law ingress is -1"),
-        (lambda: fc.RoundView([1.0, 1.0], [1.0, 1.0], law=fc.Power([1.0])), r"snr of the law power has shape \(1,\)"),
-        (lambda: fc.RoundView([1.0], [1.0], law=fc.Power()), "needs the SNR of every device"),
-        (lambda: fc.RoundView([1.0], [1.0], law=fc.Ingress(1e6)), "needs seconds here"),
+        (
+            lambda: fc.RoundView(np.array([1.0, 1.0]), np.array([1.0, 1.0]), law=fc.Power(np.array([1.0]))),
+            r"snr of the law power has shape \(1,\)",
+        ),
+        (lambda: fc.RoundView(np.array([1.0]), np.array([1.0]), law=fc.Power()), "needs the SNR of every device"),
+        (lambda: fc.RoundView(np.array([1.0]), np.array([1.0]), law=fc.Ingress(1e6)), "needs seconds here"),
         (lambda: fc.parse_law("blok:3"), "unknown law 'blok'; did you mean 'blocks'"),
         (lambda: fc.parse_law("blocks:count=x"), "count of law 'blocks' is 'x'; give a whole number"),
         (lambda: fc.parse_law("power:snr=3"), "takes no settings"),

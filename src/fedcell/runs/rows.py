@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices, Plan
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord
 
 ROUND_COLUMNS = ("round", "clock_s", "round_s", "planned_s", "devices", "delivered", "accuracy", "loss", "joules")

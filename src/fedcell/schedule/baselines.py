@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from fedcell.errors import InputError
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import grow
-from fedcell.schedule.policy import Indices, Policy, RoundView, at_least_one, room
+from fedcell.schedule.needs import Indices
+from fedcell.schedule.policy import Policy, RoundView, at_least_one, room
 
 
 @dataclass(frozen=True)

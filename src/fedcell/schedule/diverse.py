@@ -19,9 +19,9 @@ from numba import njit
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, by_law, fits, need, needed, round_time
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
-from fedcell.schedule.policy import Indices, Policy, RoundView, room
+from fedcell.schedule.policy import Policy, RoundView, room
 from fedcell.schedule.profiles import Profiles, profiles_of
 
 _LESS = 1.0 - 1e-12

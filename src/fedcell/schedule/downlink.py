@@ -14,15 +14,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedcell.errors import InputError
-from fedcell.schedule.needs import Floats
+from fedcell.schedule.needs import Floats, Indices
 
 if TYPE_CHECKING:
     from fedcell.schedule.policy import RoundView
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,8 @@ from numba import njit
 from fedcell.errors import InputError
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, alone, by_law, pace, round_time
-from fedcell.schedule.policy import Indices, Policy, RoundView, room
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, alone, by_law, pace, round_time
+from fedcell.schedule.policy import Policy, RoundView, room
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})

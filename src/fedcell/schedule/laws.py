@@ -10,14 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedcell import settings
 from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, Floats, IngressNeeds, Needs, PowerNeeds
 
-Indices = NDArray[np.int64]
 _NEXT_TO_NOTHING = 1e-15
 
 

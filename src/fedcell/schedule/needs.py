@@ -35,6 +35,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 # Sums may be reordered (that is what lets them run eight at a time); nothing else is loosened.
 _FAST = {"reassoc", "contract", "nsz"}

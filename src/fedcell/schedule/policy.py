@@ -12,9 +12,7 @@ from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Allocation, Bools, Sharing, allocate, times
 from fedcell.schedule.downlink import Downlink
 from fedcell.schedule.laws import Density, Law
-from fedcell.schedule.needs import Floats, Needs
-
-Indices = NDArray[np.int64]
+from fedcell.schedule.needs import Floats, Indices, Needs
 
 
 @dataclass(frozen=True, eq=False)

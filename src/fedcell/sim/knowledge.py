@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Density, Law
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices, Plan, RoundView
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
 from fedcell.world import Conditions
 

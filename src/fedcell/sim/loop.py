@@ -15,8 +15,8 @@ from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Density, Law, parse_law
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices, Plan, Policy, RoundView
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Plan, Policy, RoundView
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
 from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s

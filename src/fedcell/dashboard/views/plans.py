@@ -24,8 +24,9 @@ from fedcell.plan.plans import TablePlan
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import Greedy
+from fedcell.schedule.needs import Indices
 from fedcell.schedule.optimal import Optimal, shortest_rounds
-from fedcell.schedule.policy import Indices, RoundView
+from fedcell.schedule.policy import RoundView
 from fedcell.world import Cell, Devices, World
 
 OFTEN_CHARACTERS = 2**18
