@@ -269,7 +269,7 @@ def test_more_devices_than_blocks() -> None:
         (fc.Ingress, "needs the rate of the server's pipe"),
         (lambda: fc.Ingress(-1.0), "bits_per_s of the law ingress is -1"),
         (
-            lambda: fc.RoundView(np.array([1.0, 1.0]), np.array([1.0, 1.0]), law=fc.Power(np.array([1.0]))),
+            lambda: fc.RoundView(np.ones(2), np.ones(2), law=fc.Power(np.ones(1))),
             r"snr of the law power has shape \(1,\)",
         ),
         (lambda: fc.RoundView(np.array([1.0]), np.array([1.0]), law=fc.Power()), "needs the SNR of every device"),
