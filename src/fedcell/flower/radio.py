@@ -23,7 +23,7 @@ from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Foresight, Look, Timing, known_compute_s
 from fedcell.units import LARGEST_S, SMALLEST_S
-from fedcell.world import Always, Cell, World, spectral_efficiency, whole_band_upload_s
+from fedcell.world import Always, Cell, World, whole_band_upload_s
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class CellRadio:
         upload_s = _reported_upload_s(report, self.cell.model_bits)
         if not np.isnan(upload_s) or report.snr_db is None:
             return upload_s
-        efficiency = spectral_efficiency(np.array([units.db_to_ratio(report.snr_db)]))
+        efficiency = self.cell.rate.efficiency(np.array([units.db_to_ratio(report.snr_db)]))
         return float(np.clip(whole_band_upload_s(self.cell, efficiency)[0], SMALLEST_S, LARGEST_S))
 
     def grant(self, grant: Grant) -> None:

@@ -25,11 +25,11 @@ from fedcell.sim.spec import Spec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ERRORS_DB = (0.0, 1.0, 2.0, 3.0, 5.0, 8.0)
-SLACKS = {None: "waits for all", defaults.SLACK: f"slack {defaults.SLACK:g}", 1.2: "slack 1.2"}
+ERRORS_DB = (0.0, 1.0, 2.0, 4.0, 8.0)
+SLACKS = {None: "waits for all", defaults.SLACK: f"slack {defaults.SLACK:g}"}
 """How long the server waits, and how that is called."""
 WHO = ("Greedy", "Optimal", "Diverse")
-_DASHES = dict(zip(SLACKS, ("-", "--", ":"), strict=True))
+_DASHES = dict(zip(SLACKS, ("-", ":"), strict=True))
 
 Key = tuple[str, float | None, float]
 """Who, with which slack, at which error."""

@@ -55,11 +55,13 @@ class Turnout:
         round_s: how long the round took, in seconds.
         taught: the times as the server can know them: a device that had not delivered when the round ended took at
             least so long, and one that left teaches nothing (NaN).
+        worked: until when each device really trained and sent: until it had delivered, left or was waited for no more.
     """
 
     delivered: Bools
     round_s: float
     taught: Timing
+    worked: Timing
 
 
 def turnout(timing: Timing, planned_upload_s: Floats, late_s: Floats, leaves_s: Floats) -> Turnout:
@@ -87,6 +89,8 @@ def turnout(timing: Timing, planned_upload_s: Floats, late_s: Floats, leaves_s: 
         ([True, False, False], 12.0)
         >>> round.taught.began_s.tolist(), round.taught.finish_s.tolist()
         ([2.0, 8.0, nan], [6.0, 12.0, nan])
+        >>> round.worked.finish_s.tolist()
+        [6.0, 12.0, 5.0]
     """
     left = leaves_s < timing.finish_s
     round_s = float(min(np.minimum(timing.finish_s, leaves_s).max(), late_s.max()))
@@ -94,4 +98,6 @@ def turnout(timing: Timing, planned_upload_s: Floats, late_s: Floats, leaves_s: 
     finish_s = np.where(missing, np.minimum(late_s, round_s), timing.finish_s)
     began_s = np.where(missing, np.maximum(finish_s - planned_upload_s, 0.0), timing.began_s)
     taught = Timing(np.where(left, np.nan, began_s), np.where(left, np.nan, finish_s), missing)
-    return Turnout(~left & (timing.finish_s <= late_s), round_s, taught)
+    stopped_s = np.minimum(np.minimum(timing.finish_s, leaves_s), round_s)
+    worked = Timing(np.minimum(timing.began_s, stopped_s), stopped_s)
+    return Turnout(~left & (timing.finish_s <= late_s), round_s, taught, worked)
