@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Look, Timing
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
 from fedcell.testbed.fault import TENTH, Fault
