@@ -23,7 +23,7 @@ def collect(specs: Sequence[Spec]) -> dict[str, Rounds]:
 
 def test_the_table_has_means_and_losses_paired_by_seed() -> None:
     output = csi.make(Settings(seeds=3), collect)
-    times, losses = output.tables
+    times, losses, rounds = output.tables
     assert [row[:2] for row in times.rows] == [
         [who, slack] for who in ("Greedy", "Optimal", "Diverse") for slack in ("waits for all", "slack 2")
     ]
@@ -31,6 +31,7 @@ def test_the_table_has_means_and_losses_paired_by_seed() -> None:
     assert times.rows[2][2:] == ["101 ± 2", "111 ± 2", "121 ± 2", "141 ± 2", "181 ± 2"]
     assert losses.rows[2][2:] == ["0", "+10 ± 0", "+20 ± 0", "+40 ± 0", "+80 ± 0"]
     assert losses.rows[3][2:] == ["0", "+60 ± 0", "+70 ± 0", "+90 ± 0", "+130 ± 0"]
+    assert rounds.rows[2][2] == "2.0 x 75.5 s"
     assert times.rows[0][-1] == "900 ± 0 (0/3)"
     assert losses.rows[0][-1] == "+799 ± 2 (0/3)"
 
