@@ -90,6 +90,19 @@ def test_options_of_diverse(tmp_path: Path, fedcell_here: Call) -> None:
     assert "epochs = 2\n" in changed
 
 
+def test_options_of_who_is_there_and_of_channel_knowledge(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "who.csv").write_text("device,from_s,until_s\n0,0,60\n3,20,90\n")
+    options = ["--availability", "trace:who.csv", "--csi-error-db", "3", "--slack", "1.5"]
+    (tmp_path / "race.toml").write_text(
+        fedcell_here("race", "--policy", "random:k=3", *options, "--print-spec", cwd=tmp_path).stdout
+    )
+    spec = fc.load_spec(tmp_path / "race.toml")
+    assert (spec.devices.availability, spec.cell.csi_error_db, spec.slack) == ("trace:who.csv", 3.0, 1.5)
+    limits = ["--seeds", "1", "--budget-s", "60", "--json", "--plot", "none"]
+    rounds = json.loads(fedcell_here("race", "race.toml", *limits, cwd=tmp_path).stdout)["rounds"]
+    assert {device for row in rounds for device in row["plan_devices"]} == {0, 3}
+
+
 def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fedcell_here: Call) -> None:
     """The first round ends later than it takes; everything that shows times shows both as they are."""
     options = ["--policy", "diverse", "--policy", "greedy", "--seeds", "1", "--rounds", "2", "--store", "results.db"]
@@ -159,6 +172,11 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         (["missing.toml"], "cannot read missing.toml"),
         (["--json", "--csv"], "--json and --csv were both given"),
         (["--mobility", "waypoint:speed_mps=0"], "speed_mps"),
+        (["--availability", "nights"], "devices.availability: unknown availability 'nights'"),
+        (["--availability", "daynight:there=2"], "there is 2; give a number up to 1"),
+        (["--availability", "trace:missing.csv"], "cannot read the trace 'missing.csv': No such file or directory"),
+        (["--csi-error-db", "-1"], "csi_error_db is -1.0; give a finite number of at least 0"),
+        (["--slack", "0.9"], "slack is 0.9; input should be greater than or equal to 1"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(

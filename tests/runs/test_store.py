@@ -627,6 +627,7 @@ class TestKey:
             "cell.path_loss_exponent": 2.0, "cell.min_distance_m": 2.0, "cell.shadowing_db": 2.0,
             "cell.shadowing_distance_m": 2.0, "cell.fading": "rayleigh", "cell.rician_k": 2.0, "cell.model_bits": 2,
             "devices.count": 2, "devices.seconds_per_sample": 2.0, "devices.samples_per_second": 2.0,
+            "slack": 2.0, "cell.csi_error_db": 2.0, "devices.availability": "daynight",
             "devices.power_w_per_hz": 2.0, "devices.mobility": "static", "devices.failure": 0.5,
             "budget_j": 2.0, "devices.kappa": 2.0, "devices.cpu_hz": 2.0, "devices.cycles_per_sample": 2.0,
             "devices.compute_w": 2.0, "devices.battery_j": 2.0,

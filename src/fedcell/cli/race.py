@@ -103,6 +103,25 @@ def race(
         float | None,
         typer.Option(help="Standard deviation of the shadowing in dB (default: 0, no shadowing).", show_default=False),
     ] = None,
+    availability: Annotated[
+        str | None,
+        typer.Option(
+            help="Who is there when: always (default), daynight:there=0.5,day_s=3600 or trace:FILE.", show_default=False
+        ),
+    ] = None,
+    csi_error_db: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the error in the SNR that the scheduler knows, in dB (default: 0, no error).",
+            show_default=False,
+        ),
+    ] = None,
+    slack: Annotated[
+        float | None,
+        typer.Option(
+            help="Do not wait longer than this many times the planned time (default: wait for all).", show_default=False
+        ),
+    ] = None,
     failure: Annotated[
         float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
     ] = None,
@@ -229,15 +248,18 @@ def race(
         "budget_j": budget_j,
         "rounds": rounds,
         "knowledge": knowledge,
+        "slack": slack,
         "explore": explore,
         "profiles": profiles,
         "epsilon": epsilon,
         "cell.radius_m": radius_m,
         "cell.fading": fading,
         "cell.shadowing_db": shadowing_db,
+        "cell.csi_error_db": csi_error_db,
         "devices.count": devices,
         "devices.mobility": mobility,
         "devices.failure": failure,
+        "devices.availability": availability,
         "devices.battery_j": battery_j,
         "task.data": data,
         "task.partition": partition,

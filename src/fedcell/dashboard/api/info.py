@@ -49,6 +49,7 @@ LIMITS: dict[str, int] = {
 CHOICES = {
     "fading": list(get_args(Fading)),
     "mobility": list(MOBILITIES),
+    "availability": ["always", "daynight", "daynight:there=0.3,day_s=600"],
     "partition": ["iid", "labels:1", "labels:2", "labels:5", "labels:2,free", "dirichlet:0.5"],
     "data": list(PUBLISHED),
     "knowledge": list(get_args(Spec.model_fields["knowledge"].annotation)),

@@ -74,6 +74,8 @@ def round_document(
     if devices.size and devices.max() >= len(conditions.upload_s):
         raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
     shares, ends = _shared(conditions, devices, record.plan.shares)
+    if measured is None:  # as it went: with slack a round may end before all have finished
+        ends["planned"] = record.round_s
     band_hz = place.world.cell.bandwidth_hz
     return {
         "round": record.round,
