@@ -27,11 +27,29 @@ from fedcell.own import code_sha256
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
-from fedcell.world import Cell, Devices, Mobility, SnrTrace, World, parse_channel, parse_mobility, parse_rate
+from fedcell.world import (
+    Always,
+    Cell,
+    Devices,
+    Mobility,
+    SnrTrace,
+    Trace,
+    World,
+    parse_availability,
+    parse_channel,
+    parse_mobility,
+    parse_rate,
+)
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
+_NEWER = {
+    "": ("slack", "budget_j"),
+    "cell": ("csi_error_db",),
+    "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
+}
+"""Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
 
@@ -69,6 +87,7 @@ class CellSpec(_Part):
         fading: ``none``, ``rayleigh`` or ``rician``.
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
         model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
+        csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
         channel: ``paper`` (the path loss and shadowing above), 3GPP TR 38.901's ``uma``, ``umi`` or ``rma``, with
             settings such as ``uma:carrier_hz=2e9``, or ``trace:links.csv`` for the SNR of every device from a file.
         rate: what the SNR is worth: ``shannon``, or ``mcs64`` or ``mcs256`` for 5G NR's coding schemes, with a gap if
@@ -91,6 +110,7 @@ class CellSpec(_Part):
     fading: Fading = Cell.fading
     rician_k: float = Cell.rician_k
     model_bits: int | None = None
+    csi_error_db: float = Cell.csi_error_db
     channel: str = "paper"
     rate: str = "shannon"
 
@@ -111,9 +131,16 @@ class DevicesSpec(_Part):
         seconds_per_sample: minimum training time per sample, in seconds.
         samples_per_second: mu; the training time beyond the minimum has mean samples / mu seconds.
         power_w_per_hz: transmit power density, in W/Hz.
+        kappa: effective switched capacitance of the processor: a cycle of training costs kappa cpu_hz^2 joules.
+        cpu_hz: clock frequency while training, in Hz.
+        cycles_per_sample: cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
+        compute_w: watts while training, instead of the three before; None for those.
+        battery_j: joules in a device's battery: one that cannot pay for a round is not there any more. None for mains.
         mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
             ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
         failure: probability that the model of a scheduled device does not arrive.
+        availability: who is there when: ``always``; by day and night, such as ``daynight:there=0.3,day_s=3600``; or
+            ``trace:FILE``.
 
     Example:
         >>> import fedcell as fc
@@ -125,14 +152,25 @@ class DevicesSpec(_Part):
     seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
     samples_per_second: float | list[float] = defaults.SAMPLES_PER_SECOND
     power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
+    kappa: float | list[float] = defaults.KAPPA
+    cpu_hz: float | list[float] = defaults.CPU_HZ
+    cycles_per_sample: float | list[float] | None = None
+    compute_w: float | list[float] | None = None
+    battery_j: float | list[float] | None = None
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
+    availability: str = "always"
 
     @field_validator("mobility")
     @classmethod
     def _known_mobility(cls, text: str) -> str:
         parse_mobility(text)
         return text
+
+    @field_validator("availability")
+    @classmethod
+    def _known_availability(cls, text: str) -> str:
+        return "always" if parse_availability(text) == Always() else text
 
 
 class TaskSpec(_Part):
@@ -207,17 +245,21 @@ class TaskSpec(_Part):
 class Spec(_Part):
     """One run, or several with a grid; the defaults are the paper's cell, devices and task.
 
-    A run ends at the first of ``budget_s`` simulated seconds (a round that would end later does not count), ``rounds``
-    and ``target_accuracy``. If ``rounds`` is given and ``budget_s`` is not, the time is unlimited.
+    A run ends at the first of ``budget_s`` simulated seconds and ``budget_j`` joules (a round that would exceed one of
+    them does not count), ``rounds`` and ``target_accuracy``. If ``rounds`` is given and ``budget_s`` is not, the
+    time is unlimited.
 
     Attributes:
         policy: the scheduling policy, such as ``greedy:theta=0``; see `parse_policy`.
         seed: random seed. Runs with the same seed have the same devices, channels, data and batches.
         budget_s: simulated time limit, in seconds.
+        budget_j: limit on the energy that all devices spend together, in joules, or None.
         rounds: limit on the number of rounds, or None.
         target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
         knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
             means) or ``observed`` (estimates from earlier rounds).
+        slack: a device that takes more than ``slack`` times its planned time is late: the server does not wait for it
+            any longer, and its model is not used. None: it waits for all.
         explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
             have become faster. Without effect otherwise.
         profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
@@ -239,9 +281,11 @@ class Spec(_Part):
     policy: str = "greedy"
     seed: int = Field(default=0, ge=0)
     budget_s: float = Field(default=defaults.BUDGET_S, gt=0.0, allow_inf_nan=True)
+    budget_j: float | None = Field(default=None, gt=0.0)
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
+    slack: float | None = Field(default=None, ge=1.0)
     explore: bool = True
     profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
     epsilon: float | None = Field(default=None, gt=0.0)
@@ -335,8 +379,9 @@ class Spec(_Part):
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
         cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
-        devices = self.devices.model_dump(exclude={"mobility", "failure"})
-        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility())
+        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
+        availability = parse_availability(self.devices.availability)
+        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""
@@ -360,6 +405,8 @@ class Spec(_Part):
     def unused(self) -> set[str]:
         """The fields that do not matter for this run; the grid is not one of them."""
         unused = set() if self.uses_profiles else {"profiles", "epsilon"}
+        if self.knowledge == "perfect" and self.cell.csi_error_db == 0.0:  # then all goes as planned
+            unused |= {"slack"}
         return unused if self.knowledge == "observed" else unused | {"explore"}
 
     def key(self) -> str:
@@ -377,8 +424,15 @@ class Spec(_Part):
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
+        for part, names in _NEWER.items():
+            fields, usual = (run[part], type(getattr(self, part))) if part else (run, Spec)
+            for name in names:
+                if fields[name] == usual.model_fields[name].default:
+                    del fields[name]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
+        if "availability" in devices:
+            devices["availability"] = _availability_document(self.devices)
         task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
@@ -398,6 +452,15 @@ class Spec(_Part):
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""
         return _toml(self.model_dump(exclude_none=True))
+
+
+def _availability_document(devices: DevicesSpec) -> list[Any]:
+    """Who is there as keys have it: a trace is known by what is in it, not by its name."""
+    availability = parse_availability(devices.availability)
+    settings = asdict(availability)
+    if isinstance(availability, Trace):
+        settings["file"] = availability.content_sha256(devices.count)
+    return [type(availability).__name__, settings]
 
 
 def _first_twice(values: list[Any]) -> int | None:

@@ -174,6 +174,29 @@ def link_snr(cell: Cell, power_w_per_hz: FloatArray | float, loss_db: FloatArray
         return power_w_per_hz / cell.noise_w_per_hz * units.db_to_ratio(-loss_db)
 
 
+def believed_snr(cell: Cell, snr: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """The SNR as the server knows it: off by a normal error in dB, snr 10^(e / 10) with e ~ N(0, csi_error_db^2).
+
+    Args:
+        cell: the error's standard deviation (``csi_error_db``).
+        snr: (M,) the SNR that holds, linear ratios.
+        rng: random generator; one draw per device, in their order. Not used if there is no error.
+
+    Returns:
+        (M,) linear ratios; ``snr`` itself if there is no error.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Cell, believed_snr
+        >>> believed_snr(Cell(csi_error_db=3.0), np.array([10.0, 10.0]), np.random.default_rng(0)).round(2).tolist()
+        [10.91, 9.13]
+    """
+    if cell.csi_error_db == 0.0:
+        return snr
+    with np.errstate(over="ignore"):
+        return snr * units.db_to_ratio(cell.csi_error_db * rng.standard_normal(snr.size))
+
+
 def whole_band_upload_s(cell: Cell, efficiency: FloatArray, linked: BoolArray | None = None) -> FloatArray:
     """Upload time with the entire band, c = S_model / (B e): eq. (4) with a share of 1.
 
