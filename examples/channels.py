@@ -14,10 +14,12 @@ import numpy as np
 import fedcell as fc
 from fedcell.plots import Line, panels_figure, save_picture
 from fedcell.world import link_snr, path_loss_db
+from fedcell.world.cell import Channel
+from fedcell.world.tr38901 import Outdoor38901
 
 POWER_W_PER_HZ = 5.0e-9  # 7 dBm/MHz
 COLOURS = {"paper": "#000000", "UMa": "#0072b2", "UMi": "#d55e00", "RMa": "#009e73"}
-CHANNELS = {"paper": fc.PaperChannel(), "UMa": fc.UMa(), "UMi": fc.UMi(), "RMa": fc.RMa()}
+CHANNELS: dict[str, Channel] = {"paper": fc.PaperChannel(), "UMa": fc.UMa(), "UMi": fc.UMi(), "RMa": fc.RMa()}
 distance_m = np.geomspace(10.0, 2000.0, 400)
 
 losses, rates = [], []
@@ -28,11 +30,11 @@ for name, channel in CHANNELS.items():
         Line(f"{name}, shannon", distance_m, fc.Shannon().efficiency(snr), colour=colour, dash="--", width=1.0)
     )
     rates.append(Line(f"{name}, mcs256", distance_m, fc.Mcs256().efficiency(snr), colour=colour))
-    if isinstance(channel, fc.PaperChannel):
-        losses.append(Line(name, distance_m, path_loss_db(cell, distance_m), colour=colour))
-    else:
+    if isinstance(channel, Outdoor38901):
         losses.append(Line(f"{name} LOS", distance_m, channel.los_loss_db(distance_m), colour=colour, dash="--"))
         losses.append(Line(f"{name} NLOS", distance_m, channel.nlos_loss_db(distance_m), colour=colour))
+    else:
+        losses.append(Line(name, distance_m, path_loss_db(cell, distance_m), colour=colour))
 
     world = fc.World(fc.Cell(radius_m=1000.0, channel=channel, rate=fc.Mcs256()), fc.Devices(20_000))
     now = world.conditions(seed=0)
