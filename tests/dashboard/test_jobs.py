@@ -85,7 +85,7 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
     Curves.model_validate(curves)
     for policy, line, row in zip(policies, curves["policies"], curves["table"], strict=True):
         summary = result.summaries()[policy]
-        assert line["clock_s"] == summary.curve.clock_s.tolist()
+        assert line["clock_s"] == summary.curve.x.tolist()
         assert line["mean"] == summary.curve.accuracy.tolist()
         assert line["seeds_done"] == row["seeds"] == 2
         assert row["best"] == {"mean": summary.best.mean, "half": summary.best.half}

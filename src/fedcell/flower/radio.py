@@ -18,8 +18,8 @@ import numpy as np
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.report import Report
-from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.laws import Dedicated
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Foresight, Look, Timing, known_compute_s
 from fedcell.units import LARGEST_S, SMALLEST_S

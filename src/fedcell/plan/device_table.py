@@ -29,7 +29,8 @@ import numpy as np
 from fedcell import defaults, units
 from fedcell.check import nearest
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Cell, link_snr, path_loss_db
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ

@@ -27,7 +27,7 @@ from fedcell.runs import stats
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace, spec_document
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec

@@ -43,6 +43,9 @@ class Law(Protocol):
     def takes_s(self, upload_s: Floats, shares: Floats) -> Floats:
         """Return how long uploads take, in seconds, with given shares; all arrays are of one shape."""
 
+    def power_parts(self, upload_s: Floats, shares: Floats) -> Floats:
+        """Return with which part of its power over the entire band a device sends, on average over its upload."""
+
     def equal_shares(self, upload_s: Floats, compute_s: Floats) -> Floats:
         """Return (n,) shares that are as equal as the law allows."""
 
@@ -84,6 +87,10 @@ class Density:
         """C / g."""
         seconds: Floats = upload_s / shares
         return seconds
+
+    def power_parts(self, upload_s: Floats, shares: Floats) -> Floats:  # noqa: ARG002
+        """The share: the power density is fixed."""
+        return shares
 
     def equal_shares(self, upload_s: Floats, compute_s: Floats) -> Floats:  # noqa: ARG002
         """1/n each."""
@@ -202,6 +209,10 @@ class Power:
         seconds: Floats = upload_s * (np.log1p(self._s) / (shares * np.log1p(self._s / shares)))
         return seconds
 
+    def power_parts(self, upload_s: Floats, shares: Floats) -> Floats:  # noqa: ARG002
+        """All of it, whatever the share."""
+        return np.ones(shares.size)
+
     def equal_shares(self, upload_s: Floats, compute_s: Floats) -> Floats:  # noqa: ARG002
         """1/n of the band each."""
         return np.full(upload_s.size, 1.0 / upload_s.size)
@@ -294,6 +305,11 @@ class Ingress:
         """max(c, a / g)."""
         seconds: Floats = np.maximum(upload_s, self._a / shares)
         return seconds
+
+    def power_parts(self, upload_s: Floats, shares: Floats) -> Floats:
+        """As on its own line, with pauses if the pipe is slower."""
+        parts: Floats = upload_s / self.takes_s(upload_s, shares)
+        return parts
 
     def equal_shares(self, upload_s: Floats, compute_s: Floats) -> Floats:  # noqa: ARG002
         """1/n of the pipe each."""

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcell.check import require_number
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Allocation, Bools, Floats, Sharing, allocate, times
+from fedcell.schedule.bandwidth import Allocation, Bools, Sharing, allocate, times
 from fedcell.schedule.laws import Density, Law
-from fedcell.schedule.needs import Needs
+from fedcell.schedule.needs import Floats, Needs
 
 Indices = NDArray[np.int64]
 

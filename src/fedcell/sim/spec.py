@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from fedcell import defaults
+from fedcell import defaults, settings
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.learn.data import IDX_FILES, PUBLISHED
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
 from fedcell.own import code_sha256
+from fedcell.schedule.laws import Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
@@ -40,13 +41,14 @@ from fedcell.world import (
     parse_mobility,
     parse_rate,
 )
-from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
+from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, Fading
+from fedcell.world.rates import RATES
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 _NEWER = {
     "": ("slack", "budget_j"),
-    "cell": ("csi_error_db",),
+    "cell": ("csi_error_db", "law", "channel", "rate"),
     "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
@@ -88,6 +90,9 @@ class CellSpec(_Part):
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
         model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
         csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
+        law: how the uploads share what carries them: ``density`` (one band, the paper's), ``blocks:count=15``,
+            ``power`` (each device has its power density times the entire band, as a total), ``dedicated`` (each has the
+            band to itself) or ``ingress:bits_per_s=1e7`` (likewise, into one pipe of the server); see `parse_law`.
         channel: ``paper`` (the path loss and shadowing above), 3GPP TR 38.901's ``uma``, ``umi`` or ``rma``, with
             settings such as ``uma:carrier_hz=2e9``, or ``trace:links.csv`` for the SNR of every device from a file.
         rate: what the SNR is worth: ``shannon``, or ``mcs64`` or ``mcs256`` for 5G NR's coding schemes, with a gap if
@@ -111,14 +116,21 @@ class CellSpec(_Part):
     rician_k: float = Cell.rician_k
     model_bits: int | None = None
     csi_error_db: float = Cell.csi_error_db
+    law: str = "density"
     channel: str = "paper"
     rate: str = "shannon"
 
+    @field_validator("law")
+    @classmethod
+    def _known_law(cls, text: str) -> str:
+        return format_law(parse_law(text))
+
     @field_validator("channel", "rate")
     @classmethod
-    def _known_law(cls, text: str, field: ValidationInfo) -> str:
-        (parse_channel if field.field_name == "channel" else parse_rate)(text)
-        return text
+    def _known_channel(cls, text: str, field: ValidationInfo) -> str:
+        value = parse_channel(text) if field.field_name == "channel" else parse_rate(text)
+        name = next(name for name, kind in (CHANNELS | RATES).items() if kind is type(value))
+        return settings.write(name, value)
 
 
 class DevicesSpec(_Part):
@@ -315,6 +327,10 @@ class Spec(_Part):
                 f"epsilon is {self.epsilon}, but with profiles = {self.profiles!r} there are no reports for noise to "
                 "hide; use labels or gradients, or leave epsilon out"
             )
+        if isinstance(parse_law(self.cell.law), Power) and self.cell.rate != CellSpec().rate:
+            raise InputError(
+                f"law is 'power', which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one of them"
+            )
         # Constructing them checks them.
         self.world([1] * self.devices.count, 1)
         if self.grid:
@@ -378,6 +394,7 @@ class Spec(_Part):
         """
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
+        del cell["law"]
         cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
         devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
         availability = parse_availability(self.devices.availability)
@@ -418,17 +435,15 @@ class Spec(_Part):
         """
         run = self.model_dump(exclude={"grid"} | self.unused)
         devices, task = run["devices"], run["task"]
-        # The paper's channel and rate are left out: runs stored before there were others keep their keys.
-        run["cell"] = {name: v for name, v in run["cell"].items() if name not in ("channel", "rate")}
-        run["cell"] |= _channel_document(self)
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
         for part, names in _NEWER.items():
             fields, usual = (run[part], type(getattr(self, part))) if part else (run, Spec)
             for name in names:
-                if fields[name] == usual.model_fields[name].default:
+                if name in fields and fields[name] == usual.model_fields[name].default:
                     del fields[name]
+        run["cell"] |= _channel_document(self)
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
         if "availability" in devices:
@@ -457,10 +472,10 @@ class Spec(_Part):
 def _availability_document(devices: DevicesSpec) -> list[Any]:
     """Who is there as keys have it: a trace is known by what is in it, not by its name."""
     availability = parse_availability(devices.availability)
-    settings = asdict(availability)
+    fields = asdict(availability)
     if isinstance(availability, Trace):
-        settings["file"] = availability.content_sha256(devices.count)
-    return [type(availability).__name__, settings]
+        fields["file"] = availability.content_sha256(devices.count)
+    return [type(availability).__name__, fields]
 
 
 def _first_twice(values: list[Any]) -> int | None:

@@ -12,7 +12,7 @@ import numpy as np
 from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Look, Timing
 from fedcell.flower.radio import require_links
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
 from fedcell.testbed.fault import TENTH, Fault

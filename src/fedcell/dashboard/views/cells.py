@@ -12,7 +12,8 @@ from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.runs.store import Measured, parse_document
-from fedcell.schedule.bandwidth import Floats, allocate
+from fedcell.schedule.bandwidth import allocate
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
