@@ -10,6 +10,7 @@ from harness import run
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ARGUMENTS = {"cnn_torch.py": ["2"]}
 SAYS = {
+    "channels.py": "of places reached",
     "one_round.py": "all end together",
     "own_policy.py": "Rested - greedy",
     "cnn_torch.py": "round   2",

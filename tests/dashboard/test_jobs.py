@@ -210,6 +210,11 @@ def test_killed_workers_are_replaced_and_no_round_is_lost(served: Served) -> Non
         ),
         ({"spec": {"task": {"model": "os:system"}}}, "task.model is 'os:system'"),
         ({"spec": {"task": {"device": "cuda:7"}}}, "task.device is 'cuda:7'"),
+        (
+            {"spec": {"cell": {"channel": "trace:/etc/passwd"}}},
+            "channel is 'trace:/etc/passwd'; over the network",
+        ),
+        ({"spec": {"cell": {"channel": "umb"}}}, "unknown channel 'umb'"),
         ({"spec": {"policy": "all"}}, "spec has policy"),
         ({"spec": {"grid": {}}}, "spec has grid"),
         ({"spec": {"devices": {"count": 2001}}}, "devices.count is 2001; 2,000 at most"),

@@ -96,6 +96,18 @@ def race(
             help="Device mobility: redrawn (default), static or waypoint:speed_mps=1.5,pause_s=10.", show_default=False
         ),
     ] = None,
+    channel: Annotated[
+        str | None,
+        typer.Option(
+            help="Channel: paper (default), uma, umi or rma of 3GPP TR 38.901, such as uma:carrier_hz=2e9, or "
+            "trace:links.csv.",
+            show_default=False,
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Rate at an SNR: shannon (default), shannon:gap_db=3, mcs64 or mcs256.", show_default=False),
+    ] = None,
     fading: Annotated[
         str | None, typer.Option(help="Fading: none (default), rayleigh or rician.", show_default=False)
     ] = None,
@@ -253,6 +265,8 @@ def race(
         "profiles": profiles,
         "epsilon": epsilon,
         "cell.radius_m": radius_m,
+        "cell.channel": channel,
+        "cell.rate": rate,
         "cell.fading": fading,
         "cell.shadowing_db": shadowing_db,
         "cell.csi_error_db": csi_error_db,

@@ -73,6 +73,8 @@ class PlanCell(Ask):
     noise_dbm_per_mhz: float = Field(default=defaults.NOISE_DBM_PER_MHZ, ge=-1000.0, le=1000.0)
     path_loss_1km_db: float = defaults.PATH_LOSS_1KM_DB
     path_loss_exponent: float = defaults.PATH_LOSS_EXPONENT
+    channel: str = Field(default="paper", max_length=limits.POLICY_CHARACTERS)
+    rate: str = Field(default="shannon", max_length=limits.POLICY_CHARACTERS)
 
 
 class Info(Answer):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from fedcell import defaults
+from fedcell import defaults, settings
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.learn.data import IDX_FILES, PUBLISHED
@@ -41,13 +41,14 @@ from fedcell.world import (
     parse_mobility,
     parse_rate,
 )
-from fedcell.world.cell import PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
+from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
+from fedcell.world.rates import RATES
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 _NEWER = {
     "": ("slack", "budget_j"),
-    "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz"),
+    "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
     "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
@@ -134,8 +135,9 @@ class CellSpec(_Part):
     @field_validator("channel", "rate")
     @classmethod
     def _known_channel(cls, text: str, field: ValidationInfo) -> str:
-        (parse_channel if field.field_name == "channel" else parse_rate)(text)
-        return text
+        value = parse_channel(text) if field.field_name == "channel" else parse_rate(text)
+        name = next(name for name, kind in (CHANNELS | RATES).items() if kind is type(value))
+        return settings.write(name, value)
 
 
 class DevicesSpec(_Part):
@@ -440,9 +442,6 @@ class Spec(_Part):
         """
         run = self.model_dump(exclude={"grid"} | self.unused)
         devices, task = run["devices"], run["task"]
-        # The paper's channel and rate are left out: runs stored before there were others keep their keys.
-        run["cell"] = {name: v for name, v in run["cell"].items() if name not in ("channel", "rate")}
-        run["cell"] |= _channel_document(self)
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
@@ -451,6 +450,7 @@ class Spec(_Part):
             for name in names:
                 if name in fields and fields[name] == usual.model_fields[name].default:  # some are unused, and left out
                     del fields[name]
+        run["cell"] |= _channel_document(self)
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
         if "availability" in devices:
@@ -479,10 +479,10 @@ class Spec(_Part):
 def _availability_document(devices: DevicesSpec) -> list[Any]:
     """Who is there as keys have it: a trace is known by what is in it, not by its name."""
     availability = parse_availability(devices.availability)
-    settings = asdict(availability)
+    fields = asdict(availability)
     if isinstance(availability, Trace):
-        settings["file"] = availability.content_sha256(devices.count)
-    return [type(availability).__name__, settings]
+        fields["file"] = availability.content_sha256(devices.count)
+    return [type(availability).__name__, fields]
 
 
 def _first_twice(values: list[Any]) -> int | None:

@@ -7,13 +7,14 @@ from math import inf, sqrt
 import numpy as np
 
 from fedcell import units
-from fedcell.check import require_number
+from fedcell.check import reject, require_number
 from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, BoolArray, Cell, FloatArray, PaperChannel
 from fedcell.world.field import gaussian_field
 from fedcell.world.rates import Shannon
 from fedcell.world.snr_trace import SnrTrace
+from fedcell.world.tr38901 import FARTHEST_M
 
 
 def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
@@ -38,6 +39,8 @@ def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
     if isinstance(cell.channel, SnrTrace):
         raise InputError(f"the channel is the file {cell.channel.file}, which knows no distances; give another channel")
     if not isinstance(cell.channel, PaperChannel):
+        if (beyond := distance_m > FARTHEST_M).any():
+            reject("distance_m", distance_m, beyond, f"the channel's tables end at {FARTHEST_M:g} m")
         return cell.channel.likely_loss_db(near_enough_m)
     return cell.path_loss_1km_db + 10 * cell.path_loss_exponent * np.log10(near_enough_m / units.km(1.0))
 

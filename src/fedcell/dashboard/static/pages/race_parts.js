@@ -16,6 +16,8 @@ function describe(race) {
   const { cell, devices, task, budget_s: budget, rounds } = race.spec;
   const odd = [
     devices.mobility !== "redrawn" && devices.mobility,
+    cell.channel && cell.channel !== "paper" && cell.channel,
+    cell.rate && cell.rate !== "shannon" && cell.rate,
     cell.fading !== "none" && cell.fading,
     cell.shadowing_db > 0 && `shadowing ${cell.shadowing_db} dB`,
     cell.csi_error_db > 0 && `SNR error ${cell.csi_error_db} dB`,
