@@ -63,13 +63,16 @@ function accuracyColumns(target, name, soFar, by) {
   ];
 }
 
-function roundColumns(name) {
+function roundColumns(name, by) {
+  const cost =
+    by === "energy"
+      ? { head: "J in all", title: "joules that all devices spend in a run", cell: (row) => mean(row.joules, 1, 1) }
+      : { head: "s per round", title: "seconds per round", cell: (row) => mean(row.round_s) };
   return [
     { head: "policy", left: true, cell: name },
     { head: "devices", title: "scheduled devices per round", cell: (row) => mean(row.devices) },
-    { head: "s per round", title: "seconds per round", cell: (row) => mean(row.round_s) },
+    cost,
     { head: "rounds", title: "rounds of a run", cell: (row) => mean(row.rounds, 1, 1) },
-    { head: "J", title: "joules that all devices spend in a run", cell: (row) => mean(row.joules, 1, 1) },
   ];
 }
 
@@ -170,7 +173,7 @@ export class CurvesView {
     });
     this.tables.replaceChildren(
       makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null, this.by), all, props),
-      makeTable(`Rounds${of}`, roundColumns(name), all, props),
+      makeTable(`Rounds${of}`, roundColumns(name, this.by), all, props),
     );
     const legend = (style) =>
       h(
