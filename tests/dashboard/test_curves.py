@@ -50,7 +50,7 @@ def test_curves_against_energy_have_joules_for_seconds_and_none_where_it_is_unkn
     def against_energy(*runs: Rounds) -> dict[str, object]:
         so_far = {"greedy": [(run, False) for run in runs]}
         found = curves_document(so_far, so_far, styles(["greedy"]), 0.2, math.inf, [], "energy")
-        return found["policies"][0] | {"row": found["table"][0]}
+        return {**found["policies"][0], "row": found["table"][0]}
 
     known = against_energy(spending(1.0, 2.0), spending(2.0, 2.0, 2.0))
     assert (known["clock_s"], known["spent_j"], known["mean"]) == (None, [2.0, 3.0], [0.1, (0.2 + 0.1) / 2])
