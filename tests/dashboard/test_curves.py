@@ -26,7 +26,9 @@ def test_runs_that_have_ended_are_averaged_and_others_only_up_to_the_same_time()
 
 def document(seeds: int, gain: float = 0.1) -> dict[str, object]:
     runs = [(run(8 + seed, gain=gain), True) for seed in range(seeds)]
-    (curve,) = curves_document({"greedy": runs}, {"greedy": runs}, styles(["greedy"]), 0.8, math.inf, [])["policies"]
+    (curve,) = curves_document({"greedy": runs}, {"greedy": runs}, styles(["greedy"]), 0.8, math.inf, [], {})[
+        "policies"
+    ]
     return dict(curve)
 
 
@@ -49,7 +51,7 @@ def test_curves_against_energy_have_joules_for_seconds_and_none_where_it_is_unkn
 
     def against_energy(*runs: Rounds) -> dict[str, object]:
         so_far = {"greedy": [(run, False) for run in runs]}
-        found = curves_document(so_far, so_far, styles(["greedy"]), 0.2, math.inf, [], "energy")
+        found = curves_document(so_far, so_far, styles(["greedy"]), 0.2, math.inf, [], {}, "energy")
         return {**found["policies"][0], "row": found["table"][0]}
 
     known = against_energy(spending(1.0, 2.0), spending(2.0, 2.0, 2.0))

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,3 +70,83 @@ def test_every_policy_schedules_only_those_who_are_there(policy: str) -> None:
         met |= set(record.plan.devices.tolist())
         clock_s = record.clock_s
     assert met - {1, 5, 17, 3}  # in the last hour others were scheduled
+
+
+def test_nobody_there_means_waiting_and_nobody_ever_the_end() -> None:
+    spec = spec_of(policy="random:k=3", rounds=None, budget_s=10_000.0)
+    records = played(run_of(spec, Shifts(((), (), (4, 7), ()), hour_s=100.0)))
+    assert [record.plan.devices.tolist() for record in records[:2]] == [[], [4, 7]]
+    first = records[0]
+    assert (first.clock_s, first.round_s, first.plan.round_s, first.delivered.size) == (200.0, 200.0, 200.0, 0)
+    assert records[-1].clock_s <= 300.0  # then nobody comes any more
+    assert played(run_of(spec, Shifts((), hour_s=100.0))) == []
+    late = spec_of(policy="random:k=3", rounds=None, budget_s=150.0)
+    assert played(run_of(late, Shifts(((), (), (4, 7)), hour_s=100.0))) == []
+
+
+def test_a_device_that_leaves_brings_nothing_and_is_not_waited_for() -> None:
+    spec = spec_of(policy="all", rounds=1)
+    whole = next(iter(fc.simulate(spec)))
+
+    @dataclass(frozen=True)
+    class Leaves(fc.Always):
+        def at(self, count: int, seed: int, clock_s: float) -> Attendance:
+            until_s = np.full(count, np.inf)
+            until_s[[2, 9]] = 1.5, 0.5
+            return Attendance(np.ones(count, np.bool_), until_s)
+
+    (record,) = played(run_of(spec, Leaves()))
+    assert record.plan.devices.tolist() == whole.plan.devices.tolist()
+    assert record.plan.shares.tolist() == whole.plan.shares.tolist()  # the server could not know
+    assert set(whole.delivered.tolist()) - set(record.delivered.tolist()) == {2, 9}
+    assert record.round_s == whole.round_s  # all others take as long as they would have
+
+
+def test_who_left_teaches_nothing() -> None:
+    run = run_of(spec_of(policy="all", rounds=1, knowledge="observed"), Shifts((tuple(range(20)),), hour_s=6.2))
+    played_one = run.step(run.start())
+    assert played_one is not None
+    record, state = played_one
+    late = np.setdiff1d(np.arange(20), record.delivered)
+    assert record.round_s == 6.2
+    assert late.size == 20
+    assert (state.knowledge.compute.seen == 0).all()
+    assert (state.knowledge.last_round == 0).all()
+
+
+def test_reports_come_from_those_who_are_there() -> None:
+    spec = spec_of(policy="diverse", rounds=1)
+    full = loop.Simulation.load(spec).start()
+    few = run_of(spec, Shifts(((0, 1),))).start()
+    none = run_of(spec, Shifts(((), (0, 1)))).start()
+    assert none.clock_s == 0.0 < few.clock_s < full.clock_s
+    for state in (few, none):
+        np.testing.assert_array_equal(state.knowledge.profiles, full.knowledge.profiles)
+
+
+def test_day_and_night_can_be_resumed_at_any_round_and_meets_all_policies_alike() -> None:
+    devices = {"availability": "daynight:there=0.4,day_s=120"}
+    spec = spec_of(policy="random:k=5", rounds=None, budget_s=200.0, devices=devices)
+    whole = list(fc.simulate(spec))
+    again = played(loop.Simulation.load(spec))
+    assert [(r.clock_s, r.plan.devices.tolist(), r.loss) for r in whole] == [
+        (r.clock_s, r.plan.devices.tolist(), r.loss) for r in again
+    ]
+    world, clock_s = loop.Simulation.load(spec).world, 0.0
+    for r, record in enumerate(whole):
+        assert set(record.plan.devices.tolist()) <= set(world.conditions(0, r, clock_s).there.tolist())
+        clock_s = record.clock_s
+
+
+def test_the_key_knows_who_is_there_by_what_is_in_the_trace(tmp_path: Path) -> None:
+    def key(availability: str) -> str:
+        return spec_of(devices={"availability": availability}).key()
+
+    one, two, three = (tmp_path / name for name in ("one.csv", "two.csv", "three.csv"))
+    one.write_text("device,from_s,until_s\n0,0,5\n")
+    two.write_text("device,from_s,until_s\n0,0,5\n")
+    three.write_text("device,from_s,until_s\n0,0,6\n")
+    assert key("always") == spec_of().key() == key("Always")
+    assert key(f"trace:{one}") == key(f"trace:file={two}") != key(f"trace:{three}")
+    assert key(f"trace:{one}") != key(f"trace:{one},repeat=false")
+    assert key("daynight") == key("daynight:there=0.5") != key("daynight:there=0.4")

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import Loudness, announce_compiling, console, loudness, set_loudness, summary_tables
+from fedcell.cli.console import (
+    Loudness,
+    announce_compiling,
+    class_table,
+    console,
+    loudness,
+    note_missing_models,
+    set_loudness,
+    summary_tables,
+)
 from fedcell.cli.options import (
     Csv,
     Json,
@@ -25,6 +34,7 @@ from fedcell.errors import InputError
 
 if TYPE_CHECKING:
     from fedcell.runs.race import RaceResult
+    from fedcell.runs.runner import Event
     from fedcell.sim.spec import Spec
 
 NOTHING_KEPT = (
@@ -188,6 +198,18 @@ def race(
             callback=_check_axis,
         ),
     ] = "time",
+    save_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Save the final model of each run: into this folder, or under a name such as "
+            "'models/{policy}-{seed}.npz'; .safetensors or .npz.",
+            show_default=False,
+        ),
+    ] = None,
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Show also the final models' accuracy on each class.")
+    ] = False,
     as_json: Json = False,
     as_csv: Csv = False,
     quiet: Quiet = False,
@@ -232,8 +254,9 @@ def race(
     from fedcell.plots import race_figure, save_picture
     from fedcell.runs.race import Axis, curves, title, to_csv, to_json
 
+    files = ModelFiles(save_model, contest)
     try:
-        result = _run_watched(contest, target, workers, store)
+        result = _run_watched(contest, target, workers, store, files, models=per_class or save_model is not None)
     except KeyboardInterrupt:  # before the first run began
         typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130) from None
@@ -246,21 +269,24 @@ def race(
             typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130)
     if output == "json":
-        typer.echo(to_json(result))
+        typer.echo(to_json(result, per_class=per_class))
     elif output == "csv":
-        typer.echo(to_csv(result), nl=False)
+        typer.echo(to_csv(result, per_class=per_class), nl=False)
     else:
-        _print(result, by)
+        _print(result, by, per_class)
     sys.stdout.flush()  # the table is there whatever becomes of the picture
-    for trouble in result.troubles():
+    for trouble in [*result.troubles(), *files.troubles]:
         typer.echo(f"fedcell: {trouble}", err=True)
+    if output == "table" and files.written:
+        one, *others = files.written
+        typer.echo(f"Models: {f'{1 + len(others)} files such as ' if others else ''}{one}")
     if plot is not None:
         end = contest.budget_s if by == "time" else contest.budget_j or math.inf
         axis: Axis = "energy" if by == "energy" else "time"
         save_picture(race_figure(curves(result, axis), title(result), end, by=axis), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
-    raise typer.Exit(130 if not result.complete else 2 if result.failures else 0)
+    raise typer.Exit(130 if not result.complete else 2 if result.failures or files.troubles else 0)
 
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
@@ -283,7 +309,40 @@ def _build(path: Path | None, policies: list[str] | None, seeds: int | None, cha
     return race_spec(base.changed(changes, grid))
 
 
-def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | None) -> "RaceResult":
+class ModelFiles:
+    """Writes the model of each run as it ends, so that whatever stops the race leaves those of the finished runs.
+
+    Args:
+        place: what --save-model gave; None to write none.
+        race: whose runs.
+    """
+
+    def __init__(self, place: str | None, race: "Spec") -> None:
+        from fedcell.runs.models import model_paths
+
+        runs = {run.key(): run for run in race.runs()} if place is not None else {}
+        self._paths = model_paths(place, runs, "--save-model") if place is not None else {}
+        self.written: list[Path] = []
+        self.troubles: list[str] = []
+
+    def watch(self, event: "Event") -> None:
+        """Write the model of a run that has ended."""
+        from fedcell.runs.models import save_model
+        from fedcell.runs.runner import RunDone
+
+        if not isinstance(event, RunDone) or event.model is None or event.key not in self._paths:
+            return
+        path = self._paths[event.key]
+        try:
+            save_model(path, event.spec, event.model)
+            self.written.append(path)
+        except InputError as error:  # a disk that is full now costs the model, not the race
+            self.troubles.append(str(error))
+
+
+def _run_watched(
+    race: "Spec", target: float, workers: int | None, path: Path | None, files: ModelFiles, *, models: bool
+) -> "RaceResult":
     from contextlib import nullcontext
 
     from rich.console import Console
@@ -302,17 +361,23 @@ def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | 
     live = Live(display, console=screen, refresh_per_second=8, transient=True) if table else nullcontext()
     lines = None if table or loudness() is Loudness.QUIET else RaceLines(display)
     with Store(path) if path is not None else nullcontext() as store, live:
-        watch = display.watch if lines is None else lines.watch
-        return run_race(race, target=target, workers=workers, store=store, watch=watch)
+        if store is not None and models:
+            note_missing_models(store, race.runs())
+
+        def watch(event: "Event") -> None:
+            (display if lines is None else lines).watch(event)
+            files.watch(event)
+
+        return run_race(race, target=target, workers=workers, store=store, watch=watch, models=models)
 
 
-def _print(result: "RaceResult", by: str) -> None:
+def _print(result: "RaceResult", by: str, per_class: bool) -> None:
     from fedcell.runs import stats
 
     out = console()
     if not result.complete:
         out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are complete.")
-    for table in summary_tables(result):
+    for table in [*summary_tables(result), *([class_table(result)] if per_class else [])]:
         out.print(table)
         out.print()
     if len(result.policies) > 1:

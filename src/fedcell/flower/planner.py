@@ -16,7 +16,8 @@ from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound
 from fedcell.rng import stream
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices, Policy, RoundView
 from fedcell.schedule.registry import blaming, format_policy
 from fedcell.sim.knowledge import Look

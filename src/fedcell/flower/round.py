@@ -11,7 +11,8 @@ from fedcell.flower.flwr_api import LOG
 from fedcell.flower.inner import take_train_s
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.knowledge import Look, Timing
 from fedcell.sim.turnout import allowed_s

@@ -57,6 +57,10 @@ CREATE TABLE races (
   seen_unix_s REAL NOT NULL, owner TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+# Made when the first model is stored: most files have none.
+MODELS_TABLE = """
+CREATE TABLE IF NOT EXISTS models (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, model BLOB NOT NULL)
+"""
 TABLES = {"specs", "runs", "rounds", "states", "measured", "races"}
 
 

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcell.check import require_number
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Allocation, Bools, Floats, Sharing, allocate, times
+from fedcell.schedule.bandwidth import Allocation, Bools, Sharing, allocate, times
 from fedcell.schedule.laws import Density, Law
+from fedcell.schedule.needs import Floats, Needs
 
 Indices = NDArray[np.int64]
 
@@ -37,7 +38,8 @@ class RoundView:
         recent: (M,) how much of a device is in the model of late: the sum over earlier rounds of its weight in the
             round's mean, each round counting 0.9 times the one after it.
         joules: (M,) what a device would spend in this round on training and sending, for policies with max_joules.
-        law: how the uploads share what carries them: `Density`, the paper's band, or `Dedicated` lines.
+        law: how the uploads share what carries them: `Density`, the paper's band, `Blocks`, `Power`, `Dedicated` lines
+            or one `Ingress`.
 
     Example:
         >>> import fedcell as fc
@@ -73,6 +75,7 @@ class RoundView:
             )
         if upload_s.size == 0:
             raise InputError("the cell is empty: upload_s and compute_s have no entries; give at least one device")
+        self.law.check(upload_s.shape)
         object.__setattr__(self, "upload_s", upload_s)
         object.__setattr__(self, "compute_s", compute_s)
         for name in _COLUMNS:
@@ -113,9 +116,9 @@ class RoundView:
         return _NO_DEVICES if self.must_include is None else np.flatnonzero(self.must_include)
 
     @property
-    def as_density(self) -> tuple[Floats, Floats]:
-        """(M,) upload and compute times in seconds that under the law `Density` give the same round times."""
-        return self.law.as_density(self.upload_s, self.compute_s)
+    def needs(self) -> Needs:
+        """What the compiled solvers take of the devices, under the view's law."""
+        return self.law.needs(self.upload_s, self.compute_s)
 
     def only(self, devices: Indices) -> "RoundView":
         """Return the view of these devices alone, (n,) indices; the view's device j is devices[j]."""
@@ -153,7 +156,8 @@ class Plan:
 
     Attributes:
         devices: (n,) indices of the scheduled devices, ascending; empty if no device is scheduled.
-        shares: (n,) the fraction of the band that each of them gets; they sum to 1. With dedicated lines each is 1.
+        shares: (n,) the fraction of the band that each of them gets; they sum to 1, or to less in whole blocks. With
+            dedicated lines each is 1.
         round_s: the time of the round in seconds, according to the times in the view.
 
     Example:
@@ -170,18 +174,19 @@ class Plan:
     shares: Floats
     round_s: float
 
-    def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike) -> Floats:
-        """Return when each scheduled device delivers its model: t_i + c_i / g_i.
+    def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike, law: Law = Density()) -> Floats:  # noqa: B008 - frozen
+        """Return when each scheduled device delivers its model: t_i + c_i / g_i under the paper's law.
 
         Args:
             upload_s: (M,) c_i of all devices, seconds with the entire band.
             compute_s: (M,) t_i of all devices, seconds.
+            law: of the M devices' uploads.
 
         Returns:
             (n,) seconds from the start of the round.
         """
         c, t = times(upload_s, compute_s)
-        finish: Floats = t[self.devices] + c[self.devices] / self.shares
+        finish: Floats = t[self.devices] + law.take(self.devices).takes_s(c[self.devices], self.shares)
         return finish
 
 
@@ -263,7 +268,8 @@ class Policy(ABC):
         devices = self._checked(chosen, view)
         if devices.size == 0:
             return Plan(devices, np.empty(0), self.cost_of_nobody_s())
-        band: Allocation = allocate(view.upload_s[devices], view.compute_s[devices], sharing=self.sharing, law=view.law)
+        law = view.law.take(devices)
+        band: Allocation = allocate(view.upload_s[devices], view.compute_s[devices], sharing=self.sharing, law=law)
         return Plan(devices, band.shares, float(band.round_s))
 
     def _affordable(self, view: RoundView, most_j: float) -> Indices:
@@ -312,7 +318,7 @@ def at_least_one(name: str, value: int) -> None:
 
 
 def room(view: RoundView, limit: int | None, name: str) -> int:
-    """Return how many devices may be scheduled: at most ``limit``, which must leave room for the forced ones.
+    """Return how many devices may be scheduled: at most ``limit``, and what the law carries, but all forced ones.
 
     Args:
         view: what the server knows this round.
@@ -322,7 +328,13 @@ def room(view: RoundView, limit: int | None, name: str) -> int:
     Returns:
         The smaller of the limit and M.
     """
-    most = len(view) if limit is None else min(limit, len(view))
+    carried = min(len(view), view.law.most)
+    if view.forced.size > carried:
+        raise InputError(
+            f"must_include forces {view.forced.size} devices in, but there are {carried:.0f} resource blocks; "
+            "force in fewer"
+        )
+    most = int(carried if limit is None else min(limit, carried))
     if view.forced.size > most:
         raise InputError(f"must_include forces {view.forced.size} devices in, but {name} is {limit}; raise {name}")
     return most

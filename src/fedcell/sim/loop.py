@@ -13,7 +13,8 @@ from fedcell.errors import InputError
 from fedcell.learn.engine import Job, Vector
 from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.laws import Density, Law, parse_law
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices, Plan, Policy, RoundView
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
@@ -22,7 +23,7 @@ from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec
 from fedcell.sim.spending import can_pay, expected_j, true_j
 from fedcell.sim.task import Task, load_task
-from fedcell.sim.turnout import Turnout, limited, turnout
+from fedcell.sim.turnout import Turnout, allowed_s, limited, turnout
 from fedcell.world import Conditions, World
 
 
@@ -150,6 +151,10 @@ class Simulation:
         """Whether the server keeps profiles from the updates that arrive."""
         return self.spec.profiles == "updates" and self.spec.uses_profiles
 
+    def law(self, snr: Floats) -> Law:
+        """The law of the uploads of (n,) devices with this SNR."""
+        return parse_law(self.spec.cell.law).bound(snr, self.world.cell.model_bits)
+
     def start(self) -> State:
         """The state before the first round."""
         model = self.task.engine.initial(stream(self.spec.seed, "model"))
@@ -179,7 +184,8 @@ class Simulation:
         there = conditions.there
         if there.size == 0:
             return self._wait(state)
-        look = Look(conditions.upload_s[there], known_compute_s(conditions, spec.knowledge)[there])
+        compute_s = known_compute_s(conditions, spec.knowledge)[there]
+        look = Look(conditions.believed_upload_s[there], compute_s, self.law(conditions.believed_snr[there]))
         noise = noise_of(spec.epsilon, state.knowledge.profiles.shape[1])
         view = state.knowledge.view(
             look,
@@ -196,9 +202,12 @@ class Simulation:
         with blaming(spec.policy):
             chosen = policy.decide(view, stream(spec.seed, "policy", r))
         plan = replace(chosen, devices=there[chosen.devices])
-        went = self._play(chosen, view, conditions, state.clock_s)
+        went = self._play(chosen, view, look, conditions, state)
         clock_s = state.clock_s + went.round_s
-        plan_j, spent_j = true_j(plan, self.world, conditions, went.worked), state.spent_j.copy()
+        plan_j, spent_j = (
+            true_j(plan, self.world, conditions, self.law(conditions.snr), went.worked),
+            state.spent_j.copy(),
+        )
         spent_j[plan.devices] += plan_j
         if clock_s > spec.budget_s or (spec.budget_j is not None and spent_j.sum() > spec.budget_j):
             return None
@@ -220,17 +229,22 @@ class Simulation:
         record = RoundRecord(r + 1, clock_s, went.round_s, plan, delivered, accuracy, loss, joules, plan_j)
         return record, State(r + 1, clock_s, model, knowledge, spent_j, reached)
 
-    def _play(self, chosen: Plan, view: RoundView, conditions: Conditions, clock_s: float) -> Turnout:
+    def _play(self, chosen: Plan, view: RoundView, look: Look, conditions: Conditions, state: State) -> Turnout:
         """What becomes of a plan for the devices of the view."""
         if chosen.devices.size == 0:
             nothing = Timing(np.empty(0), np.empty(0))
             return Turnout(np.empty(0, np.bool_), chosen.round_s, nothing, nothing)
-        leaves_s = np.full(chosen.devices.size, np.inf)
+        there, planned_s = conditions.there, chosen.finish_s(view.upload_s, view.compute_s, view.law)
+        late_s = leaves_s = np.full(chosen.devices.size, np.inf)
         if conditions.until_s is not None:
-            leaves_s = conditions.until_s[conditions.there][chosen.devices] - clock_s
-        planned_s = chosen.finish_s(view.upload_s, view.compute_s)
-        upload_s, late_s = planned_s - view.compute_s[chosen.devices], np.full(planned_s.size, np.inf)
-        return turnout(true_timing(chosen, conditions), upload_s, late_s, leaves_s)
+            leaves_s = conditions.until_s[there][chosen.devices] - state.clock_s
+        if self.spec.slack is not None:
+            known = state.knowledge.known(look, there)
+            told = np.isfinite(known.upload_s) & np.isfinite(known.compute_s)
+            late_s = allowed_s(planned_s, self.spec.slack, told[chosen.devices])
+        planned_upload_s = planned_s - view.compute_s[chosen.devices]
+        timing = true_timing(chosen, conditions, self.law(conditions.snr[there]))
+        return turnout(timing, planned_upload_s, late_s, leaves_s)
 
     def _wait(self, state: State) -> tuple[RoundRecord, State] | None:
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
@@ -280,10 +294,10 @@ def world_of(spec: Spec, task: Task) -> World:
     return spec.world([visited(len(part), spec.task.epochs) for part in task.parts], task.engine.parameters)
 
 
-def true_timing(plan: Plan, conditions: Conditions) -> Timing:
+def true_timing(plan: Plan, conditions: Conditions, law: Law = Density()) -> Timing:  # noqa: B008 - frozen
     """When the devices of a plan, of those that are there, really begin to upload and finish, whatever was believed."""
     upload_s, compute_s = conditions.upload_s[conditions.there], conditions.compute_s[conditions.there]
-    return Timing(compute_s[plan.devices], plan.finish_s(upload_s, compute_s))
+    return Timing(compute_s[plan.devices], plan.finish_s(upload_s, compute_s, law))
 
 
 def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from fedcell.learn.engine import Job, Vector
 from fedcell.learn.profile import REPORT_SAMPLES, normalised, private
 from fedcell.rng import keyed, stream
-from fedcell.schedule.bandwidth import Floats, allocate
+from fedcell.schedule.bandwidth import allocate
+from fedcell.schedule.needs import Floats
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import Task
 from fedcell.world import World, compute_j, transmit_j

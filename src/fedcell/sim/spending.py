@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.laws import Law
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.estimates import SHORTEST_S
 from fedcell.sim.knowledge import Timing
@@ -16,12 +18,13 @@ def expected_j(view: RoundView, world: World) -> Floats:
     return round_j(world.cell, world.devices, compute_s, upload_s)[view.ids]
 
 
-def true_j(plan: Plan, world: World, conditions: Conditions, worked: Timing) -> Floats:
+def true_j(plan: Plan, world: World, conditions: Conditions, law: Law, worked: Timing) -> Floats:
     """(n,) what the scheduled devices really spend on training and sending, in joules, as far as they get with it."""
     devices, scheduled = world.devices, plan.devices
     compute_s, on_air_s = conditions.compute_s[scheduled], worked.finish_s - worked.began_s
     trained = np.where(worked.began_s < compute_s, worked.began_s / np.maximum(compute_s, SHORTEST_S), 1.0)
-    sending_j = transmit_j(devices.power_w_per_hz[scheduled], world.cell.bandwidth_hz, plan.shares, on_air_s)
+    parts = law.take(scheduled).power_parts(conditions.upload_s[scheduled], plan.shares)
+    sending_j = transmit_j(devices.power_w_per_hz[scheduled], world.cell.bandwidth_hz, parts, on_air_s)
     return trained * compute_j(devices, conditions.compute_s)[scheduled] + sending_j
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Policy
 from fedcell.sim.knowledge import Timing
 

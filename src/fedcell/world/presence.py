@@ -15,6 +15,8 @@ from fedcell.check import require_number
 from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.world.cell import BoolArray, FloatArray
+from fedcell.world.stays import Stays
+from fedcell.world.trace import file_sha256, read_stays
 
 PAUSE_S = 60.0
 """After so many seconds a server looks again that can reach nobody, though some devices are there."""
@@ -79,7 +81,7 @@ class DayNight:
 
     Attributes:
         there: the part of the time for which a device is there, above 0 and at most 1.
-        day_s: length of a day in seconds.
+        day_s: length of a day in seconds, at least 1.
         spread: how far the devices' days are apart: 0 if they all begin together, 1 if any time of the day is as
             likely (devices all around the world).
         noise: how much a device's times vary from day to day, from 0 to 1.
@@ -101,7 +103,7 @@ class DayNight:
 
     def __post_init__(self) -> None:
         require_number("there", self.there, above=0)
-        require_number("day_s", self.day_s, above=0)
+        require_number("day_s", self.day_s, least=1)
         for name in ("spread", "noise"):
             require_number(name, getattr(self, name), least=0)
         for name in ("there", "spread", "noise"):
@@ -143,14 +145,72 @@ class DayNight:
         return begin_s, base_s + ((1 + self.there) / 2 + swing * shift[:, 1]) * self.day_s
 
 
-AVAILABILITIES: dict[str, type[Always] | type[DayNight]] = {"always": Always, "daynight": DayNight}
+@dataclass(frozen=True)
+class Trace:
+    r"""Who is there according to a file; see :mod:`fedcell.world.trace` for its forms.
+
+    A device is there from an interval's begin to before its end, and for good where one interval ends as the next
+    begins. A device that the file does not name is never there.
+
+    Attributes:
+        file: a CSV or JSON file.
+        repeat: whether a trace begins again when it is over. If not, nobody is there from then on.
+        period_s: after how many seconds it begins again; by default when the file's last interval has ended, and for
+            the published traces when a user's recording has.
+
+    Example:
+        >>> import fedcell as fc
+        >>> from pathlib import Path
+        >>> _ = Path("who.csv").write_text("device,from_s,until_s,speed\n0,0,100,1\n1,50,200,0.5\n")
+        >>> trace = fc.Trace("who.csv")
+        >>> for clock_s in (0.0, 60.0, 260.0):
+        ...     now = trace.at(count=2, seed=0, clock_s=clock_s)
+        ...     print(now.there.tolist(), now.until_s.tolist(), now.speed.tolist())
+        [True, False] [100.0, inf] [1.0, 1.0]
+        [True, True] [100.0, 200.0] [1.0, 0.5]
+        [True, True] [300.0, 400.0] [1.0, 0.5]
+    """
+
+    file: str
+    repeat: bool = True
+    period_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.period_s is not None:
+            require_number("period_s", self.period_s, above=0)
+            if not self.repeat:
+                raise InputError(f"period_s is {self.period_s:g}, but repeat is false; leave one out")
+
+    def at(self, count: int, seed: int, clock_s: float) -> Attendance:  # noqa: ARG002
+        """Return who is there: those with an interval around this clock."""
+        return Attendance(*self._stays(count).at(clock_s))
+
+    def next_s(self, count: int, seed: int, clock_s: float) -> float:  # noqa: ARG002
+        """Return when the next interval of any device begins, or now if somebody is there."""
+        return self._stays(count).next_s(clock_s)
+
+    def _stays(self, count: int) -> Stays:
+        return read_stays(self.file, count, repeat=self.repeat, period_s=self.period_s)
+
+    def content_sha256(self, count: int) -> str:
+        """Return the SHA-256 of the file's content, in hex; an InputError if ``count`` devices cannot use it."""
+        self._stays(count)
+        return file_sha256(self.file)
 
 
-def parse_availability(text: str) -> Always | DayNight:
+AVAILABILITIES: dict[str, type[Always] | type[DayNight] | type[Trace]] = {
+    "always": Always,
+    "daynight": DayNight,
+    "trace": Trace,
+}
+
+
+def parse_availability(text: str) -> Always | DayNight | Trace:
     """Who is there, by its name on the command line and in TOML.
 
     Args:
-        text: ``always``, ``daynight`` or ``daynight:there=0.3,day_s=3600``.
+        text: ``always``, ``daynight``, ``daynight:there=0.3,day_s=3600``, ``trace:FILE`` or
+            ``trace:FILE,repeat=false``.
 
     Returns:
         The availability model.
@@ -160,4 +220,5 @@ def parse_availability(text: str) -> Always | DayNight:
         >>> parse_availability("daynight:there=0.3,noise=0")
         DayNight(there=0.3, day_s=86400.0, spread=1.0, noise=0.0)
     """
-    return settings.parse("availability", text, AVAILABILITIES)
+    named_trace = settings.split("availability", text)[0].lower() == "trace"
+    return settings.parse("availability", text, AVAILABILITIES, positional=("file",) if named_trace else ())

@@ -1,6 +1,7 @@
 """Accuracy against time or energy of races that may still run, and their tables; the statistics are runs.stats'."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.views.colours import LineStyle, styles
 from fedcell.runs import stats
-from fedcell.runs.race import Axis
+from fedcell.runs.race import Axis, comparable
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import EnergyTo, Mean, MeanCurve, Summary, TimeTo
 
@@ -21,15 +22,25 @@ RunSoFar = tuple[Rounds, bool]
 """The rounds of a run so far, and whether it has ended."""
 
 
-def race_curves(race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar], by: Axis = "time") -> dict[str, Any]:
-    """The answer of /api/races/{id}/curves; ``runs`` has each run's rounds so far, and whether it has ended."""
+def race_curves(
+    race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar], failed: Collection[tuple[str, int]], by: Axis = "time"
+) -> dict[str, Any]:
+    """The answer of /api/races/{id}/curves.
+
+    Args:
+        race: the race.
+        runs: by policy and seed, each run's rounds so far, and whether it has ended.
+        failed: the policies and seeds of the runs that failed.
+        by: what accuracy is shown against.
+    """
     named = {policy: [runs[policy, seed] for seed in race.seeds] for policy in race.policies}
-    whole = [seed for seed in race.seeds if all(runs[policy, seed][1] for policy in race.policies)]
-    begun = [seed for seed in race.seeds if all(len(runs[policy, seed][0]) for policy in race.policies)]
-    ended = {policy: [runs[policy, seed][0] for seed in whole] for policy in race.policies}
-    said = stats.verdicts(ended) if whole and len(race.policies) > 1 else []
-    alike = {policy: [runs[policy, seed] for seed in whole or begun] for policy in race.policies}
-    return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said, by)
+    names, whole = comparable(race.spec, [run for run, (_, ended) in runs.items() if ended], failed)
+    begun = [seed for seed in race.seeds if all(len(runs[policy, seed][0]) for policy in names)]
+    ended = {policy: [runs[policy, seed][0] for seed in whole] for policy in names}
+    said = stats.verdicts(ended) if whole and len(names) > 1 else []
+    alike = {policy: [runs[policy, seed] for seed in whole or begun if policy in names] for policy in race.policies}
+    lost = Counter(policy for policy, _ in failed)
+    return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said, lost, by)
 
 
 def equally_far(groups: Mapping[str, Sequence[RunSoFar]]) -> tuple[dict[str, list[Rounds]], float | None]:
@@ -56,9 +67,13 @@ def curves_document(
     target: float,
     end_s: float,
     said: list[str],
+    failed: Mapping[str, int],
     by: Axis = "time",
 ) -> dict[str, Any]:
-    """Curves of groups of runs, each run with whether it has ended; ``alike`` are those that the table averages."""
+    """Curves of groups of runs, each run with whether it has ended; ``alike`` are those that the table averages.
+
+    ``failed`` says how many runs of each group failed.
+    """
     compared, so_far_s = equally_far(alike)
     curves, table = [], []
     for name, runs in groups.items():
@@ -67,7 +82,7 @@ def curves_document(
         shown = curve if by == "time" else stats.energy_curve([run for run, _ in runs if len(run)])
         drawn = _curve_document(name, looks[name], shown, _seed_curves(runs, end_s, by), by)
         curves.append(drawn | {"seeds_done": sum(end for _, end in runs)})
-        table.append(_table_row(name, looks[name], summary, curve))
+        table.append(_table_row(name, looks[name], summary, curve) | {"failed": failed.get(name, 0)})
     return {
         "policies": curves,
         "table": table,
@@ -137,6 +152,7 @@ def _table_row(name: str, look: LineStyle, summary: Summary, curve: MeanCurve) -
         "curve_last": curve.last() if curve.accuracy.size else None,
         "time_to_target": _time(summary.to_target),
         "energy_to_target": _energy(summary.energy_to_target),
+        "diverged": summary.diverged,
     }
 
 
