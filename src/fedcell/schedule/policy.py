@@ -268,7 +268,7 @@ class Policy(ABC):
         Returns:
             Plan: the scheduled devices, their shares of the band and the round time.
         """
-        if self.max_joules is not None and (allowed := self._affordable(view)).size < len(view):
+        if self.max_joules is not None and (allowed := self._affordable(view, self.max_joules)).size < len(view):
             if allowed.size == 0:
                 return Plan(allowed, np.empty(0), self.cost_of_nobody_s())
             few = replace(self, k=allowed.size) if getattr(self, "k", 0) > allowed.size else self  # type: ignore[call-arg]
@@ -284,18 +284,18 @@ class Policy(ABC):
         band: Allocation = allocate(view.upload_s[devices], ready_s, sharing=self.sharing, law=law)
         return Plan(devices, band.shares, float(band.round_s), starts_s)
 
-    def _affordable(self, view: RoundView) -> Indices:
+    def _affordable(self, view: RoundView, most_j: float) -> Indices:
         """Return the devices that would spend at most max_joules; raise if one of the others must be scheduled."""
         if view.joules is None:
             raise InputError(
-                f"max_joules is {self.max_joules:g}, but the view does not say what a round costs the devices; "
+                f"max_joules is {most_j:g}, but the view does not say what a round costs the devices; "
                 "give RoundView(joules=...), or leave max_joules out"
             )
-        dear = view.joules > self.max_joules
+        dear = view.joules > most_j
         if (forced := view.forced[dear[view.forced]]).size:
             raise InputError(
                 f"must_include forces device {forced[0]} in, but it would spend {view.joules[forced[0]]:.4g} J and "
-                f"max_joules is {self.max_joules:g}; raise max_joules"
+                f"max_joules is {most_j:g}; raise max_joules"
             )
         return np.flatnonzero(~dear)
 
