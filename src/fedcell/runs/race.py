@@ -220,7 +220,7 @@ def run_race(
             (policy, seed), reason = next(iter(failures.items()))
             raise InputError(f"{policy}, seed {seed}: {reason}")
         end("done" if runner.complete else "stopped", failures_text(failures, spec) if failures else "")
-    return gather(spec, done, failures, target, found)
+    return result_of(spec, done, failures, target, found)
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
@@ -230,7 +230,7 @@ def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
     return [decode(row) for row in event.rows]
 
 
-def gather(
+def result_of(
     spec: Spec,
     done: dict[tuple[str, int], list[RoundRecord]],
     failures: dict[tuple[str, int], str],
