@@ -39,10 +39,10 @@ def test_table_verdicts_and_picture(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["race.png"]
 
 
-def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
+def test_json_csv_and_the_library_agree(tmp_path: Path, fedcell_here: Call) -> None:
     document = json.loads(race(*QUICK, "--json", cwd=tmp_path).stdout)
-    lines = race(*QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
-    assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss"
+    lines = fedcell_here("race", *QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
+    assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss,joules"
     assert len(lines) == 1 + len(document["rounds"])
     spec = fc.Spec(cell=RACE_CELL, budget_s=45.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)
@@ -60,9 +60,9 @@ def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
     assert document["differences"]["random:k=3"]["best_accuracy"]["seeds"] == 2
 
 
-def test_a_printed_spec_is_the_race(tmp_path: Path) -> None:
+def test_a_printed_spec_is_the_race(tmp_path: Path, fedcell_here: Call) -> None:
     options = [*QUICK, "--radius-m", "700", "--knowledge", "observed", "--no-explore"]
-    printed = race(*options, "--print-spec", cwd=tmp_path)
+    printed = fedcell_here("race", *options, "--print-spec", cwd=tmp_path)
     assert printed.returncode == 0
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "race.toml").write_text(printed.stdout)
@@ -70,11 +70,11 @@ def test_a_printed_spec_is_the_race(tmp_path: Path) -> None:
     assert (spec.cell.radius_m, spec.knowledge, spec.budget_s) == (700.0, "observed", 45.0)
     assert not spec.explore
     assert spec.grid == {"policy": ["greedy", "random:k=3"], "seed": [0, 1]}
-    by_file = race("race.toml", "--csv", cwd=tmp_path).stdout
-    by_options = race(*options, "--csv", cwd=tmp_path).stdout
+    by_file = fedcell_here("race", "race.toml", "--csv", cwd=tmp_path).stdout
+    by_options = fedcell_here("race", *options, "--csv", cwd=tmp_path).stdout
     assert by_file == by_options
     assert len(by_file.splitlines()) > 5
-    overridden = race("race.toml", "--radius-m", "300", "--print-spec", cwd=tmp_path).stdout
+    overridden = fedcell_here("race", "race.toml", "--radius-m", "300", "--print-spec", cwd=tmp_path).stdout
     assert "radius_m = 300.0" in overridden
 
 
@@ -90,10 +90,10 @@ def test_options_of_diverse(tmp_path: Path, fedcell_here: Call) -> None:
     assert "epochs = 2\n" in changed
 
 
-def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path) -> None:
+def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fedcell_here: Call) -> None:
     """The first round ends later than it takes; everything that shows times shows both as they are."""
     options = ["--policy", "diverse", "--policy", "greedy", "--seeds", "1", "--rounds", "2", "--store", "results.db"]
-    lines = race(*options, "--csv", cwd=tmp_path).stdout.splitlines()
+    lines = fedcell_here("race", *options, "--csv", cwd=tmp_path).stdout.splitlines()
     times = [[float(cell) for cell in line.split(",")[3:5]] for line in lines[1:]]
     report_s = times[0][0] - times[0][1]
     spec = fc.Spec(policy="diverse", rounds=2, cell=RACE_CELL)
@@ -101,15 +101,15 @@ def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path) -> 
     assert report_s > 0
     assert times[1][0] == times[0][0] + times[1][1]
     assert times[2][0] == times[2][1]  # greedy asks for no reports
-    shown = fedcell("results", "show", "results.db", spec.key()[:12], cwd=tmp_path).stdout
+    shown = fedcell_here("results", "show", "results.db", spec.key()[:12], cwd=tmp_path).stdout
     cells = [line.split("│")[1:4] for line in shown.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in cells] == [
         [str(number), f"{clock_s:.1f}", f"{round_s:.2f}"] for number, (clock_s, round_s) in enumerate(times[:2], 1)
     ]
 
 
-def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path) -> None:
-    (tmp_path / "race.toml").write_text(race("--print-spec", cwd=tmp_path).stdout)
+def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "race.toml").write_text(fedcell_here("race", "--print-spec", cwd=tmp_path).stdout)
     spec = fc.load_spec(tmp_path / "race.toml")
     assert (spec.cell.radius_m, spec.budget_s, spec.task.partition, spec.grid["seed"]) == (
         1400.0,

@@ -222,15 +222,17 @@ def _left_text(now: "Progress", pace: Pace) -> str:
 
 
 def summary_tables(result: "RaceResult") -> list["Table"]:
-    """The tables of a race: accuracy in the budget and time to the target; devices and seconds a round."""
+    """The tables of a race: accuracy in the budget and time to the target; devices and seconds a round; energy."""
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
+    limit += f" or {result.spec.budget_j:g} J" if result.spec.budget_j is not None else ""
     of = seeds_text(seeds) + (", ± 95 % interval" if seeds > 1 else "")
     target = f"to {100 * result.target:g} %\n(median)"
     accuracy = policy_table(
         f"Accuracy {limit}, %, {of}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast", target
     )
     rounds = policy_table(f"Rounds, {of}", "devices a round", "seconds a round", "rounds")
+    energy = policy_table(f"Energy of all devices, {of}", f"to {100 * result.target:g} % (median)", "J in all")
     summaries = result.summaries()
     some_diverged = any(s.diverged for s in summaries.values())
     if some_diverged:
@@ -240,7 +242,8 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
         lost = [f"{s.diverged}/{seeds}"] * some_diverged
         accuracy.add_row(policy, s.best.text(100), s.last.text(100), *curve, s.to_target.text(), *lost)
         rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1))
-    return [accuracy, rounds]
+        energy.add_row(policy, s.energy_to_target.text(), s.joules.text(digits=1))
+    return [accuracy, rounds, energy]
 
 
 MOST_CLASSES = 10

@@ -1,5 +1,6 @@
 """`fedcell race`: options and a file become a race, which is watched and then shown."""
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +42,12 @@ NOTHING_KEPT = (
 )
 
 
+def _check_axis(by: str) -> str:
+    if by not in ("time", "energy"):
+        raise InputError(f"--by is {by!r}; give time or energy")
+    return by
+
+
 def race(
     spec: Annotated[
         Path | None, typer.Argument(help="Race specification (TOML); --print-spec shows one.", show_default=False)
@@ -64,6 +71,12 @@ def race(
     budget_s: Annotated[
         float | None,
         typer.Option(help=f"Simulated time limit in seconds (default: {defaults.BUDGET_S:g}).", show_default=False),
+    ] = None,
+    budget_j: Annotated[
+        float | None,
+        typer.Option(
+            help="Limit on the energy of all devices together, in joules (default: none).", show_default=False
+        ),
     ] = None,
     rounds: Annotated[
         int | None,
@@ -92,6 +105,10 @@ def race(
     ] = None,
     failure: Annotated[
         float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
+    ] = None,
+    battery_j: Annotated[
+        float | None,
+        typer.Option(help="Joules in each device's battery (default: mains, which never ends).", show_default=False),
     ] = None,
     knowledge: Annotated[
         str | None,
@@ -172,6 +189,15 @@ def race(
             callback=check_plot,
         ),
     ] = Path("race.png"),
+    by: Annotated[
+        str,
+        typer.Option(
+            help="What the policies are compared by: time (default), or energy: the picture is of accuracy against "
+            "joules, and the verdicts of joules to the target.",
+            show_default=False,
+            callback=_check_axis,
+        ),
+    ] = "time",
     save_model: Annotated[
         str | None,
         typer.Option(
@@ -200,6 +226,7 @@ def race(
     set_loudness(quiet, verbose)
     changes = {
         "budget_s": budget_s,
+        "budget_j": budget_j,
         "rounds": rounds,
         "knowledge": knowledge,
         "explore": explore,
@@ -211,6 +238,7 @@ def race(
         "devices.count": devices,
         "devices.mobility": mobility,
         "devices.failure": failure,
+        "devices.battery_j": battery_j,
         "task.data": data,
         "task.partition": partition,
         "task.epochs": epochs,
@@ -224,7 +252,7 @@ def race(
         typer.echo(contest.to_toml(), nl=False)
         return
     from fedcell.plots import race_figure, save_picture
-    from fedcell.runs.race import curves, title, to_csv, to_json
+    from fedcell.runs.race import Axis, curves, title, to_csv, to_json
 
     files = ModelFiles(save_model, contest)
     try:
@@ -245,7 +273,7 @@ def race(
     elif output == "csv":
         typer.echo(to_csv(result, per_class=per_class), nl=False)
     else:
-        _print(result, per_class)
+        _print(result, by, per_class)
     sys.stdout.flush()  # the table is there whatever becomes of the picture
     for trouble in [*result.troubles(), *files.troubles]:
         typer.echo(f"fedcell: {trouble}", err=True)
@@ -253,7 +281,9 @@ def race(
         one, *others = files.written
         typer.echo(f"Models: {f'{1 + len(others)} files such as ' if others else ''}{one}")
     if plot is not None:
-        save_picture(race_figure(curves(result), title(result), contest.budget_s), plot)
+        end = contest.budget_s if by == "time" else contest.budget_j or math.inf
+        axis: Axis = "energy" if by == "energy" else "time"
+        save_picture(race_figure(curves(result, axis), title(result), end, by=axis), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
     raise typer.Exit(130 if not result.complete else 2 if result.failures or files.troubles else 0)
@@ -341,7 +371,9 @@ def _run_watched(
         return run_race(race, target=target, workers=workers, store=store, watch=watch, models=models)
 
 
-def _print(result: "RaceResult", per_class: bool) -> None:
+def _print(result: "RaceResult", by: str, per_class: bool) -> None:
+    from fedcell.runs import stats
+
     out = console()
     if not result.complete:
         out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are complete.")
@@ -351,4 +383,8 @@ def _print(result: "RaceResult", per_class: bool) -> None:
     if len(result.policies) > 1:
         out.print("Best accuracy, paired by seed:")
         for line in result.verdicts():
+            out.print(f"  {line}", highlight=False, soft_wrap=True)
+    if len(result.policies) > 1 and by == "energy":
+        out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
+        for line in stats.energy_verdicts(result.rounds, result.target):
             out.print(f"  {line}", highlight=False, soft_wrap=True)

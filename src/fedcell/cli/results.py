@@ -118,13 +118,13 @@ def _rounds_table(records: Sequence["RoundRecord"], most: int = 20) -> "Table":
     shown = [record for record in records if record.round % step == 0 or record in (records[0], records[-1])]
     note = f", {len(shown)} of them shown (--json has all)" if len(shown) < len(records) else ""
     table = Table(title=f"{len(records)} rounds{note}", title_justify="left")
-    for heading in ("round", "clock s", "round s", "devices", "delivered", "accuracy %", "loss"):
+    for heading in ("round", "clock s", "round s", "devices", "delivered", "accuracy %", "loss", "J"):
         table.add_column(heading, justify="right")
     for r in shown:
         counts = (str(r.plan.devices.size), str(r.delivered.size))
-        table.add_row(
-            str(r.round), f"{r.clock_s:.1f}", f"{r.round_s:.2f}", *counts, f"{100 * r.accuracy:.2f}", f"{r.loss:.4f}"
-        )
+        times, result = (f"{r.clock_s:.1f}", f"{r.round_s:.2f}"), (f"{100 * r.accuracy:.2f}", f"{r.loss:.4f}")
+        joules = "unknown" if math.isnan(r.joules) else f"{r.joules:.4g}"
+        table.add_row(str(r.round), *times, *counts, *result, joules)
     return table
 
 
@@ -291,6 +291,7 @@ def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:
             ("plan_devices", pa.list_(pa.int32())),
             ("plan_shares", pa.list_(pa.float64())),
             ("plan_delivered", pa.list_(pa.int32())),
+            ("plan_joules", pa.list_(pa.float64())),
         ]
     )
 

@@ -17,7 +17,7 @@ from fedcell.errors import InputError
 from fedcell.files import check_output, make_folder, write_output
 from fedcell.learn.model_file import ENDINGS, Arrays, read_arrays, write_arrays
 from fedcell.runs.store import parse_document, spec_document
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.sim.spec import Spec, TaskSpec
 from fedcell.sim.task import class_accuracy, evaluate_models, layers
 

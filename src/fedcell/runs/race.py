@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,12 +27,14 @@ from fedcell.runs import stats
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace, spec_document
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import class_accuracy
 
+Axis = Literal["time", "energy"]
+"""What accuracy is shown against."""
 Watch = Callable[[Event], None]
 """Called with every event of the race's runs."""
 
@@ -335,10 +337,13 @@ def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[
 # --- what is shown of it -------------------------------------------------------------------------------------------
 
 
-def curves(result: RaceResult) -> list[Curve]:
-    """The mean curves, as plots.race_figure draws them."""
-    found = {policy: summary.curve for policy, summary in result.summaries().items()}
-    return [Curve(policy, curve.clock_s, curve.accuracy, curve.half) for policy, curve in found.items()]
+def curves(result: RaceResult, by: Axis = "time") -> list[Curve]:
+    """The mean curves against time or energy, as plots.race_figure draws them."""
+    if by == "energy":
+        found = {policy: stats.energy_curve(runs) for policy, runs in result.rounds.items()}
+    else:
+        found = {policy: summary.curve for policy, summary in result.summaries().items()}
+    return [Curve(policy, curve.x, curve.accuracy, curve.half) for policy, curve in found.items()]
 
 
 def title(result: RaceResult) -> str:
@@ -409,13 +414,20 @@ def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
         yield from ((policy, seed, record) for record in run)
 
 
+_MEANS = ("best", "last", "devices", "round_s", "rounds", "joules")
+
+
 def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
     curve = summary.curve
-    means = {name: _mean_document(getattr(summary, name)) for name in ("best", "last", "devices", "round_s", "rounds")}
+    means = {name: _mean_document(getattr(summary, name)) for name in _MEANS}
     return means | {
         "mean_curve": {"best": curve.best(), "last": curve.last(), "time_to_target_s": curve.time_to(target)},
         "target": target,
         "time_to_target_s": {"median": summary.to_target.median_s, "reached": summary.to_target.reached},
+        "energy_to_target_j": {
+            "median": summary.energy_to_target.median_j,
+            "reached": summary.energy_to_target.reached,
+        },
         "diverged": summary.diverged,
     }
 
@@ -423,8 +435,10 @@ def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
 def _differences_document(result: RaceResult) -> dict[str, Any]:
     """The paired differences; ``significant`` is corrected for the number of policies, for each measure by itself."""
     found: dict[str, Any] = {other: {} for other in result.policies[1:]}
-    for place, measure in enumerate(("best_accuracy", "last_accuracy")):
-        ours = [pair[place] for pair in result.differences().values()]
+    pairs = result.differences().values()
+    energy = stats.energy_differences(result.rounds, result.target)
+    measures = {"best_accuracy": [best for best, _ in pairs], "last_accuracy": [last for _, last in pairs]}
+    for measure, ours in (measures | {"energy_to_target_j": list(energy.values())}).items():
         for other, mean, significant in zip(found, ours, stats.significant_among(ours), strict=True):
             found[other][measure] = _mean_document(mean) | {"p": stats.p_value(mean), "significant": significant}
     return found

@@ -104,21 +104,21 @@ def _seed_curves(runs: Sequence[RunSoFar], end_s: float) -> list[dict[str, Any]]
         return None
     curves = [stats.mean_curve([run], end_s, [ended]) for run, ended in begun]
     return [
-        {"clock_s": curve.clock_s[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
+        {"clock_s": curve.x[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
         for curve in curves
-        for at in (_some(curve.clock_s.size),)
+        for at in (_some(curve.x.size),)
     ]
 
 
 def _curve_document(name: str, look: LineStyle, curve: MeanCurve, seeds: list[dict[str, Any]] | None) -> dict[str, Any]:
-    at = _some(curve.clock_s.size)
+    at = _some(curve.x.size)
     mean, half = curve.accuracy[at], curve.half[at]
     band = seeds is None and bool(np.isfinite(half).any())
     return {
         "line": name,
         "colour": look[0],
         "dash": look[1],
-        "clock_s": curve.clock_s[at].tolist(),
+        "clock_s": curve.x[at].tolist(),
         "mean": mean.tolist(),
         "low": np.maximum(mean - half, 0.0).tolist() if band else None,
         "high": np.minimum(mean + half, 1.0).tolist() if band else None,

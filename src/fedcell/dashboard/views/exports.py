@@ -127,7 +127,7 @@ def compared_picture(groups: dict[str, list[FoundRun]], ending: str) -> bytes:
     """The groups' mean curves."""
     end_s = end_of([run for runs in groups.values() for run in runs])
     found = {name: mean_curve([run.rounds for run in runs if run.records], end_s) for name, runs in groups.items()}
-    curves = [Curve(name, curve.clock_s, curve.accuracy, curve.half) for name, curve in found.items()]
+    curves = [Curve(name, curve.x, curve.accuracy, curve.half) for name, curve in found.items()]
     count = sum(len(runs) for runs in groups.values())
     return picture(curves, _looks(groups), f"{count} stored run{'s' * (count != 1)}", end_s, ending)
 
