@@ -200,7 +200,7 @@ def test_the_shell_completes_commands_options_policies_figures_and_fields(tmp_pa
         ("--where cell.rad", {"cell.radius_m=300", "cell.radius_m=450"}),
         ("--where radius", {"radius_m=300", "radius_m=450"}),
         ("--where statu", {"status=done"}),
-        ("--sort -best", {"-best_accuracy"}),
+        ("--sort best", {"best_accuracy"}),
     ):
         line = f"fedcell results list r.db {typed}"
         env = os.environ | {"_FEDCELL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}

@@ -19,10 +19,9 @@ import pytest
 import fedcell as fc
 from fedcell.plan.device_table import read_devices
 from fedcell.rng import stream
-from harness import FEDCELL, Process, fedcell
+from harness import COMPILING, FEDCELL, Process, fedcell
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
-COMPILING = "note: compiling for this machine, once; this takes some seconds\n"
 COLUMNS = ["device", "index", "share", "bandwidth_hz", "upload_s", "compute_s", "finish_s"]
 
 

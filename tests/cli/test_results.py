@@ -369,7 +369,7 @@ def test_show_has_the_classes_and_saves_the_model(with_models: Path, tmp_path: P
     score = fc.load_model(path).evaluate()
     assert score.accuracy == run.last_accuracy
     for label, accuracy in enumerate(score.class_accuracy):
-        assert re.search(rf"│ +{label} │ +{100 * accuracy:.2f} │", done.stdout)
+        assert re.search(rf"(?m)^ +{label} +{100 * accuracy:.2f} *$", done.stdout)
     document = json.loads(fedcell_here(*show, run.key, "--per-class", "--json").stdout)
     assert document["class_accuracy"] == score.class_accuracy.tolist()
     assert "class_accuracy" not in json.loads(fedcell_here(*show, run.key, "--json").stdout)

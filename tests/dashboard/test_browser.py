@@ -59,6 +59,21 @@ def test_a_race_is_started_and_its_curves_reach_the_end(server: Served, page: Pa
     assert page.locator(".race-card path.band").count() == 0
 
 
+def test_runs_that_failed_and_seeds_that_diverged_are_told(server: Served, page: Page) -> None:
+    spec = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden": [4], "learning_rate": 1e30}}
+    race = begin_race(server, spec=spec, policies=["all", "random:k=9"], seeds=2)
+    server.wait(race["id"], "done")
+    page.goto(f"{server.url}#race/{race['id']}")
+    for policy, words in (("all", "diverged: 2 of 2 seeds"), ("random:k=9", "failed: 2 runs")):
+        expect(page.locator(f".race-card tr[data-policy='{policy}'] .trouble")).to_have_text(words)
+    page.goto(f"{server.url}#results?keys={','.join(run['key'] for run in race['runs'])}")
+    comparison = page.get_by_role("region", name="Comparison")
+    expect(comparison.locator("tr[data-policy='random:k=9'] .trouble")).to_have_text("failed: 2 runs")
+    for run in race["runs"]:
+        words = "1, diverged" if run["policy"] == "all" else "failed"
+        expect(page.locator(f"tr[data-key='{run['key']}'] td").nth(4)).to_have_text(words)
+
+
 def test_the_form_has_what_diverse_and_the_radio_need(server: Served, page: Page) -> None:
     page.goto(server.url)
     form = page.get_by_role("form", name="New race")

@@ -47,7 +47,9 @@ def test_policies_of_one_seed_meet_the_same_corners(channel: str) -> None:
 def test_a_trace_says_who_can_be_reached(tmp_path: Path) -> None:
     # Device 1 has no link before 10 s, and nobody from 20 s to 100 s; a round of both takes longer than 5 s.
     gone = np.nan
-    write_trace(tmp_path / "links.csv", [0.0, 10.0, 20.0, 100.0], [[10.0, gone], [10.0, 10.0], [gone, gone], [10.0, 10.0]])
+    write_trace(
+        tmp_path / "links.csv", [0.0, 10.0, 20.0, 100.0], [[10.0, gone], [10.0, 10.0], [gone, gone], [10.0, 10.0]]
+    )
     spec = spec_of(cell__channel=f"trace:{tmp_path / 'links.csv'}", devices__count=2, policy="all", rounds=6)
     plans = [(record.clock_s - record.round_s, record.plan.devices.tolist()) for record in fc.simulate(spec)]
     for began_s, devices in plans:

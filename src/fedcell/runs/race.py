@@ -222,7 +222,7 @@ def run_race(
             (policy, seed), reason = next(iter(failures.items()))
             raise InputError(f"{policy}, seed {seed}: {reason}")
         end("done" if runner.complete else "stopped", failures_text(failures, spec) if failures else "")
-    return gathered(spec, done, failures, target, found)
+    return result_of(spec, done, failures, target, found)
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
@@ -232,7 +232,7 @@ def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
     return [decode(row) for row in event.rows]
 
 
-def gathered(
+def result_of(
     spec: Spec,
     done: dict[tuple[str, int], list[RoundRecord]],
     failures: dict[tuple[str, int], str],

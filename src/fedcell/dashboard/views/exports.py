@@ -31,7 +31,7 @@ def race_result(desk: Desk, race: LiveRace) -> RaceResult:
     if not races.comparable(race.spec, done, failures)[1]:
         raise HTTPException(409, "no seed is finished by all policies yet; wait, or take fewer")
     records = {run: desk.stores[0].store.get(key) for run, key in done.items()}
-    return races.gathered(race.spec, records, failures, race.target)
+    return races.result_of(race.spec, records, failures, race.target)
 
 
 def failures_of(desk: Desk, race: LiveRace) -> dict[tuple[str, int], str]:

@@ -42,20 +42,18 @@ function mean(document, scale = 1, digits = 2) {
   ];
 }
 
-/** Columns for what went wrong, of those tables that have any of it. */
-function troubleColumns(rows) {
-  const diverged = {
-    head: "diverged",
-    title: "seeds with which training diverged; they count as never reaching the target",
-    cell: (row) => (row.seeds ? `${row.diverged}/${row.seeds}` : MINUS),
-  };
-  const failed = { head: "failed", title: "runs that failed; they are left out", cell: (row) => row.failed ?? 0 };
-  return [...(rows.some((row) => row.diverged) ? [diverged] : []), ...(rows.some((row) => row.failed) ? [failed] : [])];
+/** What went wrong with a policy's runs, in a small line below its name; nothing if nothing did. */
+function trouble(row) {
+  const parts = [
+    row.diverged > 0 && `diverged: ${row.diverged} of ${plural(row.seeds, "seed")}`,
+    row.failed > 0 && `failed: ${plural(row.failed, "run")}`,
+  ].filter(Boolean);
+  return parts.length ? h("small", { class: "trouble" }, parts.join(", ")) : null;
 }
 
 function accuracyColumns(target, name, soFar, rows, by) {
   return [
-    { head: "policy", left: true, cell: name },
+    { head: "policy", left: true, cell: (row) => [name(row), trouble(row)] },
     {
       head: "best, %",
       title: "highest accuracy of a run, mean over seeds ± 95 % interval",
@@ -71,7 +69,6 @@ function accuracyColumns(target, name, soFar, rows, by) {
       title: `${by} to this accuracy, median over seeds; (1/5): reached with 1 of 5 seeds`,
       cell: (row) => (by === "energy" ? cost(row.energy_to_target, soFar) : reached(row.time_to_target, soFar)),
     },
-    ...troubleColumns(rows),
   ];
 }
 
@@ -173,7 +170,7 @@ export class CurvesView {
         swatch(row.style.colour, row.style.dash),
         h("span", { class: "policy-line", title: row.policy }, row.policy),
       );
-    const counts = rows.map((row) => row.seeds ?? 0);
+    const counts = rows.map((row) => row.seeds ?? 0).filter((count) => count > 0 || !rows.some((row) => row.failed));
     const [fewest, seeds] = [Math.min(...counts), Math.max(0, ...counts)];
     const some = fewest < seeds ? `${fewest} to ` : allSeeds > seeds ? `${seeds} of ` : "";
     const moment = soFar === null ? "" : ` · so far, at ${seconds(soFar, 3)}`;

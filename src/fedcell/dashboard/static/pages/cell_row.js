@@ -184,7 +184,7 @@ export class CellRow {
     this.map.highlight(index);
     this.bars.highlight(index);
     const device = this.devices?.find((other) => other.index === index);
-    const rows = device ? [["device", String(index)], ...facts(device)] : [["device", "hover over one"]];
+    const rows = device ? [["device", String(index)], ...facts(device)] : [["device", "hover over one, or tap it"]];
     this.facts.replaceChildren(
       ...rows.map(([name, value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, value))),
     );
