@@ -85,7 +85,7 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
     Curves.model_validate(curves)
     for policy, line, row in zip(policies, curves["policies"], curves["table"], strict=True):
         summary = result.summaries()[policy]
-        assert line["clock_s"] == summary.curve.clock_s.tolist()
+        assert line["clock_s"] == summary.curve.x.tolist()
         assert line["mean"] == summary.curve.accuracy.tolist()
         assert line["seeds_done"] == row["seeds"] == 2
         assert row["best"] == {"mean": summary.best.mean, "half": summary.best.half}
@@ -204,6 +204,10 @@ def test_killed_workers_are_replaced_and_no_round_is_lost(served: Served) -> Non
     ("document", "words"),
     [
         ({"spec": {"task": {"data": "/etc/passwd"}}}, "task.data is '/etc/passwd'; over the network only mnist"),
+        (
+            {"spec": {"devices": {"availability": " Trace :/etc/passwd"}}},
+            "devices.availability is ' Trace :/etc/passwd'; over the network only always or daynight",
+        ),
         ({"spec": {"task": {"model": "os:system"}}}, "task.model is 'os:system'"),
         ({"spec": {"task": {"device": "cuda:7"}}}, "task.device is 'cuda:7'"),
         ({"spec": {"policy": "all"}}, "spec has policy"),
@@ -248,7 +252,42 @@ def test_a_failing_policy_does_not_end_the_race_of_the_others(served: Served) ->
     assert done["state"] == "done"
     assert done["reason"].startswith("1 of 2 runs failed, the first of them random:k=9, seed 0: k is 9, but the cell")
     assert {run["policy"]: run["state"] for run in done["runs"]} == {"all": "done", "random:k=9": "failed"}
+    assert [run["reason"][:7] for run in done["runs"]] == ["", "k is 9,"]
+    table = served.get(f"/api/races/{race['id']}/curves")["table"]
+    assert [(row["policy"], row["seeds"], row["failed"]) for row in table] == [("all", 1, 0), ("random:k=9", 0, 1)]
+    document = served.http.get(f"/api/races/{race['id']}/data.json").json()  # of the policies that did not fail
+    assert (list(document["policies"]), len(document["failures"]), document["complete"]) == (["all"], 1, True)
+    assert served.http.get(f"/api/races/{race['id']}/figure.png").status_code == 200
     end(served, race["id"])
+
+
+def test_diverged_seeds_are_counted(served: Served) -> None:
+    spec = TINY | {"task": {"hidden": [4], "learning_rate": 1e30}}
+    race = served.post("/api/races", {"policies": ["all"], "seeds": 2, "spec": spec})
+    assert served.wait(race["id"], "done", "failed")["state"] == "done"
+    (row,) = served.get(f"/api/races/{race['id']}/curves")["table"]
+    assert (row["seeds"], row["diverged"], row["failed"]) == (2, 2, 0)
+    keys = [run["key"] for run in race["runs"]]
+    listed = {run["key"]: run["diverged"] for run in served.get("/api/runs?limit=100")["runs"]}
+    assert [listed[key] for key in keys] == [True, True]
+    (row,) = served.get(f"/api/results/compare?keys={','.join(keys)}")["table"]
+    assert (row["seeds"], row["diverged"]) == (2, 2)
+    end(served, race["id"])
+
+
+def test_the_next_server_knows_which_runs_failed_and_leaves_them_out_of_means(tmp_path: Path) -> None:
+    with serve(tmp_path / "r.db") as first:
+        race = first.post("/api/races", {"policies": ["all", "random:k=9"], "seeds": 1, "spec": TINY})
+        first.wait(race["id"], "done", "failed")
+        first.stop()
+    with serve(tmp_path / "r.db") as second:
+        runs = second.get(f"/api/races/{race['id']}")["runs"]
+        assert [(run["state"], run["reason"][:7]) for run in runs] == [("done", ""), ("failed", "k is 9,")]
+        table = second.get(f"/api/races/{race['id']}/curves")["table"]
+        assert [(row["seeds"], row["failed"]) for row in table] == [(1, 0), (0, 1)]
+        keys = ",".join(run["key"] for run in runs)
+        table = second.get(f"/api/results/compare?keys={keys}")["table"]
+        assert [(row["policy"], row["seeds"], row["failed"]) for row in table] == [("all", 1, 0), ("random:k=9", 0, 1)]
 
 
 def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
