@@ -8,7 +8,8 @@ import pytest
 from harness import run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ARGUMENTS = {"cnn_torch.py": ["2"]}
+ARGUMENTS = {"cnn_torch.py": ["2"], "moving_cell.py": ["2"], "own_policy.py": ["2"]}
+"""Fewer rounds and seeds than they have by themselves."""
 SAYS = {
     "channels.py": "of places reached",
     "one_round.py": "all end together",

@@ -14,7 +14,7 @@ import pytest
 import fedcell as fc
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
 from fedcell.dashboard.views import plans
-from harness import Served, fedcell, serve
+from harness import LIMIT_S, Served, fedcell, serve
 
 pytestmark = pytest.mark.processes
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
@@ -253,7 +253,7 @@ def test_a_body_too_large_is_refused_before_it_is_read(served: Served) -> None:
             yield b" " * 2**20
 
     try:
-        counted = httpx.post(f"{served.url}api/plan", content=chunks(), headers=head, timeout=60)
+        counted = httpx.post(f"{served.url}api/plan", content=chunks(), headers=head, timeout=LIMIT_S)
         assert counted.status_code == 413
     except httpx.TransportError:
         pass  # the server closed the connection while we were still sending

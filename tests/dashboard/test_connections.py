@@ -19,7 +19,7 @@ from fedcell.dashboard.views import plans
 from fedcell.runs.race import race_spec, race_to_store
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
-from harness import wait_until
+from harness import LIMIT_S, wait_until
 
 TOKEN = "correct-horse-battery"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -32,7 +32,7 @@ class Running:
     def __init__(self, server: Server, port: int) -> None:
         self.server, self.port = server, port
         self.sockets: list[socket.socket] = []
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=BEARER, timeout=60)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=BEARER, timeout=LIMIT_S)
 
     def connect(self, sent: bytes = b"", *, deaf: bool = False) -> socket.socket:
         """A connection that has sent something, and reads little or as usual; closed with the server."""
@@ -40,7 +40,7 @@ class Running:
         self.sockets.append(one)
         if deaf:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.settimeout(60)
+        one.settimeout(LIMIT_S)
         one.connect(("127.0.0.1", self.port))
         one.sendall(sent)
         return one

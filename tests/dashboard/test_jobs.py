@@ -22,7 +22,7 @@ from fedcell.runs.race import race_spec, run_race, to_csv, to_json
 from fedcell.runs.rows import numbers_of
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec, parse_spec
-from harness import TINY, Served, read_events, serve, wait_until
+from harness import LIMIT_S, TINY, Served, read_events, serve, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -148,7 +148,7 @@ def test_pause_continue_stop_and_resume(served: Served) -> None:
 
 def _some_events(served: Served, id: str, rounds: int) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
-    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=60) as stream:
+    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=LIMIT_S) as stream:
         name, seen = "", 0
         for line in stream.iter_lines():
             if line.startswith("event: "):
@@ -327,5 +327,5 @@ def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
 
 
 def read_some(served: Served, id: str) -> bytes:
-    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=30) as stream:
+    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=LIMIT_S) as stream:
         return next(stream.iter_bytes()) if stream.status_code == 200 else b""
