@@ -51,7 +51,7 @@ function trouble(row) {
   return parts.length ? h("small", { class: "trouble" }, parts.join(", ")) : null;
 }
 
-function accuracyColumns(target, name, soFar, rows, by) {
+function accuracyColumns(target, name, soFar, by) {
   return [
     { head: "policy", left: true, cell: (row) => [name(row), trouble(row)] },
     {
@@ -181,7 +181,7 @@ export class CurvesView {
       onpointerleave: () => this.chart.focus(null),
     });
     this.tables.replaceChildren(
-      makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null, rows, this.by), all, props),
+      makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null, this.by), all, props),
       makeTable(`Rounds${of}`, roundColumns(name, this.by), all, props),
     );
     const legend = (style) =>
