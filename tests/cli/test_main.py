@@ -207,7 +207,8 @@ def test_the_shell_completes_commands_options_policies_figures_and_fields(tmp_pa
         assert set(run(SCRIPT, env=env, cwd=tmp_path).stdout.split()) == words
     line = "fedcell results list none.db --where r"
     env = os.environ | {"_FEDCELL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
-    assert (run(SCRIPT, env=env, cwd=tmp_path).stdout, run(SCRIPT, env=env, cwd=tmp_path).stderr) == ("", "")
+    none = run(SCRIPT, env=env, cwd=tmp_path)
+    assert (none.stdout.strip(), none.stderr) == ("", "")
     assert tuple(POLICIES) == POLICY_NAMES
     assert (*FIGURES, "all") == FIGURE_NAMES
 
