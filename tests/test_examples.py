@@ -10,9 +10,11 @@ from harness import run
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ARGUMENTS = {"cnn_torch.py": ["2"]}
 SAYS = {
+    "channels.py": "of places reached",
     "one_round.py": "all end together",
     "own_policy.py": "Rested - greedy",
     "cnn_torch.py": "round   2",
+    "laws.py": "power: 12 dBm a device         20 devices",
     "moving_cell.py": "observed  proportional_fair:k=8",
 }
 

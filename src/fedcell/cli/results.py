@@ -293,6 +293,7 @@ def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:
             ("plan_shares", pa.list_(pa.float64())),
             ("plan_delivered", pa.list_(pa.int32())),
             ("plan_joules", pa.list_(pa.float64())),
+            ("plan_starts_s", pa.list_(pa.float64())),
         ]
     )
 

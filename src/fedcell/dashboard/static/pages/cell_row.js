@@ -5,7 +5,7 @@ import { swatch } from "../charts/chart.js";
 import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
 import { get, query } from "../lib/client.js";
 import { h, scroller } from "../lib/dom.js";
-import { percent, plural, seconds, significant } from "../lib/format.js";
+import { joules, percent, plural, seconds, significant } from "../lib/format.js";
 import { rounds } from "../lib/rounds.js";
 import { makeTable } from "../lib/table.js";
 
@@ -167,6 +167,7 @@ export class CellRow {
       h("strong", { "data-fact": "round_s" }, seconds(round.round_s, 4)),
       h("span", { class: "muted", "data-fact": "versus" }, versus),
       item("clock", this.underWay ? "under way" : `at ${seconds(round.clock_s, 4)}`),
+      item("joules", this.underWay ? "" : joules(round.joules)),
       item("accuracy", this.underWay ? this.accuracyBefore() : percent(round.accuracy)),
       round.cut ? h("span", { class: "muted" }, round.cut) : "",
     );
