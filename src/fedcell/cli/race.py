@@ -419,8 +419,8 @@ def _print(result: "RaceResult", by: str, per_class: bool) -> None:
     if len(result.policies) > 1:
         out.print("Best accuracy, paired by seed:")
         for line in result.verdicts():
-            out.print(f"  {line}", highlight=False, soft_wrap=True)
+            out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
     if len(result.policies) > 1 and by == "energy":
         out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
         for line in stats.energy_verdicts(result.rounds, result.target):
-            out.print(f"  {line}", highlight=False, soft_wrap=True)
+            out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
