@@ -161,6 +161,8 @@ def test_a_large_table_is_cut_and_says_so(served: Served) -> None:
         ({"draw": {}, "theta": -1}, "theta is -1.0"),
         ({"draw": {}, "cell": {"bandwidth_hz": 0}}, "bandwidth_hz"),
         ({"draw": {}, "cell": {"noise_dbm_per_mhz": 5000}}, "noise_dbm_per_mhz"),
+        ({"draw": {}, "cell": {"channel": "trace:x.csv"}}, "channel is 'trace:x.csv'; over the network no files"),
+        ({"draw": {}, "cell": {"rate": "mcs"}}, "unknown rate 'mcs'"),
         ({"draw": {}, "cell": {"radius_m": 0.1}}, "min_distance_m is 1, more than radius_m"),
         ({"draw": {}, "policies": ["gredy"]}, "did you mean 'greedy'"),
         ({"draw": {}, "policies": ["os:system"]}, "named policies only"),

@@ -18,6 +18,7 @@ import pytest
 import fedcell as fc
 from dashboard.races import LONG, begin
 from fedcell.dashboard.schemas import Curves
+from fedcell.runs.race import curves as race_curves
 from fedcell.runs.race import race_spec, run_race, to_csv, to_json
 from fedcell.runs.rows import numbers_of
 from fedcell.runs.store import Store
@@ -82,6 +83,10 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
     assert served.http.get(f"/api/races/{race['id']}/data.csv").text == to_csv(result)
     told = served.get(f"/api/races/{race['id']}/data.json")
     assert told == json.loads(to_json(result))
+    against_energy = served.get(f"/api/races/{race['id']}/curves?by=energy")
+    Curves.model_validate(against_energy)
+    for drawn, line in zip(race_curves(result, "energy"), against_energy["policies"], strict=True):
+        assert (line["clock_s"], line["spent_j"], line["mean"]) == (None, drawn.x.tolist(), drawn.accuracy.tolist())
     curves = served.get(f"/api/races/{race['id']}/curves")
     Curves.model_validate(curves)
     for policy, line, row in zip(policies, curves["policies"], curves["table"], strict=True):
@@ -89,6 +94,8 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
         assert line["clock_s"] == summary.curve.x.tolist()
         assert line["mean"] == summary.curve.accuracy.tolist()
         assert line["seeds_done"] == row["seeds"] == 2
+        assert row["joules"] == {"mean": summary.joules.mean, "half": summary.joules.half}
+        assert row["energy_to_target"]["reached"] == summary.energy_to_target.reached
         assert row["best"] == {"mean": summary.best.mean, "half": summary.best.half}
         assert row["time_to_target"]["reached"] == summary.to_target.reached
         assert (line["low"], line["high"], len(line["seeds"])) == (None, None, 2)  # too few for a band
@@ -219,6 +226,11 @@ def test_killed_workers_are_replaced_and_no_round_is_lost(served: Served) -> Non
         ),
         ({"spec": {"task": {"model": "os:system"}}}, "task.model is 'os:system'"),
         ({"spec": {"task": {"device": "cuda:7"}}}, "task.device is 'cuda:7'"),
+        (
+            {"spec": {"cell": {"channel": "trace:/etc/passwd"}}},
+            "channel is 'trace:/etc/passwd'; over the network",
+        ),
+        ({"spec": {"cell": {"channel": "umb"}}}, "unknown channel 'umb'"),
         ({"spec": {"policy": "all"}}, "spec has policy"),
         ({"spec": {"grid": {}}}, "spec has grid"),
         ({"spec": {"devices": {"count": 2001}}}, "devices.count is 2001; 2,000 at most"),
