@@ -12,7 +12,8 @@ import torch
 
 from fedcell.learn.data import load_dataset
 from fedcell.learn.engine import Job
-from fedcell.learn.torch_engine import TorchEngine, cnn_module, mlp_module
+from fedcell.learn.torch_engine import TorchEngine
+from fedcell.learn.torch_modules import cnn_module, mlp_module
 
 
 def seconds(engine: TorchEngine, jobs: list[Job], repeats: int) -> float:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell.errors import InputError
-from fedcell.learn.engine import Job, Vector
+from fedcell.learn.engine import Job, Updates, Vector
 from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
 from fedcell.schedule.bandwidth import Floats
@@ -175,9 +174,9 @@ class Simulation:
                 f"{spec.policy} scheduled nobody and its round takes no time: it would never end; set rounds"
             )
         delivered = arrivals(plan.devices, spec, r)
-        models = train(task, state.model, delivered, spec.seed, r, spec)
+        updates = train(task, state.model, delivered, spec.seed, r, spec)
         weights = mean_weights(spec, task, view, delivered)
-        model = mean(models, weights) if delivered.size else state.model
+        model = updates.mean(weights) if delivered.size else state.model
         result = task.engine.evaluate(model[np.newaxis])
         accuracy, loss = float(result.accuracy[0]), float(result.loss[0])
         loss = loss if math.isfinite(loss) else math.inf  # so that it is not taken for unknown
@@ -185,7 +184,7 @@ class Simulation:
         knowledge = state.knowledge.after(view, plan, look, timing, clock_s).averaged(delivered, weights)
         if self.learns_profiles and delivered.size:
             classes = task.label_counts.shape[1]
-            knowledge = knowledge.learning(delivered, output_change(models, state.model, classes))
+            knowledge = knowledge.learning(delivered, output_change(updates.tail(classes), state.model, classes))
         record = RoundRecord(r + 1, clock_s, round_s, plan, delivered, accuracy, loss)
         return record, State(r + 1, clock_s, model, knowledge, reached)
 
@@ -234,17 +233,15 @@ def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
     return devices[stream(spec.seed, "failure", r).random(spec.devices.count)[devices] >= spec.devices.failure]
 
 
-def train(task: Task, model: Vector, delivered: Indices, seed: int, r: int, spec: Spec) -> NDArray[np.float32]:
-    """(n, P) the models of the n devices that deliver, after their local training."""
-    if delivered.size == 0:
-        return np.empty((0, model.size), np.float32)
-    orders = keyed(seed, "batches", r)
-    return task.engine.train([Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i)))) for i in delivered])
-
-
-def mean(models: NDArray[np.float32], weights: Floats | None) -> Vector:
-    """(P,) the mean of models (n, P), with weights (n,) or without."""
-    return np.average(models, axis=0, weights=weights).astype(np.float32, copy=False)
+def train(task: Task, model: Vector, delivered: Indices, seed: int, r: int, spec: Spec) -> Updates:
+    """What the local training of the n devices that deliver has come to."""
+    orders, rate = keyed(seed, "batches", r), spec.task.rate(r)
+    return task.engine.update(
+        [
+            Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i))), rate, (seed, r, int(i)))
+            for i in delivered
+        ]
+    )
 
 
 def mean_weights(spec: Spec, task: Task, view: RoundView, delivered: Indices) -> Floats | None:

@@ -59,7 +59,8 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
         _check_size(spec, data, devices)
         # No batch is larger than all samples, which a larger batch_size would make room for.
         batch_size = min(spec.batch_size, len(data.train_y))
-        same = spec.model_copy(update={"partition": "iid", "sizes": "equal", "epochs": 1, "batch_size": batch_size})
+        plain = {"partition": "iid", "sizes": "equal", "epochs": 1, "averaging": "plain", "schedule": "constant"}
+        same = spec.model_copy(update={**plain, "batch_size": batch_size})
         engine = _engine(data, content, same, threads)
     parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes)
     return Task(engine, parts, np.array([len(part) for part in parts]), label_counts(data.train_y, parts, data.classes))
@@ -122,18 +123,20 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
         momentum=spec.momentum,
         weight_decay=spec.weight_decay,
         device=spec.device,
+        tf32=spec.precision == "tf32",
+        threads=threads,
     )
 
 
 def _module(data: Dataset, spec: TaskSpec) -> Any:
     from torch import nn
 
-    from fedcell.learn import torch_engine
+    from fedcell.learn import torch_modules
 
     if spec.model == "mlp":
-        return torch_engine.mlp_module(data, tuple(spec.hidden))
+        return torch_modules.mlp_module(data, tuple(spec.hidden))
     if spec.model == "cnn":
-        return torch_engine.cnn_module(data)
+        return torch_modules.cnn_module(data)
     module, colon, name = spec.model.partition(":")
     if not colon:
         raise InputError(f"task.model is {spec.model!r}; write mlp, cnn or package.module:function")
