@@ -14,9 +14,10 @@ from fedcell.learn.engine import HostUpdates, Job
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from fedcell.learn.torch_engine import TorchEngine, _DeviceUpdates, batches, padded  # noqa: E402
+from fedcell.learn.torch_engine import TorchEngine, batches, padded  # noqa: E402
 from fedcell.learn.torch_modules import PatchConv2d, for_training, uniform  # noqa: E402
 from fedcell.learn.torch_stack import Recorded, StackedStep, Traced  # noqa: E402
+from fedcell.learn.torch_updates import DeviceUpdates  # noqa: E402
 
 MASK = 2**64 - 1
 
@@ -181,7 +182,7 @@ def test_updates_on_a_device_say_what_those_on_the_host_do() -> None:
     starts, models = rng.normal(size=(2, 7)).astype(np.float32), rng.normal(size=(3, 7)).astype(np.float32)
     which, losses = [1, 0, 1], rng.random(3)
     host = HostUpdates([starts[k] for k in which], models, losses)
-    device = _DeviceUpdates(torch.tensor(starts), torch.tensor(which), torch.tensor(models), losses)
+    device = DeviceUpdates(torch.tensor(starts), torch.tensor(which), torch.tensor(models), losses)
     for weights in (None, np.array([1.0, 2.0, 5.0])):
         np.testing.assert_allclose(device.mean(weights), host.mean(weights), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(device.norms(), host.norms(), rtol=1e-6)

@@ -293,3 +293,12 @@ def test_a_batch_larger_than_all_samples_is_all_samples() -> None:
 
     for engine in ("mlp", "torch"):
         assert loss(engine, 10**30) == loss(engine, 15_000)
+
+
+def test_without_a_gpu_the_mlp_trains_on_the_cpu_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("torch")
+    task: dict[str, object] = {"hidden": [4], "sizes": [100] * 20}
+    found = records(rounds=1, task={**task, "device": "cuda"})
+    assert "task.device is 'cuda', but the MLP trains on the CPU: PyTorch" in caplog.text
+    assert found == records(rounds=1, task=task)
+    assert spec_of(task={**task, "device": "cuda"}).key() != spec_of(task=task).key()

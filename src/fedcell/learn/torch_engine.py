@@ -11,7 +11,6 @@ a job's batches, and its result up to rounding, do not depend on the other jobs.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -39,6 +38,7 @@ from fedcell.learn.engine import (
 )
 from fedcell.learn.torch_modules import checked_module, for_training, wants_channel, wrapped
 from fedcell.learn.torch_stack import Loss, Recorded, StackedStep, Traced, exact
+from fedcell.learn.torch_updates import DeviceUpdates, starts_of
 from fedcell.machine import cores
 
 ROWS = 2000  # test samples that go through the network together
@@ -143,7 +143,7 @@ class TorchEngine:
         visited = np.array([job.order.size for job in checked], np.float64)
         means = losses.cpu().numpy() / visited
         if self._gpu:
-            return _DeviceUpdates(*self._starts(checked), models, means)
+            return DeviceUpdates(*starts_of(checked, self.parameters, self._device), models, means)
         return HostUpdates([job.start for job in checked], models.numpy(), means)
 
     def _train_stacks(self, jobs: list[Job], models: Tensor, losses: Tensor) -> None:
@@ -179,7 +179,7 @@ class TorchEngine:
 
     def _train_stack(self, program: Any, numbers: list[int], jobs: list[Job], models: Tensor, losses: Tensor) -> None:
         mine = [jobs[number] for number in numbers]
-        starts, which = self._starts(mine)
+        starts, which = starts_of(mine, self.parameters, self._device)
         sizes = [shape.numel() for shape in self._shapes]
         parts = torch.split(starts[which] if len(starts) > 1 else starts.expand(len(mine), -1), sizes, dim=1)
         rates = torch.tensor([self._rate * job.rate for job in mine], device=self._device)
@@ -202,16 +202,8 @@ class TorchEngine:
         return self._programs[size]
 
     def _steps(self, job: Job) -> int:
-        return job.order.shape[0] * -(-job.order.shape[1] // self._batch)
-
-    def _starts(self, jobs: list[Job]) -> tuple[Tensor, Tensor]:
-        """The different starts (S, P), each sent once, and which of them a job has (J,)."""
-        starts = {id(job.start): job.start for job in jobs}
-        rows = {number: row for row, number in enumerate(starts)}
-        which = torch.tensor([rows[id(job.start)] for job in jobs], dtype=torch.int64, device=self._device)
-        if not starts:
-            return torch.empty((0, self.parameters), device=self._device), which
-        return torch.stack([self._tensor(start) for start in starts.values()]), which
+        epochs, samples = job.order.shape
+        return int(epochs * -(-samples // self._batch))
 
     def _key(self, job: Job) -> int:
         """64 bits that stand for the job's draws, as a signed integer."""
@@ -274,37 +266,6 @@ class TorchEngine:
             )
         if losses.shape != (2,):
             raise InputError(f"the loss of 2 samples has shape {tuple(losses.shape)}; give one loss per sample")
-
-
-@dataclass(frozen=True, eq=False)
-class _DeviceUpdates:
-    """Updates on a GPU: ``starts`` (S, P), ``which`` (J,) of them a job has, ``trained`` (J, P)."""
-
-    starts: Tensor
-    which: Tensor
-    trained: Tensor
-    losses: NDArray[np.float64]
-
-    def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
-        """The mean model (P,), one copy from the device."""
-        shares = np.ones(len(self.trained)) if weights is None else np.asarray(weights, np.float64)
-        row = torch.tensor(shares / shares.sum(), dtype=torch.float32, device=self.trained.device)
-        with exact(tf32=False):
-            return cast(Vector, (row @ self.trained).cpu().numpy())
-
-    def norms(self) -> NDArray[np.float64]:
-        """The Euclidean lengths (J,) of the updates."""
-        pairs = zip(self.trained, self.which, strict=True)
-        lengths = [torch.linalg.vector_norm(model - self.starts[row]) for model, row in pairs]
-        return torch.stack(lengths).double().cpu().numpy() if lengths else np.empty(0)
-
-    def tail(self, count: int) -> NDArray[np.float32]:
-        """The last ``count`` weights of each model, (J, count)."""
-        return cast(NDArray[np.float32], self.trained[:, -count:].cpu().numpy())
-
-    def models(self) -> NDArray[np.float32]:
-        """All models (J, P)."""
-        return cast(NDArray[np.float32], self.trained.cpu().numpy())
 
 
 def padded(clients: int) -> int:

@@ -1,5 +1,6 @@
 """A task ready to be trained: the data, its partition, and the engine. Data and engines are shared between runs."""
 
+import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -110,6 +111,8 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
             )
         if spec.momentum or spec.weight_decay:
             raise InputError("momentum and weight_decay need the torch engine; set task.engine to 'torch'")
+        if spec.device != "cpu" and (engine := _mlp_on_gpu(data, spec)) is not None:
+            return engine
         return MlpEngine(data, tuple(spec.hidden), spec.learning_rate, spec.batch_size, threads)
     try:
         from fedcell.learn import torch_engine
@@ -126,6 +129,24 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
         tf32=spec.precision == "tf32",
         threads=threads,
     )
+
+
+def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine | None:
+    """The GPU's kernel for this task, or None, and a word about it, if the CPU's has to do."""
+    try:
+        from fedcell.learn import mlp_cuda
+
+        reason = mlp_cuda.why_not(data, spec.hidden, spec.batch_size, spec.device)
+    except ImportError:
+        reason = "PyTorch is not installed (pip install 'fedcell[torch]')"
+    if not reason:
+        return mlp_cuda.MlpCudaEngine(data, spec.learning_rate, spec.batch_size, spec.device)
+    logging.getLogger("fedcell").warning(
+        "task.device is %r, but the MLP trains on the CPU: %s; task.engine 'torch' trains any model on a GPU",
+        spec.device,
+        reason,
+    )
+    return None
 
 
 def _module(data: Dataset, spec: TaskSpec) -> Any:
