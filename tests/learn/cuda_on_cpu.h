@@ -13,6 +13,7 @@ using std::min;
 #define __device__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __align__(bytes) alignas(bytes)
 #define SHARED(name) float* name = the_block.shared
 struct float4 { float x, y, z, w; };
 static float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }

@@ -17,18 +17,18 @@ from harness import run
 
 pytest.importorskip("torch")
 
-from fedcell.learn.mlp_cuda import ROW, MlpCudaEngine, Shape, tables, why_not
+from fedcell.learn.mlp_cuda import ROW, MlpCudaEngine, Shape, obstacle, tables
 
 ENTRIES = """
-extern "C" void lay_out_all(int blocks, const PIXEL* x, const int* order, float factor, int steps, float* table,
+extern "C" void lay_out_all(int blocks, const PIXEL* x, const int* order, double factor, int steps, float* table,
                             int* counts) {
     launch(blocks, THREADS, 64, [=] { lay_out(x, order, factor, steps, table, counts); });
 }
 extern "C" void train_all(int blocks, int bytes, float* models, const float* table, const int* counts, const int* order,
-                          const int* labels, const float* sums, const float* rates, const int* lengths, float center,
-                          int steps, double* losses) {
+                          const int* labels, const float* sums, const float* rates, const int* lengths,
+                          const float* sizes, double center, int steps, double* losses) {
     launch(blocks, THREADS, bytes, [=] {
-        train(models, table, counts, order, labels, sums, rates, lengths, center, steps, losses);
+        train(models, table, counts, order, labels, sums, rates, lengths, sizes, center, steps, losses);
     });
 }
 """
@@ -58,15 +58,15 @@ def emulated(data: Dataset, folder: Path, jobs: list[Job], batch: int) -> tuple[
     kernels = ctypes.CDLL(str(folder / "kernel.so"))
     factor = 1 / ((255 if shape.pixels else 1) * data.scale)
     sums = (factor * flat.sum(axis=1, dtype=np.float64)).astype(np.float32)
-    order, lengths = tables(jobs, batch)
+    order, lengths, sizes = tables(jobs, batch)
     count, steps, _ = order.shape
     table = np.full((count * steps, shape.inputs, ROW), np.nan, np.float32)
     counts = np.full(count * steps, -1, np.int32)
-    kernels.lay_out_all(count * steps, *pointers(flat, order), ctypes.c_float(factor), steps, *pointers(table, counts))
+    kernels.lay_out_all(count * steps, *pointers(flat, order), ctypes.c_double(factor), steps, *pointers(table, counts))
     models, losses = np.stack([job.start for job in jobs]), np.full(count, np.nan)
     labels, rates = data.train_y.astype(np.int32), np.array([0.01 * job.rate for job in jobs], np.float32)
-    inputs = pointers(models, table, counts, order, labels, sums, rates, lengths)
-    center = ctypes.c_float(data.shift / data.scale)
+    inputs = pointers(models, table, counts, order, labels, sums, rates, lengths, sizes)
+    center = ctypes.c_double(data.shift / data.scale)
     kernels.train_all(count, shape.shared_bytes, *inputs, center, steps, *pointers(losses))
     return models, losses / [job.order.size for job in jobs]
 
@@ -96,7 +96,7 @@ def test_the_kernels_train_like_the_cpus(kind: str, tmp_path: Path) -> None:
 
 def test_what_cannot_be_trained_so_is_said() -> None:
     data = load_dataset("mnist")
-    assert "PyTorch" in why_not(data, (64,), 10, "cuda")
+    assert "PyTorch" in obstacle(data, (64,), 10, "cuda")
     with pytest.raises(InputError, match=r"device is 'cuda', but PyTorch .*; use 'cpu', or the torch engine"):
         MlpCudaEngine(data)
     assert Shape(784, 10, True).parameters == 50890

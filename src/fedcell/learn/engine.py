@@ -211,24 +211,34 @@ def is_count(value: Any) -> bool:
 
 def checked_jobs(jobs: Sequence[Job], parameters: int, samples: int) -> list[Job]:
     """Return the jobs with contiguous arrays of the right types, or raise if one cannot be trained."""
-    return [_checked_job(job, f"job {number}", parameters, samples) for number, job in enumerate(jobs)]
+    starts = dict[int, Vector]()  # the clients of a round have one: it is looked at once
+    for number, job in enumerate(jobs):
+        if id(job.start) not in starts:
+            starts[id(job.start)] = _checked_start(job.start, f"job {number}", parameters)
+    return [_checked_job(job, starts[id(job.start)], f"job {number}", samples) for number, job in enumerate(jobs)]
 
 
-def _checked_job(job: Job, name: str, parameters: int, samples: int) -> Job:
-    start, order = np.asarray(job.start), np.asarray(job.order)
+def _checked_start(given: Vector, name: str, parameters: int) -> Vector:
+    start = np.asarray(given)
     if start.shape != (parameters,):
         raise InputError(f"{name} starts from a vector of shape {start.shape}; give one of shape ({parameters},)")
     if not np.isfinite(start).all():
         raise InputError(f"{name} starts from a model with NaN or infinity in it; lower the learning rate")
+    return np.ascontiguousarray(start, np.float32)
+
+
+def _checked_job(job: Job, start: Vector, name: str, samples: int) -> Job:
+    order = np.asarray(job.order)
     if order.ndim != 2 or order.size == 0 or not np.issubdtype(order.dtype, np.integer):
         raise InputError(
             f"{name} has an order of shape {order.shape} and type {order.dtype}; give indices (epochs, samples)"
         )
-    if order.min() < 0 or order.max() >= samples:
+    order = np.ascontiguousarray(order, np.int64)
+    if order.view(np.uint64).max() >= samples:  # a negative number is a large one there
         raise InputError(f"{name} visits samples {order.min()} to {order.max()}; give indices from 0 to {samples - 1}")
     if not (np.isfinite(job.rate) and job.rate > 0):
         raise InputError(f"{name} has the learning-rate factor {job.rate}; give a number above 0")
-    return Job(np.ascontiguousarray(start, np.float32), np.ascontiguousarray(order, np.int64), job.rate, job.key)
+    return Job(start, order, job.rate, job.key)
 
 
 def checked_models(models: NDArray[np.float32], parameters: int) -> NDArray[np.float32]:

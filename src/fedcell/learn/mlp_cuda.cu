@@ -24,35 +24,64 @@
 #define SHARED(name) extern __shared__ __align__(16) float name[]
 #endif
 
+struct __align__(4 * sizeof(PIXEL)) Four {
+    PIXEL at[4];
+};
+
+// Four neighbouring inputs of a sample, the first of them a multiple of four.
+__device__ inline Four load_four(const PIXEL* sample, int p) {
+    Four found = {{0, 0, 0, 0}};
+    if (INPUTS % 4 == 0 && p < INPUTS) return *(const Four*)(sample + p);
+    for (int i = 0; i < 4; i++)
+        if (p + i < INPUTS) found.at[i] = sample[p + i];
+    return found;
+}
+
 // One block a step: for each input that is not zero in all samples of the batch, a row; and how many there are.
-extern "C" __global__ void lay_out(const PIXEL* inputs, const int* order, float factor, int steps, float* table, int* counts) {
+extern "C" __global__ void __launch_bounds__(THREADS, 6)  // few registers: it runs beside `train`
+lay_out(const PIXEL* inputs, const int* order, double factor, int steps, float* table, int* counts) {
     __shared__ int totals[WARPS];
     const long step = blockIdx.x;
-    const int* ids = order + step * SAMPLES;
-    float* rows = table + step * INPUTS * ROW;
+    float4* rows = (float4*)(table + step * INPUTS * ROW);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int before = 0;
-    for (int first = 0; first < INPUTS; first += THREADS) {
-        const int p = first + threadIdx.x;
-        float x[SAMPLES];
-        bool held = false;
+    for (int first = 0; first < INPUTS; first += 4 * THREADS) {
+        const int p = first + 4 * threadIdx.x;
+        Four x[SAMPLES];
+#pragma unroll
         for (int s = 0; s < SAMPLES; s++) {
-            x[s] = p < INPUTS && ids[s] >= 0 ? factor * inputs[(long)ids[s] * INPUTS + p] : 0.0f;
-            held |= x[s] != 0.0f;
+            const int id = order[step * SAMPLES + s];
+            const Four none = {{0, 0, 0, 0}};
+            x[s] = id >= 0 && p < INPUTS ? load_four(inputs + (long)id * INPUTS, p) : none;
         }
-        const unsigned votes = __ballot_sync(ALL, held);
-        if (lane == 0) totals[warp] = __popc(votes);
+        unsigned votes[4];
+        int sum = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            bool held = false;
+#pragma unroll
+            for (int s = 0; s < SAMPLES; s++) held |= x[s].at[i] != 0;
+            votes[i] = __ballot_sync(ALL, held);
+            sum += __popc(votes[i]);
+        }
+        if (lane == 0) totals[warp] = sum;
         __syncthreads();
-        int at = before + __popc(votes & ((1u << lane) - 1));
+        int base = before;
         for (int w = 0; w < WARPS; w++) {
-            if (w < warp) at += totals[w];
+            if (w < warp) base += totals[w];
             before += totals[w];
         }
         __syncthreads();
-        if (held) {
-            for (int s = 0; s < SAMPLES; s++) rows[at * ROW + s] = x[s];
-            rows[at * ROW + SAMPLES] = __int_as_float(p * UNITS);
-            rows[at * ROW + SAMPLES + 1] = 0.0f;
+        const float f = (float)factor;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (votes[i] >> lane & 1) {
+                float4* row = rows + 3 * (base + __popc(votes[i] & ((1u << lane) - 1)));
+                row[0] = make_float4(f * x[0].at[i], f * x[1].at[i], f * x[2].at[i], f * x[3].at[i]);
+                row[1] = make_float4(f * x[4].at[i], f * x[5].at[i], f * x[6].at[i], f * x[7].at[i]);
+                row[2] = make_float4(f * x[8].at[i], f * x[9].at[i], __int_as_float((p + i) * UNITS), 0.0f);
+            }
+            base += __popc(votes[i]);
         }
     }
     if (threadIdx.x == 0) counts[step] = before;
@@ -65,6 +94,13 @@ struct Row {
 __device__ inline Row load_row(const float4* rows, int k) {
     Row row = {rows[3 * k], rows[3 * k + 1], rows[3 * k + 2]};
     return row;
+}
+
+// The first three rows of a slice, as far as there are so many.
+__device__ inline void look_ahead(const float4* rows, int slice, int count, Row& a, Row& b, Row& c) {
+    if (slice < count) a = load_row(rows, slice);
+    if (slice + SLICES < count) b = load_row(rows, slice + SLICES);
+    if (slice + 2 * SLICES < count) c = load_row(rows, slice + 2 * SLICES);
 }
 
 __device__ inline void values(const Row& row, float* x) {
@@ -82,6 +118,25 @@ __device__ inline void take8(const float* from, float* w) {
 __device__ inline void put8(float* to, const float* w) {
     *(float4*)to = make_float4(w[0], w[1], w[2], w[3]);
     *(float4*)(to + 32) = make_float4(w[4], w[5], w[6], w[7]);
+}
+
+__device__ inline void add_forward(const Row& row, const float* weights, float (*acc)[8]) {
+    float x[SAMPLES], w[8];
+    values(row, x);
+    take8(weights + __float_as_int(row.c.z), w);
+#pragma unroll
+    for (int s = 0; s < SAMPLES; s++)
+#pragma unroll
+        for (int i = 0; i < 8; i++) acc[s][i] += x[s] * w[i];
+}
+
+__device__ inline void add_steps(const Row& row, float* w, const float (*steps)[8]) {
+    float x[SAMPLES];
+    values(row, x);
+#pragma unroll
+    for (int s = 0; s < SAMPLES; s++)
+#pragma unroll
+        for (int i = 0; i < 8; i++) w[i] += x[s] * steps[s][i];
 }
 
 // Weights between the model's order (unit by unit) and that of the shared memory (input by input), by tiles.
@@ -108,7 +163,7 @@ __device__ inline void transpose(float* model, float* weights, float* tile, bool
 // One block a job: `steps` batches from the model in `models`, which is replaced by the trained one.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 train(float* models, const float* table, const int* counts, const int* order, const int* labels, const float* sums,
-      const float* rates, const int* lengths, float center, int steps, double* losses) {
+      const float* rates, const int* lengths, const float* sizes, double center, int steps, double* losses) {
     SHARED(shared);
     float* weights = shared;                       // (INPUTS, UNITS)
     float* parts = weights + INPUTS * UNITS;       // (WARPS, SAMPLES, UNITS); tiles before and after
@@ -119,6 +174,7 @@ train(float* models, const float* table, const int* counts, const int* order, co
     float* bias2 = steps2 + SAMPLES * 16;          // (16)
     float* v = bias2 + 16;                         // (UNITS)
     float* bias1 = v + UNITS;                      // (UNITS)
+    float* input_sums = bias1 + UNITS;             // (16)
     const int t = threadIdx.x, lane = t % 32, warp = t / 32;
     const int slice = t / 8, group = t % 8;        // rows slice, slice + 32, ...; units 4 group + (0..3) and 32 more
     const long size = (long)INPUTS * UNITS + UNITS + CLASSES * UNITS + CLASSES;
@@ -138,11 +194,22 @@ train(float* models, const float* table, const int* counts, const int* order, co
         bias1[unit] = (float)(start - center * total);
     }
     __syncthreads();
+    // What a step reads from the device's memory is asked for a step ahead: how many rows, the first two of them, and the
+    // sample of this half-warp with its label and sum.
+    const long begin = (long)blockIdx.x * steps;
+    const float4* rows = (const float4*)(table + begin * INPUTS * ROW);
+    int count = length ? counts[begin] : 0;
+    Row a, b, c;
+    look_ahead(rows, slice, count, a, b, c);
+    const int sample = 2 * warp + lane / 16;
+    int id = warp < SAMPLES / 2 && length ? order[begin * SAMPLES + sample] : -1;
+    int label = id >= 0 ? labels[id] : -1;
+    float input_sum = id >= 0 ? sums[id] : 0.0f;
     for (int step = 0; step < length; step++) {
-        const long place = (long)blockIdx.x * steps + step;
-        const int count = counts[place];
-        const int* ids = order + place * SAMPLES;
-        const float4* rows = (const float4*)(table + place * INPUTS * ROW);
+        const bool more = step + 1 < length;
+        const int next_count = more ? counts[begin + step + 1] : 0;
+        const float size_now = sizes[begin + step];
+        const int next_id = more && warp < SAMPLES / 2 ? order[(begin + step + 1) * SAMPLES + sample] : -1;
         // Forward: each slice sums its rows for 10 samples x 8 units.
         float acc[SAMPLES][8];
 #pragma unroll
@@ -150,19 +217,18 @@ train(float* models, const float* table, const int* counts, const int* order, co
 #pragma unroll
             for (int i = 0; i < 8; i++) acc[s][i] = 0.0f;
         {
-            Row next;
-            if (slice < count) next = load_row(rows, slice);
-            for (int k = slice; k < count; k += SLICES) {
-                const Row row = next;
-                if (k + SLICES < count) next = load_row(rows, k + SLICES);
-                float x[SAMPLES], w[8];
-                values(row, x);
-                take8(weights + __float_as_int(row.c.z) + 4 * group, w);
-#pragma unroll
-                for (int s = 0; s < SAMPLES; s++)
-#pragma unroll
-                    for (int i = 0; i < 8; i++) acc[s][i] += x[s] * w[i];
+            const float* mine = weights + 4 * group;
+            int k = slice;
+            for (; k + 2 * SLICES < count; k += 3 * SLICES) {  // each row is asked for two rows before it is needed
+                add_forward(a, mine, acc);
+                if (k + 3 * SLICES < count) a = load_row(rows, k + 3 * SLICES);
+                add_forward(b, mine, acc);
+                if (k + 4 * SLICES < count) b = load_row(rows, k + 4 * SLICES);
+                add_forward(c, mine, acc);
+                if (k + 5 * SLICES < count) c = load_row(rows, k + 5 * SLICES);
             }
+            if (k < count) add_forward(a, mine, acc);
+            if (k + SLICES < count) add_forward(b, mine, acc);
         }
         // The four slices of a warp: after two exchanges each lane has the sums of 5 samples x 4 units.
         const bool late = lane & 16, right = lane & 8;
@@ -184,18 +250,16 @@ train(float* models, const float* table, const int* counts, const int* order, co
         __syncthreads();
         // A half-warp a sample, four units a lane: hidden layer, logits, softmax, and the steps of both layers.
         if (warp < SAMPLES / 2) {
-            const int s = 2 * warp + lane / 16, u = 4 * (lane % 16), id = ids[s];
-            int batch = 0;
-            for (int i = 0; i < SAMPLES; i++) batch += ids[i] >= 0;
-            const int label = id >= 0 ? labels[id] : -1;
-            const float extra = id >= 0 ? sums[id] - center * INPUTS : 0.0f;
+            const int s = sample, u = 4 * (lane % 16);
+            const float extra = input_sum - (float)(center * INPUTS);
+            if (lane % 16 == 0) input_sums[s] = input_sum;
             float z[4], d[CLASSES], w[CLASSES][4];
 #pragma unroll
             for (int i = 0; i < 4; i++) z[i] = bias1[u + i] + extra * v[u + i];
 #pragma unroll
             for (int k = 0; k < WARPS; k++) {
-                const float4 a = *(const float4*)(parts + (k * SAMPLES + s) * UNITS + u);
-                z[0] += a.x; z[1] += a.y; z[2] += a.z; z[3] += a.w;
+                const float4 sum = *(const float4*)(parts + (k * SAMPLES + s) * UNITS + u);
+                z[0] += sum.x; z[1] += sum.y; z[2] += sum.z; z[3] += sum.w;
             }
 #pragma unroll
             for (int i = 0; i < 4; i++) z[i] = z[i] <= 0.0f ? 0.0f : z[i];  // a NaN stays one
@@ -223,7 +287,7 @@ train(float* models, const float* table, const int* counts, const int* order, co
                 sum += d[c];
             }
             if (id >= 0) loss += (double)logf(sum) + high - chosen;
-            const float scale = id >= 0 ? -rate / batch : 0.0f, share = scale / sum;
+            const float scale = id >= 0 ? -rate / size_now : 0.0f, share = scale / sum;
             float g[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
             for (int c = 0; c < CLASSES; c++) {
@@ -237,9 +301,9 @@ train(float* models, const float* table, const int* counts, const int* order, co
             *(float4*)(steps1 + s * UNITS + u) = make_float4(g[0], g[1], g[2], g[3]);
         }
 #ifdef __CUDA_ARCH__
-        else if (step + 1 < length) {  // the warps that have nothing to do fetch the next rows into the L2 cache
-            const char* next = (const char*)(table + (place + 1) * INPUTS * ROW);
-            const int bytes = counts[place + 1] * ROW * 4;
+        else if (more) {  // the warps that have nothing to do fetch the next rows into the L2 cache
+            const char* next = (const char*)(rows + 3 * INPUTS);
+            const int bytes = next_count * ROW * 4;
             for (int at = 128 * (t - 32 * (SAMPLES / 2)); at < bytes; at += 128 * (THREADS - 32 * (SAMPLES / 2)))
                 asm volatile("prefetch.global.L2 [%0];" ::"l"(next + at));
         }
@@ -266,7 +330,7 @@ train(float* models, const float* table, const int* counts, const int* order, co
             for (int s = 0; s < SAMPLES; s++) {
                 const float one = steps1[s * UNITS + unit];
                 g += one;
-                weighted += one * (ids[s] >= 0 ? sums[ids[s]] : 0.0f);
+                weighted += one * input_sums[s];
             }
             moved += g;
             total += weighted;
@@ -275,23 +339,39 @@ train(float* models, const float* table, const int* counts, const int* order, co
         }
 #pragma unroll
         for (int s = 0; s < SAMPLES; s++) take8(steps1 + s * UNITS + 4 * group, acc[s]);
+        const int next_label = next_id >= 0 ? labels[next_id] : -1;
+        const float next_sum = next_id >= 0 ? sums[next_id] : 0.0f;
         {
-            Row next;
-            if (slice < count) next = load_row(rows, slice);
-            for (int k = slice; k < count; k += SLICES) {
-                const Row row = next;
-                if (k + SLICES < count) next = load_row(rows, k + SLICES);
-                float x[SAMPLES], w[8];
-                values(row, x);
-                float* at = weights + __float_as_int(row.c.z) + 4 * group;
-                take8(at, w);
-#pragma unroll
-                for (int s = 0; s < SAMPLES; s++)
-#pragma unroll
-                    for (int i = 0; i < 8; i++) w[i] += x[s] * acc[s][i];
-                put8(at, w);
+            float* mine = weights + 4 * group;
+            look_ahead(rows, slice, count, a, b, c);
+            int k = slice;
+            for (; k + SLICES < count; k += 2 * SLICES) {  // two rows at once: neither waits for the other's store
+                float* here = mine + __float_as_int(a.c.z);
+                float* there = mine + __float_as_int(b.c.z);
+                float w[8], other[8];
+                take8(here, w);
+                take8(there, other);
+                add_steps(a, w, acc);
+                if (k + 2 * SLICES < count) a = load_row(rows, k + 2 * SLICES);
+                add_steps(b, other, acc);
+                if (k + 3 * SLICES < count) b = load_row(rows, k + 3 * SLICES);
+                put8(here, w);
+                put8(there, other);
+            }
+            if (k < count) {
+                float* here = mine + __float_as_int(a.c.z);
+                float w[8];
+                take8(here, w);
+                add_steps(a, w, acc);
+                put8(here, w);
             }
         }
+        rows += 3 * INPUTS;
+        count = next_count;
+        look_ahead(rows, slice, count, a, b, c);
+        id = next_id;
+        label = next_label;
+        input_sum = next_sum;
         __syncthreads();
     }
     transpose(model, weights, parts, true, v);

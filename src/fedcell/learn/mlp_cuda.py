@@ -64,7 +64,7 @@ class Shape:
     def shared_bytes(self) -> int:
         """What a thread block needs of shared memory."""
         layers = self.inputs * UNITS + self.classes * UNITS
-        return 4 * (layers + (WARPS + 2) * SAMPLES * UNITS + SAMPLES * 16 + 16 + 2 * UNITS)
+        return 4 * (layers + (WARPS + 2) * SAMPLES * UNITS + SAMPLES * 16 + 32 + 2 * UNITS)
 
     def source(self) -> str:
         """The text of the kernels for this shape."""
@@ -73,7 +73,7 @@ class Shape:
         return head + SOURCE.read_text()
 
 
-def why_not(dataset: Dataset, hidden: Sequence[int], batch_size: int, device: str) -> str:
+def obstacle(dataset: Dataset, hidden: Sequence[int], batch_size: int, device: str) -> str:
     """Return why the kernels cannot train this here, in half a sentence; empty if they can.
 
     Args:
@@ -115,7 +115,7 @@ class MlpCudaEngine:
     ) -> None:
         checked_setting(learning_rate, batch_size)
         data = checked_dataset(dataset)
-        if reason := why_not(data, HIDDEN, batch_size, device):
+        if reason := obstacle(data, HIDDEN, batch_size, device):
             raise InputError(f"device is {device!r}, but {reason}; use 'cpu', or the torch engine")
         self._shape, self._device = _shape(data), torch.device(device)
         self._rate, self._batch = float(learning_rate), int(batch_size)
@@ -127,6 +127,7 @@ class MlpCudaEngine:
         self._y = self._tensor(data.train_y.astype(np.int32))
         test = self._tensor(data.test_x.reshape(len(data.test_x), -1)).float()
         self._test_x, self._test_y = test * self._factor - self._center, self._tensor(data.test_y)
+        self._streams = [torch.cuda.Stream(self._device) for _ in range(2)]  # type: ignore[no-untyped-call]
         self._lay_out, self._train = _kernels(self._shape, str(self._device))
 
     @property
@@ -147,44 +148,47 @@ class MlpCudaEngine:
         """Return what the J jobs have come to; their models stay on the GPU."""
         checked = checked_jobs(jobs, self.parameters, len(self._y))
         starts, which = starts_of(checked, self.parameters, self._device)
-        models = starts[which]
+        numbers = np.argsort([-_steps(job, self._batch) for job in checked], kind="stable")
+        order = self._tensor(numbers)
+        models = starts[which[order]]
         losses = torch.zeros(len(checked), dtype=torch.float64, device=self._device)
-        longest_first = sorted(range(len(checked)), key=lambda number: -_steps(checked[number], self._batch))
-        for part in self._parts(checked, longest_first):
-            place = torch.tensor(part, device=self._device)
-            models[place], losses[place] = self._train_part([checked[number] for number in part], models[place])
+        now = torch.cuda.current_stream(self._device)
+        for count, first in enumerate(range(0, len(checked), most := self._most(checked, numbers))):
+            part = slice(first, first + most)
+            stream = self._streams[count % 2]  # so the rows of a part are laid out while the part before it trains
+            stream.wait_stream(now)
+            with torch.cuda.stream(stream):
+                self._train_part([checked[number] for number in numbers[part]], models[part], losses[part])
+        for stream in self._streams:
+            now.wait_stream(stream)
+        back = torch.argsort(order)
         visited = np.array([job.order.size for job in checked], np.float64)
-        return DeviceUpdates(starts, which, models, losses.cpu().numpy() / visited)
+        return DeviceUpdates(starts, which, models[back], losses[back].cpu().numpy() / visited)
 
-    def _parts(self, jobs: list[Job], numbers: list[int]) -> list[list[int]]:
-        """The jobs in parts whose rows fit into a quarter of the free memory, as many for each multiprocessor."""
-        if not numbers:
-            return []
-        longest = _steps(jobs[numbers[0]], self._batch)
-        free, _ = torch.cuda.mem_get_info(self._device)
-        most = max(1, free // 4 // (4 * ROW * self._shape.inputs * longest))
-        blocks = torch.cuda.get_device_properties(self._device).multi_processor_count
-        most = most // blocks * blocks if most > blocks else most
-        return [numbers[first : first + most] for first in range(0, len(numbers), most)]
+    def _most(self, jobs: list[Job], numbers: NDArray[np.int64]) -> int:
+        """How many jobs make a part: one for each multiprocessor, or as many as have rows in 1/16 of its memory."""
+        steps = _steps(jobs[numbers[0]], self._batch) if jobs else 1
+        card = torch.cuda.get_device_properties(self._device)
+        fits = card.total_memory // 16 // (4 * ROW * self._shape.inputs * steps)
+        return int(max(1, min(card.multi_processor_count, fits)))
 
-    def _train_part(self, jobs: list[Job], models: Tensor) -> tuple[Tensor, Tensor]:
-        order, lengths = tables(jobs, self._batch)
+    def _train_part(self, jobs: list[Job], models: Tensor, losses: Tensor) -> None:
+        """Train the models (n, P) of some jobs in place, and write the sums of their losses."""
+        order, lengths, sizes = tables(jobs, self._batch)
         count, steps, _ = order.shape
-        ids = self._tensor(order)
+        ids = torch.from_numpy(order).pin_memory().to(self._device, non_blocking=True)
         rows = torch.empty((count * steps, self._shape.inputs, ROW), device=self._device)
         counts = torch.empty(count * steps, dtype=torch.int32, device=self._device)
         laid = [self._x, ids, self._factor, steps, rows, counts]
         self._lay_out(grid=(count * steps, 1, 1), block=(THREADS, 1, 1), args=laid)
         rates = self._tensor(np.array([self._rate * job.rate for job in jobs], np.float32))
-        losses = torch.empty(count, dtype=torch.float64, device=self._device)
-        data = [ids, self._y, self._sums, rates, self._tensor(lengths)]
+        setting = [rates, self._tensor(lengths), self._tensor(sizes), self._center, steps]
         self._train(
             grid=(count, 1, 1),
             block=(THREADS, 1, 1),
-            args=[models, rows, counts, *data, self._center, steps, losses],
+            args=[models, rows, counts, ids, self._y, self._sums, *setting, losses],
             shared_mem=self._shape.shared_bytes,
         )
-        return models, losses
 
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
         """Return accuracy and mean cross-entropy of the models (K, P) on the test set."""
@@ -210,21 +214,25 @@ class MlpCudaEngine:
         return torch.tensor(array, device=self._device)
 
 
-def tables(jobs: Sequence[Job], batch: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the samples of each step, (J, steps, 10) with -1 for none, and each job's number of steps (J,).
+def tables(jobs: Sequence[Job], batch: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+    """Return the samples of each step (J, steps, 10), -1 for none; each job's steps (J,); and their sizes (J, steps).
 
     Args:
         jobs: checked jobs.
         batch: samples of a step, at most 10.
     """
     lengths = np.array([_steps(job, batch) for job in jobs], np.int32)
+    shapes = {job.order.shape for job in jobs}
+    if len(shapes) == 1 and batch == SAMPLES and next(iter(shapes))[1] % batch == 0:  # the usual case, without a loop
+        order = np.stack([job.order for job in jobs], dtype=np.int32).reshape(len(jobs), -1, SAMPLES)
+        return order, lengths, np.full(order.shape[:2], SAMPLES, np.float32)
     order = np.full((len(jobs), lengths.max(initial=0), SAMPLES), -1, np.int32)
     for number, job in enumerate(jobs):
         epochs, samples = job.order.shape
         whole = np.full((epochs, -(-samples // batch) * batch), -1, np.int32)
         whole[:, :samples] = job.order
         order[number, : lengths[number], :batch] = whole.reshape(-1, batch)
-    return order, lengths
+    return order, lengths, (order >= 0).sum(axis=2).astype(np.float32)
 
 
 def _steps(job: Job, batch: int) -> int:

@@ -11,6 +11,7 @@ a job's batches, and its result up to rounding, do not depend on the other jobs.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -135,26 +136,34 @@ class TorchEngine:
     def update(self, jobs: Sequence[Job]) -> Updates:
         """Return what the J jobs have come to; on a GPU their models stay there."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
+        numbers = np.argsort([-self._steps(job) for job in checked], kind="stable")  # those of like length together
+        starts, which = starts_of(checked, self.parameters, self._device)
         models = torch.empty((len(checked), self.parameters), device=self._device)
         losses = torch.empty(len(checked), dtype=torch.float64, device=self._device)
         if checked:
             with exact(self._tf32):
-                self._train_stacks(checked, models, losses)
-        visited = np.array([job.order.size for job in checked], np.float64)
-        means = losses.cpu().numpy() / visited
+                self._train_stacks([checked[number] for number in numbers], starts, models, losses)
+        if (numbers[1:] < numbers[:-1]).any():
+            back = self._tensor(np.argsort(numbers))
+            models, losses = models[back], losses[back]
+        means = losses.cpu().numpy() / np.array([job.order.size for job in checked], np.float64)
         if self._gpu:
-            return DeviceUpdates(*starts_of(checked, self.parameters, self._device), models, means)
+            return DeviceUpdates(starts, which, models, means)
         return HostUpdates([job.start for job in checked], models.numpy(), means)
 
-    def _train_stacks(self, jobs: list[Job], models: Tensor, losses: Tensor) -> None:
-        """Train the jobs, those of like length together; where memory runs out, in smaller stacks."""
+    def _train_stacks(self, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
+        """Train the jobs in stacks; where memory runs out, in smaller ones."""
         while True:
-            numbers = sorted(range(len(jobs)), key=lambda number: -self._steps(jobs[number]))
-            stacks = [part.tolist() for part in np.array_split(numbers, -(-len(jobs) // self._stack))]
+            edges = np.linspace(0, len(jobs), -(-len(jobs) // self._stack) + 1).astype(int).tolist()
+            parts = [slice(first, last) for first, last in pairwise(edges)]
             try:
-                programs = [self._program(len(stack)) for stack in stacks]
-                work = [(program, stack, jobs, models, losses) for program, stack in zip(programs, stacks, strict=True)]
-                return self._spread(work)
+                programs = [self._program(part.stop - part.start) for part in parts]
+                return self._spread(
+                    [
+                        (program, jobs[part], starts, models[part], losses[part])
+                        for program, part in zip(programs, parts, strict=True)
+                    ]
+                )
             except torch.OutOfMemoryError as error:
                 if self._stack == 1:
                     raise InputError(f"one client does not fit into the memory of {self._device}: {error}") from None
@@ -177,20 +186,20 @@ class TorchEngine:
         finally:
             torch.set_num_threads(threads)
 
-    def _train_stack(self, program: Any, numbers: list[int], jobs: list[Job], models: Tensor, losses: Tensor) -> None:
-        mine = [jobs[number] for number in numbers]
-        starts, which = starts_of(mine, self.parameters, self._device)
+    def _train_stack(self, program: Any, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
+        """Train the jobs of a stack; write their models and the sums of their losses."""
         sizes = [shape.numel() for shape in self._shapes]
-        parts = torch.split(starts[which] if len(starts) > 1 else starts.expand(len(mine), -1), sizes, dim=1)
-        rates = torch.tensor([self._rate * job.rate for job in mine], device=self._device)
-        keys = torch.tensor([self._key(job) for job in mine], device=self._device)
-        order = self._tensor(batches(mine, self._batch))
-        trained, loss = program.run(
-            [part.view(-1, *s) for part, s in zip(parts, self._shapes, strict=True)], order, rates, keys
-        )
-        place = torch.tensor(numbers, device=self._device)
-        models[place] = torch.cat([part[: len(mine)].flatten(1) for part in trained], dim=1)
-        losses[place] = loss[: len(mine)]
+        if len(starts) > 1:
+            starts, which = starts_of(jobs, self.parameters, self._device)
+            starts = starts[which]
+        parts = torch.split(starts.expand(len(jobs), -1), sizes, dim=1)
+        stacked = [part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        rates = torch.tensor([self._rate * job.rate for job in jobs], device=self._device)
+        keys = torch.tensor([self._key(job) for job in jobs], device=self._device)
+        trained, loss = program.run(stacked, self._tensor(batches(jobs, self._batch)), rates, keys)
+        for part, place in zip(trained, torch.split(models, sizes, dim=1), strict=True):
+            place.copy_(part[: len(jobs)].flatten(1))
+        losses.copy_(loss[: len(jobs)])
 
     def _program(self, clients: int) -> Traced | Recorded:
         """One step of a stack of so many clients, made ready once."""
@@ -252,7 +261,9 @@ class TorchEngine:
                 models = [torch.zeros((2, *shape), device=self._device) for shape in self._shapes]
                 keys = torch.zeros(2, dtype=torch.int64, device=self._device)
                 weight = torch.ones((2, 1), device=self._device)
-                self._step.gradients(models, torch.stack([x, x]), torch.stack([y, y]), weight, keys)
+                self._step.gradients(
+                    models, torch.stack([x, x]), torch.stack([y, y]), weight, torch.ones(2, device=self._device), keys
+                )
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever a user's module may raise

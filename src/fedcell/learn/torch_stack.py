@@ -42,9 +42,9 @@ class StackedStep:
         self._names = [name for name, _ in module.named_parameters()]
 
     def gradients(
-        self, models: Sequence[Tensor], x: Tensor, y: Tensor, weight: Tensor, keys: Tensor
+        self, models: Sequence[Tensor], x: Tensor, y: Tensor, weight: Tensor, scale: Tensor, keys: Tensor
     ) -> tuple[list[Tensor], Tensor]:
-        """Return the gradients of each client's mean loss, and the sums (J,) of its losses.
+        """Return the gradients of each client's mean loss, times its scale, and the sums (J,) of its losses.
 
         A client's loss depends on no other's model, so one backward pass of the sum gives them all. The loss is called
         on all J n samples at once, outside vmap, so it may use operations that vmap does not support.
@@ -54,25 +54,30 @@ class StackedStep:
             x: (J, n, *shape), scaled inputs.
             y: (J, n), labels.
             weight: (J, n), 1 for a sample and 0 for padding.
+            scale: (J,) factors of the gradients.
             keys: (J,) int64, for dropout.
         """
         leaves = [part.detach().requires_grad_() for part in models]
         logits = vmap(self._logits, randomness="error")(leaves, x, keys)
         losses = self._loss(logits.flatten(0, 1), y.flatten()).view_as(weight)
         sums = (losses * weight).sum(1)
-        means = sums / weight.sum(1).clamp(min=1.0)
+        means = scale * sums / weight.sum(1).clamp(min=1.0)
         return list(torch.autograd.grad(means.sum(), leaves)), sums.detach()
 
     def __call__(self, state: "StackState", x: Tensor, y: Tensor, weight: Tensor, rates: Tensor, keys: Tensor) -> None:
         """Take the step in place; a client whose batch is empty keeps its model."""
         models, velocity, total = state
-        found, sums = self.gradients(models, x, y, weight, keys)
-        scale = rates * (weight[:, 0] > 0)
+        there = (weight[:, 0] > 0).float()
+        plain = not (self.momentum or self._decay)  # then gradients come as they are to be subtracted
+        found, sums = self.gradients(models, x, y, weight, rates * there if plain else torch.ones_like(rates), keys)
         for number, (model, gradient) in enumerate(zip(models, found, strict=True)):
+            if plain:
+                model.sub_(gradient)
+                continue
             step = gradient + self._decay * model if self._decay else gradient
             if self.momentum:
                 step = velocity[number].mul_(self.momentum).add_(step)
-            model.addcmul_(step, scale.view(-1, *(1 for _ in model.shape[1:])), value=-1.0)
+            model.addcmul_(step, (rates * there).view(-1, *(1 for _ in model.shape[1:])), value=-1.0)
         total.add_(sums)
 
     def _logits(self, parts: Sequence[Tensor], x: Tensor, key: Tensor) -> Tensor:

@@ -136,7 +136,7 @@ def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine | None:
     try:
         from fedcell.learn import mlp_cuda
 
-        reason = mlp_cuda.why_not(data, spec.hidden, spec.batch_size, spec.device)
+        reason = mlp_cuda.obstacle(data, spec.hidden, spec.batch_size, spec.device)
     except ImportError:
         reason = "PyTorch is not installed (pip install 'fedcell[torch]')"
     if not reason:
