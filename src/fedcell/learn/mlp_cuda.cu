@@ -38,7 +38,7 @@ __device__ inline Four load_four(const PIXEL* sample, int p) {
 }
 
 // One block a step: for each input that is not zero in all samples of the batch, a row; and how many there are.
-extern "C" __global__ void __launch_bounds__(THREADS, 6)  // few registers: it runs beside `train`
+extern "C" __global__ void __launch_bounds__(THREADS)
 lay_out(const PIXEL* inputs, const int* order, double factor, int steps, float* table, int* counts) {
     __shared__ int totals[WARPS];
     const long step = blockIdx.x;

@@ -146,28 +146,28 @@ class MlpCudaEngine:
 
     def update(self, jobs: Sequence[Job]) -> Updates:
         """Return what the J jobs have come to; their models stay on the GPU."""
-        checked = checked_jobs(jobs, self.parameters, len(self._y))
-        starts, which = starts_of(checked, self.parameters, self._device)
-        numbers = np.argsort([-_steps(job, self._batch) for job in checked], kind="stable")
-        order = self._tensor(numbers)
-        models = starts[which[order]]
-        losses = torch.zeros(len(checked), dtype=torch.float64, device=self._device)
+        steps = np.array([_steps(job, self._batch) for job in jobs], np.int64)
+        numbers = np.argsort(-steps, kind="stable")
+        starts, which = starts_of(jobs, self.parameters, self._device)
+        models = starts[which[self._tensor(numbers)]]
+        losses = torch.zeros(len(jobs), dtype=torch.float64, device=self._device)
         now = torch.cuda.current_stream(self._device)
-        for count, first in enumerate(range(0, len(checked), most := self._most(checked, numbers))):
+        # The jobs are checked, and their rows laid out, while those before them train.
+        for count, first in enumerate(range(0, len(jobs), most := self._most(int(steps.max(initial=1))))):
             part = slice(first, first + most)
-            stream = self._streams[count % 2]  # so the rows of a part are laid out while the part before it trains
+            checked = checked_jobs([jobs[number] for number in numbers[part]], self.parameters, len(self._y))
+            stream = self._streams[count % 2]
             stream.wait_stream(now)
             with torch.cuda.stream(stream):
-                self._train_part([checked[number] for number in numbers[part]], models[part], losses[part])
+                self._train_part(checked, models[part], losses[part])
         for stream in self._streams:
             now.wait_stream(stream)
-        back = torch.argsort(order)
-        visited = np.array([job.order.size for job in checked], np.float64)
+        back = self._tensor(np.argsort(numbers))
+        visited = np.array([job.order.size for job in jobs], np.float64)
         return DeviceUpdates(starts, which, models[back], losses[back].cpu().numpy() / visited)
 
-    def _most(self, jobs: list[Job], numbers: NDArray[np.int64]) -> int:
+    def _most(self, steps: int) -> int:
         """How many jobs make a part: one for each multiprocessor, or as many as have rows in 1/16 of its memory."""
-        steps = _steps(jobs[numbers[0]], self._batch) if jobs else 1
         card = torch.cuda.get_device_properties(self._device)
         fits = card.total_memory // 16 // (4 * ROW * self._shape.inputs * steps)
         return int(max(1, min(card.multi_processor_count, fits)))
@@ -176,7 +176,7 @@ class MlpCudaEngine:
         """Train the models (n, P) of some jobs in place, and write the sums of their losses."""
         order, lengths, sizes = tables(jobs, self._batch)
         count, steps, _ = order.shape
-        ids = torch.from_numpy(order).pin_memory().to(self._device, non_blocking=True)
+        ids = self._tensor(order)
         rows = torch.empty((count * steps, self._shape.inputs, ROW), device=self._device)
         counts = torch.empty(count * steps, dtype=torch.int32, device=self._device)
         laid = [self._x, ids, self._factor, steps, rows, counts]
@@ -236,7 +236,7 @@ def tables(jobs: Sequence[Job], batch: int) -> tuple[NDArray[np.int32], NDArray[
 
 
 def _steps(job: Job, batch: int) -> int:
-    epochs, samples = job.order.shape
+    epochs, samples = job.order.shape if job.order.ndim == 2 else (0, 0)  # what is wrong is said where jobs are checked
     return int(epochs * -(-samples // batch))
 
 
