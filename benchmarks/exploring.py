@@ -18,7 +18,7 @@ from rich.table import Table
 import fedcell as fc
 from fedcell.machine import cores
 from fedcell.runs.stats import mean_of, paired_difference
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.sim import estimates
 from fedcell.sim.knowledge import Knowledge, Look, Timing
 

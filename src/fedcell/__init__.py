@@ -9,6 +9,7 @@ from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.errors import InputError
+    from fedcell.runs.models import SavedModel, Score, load_model, save_model
     from fedcell.runs.race import RaceResult, run_race
     from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
     from fedcell.runs.store import Store
@@ -19,19 +20,30 @@ if TYPE_CHECKING:
     from fedcell.schedule.convergence import TABLE_I, RoundsFit, RoundsModel, fit_rounds, objective, rounds_needed
     from fedcell.schedule.diverse import Diverse
     from fedcell.schedule.greedy import Greedy
-    from fedcell.schedule.laws import Dedicated, Density
+    from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
     from fedcell.schedule.policy import Plan, Policy, RoundView
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
+        Always,
         Cell,
         Conditions,
+        DayNight,
         Devices,
+        Mcs64,
+        Mcs256,
+        PaperChannel,
         RandomWaypoint,
         Redrawn,
+        RMa,
+        Shannon,
+        SnrTrace,
         Static,
+        Trace,
+        UMa,
+        UMi,
         World,
         mean_upload_s,
     )
@@ -48,17 +60,19 @@ __getattr__ = lazy_names(
         "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
         "fedcell.schedule.diverse": "Diverse",
         "fedcell.schedule.greedy": "Greedy",
-        "fedcell.schedule.laws": "Dedicated Density",
+        "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
         "fedcell.schedule.policy": "Plan Policy RoundView",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
+        "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
-        "fedcell.world": "Cell Conditions Devices RandomWaypoint Redrawn Static World mean_upload_s",
+        "fedcell.world": "Always Cell Conditions DayNight Devices Mcs64 Mcs256 PaperChannel RMa RandomWaypoint Redrawn "
+        "Shannon SnrTrace Static Trace UMa UMi World mean_upload_s",
     },
 )
 
@@ -72,9 +86,12 @@ __all__ = [
     "TABLE_I",
     "All",
     "Allocation",
+    "Always",
+    "Blocks",
     "Cell",
     "CellSpec",
     "Conditions",
+    "DayNight",
     "Deadline",
     "Dedicated",
     "Density",
@@ -82,11 +99,17 @@ __all__ = [
     "DevicesSpec",
     "Diverse",
     "Greedy",
+    "Ingress",
     "InputError",
+    "Mcs64",
+    "Mcs256",
     "Optimal",
+    "PaperChannel",
     "Plan",
     "Policy",
+    "Power",
     "ProportionalFair",
+    "RMa",
     "RaceResult",
     "Random",
     "RandomWaypoint",
@@ -101,23 +124,34 @@ __all__ = [
     "RunDone",
     "RunFailed",
     "Runner",
+    "SavedModel",
+    "Score",
+    "Shannon",
+    "SnrTrace",
     "Spec",
     "Static",
     "Store",
     "SweepResult",
     "TaskSpec",
+    "Trace",
+    "UMa",
+    "UMi",
     "WorkerLost",
     "World",
     "allocate",
     "fit_rounds",
+    "format_law",
     "format_policy",
+    "load_model",
     "load_spec",
     "mean_upload_s",
     "objective",
+    "parse_law",
     "parse_policy",
     "round_time_bounds",
     "rounds_needed",
     "run_race",
     "run_sweep",
+    "save_model",
     "simulate",
 ]

@@ -18,6 +18,11 @@ SECONDS_PER_SAMPLE = 2e-3
 SAMPLES_PER_SECOND = 4000.0
 POWER_DBM_PER_MHZ = 7.0
 
+# Energy, of which the paper says nothing: see docs/radio.md.
+KAPPA = 1e-28
+"""Effective switched capacitance of a processor, in J s^2."""
+CPU_HZ = 1e9
+
 # A race: the contest of the paper's Fig. 3, in a larger cell.
 RACE_RADIUS_M = 1400.0
 BUDGET_S = 450.0

@@ -105,6 +105,22 @@ def check_output(path: Path) -> Path:
     return path
 
 
+def make_folder(path: Path, option: str) -> None:
+    """Make a folder unless it is there, or raise an InputError if files cannot be written into it.
+
+    Args:
+        path: the folder, as the user gave it.
+        option: with which.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot write into {str(path)[:200]}: {reason}; give another {option}") from None
+
+
 def _target(path: Path) -> Path | int:
     """What a name stands for: an open descriptor of this process, or a file that is no symbolic link."""
     if path == STANDARD_OUTPUT:

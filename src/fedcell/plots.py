@@ -122,13 +122,13 @@ class Curve:
 
     Attributes:
         name: the policy.
-        clock_s: (n,) times at which it steps.
+        x: (n,) where it steps: seconds, or joules spent.
         accuracy: (n,) mean, a fraction.
         half: (n,) half the 95 % interval, NaN where there is none.
     """
 
     name: str
-    clock_s: NDArray[np.float64]
+    x: NDArray[np.float64]
     accuracy: NDArray[np.float64]
     half: NDArray[np.float64]
 
@@ -150,25 +150,32 @@ STYLES = (
 
 
 def race_figure(
-    curves: Sequence[Curve], title: str, end_s: float, looks: Mapping[str, tuple[str, str]] | None = None
+    curves: Sequence[Curve],
+    title: str,
+    end: float,
+    looks: Mapping[str, tuple[str, str]] | None = None,
+    by: Literal["time", "energy"] = "time",
 ) -> "Figure":
-    """Draw accuracy against simulated wall-clock time, one line per policy, with its 95 % band over seeds.
+    """Draw accuracy against simulated wall-clock time or energy, one line per policy, with its 95 % band over seeds.
 
     Args:
         curves: mean curves with their bands.
         title: above the axes.
-        end_s: where the time axis ends, in seconds.
+        end: where the axis ends, in seconds or joules; infinity where the curves do.
         looks: colour and dash by a curve's name; by default STYLES in their order.
+        by: ``"time"`` or ``"energy"``, of the curves' x.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.3), layout="constrained")
     ax = figure.subplots()
-    _draw_race(ax, curves, "simulated wall-clock time, s", looks or {})
+    _draw_race(ax, curves, _X_LABELS[by], looks or {})
     ax.set_title(title, fontsize=10, loc="left")
-    if np.isfinite(end_s):
-        ax.set_xlim(0, end_s)
+    ax.set_xlim(0, end if np.isfinite(end) else None)
     return figure
+
+
+_X_LABELS = {"time": "simulated wall-clock time, s", "energy": "energy spent by all devices, J"}
 
 
 def _draw_race(ax: "Axes", curves: Sequence[Curve], x_label: str, looks: Mapping[str, tuple[str, str]]) -> None:
@@ -176,14 +183,12 @@ def _draw_race(ax: "Axes", curves: Sequence[Curve], x_label: str, looks: Mapping
 
     for number, curve in enumerate(curves):
         colour, dash = looks.get(curve.name, STYLES[number % len(STYLES)])
-        line = ax.step(
-            curve.clock_s, 100 * curve.accuracy, where="post", color=colour, linestyle=dash, label=curve.name
-        )
+        line = ax.step(curve.x, 100 * curve.accuracy, where="post", color=colour, linestyle=dash, label=curve.name)
         line[0].set(linewidth=1.6, zorder=3, path_effects=[withStroke(linewidth=3.0, foreground="white", alpha=0.8)])
         if np.isfinite(curve.half).all():
             low = 100 * np.maximum(curve.accuracy - curve.half, 0.0)
             high = 100 * np.minimum(curve.accuracy + curve.half, 1.0)
-            ax.fill_between(curve.clock_s, low, high, step="post", color=colour, alpha=0.1, linewidth=0)
+            ax.fill_between(curve.x, low, high, step="post", color=colour, alpha=0.1, linewidth=0)
     ax.set_xlabel(x_label)
     ax.set_ylabel("test accuracy, %")
     lowest = min((100 * float(curve.accuracy.min(initial=1.0)) for curve in curves), default=0.0)

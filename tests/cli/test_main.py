@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import pytest
 
+import fedcell as fc
 from fedcell.cli.console import Pace, announce_compiling
 from fedcell.cli.options import FIGURE_NAMES, POLICY_NAMES
 from fedcell.paper.figures import FIGURES
@@ -180,7 +181,7 @@ def test_a_call_that_is_not_understood_is_one_sentence(call: list[str], sentence
 
 
 @pytest.mark.processes
-def test_the_shell_completes_commands_options_policies_and_figures() -> None:
+def test_the_shell_completes_commands_options_policies_figures_and_fields(tmp_path: Path) -> None:
     for typed, found in (
         ("fedcell re", "reproduce"),
         ("fedcell race --policy gr", "greedy"),
@@ -192,6 +193,21 @@ def test_the_shell_completes_commands_options_policies_and_figures() -> None:
             "COMP_CWORD": str(typed.count(" ")),
         }
         assert found in run(SCRIPT, env=env).stdout.split()
+    with fc.Store(tmp_path / "r.db") as store:
+        for radius_m in (300.0, 450.0):
+            store.put(fc.Spec(rounds=1, cell=fc.CellSpec(radius_m=radius_m)), [])
+    for typed, words in (
+        ("--where cell.rad", {"cell.radius_m=300", "cell.radius_m=450"}),
+        ("--where radius", {"radius_m=300", "radius_m=450"}),
+        ("--where statu", {"status=done"}),
+        ("--sort -best", {"-best_accuracy"}),
+    ):
+        line = f"fedcell results list r.db {typed}"
+        env = os.environ | {"_FEDCELL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
+        assert set(run(SCRIPT, env=env, cwd=tmp_path).stdout.split()) == words
+    line = "fedcell results list none.db --where r"
+    env = os.environ | {"_FEDCELL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
+    assert (run(SCRIPT, env=env, cwd=tmp_path).stdout, run(SCRIPT, env=env, cwd=tmp_path).stderr) == ("", "")
     assert tuple(POLICIES) == POLICY_NAMES
     assert (*FIGURES, "all") == FIGURE_NAMES
 

@@ -14,6 +14,7 @@ from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.race import race_spec, run_race
 from fedcell.sim.loop import Simulation
 from harness import FEDCELL, Process, Terminal, fedcell
+from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
 Call = Callable[..., CompletedProcess[str]]
@@ -38,10 +39,10 @@ def test_table_verdicts_and_picture(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["race.png"]
 
 
-def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
+def test_json_csv_and_the_library_agree(tmp_path: Path, fedcell_here: Call) -> None:
     document = json.loads(race(*QUICK, "--json", cwd=tmp_path).stdout)
-    lines = race(*QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
-    assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss"
+    lines = fedcell_here("race", *QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
+    assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss,joules"
     assert len(lines) == 1 + len(document["rounds"])
     spec = fc.Spec(cell=RACE_CELL, budget_s=45.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)
@@ -59,9 +60,9 @@ def test_json_csv_and_the_library_agree(tmp_path: Path) -> None:
     assert document["differences"]["random:k=3"]["best_accuracy"]["seeds"] == 2
 
 
-def test_a_printed_spec_is_the_race(tmp_path: Path) -> None:
+def test_a_printed_spec_is_the_race(tmp_path: Path, fedcell_here: Call) -> None:
     options = [*QUICK, "--radius-m", "700", "--knowledge", "observed", "--no-explore"]
-    printed = race(*options, "--print-spec", cwd=tmp_path)
+    printed = fedcell_here("race", *options, "--print-spec", cwd=tmp_path)
     assert printed.returncode == 0
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "race.toml").write_text(printed.stdout)
@@ -69,11 +70,11 @@ def test_a_printed_spec_is_the_race(tmp_path: Path) -> None:
     assert (spec.cell.radius_m, spec.knowledge, spec.budget_s) == (700.0, "observed", 45.0)
     assert not spec.explore
     assert spec.grid == {"policy": ["greedy", "random:k=3"], "seed": [0, 1]}
-    by_file = race("race.toml", "--csv", cwd=tmp_path).stdout
-    by_options = race(*options, "--csv", cwd=tmp_path).stdout
+    by_file = fedcell_here("race", "race.toml", "--csv", cwd=tmp_path).stdout
+    by_options = fedcell_here("race", *options, "--csv", cwd=tmp_path).stdout
     assert by_file == by_options
     assert len(by_file.splitlines()) > 5
-    overridden = race("race.toml", "--radius-m", "300", "--print-spec", cwd=tmp_path).stdout
+    overridden = fedcell_here("race", "race.toml", "--radius-m", "300", "--print-spec", cwd=tmp_path).stdout
     assert "radius_m = 300.0" in overridden
 
 
@@ -89,10 +90,10 @@ def test_options_of_diverse(tmp_path: Path, fedcell_here: Call) -> None:
     assert "epochs = 2\n" in changed
 
 
-def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path) -> None:
+def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fedcell_here: Call) -> None:
     """The first round ends later than it takes; everything that shows times shows both as they are."""
     options = ["--policy", "diverse", "--policy", "greedy", "--seeds", "1", "--rounds", "2", "--store", "results.db"]
-    lines = race(*options, "--csv", cwd=tmp_path).stdout.splitlines()
+    lines = fedcell_here("race", *options, "--csv", cwd=tmp_path).stdout.splitlines()
     times = [[float(cell) for cell in line.split(",")[3:5]] for line in lines[1:]]
     report_s = times[0][0] - times[0][1]
     spec = fc.Spec(policy="diverse", rounds=2, cell=RACE_CELL)
@@ -100,15 +101,15 @@ def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path) -> 
     assert report_s > 0
     assert times[1][0] == times[0][0] + times[1][1]
     assert times[2][0] == times[2][1]  # greedy asks for no reports
-    shown = fedcell("results", "show", "results.db", spec.key()[:12], cwd=tmp_path).stdout
+    shown = fedcell_here("results", "show", "results.db", spec.key()[:12], cwd=tmp_path).stdout
     cells = [line.split("│")[1:4] for line in shown.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in cells] == [
         [str(number), f"{clock_s:.1f}", f"{round_s:.2f}"] for number, (clock_s, round_s) in enumerate(times[:2], 1)
     ]
 
 
-def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path) -> None:
-    (tmp_path / "race.toml").write_text(race("--print-spec", cwd=tmp_path).stdout)
+def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "race.toml").write_text(fedcell_here("race", "--print-spec", cwd=tmp_path).stdout)
     spec = fc.load_spec(tmp_path / "race.toml")
     assert (spec.cell.radius_m, spec.budget_s, spec.task.partition, spec.grid["seed"]) == (
         1400.0,
@@ -282,3 +283,93 @@ def test_a_picture_on_standard_output_is_alone_there(tmp_path: Path) -> None:
     picture = (tmp_path / "out").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert picture.endswith(b"IEND\xaeB`\x82")
+
+
+# --- the final models ----------------------------------------------------------------------------------------------
+
+
+def tiny(folder: Path, *, policies: str = '["all", "random:k=2"]') -> None:
+    write_small_npz(folder / "small.npz")
+    task = '[task]\ndata = "small.npz"\nhidden = [4]\n'
+    (folder / "race.toml").write_text(
+        f"rounds = 2\n[devices]\ncount = 4\n{task}[grid]\npolicy = {policies}\nseed = [0, 1]\n"
+    )
+
+
+def test_models_are_saved_and_their_classes_shown(
+    tmp_path: Path, fedcell_here: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    options = ["race", "race.toml", "--plot", "none", "--store", "r.db"]
+    done = fedcell_here(*options, "--save-model", "models", "--per-class", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Accuracy of the final models by class, %, 2 seeds" in done.stdout
+    assert "Models: 4 files such as models/" in done.stdout
+    names = {f"{policy}-seed{seed}.safetensors" for policy in ("all", "random-k=2") for seed in (0, 1)}
+    assert {path.name for path in (tmp_path / "models").iterdir()} == names
+    model = fc.load_model(tmp_path / "models" / "all-seed1.safetensors")
+    *_, last = fc.simulate(model.spec)
+    assert (model.spec.policy, model.spec.seed, model.evaluate().accuracy) == ("all", 1, last.accuracy)
+    # From the store, under other names; nothing is computed again.
+    again = fedcell_here(*options, "--save-model", "{policy}{seed}.npz", "--per-class", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout)["class_accuracy"]["all"][1] == model.evaluate().class_accuracy.tolist()
+    assert fc.load_model(tmp_path / "all1.npz").evaluate().accuracy == last.accuracy
+    assert "computed again" not in again.stderr
+
+
+def test_a_race_stored_without_models_is_computed_again_for_them(tmp_path: Path, fedcell_here: Call) -> None:
+    tiny(tmp_path)
+    options = ["race", "race.toml", "--plot", "none", "--store", "r.db", "--csv"]
+    before = fedcell_here(*options, cwd=tmp_path)
+    done = fedcell_here(*options, "--save-model", "m", cwd=tmp_path)
+    assert "note: 4 runs are stored without a model, and computed again for it" in done.stderr
+    assert done.stdout == before.stdout
+    assert len(list((tmp_path / "m").iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("model.npz", "--save-model model.npz gives several of the 4 runs one name"),
+        ("model.pt", "--save-model is 'model.pt'; give a folder"),
+        ("/proc/no", "cannot write into /proc/no"),
+        ("none/{policy}-{seed}.npz", "none is not a directory"),
+    ],
+)
+def test_a_bad_place_for_models_is_refused_before_the_race(
+    place: str, said: str, tmp_path: Path, fedcell_here: Call
+) -> None:
+    tiny(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    done = fedcell_here("race", "race.toml", "--plot", "none", "--save-model", place, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_model_that_cannot_be_written_costs_the_model_only(tmp_path: Path, fedcell_here: Call) -> None:
+    """The folder is taken away while the race runs."""
+    tiny(tmp_path, policies='["gone:Gone", "random:k=2"]')
+    (tmp_path / "gone.py").write_text(
+        "import shutil\nimport fedcell as fc\nfrom dataclasses import dataclass\n@dataclass(frozen=True)\n"
+        "class Gone(fc.Policy):\n    def choose(self, view, rng):\n"
+        "        shutil.rmtree('m', ignore_errors=True)\n        return [0]\n"
+    )
+    done = fedcell_here("race", "race.toml", "--plot", "none", "--save-model", "m", "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["complete"] is True
+    assert "fedcell: cannot write m/" in done.stderr
+
+
+def test_ctrl_c_leaves_the_models_of_the_finished_runs(tmp_path: Path) -> None:
+    options = ["race", *LONG, "--rounds", "1", "--save-model", "m", "--plot", "none", "--store", "r.db"]
+    with Process(*FEDCELL, *options, cwd=tmp_path) as process:
+        process.wait_for(lambda: len(list((tmp_path / "m").glob("*.safetensors"))) >= 2, "two models")
+        process.interrupt()
+        assert process.finish().returncode == 130
+    for path in (tmp_path / "m").iterdir():
+        assert fc.load_model(path).arrays
+    with fc.Store(tmp_path / "r.db", "read") as store:
+        kept = store.done([run.key for run in store.runs()], models=True)
+    assert 2 <= len(list((tmp_path / "m").iterdir())) <= len(kept)  # what a file has is stored too

@@ -338,3 +338,80 @@ def test_an_export_goes_through_links_and_standard_output(copied: Path, capfd: p
     assert Path("/dev/null").is_char_device()
     status, reason = export("--csv", "-", "--parquet", "-")
     assert (status, reason) == (1, "--csv and --parquet are both -; give each a file of its own")
+
+
+# --- final models --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a store of 4 runs, 3 of them with their models."""
+    folder = tmp_path_factory.mktemp("models")
+    write_small_npz(folder / "small.npz")
+    spec = Spec(rounds=2, task=fc.TaskSpec(data=str(folder / "small.npz"), hidden=[4]))
+    grid: dict[str, list[Any]] = {"policy": ["all", "random:k=3"], "seed": [0, 1]}
+    *some, last = spec.changed({}, grid).runs()
+    with Store(folder / "results.db") as store:
+        list(fc.Runner(some, store=store, on="threads", models=True))
+        list(fc.Runner([last], store=store, on="threads"))
+    return folder
+
+
+def test_show_has_the_classes_and_saves_the_model(with_models: Path, tmp_path: Path, fedcell_here: Call) -> None:
+    with Store(with_models / "results.db", "read") as store:
+        run = next(run for run in store.runs() if (run.policy, run.seed) == ("all", 1))
+    path = tmp_path / "m.safetensors"
+    show = ["results", "show", with_models / "results.db"]
+    done = fedcell_here(*show, run.key[:10], "--per-class", "--save-model", path)
+    assert done.returncode == 0, done.stderr
+    score = fc.load_model(path).evaluate()
+    assert score.accuracy == run.last_accuracy
+    for label, accuracy in enumerate(score.class_accuracy):
+        assert re.search(rf"│ +{label} │ +{100 * accuracy:.2f} │", done.stdout)
+    document = json.loads(fedcell_here(*show, run.key, "--per-class", "--json").stdout)
+    assert document["class_accuracy"] == score.class_accuracy.tolist()
+    assert "class_accuracy" not in json.loads(fedcell_here(*show, run.key, "--json").stdout)
+
+
+def test_a_run_without_a_model_says_how_to_get_one(with_models: Path, tmp_path: Path, fedcell_here: Call) -> None:
+    with Store(with_models / "results.db", "read") as store:
+        run = next(run for run in store.runs() if (run.policy, run.seed) == ("random:k=3", 1))
+    for option in (["--per-class"], ["--save-model", tmp_path / "m.npz"]):
+        done = fedcell_here("results", "show", with_models / "results.db", run.key, *option)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"has no model of run {run.key[:8]}; run it again with fedcell race --save-model" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    done = fedcell_here("results", "show", with_models / "results.db", run.key, "--save-model", tmp_path / "m.pt")
+    assert "give a name that ends with .safetensors or .npz" in done.stderr
+
+
+def test_export_writes_the_models_that_were_kept(with_models: Path, tmp_path: Path, fedcell_here: Call) -> None:
+    done = fedcell_here("results", "export", with_models / "results.db", "--models", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    names = {"all-seed0.safetensors", "all-seed1.safetensors", "random-k=3-seed0.safetensors"}
+    assert {path.name for path in (tmp_path / "m").iterdir()} == names
+    assert "wrote 3 models such as" in done.stderr
+    assert "1 run is stored without a model" in done.stderr
+    for path in (tmp_path / "m").iterdir():
+        model = fc.load_model(path)
+        *_, last = fc.simulate(model.spec)
+        assert model.evaluate().accuracy == last.accuracy
+
+
+def test_a_store_without_models_has_none_to_export(filled: Path, tmp_path: Path, fedcell_here: Call) -> None:
+    done = fedcell_here("results", "export", filled / "results.db", "--models", tmp_path / "m")
+    assert done.returncode == 2
+    assert "has no models; they are kept by" in done.stderr
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.processes
+def test_a_sweep_keeps_models_if_asked(tmp_path: Path, fedcell_here: Call) -> None:
+    write_small_npz(tmp_path / "small.npz")
+    (tmp_path / "s.toml").write_text('rounds = 2\n[task]\ndata = "small.npz"\nhidden = [4]\n[grid]\nseed = [0, 1]\n')
+    fedcell_here("sweep", "s.toml", "--store", "r.db", "-q", cwd=tmp_path)
+    done = fedcell_here("sweep", "s.toml", "--store", "r.db", "--keep-models", cwd=tmp_path)
+    assert "2 runs are stored without a model, and computed again for it" in done.stderr
+    assert done.stdout == "2 runs done, 0 skipped (already stored), 0 failed\n"
+    with Store(tmp_path / "r.db", "read") as store:
+        assert all(store.model(run.key) is not None for run in store.runs())

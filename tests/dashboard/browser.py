@@ -1,10 +1,18 @@
-"""A real browser that notes everything that goes wrong in it."""
+"""A real browser that notes everything that goes wrong in it, and what the tests read from a page.
+
+Test files that import this are skipped, and say why, where there is no browser.
+"""
 
 import shutil
 from pathlib import Path
 from typing import Any, Self
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="the dashboard's browser tests need playwright (extra test)")
+pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip install fedcell[dashboard])")
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect
 
 from harness import LIMIT_S, Served
 
@@ -12,6 +20,11 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
 )
+if not CHROMIUM:
+    pytest.skip(
+        "no Chromium or Chrome is installed, so the dashboard is not tested in a browser", allow_module_level=True
+    )
+expect.set_options(timeout=1000 * LIMIT_S)
 ARGUMENTS = [
     "--no-sandbox",  # as root there is none
     "--disable-gpu",
@@ -86,3 +99,19 @@ def drop(page: Page, selector: str, name: str, content: str) -> None:
         [name, content],
     )
     page.dispatch_event(selector, "drop", {"dataTransfer": transfer})
+
+
+def state(page: Page, name: str) -> None:
+    """The race that is shown comes to this state."""
+    expect(page.locator(".race-head .pill")).to_have_attribute("data-state", name)
+
+
+def digits(value: float, count: int) -> str:
+    """So many significant digits, as the page shows a number."""
+    return f"{value:.{count}g}"
+
+
+def cell(mean: dict[str, Any], scale: float = 1.0, digits: int = 2) -> str:
+    """A mean and half its interval, as the page's tables show them."""
+    half = "" if mean["half"] is None else f" ± {scale * mean['half']:.{digits}f}"
+    return f"{scale * mean['mean']:.{digits}f}{half}"

@@ -71,6 +71,20 @@ def test_one_policy_is_written_as_one(served: Served) -> None:
     assert sent.text == cli("--compare", "--csv")
 
 
+def test_theta_is_the_policys_unless_it_is_sent(served: Served) -> None:
+    for policies in (["optimal:0.1"], ["all", "greedy:theta=0.2", "optimal"], ["diverse"]):
+        ask = {"devices_csv": CSV, "policies": policies}
+        lines = [word for policy in policies for word in ("--policy", policy)]
+        for sent in ({}, {"theta": None}, {"theta": 0.3}):
+            options = ["--theta", "0.3"] if sent.get("theta") else []
+            answer = served.http.post("/api/plan", json=ask | sent | {"format": "json-file"})
+            assert answer.text == cli(*lines, *options, "--json")
+    answer = served.post("/api/plan", {"devices_csv": CSV, "policies": ["optimal:0.1"]})
+    assert (answer["plans"][0]["theta"], answer["curve"]["theta"]) == (0.1, 0.1)
+    assert answer["curve"]["optimal_n"] == answer["plans"][0]["n"]
+    assert served.post("/api/plan", {"devices_csv": CSV})["curve"]["theta"] == 0.0
+
+
 def test_a_list_of_devices_is_a_table_too(served: Served) -> None:
     header, *lines = [line.split(",") for line in CSV.splitlines()]
     devices = [dict(zip(header, line, strict=True)) for line in lines]

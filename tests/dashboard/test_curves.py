@@ -26,7 +26,9 @@ def test_runs_that_have_ended_are_averaged_and_others_only_up_to_the_same_time()
 
 def document(seeds: int, gain: float = 0.1) -> dict[str, object]:
     runs = [(run(8 + seed, gain=gain), True) for seed in range(seeds)]
-    (curve,) = curves_document({"greedy": runs}, {"greedy": runs}, styles(["greedy"]), 0.8, math.inf, [])["policies"]
+    (curve,) = curves_document({"greedy": runs}, {"greedy": runs}, styles(["greedy"]), 0.8, math.inf, [], {})[
+        "policies"
+    ]
     return dict(curve)
 
 

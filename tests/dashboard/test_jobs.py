@@ -1,4 +1,4 @@
-"""Races through the API: their results, pause, stop, queue, resume, and what happens when something is killed."""
+"""Races through the API of one server: their results, pause, stop, queue, resume, and workers that are killed."""
 
 import itertools
 import json
@@ -15,15 +15,15 @@ import httpx
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard.schemas import Curves, RaceDocument
+from dashboard.races import LONG, begin
+from fedcell.dashboard.schemas import Curves
 from fedcell.runs.race import race_spec, run_race, to_csv, to_json
 from fedcell.runs.rows import numbers_of
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec, parse_spec
-from harness import FEDCELL, TINY, Process, Served, read_events, serve, wait_until
+from harness import TINY, Served, read_events, serve, wait_until
 
 pytestmark = pytest.mark.processes
-LONG: dict[str, Any] = {"rounds": 4000, "devices": {"count": 20}, "task": {"hidden": [4]}}
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def expected(document: dict[str, Any], policies: list[str], seeds: int) -> Spec:
     race = {"cell": {"radius_m": 1400.0}} | document  # the page's races take place in the race's cell
     return race_spec(parse_spec(race, "x").changed({}, {"policy": policies, "seed": list(range(seeds))}))
-
-
-def begin(served: Served, document: dict[str, Any], seeds: int = 1, policies: list[str] | None = None) -> str:
-    race = served.post("/api/races", {"spec": document, "policies": policies or ["all"], "seeds": seeds})
-    RaceDocument.model_validate(race)
-    return str(race["id"])
 
 
 def end(served: Served, *ids: str) -> None:
@@ -91,7 +85,7 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
     Curves.model_validate(curves)
     for policy, line, row in zip(policies, curves["policies"], curves["table"], strict=True):
         summary = result.summaries()[policy]
-        assert line["clock_s"] == summary.curve.clock_s.tolist()
+        assert line["clock_s"] == summary.curve.x.tolist()
         assert line["mean"] == summary.curve.accuracy.tolist()
         assert line["seeds_done"] == row["seeds"] == 2
         assert row["best"] == {"mean": summary.best.mean, "half": summary.best.half}
@@ -210,6 +204,10 @@ def test_killed_workers_are_replaced_and_no_round_is_lost(served: Served) -> Non
     ("document", "words"),
     [
         ({"spec": {"task": {"data": "/etc/passwd"}}}, "task.data is '/etc/passwd'; over the network only mnist"),
+        (
+            {"spec": {"devices": {"availability": " Trace :/etc/passwd"}}},
+            "devices.availability is ' Trace :/etc/passwd'; over the network only always or daynight",
+        ),
         ({"spec": {"task": {"model": "os:system"}}}, "task.model is 'os:system'"),
         ({"spec": {"task": {"device": "cuda:7"}}}, "task.device is 'cuda:7'"),
         ({"spec": {"policy": "all"}}, "spec has policy"),
@@ -254,7 +252,42 @@ def test_a_failing_policy_does_not_end_the_race_of_the_others(served: Served) ->
     assert done["state"] == "done"
     assert done["reason"].startswith("1 of 2 runs failed, the first of them random:k=9, seed 0: k is 9, but the cell")
     assert {run["policy"]: run["state"] for run in done["runs"]} == {"all": "done", "random:k=9": "failed"}
+    assert [run["reason"][:7] for run in done["runs"]] == ["", "k is 9,"]
+    table = served.get(f"/api/races/{race['id']}/curves")["table"]
+    assert [(row["policy"], row["seeds"], row["failed"]) for row in table] == [("all", 1, 0), ("random:k=9", 0, 1)]
+    document = served.http.get(f"/api/races/{race['id']}/data.json").json()  # of the policies that did not fail
+    assert (list(document["policies"]), len(document["failures"]), document["complete"]) == (["all"], 1, True)
+    assert served.http.get(f"/api/races/{race['id']}/figure.png").status_code == 200
     end(served, race["id"])
+
+
+def test_diverged_seeds_are_counted(served: Served) -> None:
+    spec = TINY | {"task": {"hidden": [4], "learning_rate": 1e30}}
+    race = served.post("/api/races", {"policies": ["all"], "seeds": 2, "spec": spec})
+    assert served.wait(race["id"], "done", "failed")["state"] == "done"
+    (row,) = served.get(f"/api/races/{race['id']}/curves")["table"]
+    assert (row["seeds"], row["diverged"], row["failed"]) == (2, 2, 0)
+    keys = [run["key"] for run in race["runs"]]
+    listed = {run["key"]: run["diverged"] for run in served.get("/api/runs?limit=100")["runs"]}
+    assert [listed[key] for key in keys] == [True, True]
+    (row,) = served.get(f"/api/results/compare?keys={','.join(keys)}")["table"]
+    assert (row["seeds"], row["diverged"]) == (2, 2)
+    end(served, race["id"])
+
+
+def test_the_next_server_knows_which_runs_failed_and_leaves_them_out_of_means(tmp_path: Path) -> None:
+    with serve(tmp_path / "r.db") as first:
+        race = first.post("/api/races", {"policies": ["all", "random:k=9"], "seeds": 1, "spec": TINY})
+        first.wait(race["id"], "done", "failed")
+        first.stop()
+    with serve(tmp_path / "r.db") as second:
+        runs = second.get(f"/api/races/{race['id']}")["runs"]
+        assert [(run["state"], run["reason"][:7]) for run in runs] == [("done", ""), ("failed", "k is 9,")]
+        table = second.get(f"/api/races/{race['id']}/curves")["table"]
+        assert [(row["seeds"], row["failed"]) for row in table] == [(1, 0), (0, 1)]
+        keys = ",".join(run["key"] for run in runs)
+        table = second.get(f"/api/results/compare?keys={keys}")["table"]
+        assert [(row["policy"], row["seeds"], row["failed"]) for row in table] == [("all", 1, 0), ("random:k=9", 0, 1)]
 
 
 def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
@@ -284,126 +317,3 @@ def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
 def read_some(served: Served, id: str) -> bytes:
     with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=30) as stream:
         return next(stream.iter_bytes()) if stream.status_code == 200 else b""
-
-
-def test_a_killed_server_offers_to_resume(tmp_path: Path) -> None:
-    store = tmp_path / "results.db"
-    quick, slow = TINY, TINY | {"rounds": 4000, "devices": {"count": 20}}
-    with serve(store, "--workers", "1") as first:
-        done = begin(first, quick)
-        first.wait(done, "done")
-        id = begin(first, slow)
-        waits = begin(first, quick | {"rounds": 3})
-        first.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)
-        assert first.workers()
-        first.kill()
-        wait_until(lambda: not first.process.living(), "the workers to end with their server")
-    with serve(store, "--workers", "1") as second:
-        states = {race["id"]: race for race in second.get("/api/races")["races"]}
-        assert {key: race["state"] for key, race in states.items()} == {
-            done: "done",
-            id: "interrupted",
-            waits: "interrupted",
-        }
-        assert "resume it" in states[id]["reason"]
-        assert second.post(f"/api/races/{waits}/resume")["state"] in ("queued", "running", "done")
-        assert second.wait(waits, "done")["reason"] == ""
-        rows = read_events(f"{second.url}api/races/{done}/events")
-        assert [row[0] for kind, told in rows if kind == "rounds" for row in told["rows"]] == [1, 2]
-        second.post(f"/api/races/{id}/resume")
-        reached = second.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)["runs"][0]
-    with serve(store) as third:  # ended with Ctrl-C in the middle of it: everything up to then is kept
-        races = {race["id"]: race for race in third.get("/api/races")["races"]}
-        assert {key: race["state"] for key, race in races.items()} == {done: "done", id: "interrupted", waits: "done"}
-        assert races[id]["runs"][0]["rounds"] >= reached["rounds"]
-
-
-def test_stopping_waits_for_nobody(tmp_path: Path) -> None:
-    """Open streams, half a request, a plan of a minute and a round that is being trained: none of them holds it up."""
-    store = tmp_path / "results.db"
-    slow = {"rounds": 4000, "devices": {"count": 2}, "task": {"hidden": [400], "epochs": 20}}
-    with serve(store, "--workers", "1") as served:
-        id = begin(served, TINY | {"rounds": 4000})
-        told = served.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)["runs"][0]["rounds"]
-        served.post(f"/api/races/{id}/stop")
-        served.wait(id, "stopped")
-        late = begin(served, slow)
-        served.wait(late, "running")
-        wait_until(served.workers, "workers")
-        host = f"Host: 127.0.0.1:{served.port}\r\n"
-        table = "upload_s,compute_s\n" + "1,1\n" * 90_000
-        head = f"POST /api/plan HTTP/1.1\r\n{host}Content-Type: text/csv\r\nContent-Length: {len(table)}\r\n\r\n"
-        stream = f"GET /api/races/{late}/events HTTP/1.1\r\n{host}\r\n"
-        sockets = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(3)]
-        for one, sent in zip(sockets, (head + table, stream, "GET / HT"), strict=True):
-            one.sendall(sent.encode())
-        assert b"200 OK" in sockets[1].recv(4096)
-        served.http.close()
-        os.kill(served.process.pid, signal.SIGTERM)
-        done = served.process.finish(limit_s=20)  # the plan alone takes longer
-        assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
-        wait_until(lambda: not served.process.living(), "the workers to end")
-        for one in sockets:
-            one.close()
-    with serve(store) as again:
-        states = {race["id"]: race for race in again.get("/api/races")["races"]}
-        assert (states[id]["state"], states[late]["state"]) == ("stopped", "interrupted")
-        assert states[id]["runs"][0]["rounds"] >= told
-
-
-def test_a_race_in_a_terminal_is_shown_while_it_runs_and_can_be_resumed_here(tmp_path: Path) -> None:
-    store = tmp_path / "results.db"
-    policies = ["all", "random:k=5"]
-    options = [option for policy in policies for option in ("--policy", policy)]
-    (tmp_path / "race.toml").write_text("rounds = 4000\n[task]\nhidden = [4]\n")
-    command = (*FEDCELL, "race", "race.toml", "--seeds", "1", "--store", "results.db", *options)
-    with serve(store) as served, Process(*command, cwd=tmp_path) as terminal:
-        (race,) = served.until("/api/races", lambda found: found["races"])["races"]
-        assert (race["state"], race["elsewhere"], [one["line"] for one in race["policies"]]) == (
-            "running",
-            True,
-            policies,
-        )
-        path = f"/api/races/{race['id']}"
-        first = served.until(path, lambda race: (race["runs"][0]["rounds"] or 0) > 0)["runs"][0]["rounds"]
-        served.until(path, lambda race: race["runs"][0]["rounds"] > first)  # it grows
-        assert served.get(f"/api/runs/{race['runs'][0]['key']}")["rows"]
-        for action in ("pause", "stop", "resume"):
-            answer = served.http.post(f"{path}/{action}")
-            assert (answer.status_code, "running in another process" in answer.json()["detail"]) == (409, True)
-        assert served.http.delete(path).status_code == 409
-        terminal.interrupt()
-        done = terminal.finish()
-        assert (done.returncode, "run the same command to resume" in done.stderr) == (130, True), done.stderr
-        stopped = served.until(path, lambda race: not race["elsewhere"])
-        assert stopped["state"] == "stopped"
-        rounds = [run["rounds"] for run in stopped["runs"]]
-        assert min(rounds) > 0
-        served.post(f"{path}/resume")
-        more = served.until(path, lambda race: race["runs"][0]["rounds"] > rounds[0])
-        served.post(f"{path}/stop")
-        served.wait(race["id"], "stopped")
-        assert len(more["runs"]) == 2
-
-
-def test_two_servers_of_one_file_show_each_others_races(tmp_path: Path) -> None:
-    store = tmp_path / "results.db"
-    with serve(store, "--workers", "1") as one, serve(store, "--workers", "1") as two:
-        id = begin(one, LONG)
-        path = f"/api/races/{id}"
-        seen = two.until("/api/races", lambda found: found["races"])["races"][0]
-        assert (seen["id"], seen["elsewhere"]) == (id, True)
-        one.until(path, lambda race: (race["runs"][0]["rounds"] or 0) > 2)
-        one.post(f"{path}/stop")
-        rounds = one.wait(id, "stopped")["runs"][0]["rounds"]
-        stopped = two.until(path, lambda race: race["state"] == "stopped")
-        assert (stopped["elsewhere"], stopped["runs"][0]["rounds"]) == (False, rounds)
-        two.post(f"{path}/resume")
-        two.until(path, lambda race: race["runs"][0]["rounds"] > rounds)
-        again = one.until(path, lambda race: race["elsewhere"])
-        assert again["state"] in ("queued", "running")
-        two.post(f"{path}/stop")
-        two.wait(id, "stopped")
-        one.until(path, lambda race: race["state"] == "stopped" and not race["elsewhere"])
-        assert one.http.delete(path).status_code == 204
-        assert one.get("/api/races")["races"] == []

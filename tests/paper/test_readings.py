@@ -1,21 +1,23 @@
 """Statistics of hand-made records, checked by hand."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from fedcell.paper import curves
+from fedcell.paper import curves, table1
 from fedcell.paper.claims import devices_claim, race_claims, radius_claims
 from fedcell.paper.crossing import lead_s, time_to_target
 from fedcell.paper.fig1a import bounds_verdict, round_times
 from fedcell.paper.output import close, jackknife, judge, judge_all, overall, points
 from fedcell.paper.races import BASELINES, ORDER, PROPOSED, Race, best_k
-from fedcell.paper.settings import within
-from fedcell.paper.table1 import highest_target
+from fedcell.paper.settings import Settings, within
+from fedcell.paper.table1 import OUTSIDE, highest_target
+from fedcell.runs.fit import fit
 from fedcell.runs.rows import Rounds
-from fedcell.runs.stats import Mean, mean_of
+from fedcell.runs.stats import LEVEL, Mean, mean_of
 from fedcell.schedule.bounds import RoundTimeBounds
 
 
@@ -179,3 +181,30 @@ def test_the_target_is_the_highest_multiple_of_5_percent_that_all_reach() -> Non
     accuracy = np.array([[[0.3, 0.74]], [[0.5, 0.9]]])
     assert highest_target(accuracy) == pytest.approx(0.70)
     assert highest_target(np.array([[[0.15]]])) == pytest.approx(0.15)
+
+
+THETAS = {"L=1": 0.0, "L=2": 0.1, "L=5": 0.3, "L=8": 0.5, "iid": 0.9}
+
+
+def test_table_1_is_judged_by_intervals_that_are_corrected_for_their_number() -> None:
+    """Made-up trials, in which each neighbour's 95 % interval of theta is disjoint, but one 99 % interval is not."""
+    settings, rng = Settings(seeds=8), np.random.default_rng(5)
+    found: dict[str, Rounds] = {}
+    fits: dict[float, list[tuple[float, float]]] = {LEVEL: [], OUTSIDE: []}
+    for partition, theta in THETAS.items():
+        accuracy = np.zeros((len(settings.fit_ks), settings.seeds, settings.rounds))
+        for place, n in enumerate(settings.fit_ks):
+            spec = settings.without_budget(f"random:k={n}", partition)
+            for trial in range(settings.seeds):
+                needed = round(40 * (theta + 1 / n) + 1.5 * rng.standard_normal())
+                accuracy[place, trial, np.clip(needed, 1, settings.rounds) - 1 :] = 1.0
+                found[spec.model_copy(update={"seed": trial}).key()] = run(accuracy[place, trial])
+        for outside, intervals in fits.items():
+            intervals.append(fit(accuracy, settings.fit_ks, 1.0, "curve", outside).theta_interval)
+    disjoint = {outside: [a[1] < b[0] for a, b in pairwise(intervals)] for outside, intervals in fits.items()}
+    assert all(disjoint[LEVEL])
+    assert disjoint[OUTSIDE].count(False) == 1
+    (claim,) = table1.make(settings, lambda _: found).claims
+    assert claim.verdict == "not significant"
+    assert "3 are disjoint in this order and 0 in the opposite one" in claim.evidence
+    assert "These intervals are of 99 %, corrected for 5 comparisons by Bonferroni's method." in claim.evidence

@@ -17,7 +17,7 @@ from twins.small import write_small_npz
 pytestmark = pytest.mark.processes
 KILLS = 50
 SWEEP = """
-rounds = 60
+rounds = 300
 [task]
 data = "small.npz"
 hidden = [8]
@@ -78,7 +78,7 @@ def _none_living(process: Process) -> bool:
 
 def test_no_run_that_anyone_was_told_is_stored_is_ever_lost(tmp_path: Path) -> None:
     write_small_npz(tmp_path / "small.npz")
-    (tmp_path / "sweep.toml").write_text(SWEEP.format(seeds=", ".join(map(str, range(3000)))))
+    (tmp_path / "sweep.toml").write_text(SWEEP.format(seeds=", ".join(map(str, range(600)))))
     chance, told, kills = random.Random(0), set[str](), dict.fromkeys(("one", "two", "sweep", "reader"), 0)
     with ExitStack() as stack:
 

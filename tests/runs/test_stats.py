@@ -26,7 +26,7 @@ def test_best_last_and_time() -> None:
 
 def test_the_mean_curve_steps_with_every_run_and_begins_when_all_have_a_model() -> None:
     curve = stats.mean_curve([A, B], end_s=50.0)
-    assert curve.clock_s.tolist() == [15.0, 20.0, 25.0, 30.0, 40.0, 50.0]
+    assert curve.x.tolist() == [15.0, 20.0, 25.0, 30.0, 40.0, 50.0]
     np.testing.assert_allclose(curve.accuracy, [0.4, 0.6, 0.7, 0.6, 0.75, 0.75])
     assert curve.best() == pytest.approx(0.75)
     assert curve.last() == pytest.approx(0.75)
@@ -101,13 +101,13 @@ def test_a_seed_counts_only_where_it_has_got() -> None:
     both = stats.mean_curve([ahead, behind])
     assert stats.mean_curve([ahead, behind], None, [True, True]).accuracy.tolist() == both.accuracy.tolist()
     growing = stats.mean_curve([ahead, behind], 9.0, [False, False])
-    assert growing.clock_s.tolist() == [1.5, 2.0, 2.5, 3.0]
+    assert growing.x.tolist() == [1.5, 2.0, 2.5, 3.0]
     np.testing.assert_allclose(growing.accuracy, [0.15, 0.25, 0.35, 0.5])
     assert np.isfinite(growing.half).tolist() == [True, True, True, False]
     np.testing.assert_allclose(growing.half[:3], both.half[:3])
     ended = stats.mean_curve([ahead, behind], None, [False, True])
     np.testing.assert_allclose(ended.accuracy, [0.15, 0.25, 0.35, 0.45])
-    assert stats.mean_curve([run_of()], None, [False]).clock_s.size == 0
+    assert stats.mean_curve([run_of()], None, [False]).x.size == 0
 
 
 def test_verdicts_compare_the_first_policy_with_the_others() -> None:
@@ -116,9 +116,9 @@ def test_verdicts_compare_the_first_policy_with_the_others() -> None:
 
 
 def test_a_diverged_run_never_reaches_the_target_and_is_counted() -> None:
-    numbers = [(n, float(n), 1.0, 1.0, 2, 2, 0.9, loss) for n, loss in ((1, 0.5), (2, math.inf))]
+    numbers = [(n, float(n), 1.0, 1.0, 2, 2, 0.9, loss, 3.0) for n, loss in ((1, 0.5), (2, math.inf))]
     lost, fine = Rounds.of(numbers), Rounds.of(numbers[:1])
-    unknown = Rounds.of([(*numbers[0][:-1], math.nan)])  # Flower runs need not have a loss
+    unknown = Rounds.of([(*numbers[0][:-2], math.nan, 3.0)])  # Flower runs need not have a loss
     assert [run.diverged for run in (lost, fine, unknown, lost.first(1), lost.until(5.0))] == [
         True,
         False,
@@ -128,3 +128,52 @@ def test_a_diverged_run_never_reaches_the_target_and_is_counted() -> None:
     ]
     summary = stats.summarise([lost, fine, unknown], 0.8)
     assert (summary.diverged, summary.to_target.reached, summary.to_target.text()) == (1, 2, "1 s (2/3)")
+
+
+def energy_run(*points: tuple[float, float]) -> Rounds:
+    """A run by the joules of its rounds and the accuracies after them; every round takes 10 s."""
+    return Rounds.of([(n, 10.0 * n, 10.0, 10.0, 2, 2, a, 1.0, j) for n, (j, a) in enumerate(points, start=1)])
+
+
+CHEAP = energy_run((2.0, 0.5), (2.0, 0.9))
+DEAR = energy_run((5.0, 0.3), (6.0, 0.8), (6.0, 0.7))
+
+
+def test_energy_to_an_accuracy_adds_up_the_rounds() -> None:
+    assert DEAR.spent_j.tolist() == [5.0, 11.0, 17.0]
+    assert DEAR.first(2).spent_j.tolist() == [5.0, 11.0]
+    assert [stats.energy_to(DEAR, target) for target in (0.2, 0.75, 0.9)] == [5.0, 11.0, math.inf]
+    assert stats.energies_to([CHEAP, DEAR], 0.75) == stats.EnergyTo(7.5, 2, 2)
+    assert stats.energies_to([CHEAP, DEAR, DEAR], 0.85).text() == "never (1/3)"
+    summary = stats.summarise([CHEAP, DEAR], 0.75)
+    assert (summary.joules.mean, summary.energy_to_target.text()) == (10.5, "7.5 J")
+
+
+def test_the_energy_curve_goes_as_far_as_every_run_has_spent() -> None:
+    curve = stats.energy_curve([CHEAP, energy_run((1.0, 0.1), (2.0, 0.2), (9.0, 0.8))])
+    assert curve.x.tolist() == [2.0, 3.0, 4.0]
+    np.testing.assert_allclose(curve.accuracy, [(0.5 + 0.1) / 2, (0.5 + 0.2) / 2, (0.9 + 0.2) / 2])
+    assert stats.energy_curve([CHEAP, DEAR]).x.size == 0  # one had ended before the other had a model
+    assert stats.energy_curve([CHEAP, run_of()]).x.size == 0
+    assert stats.energy_curve([]).x.size == 0
+
+
+def test_unknown_energy_stays_unknown() -> None:
+    assert np.isnan(A.spent_j).all()
+    assert stats.energy_curve([A, CHEAP]).x.size == 0
+    summary = stats.summarise([A, CHEAP], 0.75)
+    assert (summary.joules.text(), summary.energy_to_target.text()) == ("unknown", "unknown")
+    assert stats.energy_verdicts({"a": [A], "b": [CHEAP]}, 0.75) == ["a - b: unknown"]
+
+
+def test_energies_are_compared_by_the_seeds_that_reach_the_target_with_both() -> None:
+    worse = energy_run((7.0, 0.4), (8.0, 0.8))
+    never = energy_run((1.0, 0.1))
+    runs = {"a": [CHEAP, CHEAP, CHEAP], "b": [DEAR, worse, never], "c": [DEAR, never, never], "d": [never] * 3}
+    found = stats.energy_differences(runs, 0.75)
+    assert found["b"] == stats.mean_of([4.0 - 11.0, 4.0 - 15.0])
+    assert (found["c"].mean, found["c"].n, found["d"].n) == (-7.0, 1, 0)
+    several, one, none = stats.energy_verdicts(runs, 0.75)
+    assert several.startswith("a - b: -9 J of the 2 of 3 seeds in which both reach it, 95 % interval [-34.4")
+    assert one.endswith("on one seed, which shows nothing about others")
+    assert none == "a - d: no seed in which both reach it"

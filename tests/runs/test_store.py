@@ -34,8 +34,11 @@ def make_records(rounds: int, seed: int = 0, devices: int = 20) -> list[RoundRec
         plan = Plan(chosen, rng.dirichlet(np.ones(n)), float(rng.exponential()))
         clock_s += float(rng.exponential())
         delivered = chosen[rng.random(n) < 0.8]
+        accuracy, loss, spent = float(rng.random()), float(rng.exponential()), rng.exponential(size=n)
         found.append(
-            RoundRecord(number, clock_s, plan.round_s, plan, delivered, float(rng.random()), rng.exponential())
+            RoundRecord(
+                number, clock_s, plan.round_s, plan, delivered, accuracy, loss, joules=spent.sum(), plan_joules=spent
+            )
         )
     return found
 
@@ -49,10 +52,10 @@ def bits(records: list[RoundRecord]) -> list[tuple[object, ...]]:
     return [
         (
             r.round,
-            *(float(x).hex() for x in (r.clock_s, r.round_s, r.plan.round_s, r.accuracy, r.loss)),
+            *(float(x).hex() for x in (r.clock_s, r.round_s, r.plan.round_s, r.accuracy, r.loss, r.joules)),
             *(math.copysign(1.0, x) for x in (r.accuracy, r.loss)),
-            *(a.tobytes() for a in (r.plan.devices, r.plan.shares, r.delivered)),
-            *(a.dtype.str for a in (r.plan.devices, r.plan.shares, r.delivered)),
+            *(a.tobytes() for a in (r.plan.devices, r.plan.shares, r.delivered, r.plan_joules)),
+            *(a.dtype.str for a in (r.plan.devices, r.plan.shares, r.delivered, r.plan_joules)),
         )
         for r in records
     ]
@@ -96,9 +99,9 @@ def test_encoded_rounds_are_plain_values() -> None:
     rows = rows_of(make_records(3))
     assert {type(value) for row in rows for value in row} == {int, float, bytes}
     assert bits([decode(row) for row in rows]) == bits(make_records(3))
-    assert [row[:8] for row in rows] == [numbers_of(record) for record in make_records(3)]
+    assert [row[:9] for row in rows] == [numbers_of(record) for record in make_records(3)]
     with pytest.raises(ValueError, match="round 1 counts"):
-        decode((*rows[0][:8], *rows[1][8:]))
+        decode((*rows[0][:9], *rows[1][9:]))
 
 
 def test_failures_are_kept_until_the_run_succeeds(tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
 sys.path.insert(0, {tests!r})
 store = Store({path!r})
-rows = [(r, 1.0, 1.0, 1.0, 0, 0, 0.5, 0.5, b"", b"", b"") for r in range(400)]
+rows = [(r, 1.0, 1.0, 1.0, 0, 0, 0.5, 0.5, 0.1, b"", b"", b"", b"") for r in range(400)]
 seed = 0
 while True:
     store.put_rows(Spec(seed=seed), rows)
@@ -427,7 +430,7 @@ def make_measured(records: list[RoundRecord]) -> list[Measured]:
 
 def state_after(rounds: int) -> State:
     knowledge = Knowledge.none(20)
-    return State(rounds, float(rounds), np.arange(5, dtype=np.float32) + rounds, knowledge)
+    return State(rounds, float(rounds), np.arange(5, dtype=np.float32) + rounds, knowledge, np.arange(20.0))
 
 
 class TestUnfinished:
@@ -441,7 +444,7 @@ class TestUnfinished:
             assert not store.has(spec)
             (run,) = store.runs()
             assert (run.status, run.rounds, run.duration_s) == ("unfinished", 6, 2.5)
-            assert store.numbers(spec) == [row[:8] for row in rows[:6]]
+            assert store.numbers(spec) == [row[:9] for row in rows[:6]]
             assert bits(store.get(spec, unfinished=True)) == bits(make_records(9)[:6])
             with pytest.raises(fc.InputError, match="no finished run"):
                 store.get(spec)
@@ -625,6 +628,8 @@ class TestKey:
             "cell.shadowing_distance_m": 2.0, "cell.fading": "rayleigh", "cell.rician_k": 2.0, "cell.model_bits": 2,
             "devices.count": 2, "devices.seconds_per_sample": 2.0, "devices.samples_per_second": 2.0,
             "devices.power_w_per_hz": 2.0, "devices.mobility": "static", "devices.failure": 0.5,
+            "budget_j": 2.0, "devices.kappa": 2.0, "devices.cpu_hz": 2.0, "devices.cycles_per_sample": 2.0,
+            "devices.compute_w": 2.0, "devices.battery_j": 2.0,
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import Floats
 from fedcell.sim.estimates import CURIOSITY, LOOK_EVERY, MOST_DOUBTS, Estimates, look_round
 from fedcell.sim.knowledge import LONGEST_REST, Knowledge, Look, Timing
 from twins.estimates import DeviceEstimate

@@ -170,6 +170,7 @@ def test_whole_epochs_are_one_number_however_they_are_written() -> None:
 
 def test_reports_without_a_small_report_are_nothing() -> None:
     run = loaded(profiles="updates")
-    profiles, report_s = reports(run.spec, run.task, run.world, run.start().model)
+    profiles, report_s, report_j = reports(run.spec, run.task, run.world, run.start().model)
     assert np.isnan(profiles).all()
     assert report_s == 0.0
+    assert report_j.tolist() == [0.0] * len(run.world.devices)

@@ -3,11 +3,10 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedcell.runs.race import RaceResult
+    from fedcell.runs.store import Store
     from fedcell.runs.sweep import Progress
+    from fedcell.sim.spec import Spec
 
 
 def console(width: int = 160, *, always: bool = False) -> "Console":
@@ -70,28 +71,33 @@ def time_text(seconds: float) -> str:
 
 
 def announce_compiling() -> None:
-    """Say so, once, if from now on anything has to be compiled, which is a matter of seconds."""
-    _compile_listener().said = False
+    """Say so, once, if from now on anything has to be compiled, here or by a worker, which is a matter of seconds."""
+    from fedcell.compiling import when_compiling
+
+    when_compiling(_say_compiling)
 
 
-@cache
-def _compile_listener() -> Any:
-    from numba.core import event
+def _say_compiling() -> None:
+    if loudness() is not Loudness.QUIET:
+        typer.echo("note: compiling for this machine, once; this takes some seconds", err=True)
 
-    class Listener(event.Listener):
-        said = True
 
-        def on_start(self, event: Any) -> None:  # noqa: ARG002
-            if not self.said and loudness() is not Loudness.QUIET:
-                typer.echo("note: compiling for this machine, once; this takes some seconds", err=True)
-            self.said = True
+def note_missing_models(store: "Store", runs: Iterable["Spec"]) -> None:
+    """Say so if finished runs will be computed again because their models were not kept.
 
-        def on_end(self, event: Any) -> None:
-            pass
+    Args:
+        store: the results file.
+        runs: whose models are wanted.
+    """
+    keys = [run.key() for run in runs]
+    count = len(store.done(keys) - store.done(keys, models=True))
+    if count and loudness() is not Loudness.QUIET:
+        typer.echo(f"note: {runs_are(count)} stored without a model, and computed again for it", err=True)
 
-    listener, register = Listener(), cast("Any", event.register)
-    register("numba:compile", listener)
-    return listener
+
+def runs_are(count: int) -> str:
+    """So many runs, and the verb."""
+    return "1 run is" if count == 1 else f"{count} runs are"
 
 
 @contextmanager
@@ -216,15 +222,17 @@ def _left_text(now: "Progress", pace: Pace) -> str:
 
 
 def summary_tables(result: "RaceResult") -> list["Table"]:
-    """The tables of a race: accuracy in the budget and time to the target; devices and seconds a round."""
+    """The tables of a race: accuracy in the budget and time to the target; devices and seconds a round; energy."""
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
-    of = f"{seeds} seed{'s' * (seeds != 1)}" + (", ± 95 % interval" if seeds > 1 else "")
+    limit += f" or {result.spec.budget_j:g} J" if result.spec.budget_j is not None else ""
+    of = seeds_text(seeds) + (", ± 95 % interval" if seeds > 1 else "")
     target = f"to {100 * result.target:g} %\n(median)"
     accuracy = policy_table(
         f"Accuracy {limit}, %, {of}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast", target
     )
     rounds = policy_table(f"Rounds, {of}", "devices a round", "seconds a round", "rounds")
+    energy = policy_table(f"Energy of all devices, {of}", f"to {100 * result.target:g} % (median)", "J in all")
     summaries = result.summaries()
     some_diverged = any(s.diverged for s in summaries.values())
     if some_diverged:
@@ -234,7 +242,37 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
         lost = [f"{s.diverged}/{seeds}"] * some_diverged
         accuracy.add_row(policy, s.best.text(100), s.last.text(100), *curve, s.to_target.text(), *lost)
         rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1))
-    return [accuracy, rounds]
+        energy.add_row(policy, s.energy_to_target.text(), s.joules.text(digits=1))
+    return [accuracy, rounds, energy]
+
+
+MOST_CLASSES = 10
+"""More have no room in 80 columns beside a policy's name."""
+
+
+def class_table(result: "RaceResult") -> "Table":
+    """The mean accuracy of the final models on each class; of many classes the worst and the best."""
+    import numpy as np
+
+    means = {policy: np.mean(found, axis=0) for policy, found in result.class_accuracy().items()}
+    title = f"Accuracy of the final models by class, %, {seeds_text(len(result.seeds))}"
+    classes = max((len(mean) for mean in means.values()), default=0)
+    if classes <= MOST_CLASSES:
+        table = policy_table(title, *map(str, range(classes)))
+        for policy, mean in means.items():
+            table.add_row(policy, *(f"{100 * value:.1f}" if np.isfinite(value) else "-" for value in mean))
+        return table
+    table = policy_table(f"{title} (--json has all {classes})", "worst class", "best class", "median")
+    for policy, mean in means.items():
+        some = np.flatnonzero(np.isfinite(mean))
+        ends = [some[np.argmin(mean[some])], some[np.argmax(mean[some])]]
+        table.add_row(policy, *(f"{100 * mean[c]:.1f} (class {c})" for c in ends), f"{100 * np.median(mean[some]):.1f}")
+    return table
+
+
+def seeds_text(seeds: int) -> str:
+    """So many seeds, in words."""
+    return f"{seeds} seed{'s' * (seeds != 1)}"
 
 
 def policy_table(title: str, *headings: str) -> "Table":

@@ -1,5 +1,6 @@
 """`fedcell race`: options and a file become a race, which is watched and then shown."""
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import Loudness, announce_compiling, console, loudness, set_loudness, summary_tables
+from fedcell.cli.console import (
+    Loudness,
+    announce_compiling,
+    class_table,
+    console,
+    loudness,
+    note_missing_models,
+    set_loudness,
+    summary_tables,
+)
 from fedcell.cli.options import (
     Csv,
     Json,
@@ -24,11 +34,18 @@ from fedcell.errors import InputError
 
 if TYPE_CHECKING:
     from fedcell.runs.race import RaceResult
+    from fedcell.runs.runner import Event
     from fedcell.sim.spec import Spec
 
 NOTHING_KEPT = (
     "fedcell: stopped before all policies had finished a seed: nothing to show, and nothing is kept without --store"
 )
+
+
+def _check_axis(by: str) -> str:
+    if by not in ("time", "energy"):
+        raise InputError(f"--by is {by!r}; give time or energy")
+    return by
 
 
 def race(
@@ -54,6 +71,12 @@ def race(
     budget_s: Annotated[
         float | None,
         typer.Option(help=f"Simulated time limit in seconds (default: {defaults.BUDGET_S:g}).", show_default=False),
+    ] = None,
+    budget_j: Annotated[
+        float | None,
+        typer.Option(
+            help="Limit on the energy of all devices together, in joules (default: none).", show_default=False
+        ),
     ] = None,
     rounds: Annotated[
         int | None,
@@ -82,6 +105,10 @@ def race(
     ] = None,
     failure: Annotated[
         float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
+    ] = None,
+    battery_j: Annotated[
+        float | None,
+        typer.Option(help="Joules in each device's battery (default: mains, which never ends).", show_default=False),
     ] = None,
     knowledge: Annotated[
         str | None,
@@ -162,6 +189,27 @@ def race(
             callback=check_plot,
         ),
     ] = Path("race.png"),
+    by: Annotated[
+        str,
+        typer.Option(
+            help="What the policies are compared by: time (default), or energy: the picture is of accuracy against "
+            "joules, and the verdicts of joules to the target.",
+            show_default=False,
+            callback=_check_axis,
+        ),
+    ] = "time",
+    save_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Save the final model of each run: into this folder, or under a name such as "
+            "'models/{policy}-{seed}.npz'; .safetensors or .npz.",
+            show_default=False,
+        ),
+    ] = None,
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Show also the final models' accuracy on each class.")
+    ] = False,
     as_json: Json = False,
     as_csv: Csv = False,
     quiet: Quiet = False,
@@ -178,6 +226,7 @@ def race(
     set_loudness(quiet, verbose)
     changes = {
         "budget_s": budget_s,
+        "budget_j": budget_j,
         "rounds": rounds,
         "knowledge": knowledge,
         "explore": explore,
@@ -189,6 +238,7 @@ def race(
         "devices.count": devices,
         "devices.mobility": mobility,
         "devices.failure": failure,
+        "devices.battery_j": battery_j,
         "task.data": data,
         "task.partition": partition,
         "task.epochs": epochs,
@@ -202,10 +252,11 @@ def race(
         typer.echo(contest.to_toml(), nl=False)
         return
     from fedcell.plots import race_figure, save_picture
-    from fedcell.runs.race import curves, title, to_csv, to_json
+    from fedcell.runs.race import Axis, curves, title, to_csv, to_json
 
+    files = ModelFiles(save_model, contest)
     try:
-        result = _run_watched(contest, target, workers, store)
+        result = _run_watched(contest, target, workers, store, files, models=per_class or save_model is not None)
     except KeyboardInterrupt:  # before the first run began
         typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130) from None
@@ -218,19 +269,24 @@ def race(
             typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130)
     if output == "json":
-        typer.echo(to_json(result))
+        typer.echo(to_json(result, per_class=per_class))
     elif output == "csv":
-        typer.echo(to_csv(result), nl=False)
+        typer.echo(to_csv(result, per_class=per_class), nl=False)
     else:
-        _print(result)
+        _print(result, by, per_class)
     sys.stdout.flush()  # the table is there whatever becomes of the picture
-    for trouble in result.troubles():
+    for trouble in [*result.troubles(), *files.troubles]:
         typer.echo(f"fedcell: {trouble}", err=True)
+    if output == "table" and files.written:
+        one, *others = files.written
+        typer.echo(f"Models: {f'{1 + len(others)} files such as ' if others else ''}{one}")
     if plot is not None:
-        save_picture(race_figure(curves(result), title(result), contest.budget_s), plot)
+        end = contest.budget_s if by == "time" else contest.budget_j or math.inf
+        axis: Axis = "energy" if by == "energy" else "time"
+        save_picture(race_figure(curves(result, axis), title(result), end, by=axis), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
-    raise typer.Exit(130 if not result.complete else 2 if result.failures else 0)
+    raise typer.Exit(130 if not result.complete else 2 if result.failures or files.troubles else 0)
 
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
@@ -253,7 +309,40 @@ def _build(path: Path | None, policies: list[str] | None, seeds: int | None, cha
     return race_spec(base.changed(changes, grid))
 
 
-def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | None) -> "RaceResult":
+class ModelFiles:
+    """Writes the model of each run as it ends, so that whatever stops the race leaves those of the finished runs.
+
+    Args:
+        place: what --save-model gave; None to write none.
+        race: whose runs.
+    """
+
+    def __init__(self, place: str | None, race: "Spec") -> None:
+        from fedcell.runs.models import model_paths
+
+        runs = {run.key(): run for run in race.runs()} if place is not None else {}
+        self._paths = model_paths(place, runs, "--save-model") if place is not None else {}
+        self.written: list[Path] = []
+        self.troubles: list[str] = []
+
+    def watch(self, event: "Event") -> None:
+        """Write the model of a run that has ended."""
+        from fedcell.runs.models import save_model
+        from fedcell.runs.runner import RunDone
+
+        if not isinstance(event, RunDone) or event.model is None or event.key not in self._paths:
+            return
+        path = self._paths[event.key]
+        try:
+            save_model(path, event.spec, event.model)
+            self.written.append(path)
+        except InputError as error:  # a disk that is full now costs the model, not the race
+            self.troubles.append(str(error))
+
+
+def _run_watched(
+    race: "Spec", target: float, workers: int | None, path: Path | None, files: ModelFiles, *, models: bool
+) -> "RaceResult":
     from contextlib import nullcontext
 
     from rich.console import Console
@@ -272,18 +361,30 @@ def _run_watched(race: "Spec", target: float, workers: int | None, path: Path | 
     live = Live(display, console=screen, refresh_per_second=8, transient=True) if table else nullcontext()
     lines = None if table or loudness() is Loudness.QUIET else RaceLines(display)
     with Store(path) if path is not None else nullcontext() as store, live:
-        watch = display.watch if lines is None else lines.watch
-        return run_race(race, target=target, workers=workers, store=store, watch=watch)
+        if store is not None and models:
+            note_missing_models(store, race.runs())
+
+        def watch(event: "Event") -> None:
+            (display if lines is None else lines).watch(event)
+            files.watch(event)
+
+        return run_race(race, target=target, workers=workers, store=store, watch=watch, models=models)
 
 
-def _print(result: "RaceResult") -> None:
+def _print(result: "RaceResult", by: str, per_class: bool) -> None:
+    from fedcell.runs import stats
+
     out = console()
     if not result.complete:
         out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are complete.")
-    for table in summary_tables(result):
+    for table in [*summary_tables(result), *([class_table(result)] if per_class else [])]:
         out.print(table)
         out.print()
     if len(result.policies) > 1:
         out.print("Best accuracy, paired by seed:")
         for line in result.verdicts():
+            out.print(f"  {line}", highlight=False, soft_wrap=True)
+    if len(result.policies) > 1 and by == "energy":
+        out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
+        for line in stats.energy_verdicts(result.rounds, result.target):
             out.print(f"  {line}", highlight=False, soft_wrap=True)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcell.cli.console import progress, resumable, set_loudness
+from fedcell.cli.console import announce_compiling, progress, resumable, set_loudness
 from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, complete_figure
 from fedcell.errors import InputError
+from fedcell.files import make_folder
 
 if TYPE_CHECKING:
     from fedcell.paper.output import Output, Section
@@ -63,12 +64,13 @@ def reproduce(
     from fedcell.runs.store import Store
 
     set_loudness(quiet, verbose)
+    announce_compiling()
     wanted = chosen(figures or [])
     settings = Settings.quick(seeds) if quick else Settings(seeds=seeds)
     if store is not None:
         with Store(store):  # a bad one is refused before anything is made
             pass
-    _make_folder(out)
+    make_folder(out, "--out")
     place = store or out / "results.db"
     outputs: list[Output] = []
     for name in wanted:
@@ -85,18 +87,6 @@ def reproduce(
     # All files appear at the end, or none.
     _write_all(outputs, settings, command, out)
     typer.echo(f"Page: {out / 'index.html'}")
-
-
-def _make_folder(out: Path) -> None:
-    import tempfile
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot write into {str(out)[:200]}: {reason}; give another --out") from None
 
 
 def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, out: Path) -> None:

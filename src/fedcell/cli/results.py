@@ -1,5 +1,6 @@
 """`fedcell results`: what a store holds, listed, shown, exported and deleted."""
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import console
+from fedcell.cli.console import console, runs_are
 from fedcell.cli.options import Json
 from fedcell.cli.results_list import StorePath, list_runs, stored_policy, stored_run_document
 from fedcell.errors import InputError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedcell.files import Write
+    from fedcell.learn.engine import Vector
     from fedcell.runs.store import Store, StoredRun
     from fedcell.sim.loop import RoundRecord
 
@@ -34,25 +36,49 @@ app.command("list")(list_runs)
 def show_run(
     store: StorePath,
     key: Annotated[str, typer.Argument(help="First digits of the run's key.", show_default=False)],
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Show also the final model's accuracy on each class.")
+    ] = False,
+    save_model: Annotated[
+        Path | None,
+        typer.Option(help="Save the final model in this .safetensors or .npz file.", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one run: its specification and its rounds."""
+    """Show one run: its specification and its rounds.
+
+    The model is there if the run was computed with fedcell race --save-model or --per-class, or with fedcell sweep
+    --keep-models.
+    """
     import json
     from datetime import UTC, datetime
 
     from fedcell.check import without_nan
+    from fedcell.runs.models import checked_ending
+    from fedcell.runs.models import save_model as write_model
     from fedcell.runs.rows import cells
     from fedcell.runs.store import Store, flat
+    from fedcell.sim.task import class_accuracy
 
+    if save_model is not None:
+        check_output(checked_ending(save_model))
     with Store(store, "read") as kept:
         run = kept.find(key)
         records = kept.get(run.key) if run.status == "done" else []
+        model = _model(kept, run) if per_class or save_model is not None else None
+    classes = class_accuracy(run.spec.task, model[None])[0].tolist() if per_class and model is not None else None
+    if save_model is not None and model is not None:
+        write_model(save_model, run.spec, model)
+        typer.echo(f"wrote {save_model}", err=True)
     if as_json:
         rounds = [cells(record, plan=True) for record in records]
-        typer.echo(json.dumps(stored_run_document(run) | {"records": without_nan(rounds)}))
+        document = stored_run_document(run) | {"records": rounds}
+        document |= {"class_accuracy": classes} if classes is not None else {}
+        typer.echo(json.dumps(without_nan(document)))
         return
     when = datetime.fromtimestamp(run.finished_unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    typer.echo(f"run {run.key}\n{run.status}, {when}, {run.duration_s:.1f} s of computing")
+    status = "done, training diverged" if run.diverged else run.status
+    typer.echo(f"run {run.key}\n{status}, {when}, {run.duration_s:.1f} s of computing")
     if run.reason:
         typer.echo(f"reason: {run.reason}")
     for name, value in flat(run.document).items():
@@ -60,6 +86,29 @@ def show_run(
             typer.echo(f"  {name} = {json.dumps(value)}")
     if records:
         console().print(_rounds_table(records), markup=False)
+    if classes is not None:
+        console().print(_classes_table(classes), markup=False)
+
+
+def _model(store: "Store", run: "StoredRun") -> "Vector":
+    model = store.model(run.key)
+    if model is None:
+        raise InputError(
+            f"{store.path} has no model of run {run.key[:8]}; run it again with fedcell race --save-model or fedcell "
+            "sweep --keep-models"
+        )
+    return model
+
+
+def _classes_table(accuracy: Sequence[float]) -> "Table":
+    from rich.table import Table
+
+    table = Table(title="The final model, by class", title_justify="left")
+    for heading in ("class", "accuracy %"):
+        table.add_column(heading, justify="right")
+    for label, value in enumerate(accuracy):
+        table.add_row(str(label), "no test samples" if math.isnan(value) else f"{100 * value:.2f}")
+    return table
 
 
 def _rounds_table(records: Sequence["RoundRecord"], most: int = 20) -> "Table":
@@ -69,13 +118,13 @@ def _rounds_table(records: Sequence["RoundRecord"], most: int = 20) -> "Table":
     shown = [record for record in records if record.round % step == 0 or record in (records[0], records[-1])]
     note = f", {len(shown)} of them shown (--json has all)" if len(shown) < len(records) else ""
     table = Table(title=f"{len(records)} rounds{note}", title_justify="left")
-    for heading in ("round", "clock s", "round s", "devices", "delivered", "accuracy %", "loss"):
+    for heading in ("round", "clock s", "round s", "devices", "delivered", "accuracy %", "loss", "J"):
         table.add_column(heading, justify="right")
     for r in shown:
         counts = (str(r.plan.devices.size), str(r.delivered.size))
-        table.add_row(
-            str(r.round), f"{r.clock_s:.1f}", f"{r.round_s:.2f}", *counts, f"{100 * r.accuracy:.2f}", f"{r.loss:.4f}"
-        )
+        times, result = (f"{r.clock_s:.1f}", f"{r.round_s:.2f}"), (f"{100 * r.accuracy:.2f}", f"{r.loss:.4f}")
+        joules = "unknown" if math.isnan(r.joules) else f"{r.joules:.4g}"
+        table.add_row(str(r.round), *times, *counts, *result, joules)
     return table
 
 
@@ -91,13 +140,21 @@ def export_runs(
     as_parquet: Annotated[
         Path | None, typer.Option("--parquet", help="Parquet file to write, with the plans; - for standard output.")
     ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for the final models, as far as they were kept; or a name such as 'm/{seed}-{key}.npz'.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Export the rounds of all finished runs."""
+    """Export the rounds of all finished runs, and the final models that were kept."""
     from fedcell.runs.store import Store, differing_fields
 
-    if as_csv is None and as_parquet is None:
-        raise InputError("nothing to write; give --csv FILE, --csv FOLDER or --parquet FILE")
-    if as_csv == as_parquet:
+    if as_csv is None and as_parquet is None and models is None:
+        raise InputError("nothing to write; give --csv FILE, --csv FOLDER, --parquet FILE or --models FOLDER")
+    if as_csv == as_parquet and as_csv is not None:
         raise InputError(f"--csv and --parquet are both {as_csv}; give each a file of its own")
     if as_parquet is not None:
         _load_pyarrow()  # or say at once that it is missing
@@ -114,10 +171,32 @@ def export_runs(
             files[as_parquet] = lambda file: _write_parquet(file, kept, runs, extra)
         for path in files:
             _check_export(path, store)
+        if models is not None:
+            _export_models(kept, runs, models)
         for path, write in files.items():
             write_output(path, write)
             if path != STANDARD_OUTPUT:
                 typer.echo(f"wrote {path}", err=True)
+
+
+def _export_models(store: "Store", runs: Sequence["StoredRun"], place: str) -> None:
+    from fedcell.runs.models import model_paths, save_model
+
+    kept = store.done([run.key for run in runs], models=True)
+    if not kept:
+        raise InputError(
+            f"{store.path} has no models; they are kept by fedcell race --save-model and fedcell sweep --keep-models"
+        )
+    specs = {run.key: run.spec for run in runs if run.key in kept}
+    paths = model_paths(place, specs, "--models")
+    for key, path in paths.items():
+        model = store.model(key)
+        if model is not None:  # else it was deleted just now
+            save_model(path, specs[key], model)
+    without = sum(run.status == "done" for run in runs) - len(kept)
+    said = f"; {runs_are(without)} stored without a model" if without else ""
+    one, *others = paths.values()
+    typer.echo(f"wrote {f'{1 + len(others)} models such as ' if others else ''}{one}{said}", err=True)
 
 
 def _check_export(path: Path, store_path: Path) -> None:
@@ -212,6 +291,7 @@ def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:
             ("plan_devices", pa.list_(pa.int32())),
             ("plan_shares", pa.list_(pa.float64())),
             ("plan_delivered", pa.list_(pa.int32())),
+            ("plan_joules", pa.list_(pa.float64())),
         ]
     )
 

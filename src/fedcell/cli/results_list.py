@@ -15,13 +15,53 @@ if TYPE_CHECKING:
 
     from fedcell.runs.store import StoredRun
 
-TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy")
+TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy", "diverged")
 """What a store says of a run besides its specification."""
 FIELDS_ARE = "fedcell results show lists the fields of a run"
 POLICY_COLUMNS = 22
 """A policy has at least so much room on a line before other fields are left out; longer ones continue below."""
 
+MOST_COMPLETED = 30
+"""A field with more values is not offered for completion."""
+
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Results file.", show_default=False)]
+
+
+def _values_in(context: typer.Context) -> dict[str, list[str]]:
+    """For the shell's completion: what the runs of the results file on the line have, by field; nothing without one."""
+    from fedcell.runs.store import Store
+
+    found: dict[str, dict[str, None]] = {}
+    words = [context.params.get("store"), *context.args]  # on a line that is not complete it may be among the latter
+    try:
+        with Store(next(Path(word) for word in words if word and Path(word).is_file()), "read") as kept:
+            for run in kept.runs():
+                for name, value in values_of(run).items():
+                    found.setdefault(name, {})[_text(value)] = None
+    except (InputError, StopIteration):
+        return {}
+    return {name: list(values) for name, values in found.items()}
+
+
+def _complete_where(context: typer.Context, incomplete: str) -> list[str]:
+    """Fields with their values, of fields that do not differ with every run; the part after the dot is enough."""
+    pairs = [
+        f"{name}={value}"
+        for name, values in _values_in(context).items()
+        if len(values) <= MOST_COMPLETED and name != "key"
+        for value in values
+    ]
+    return [pair for pair in pairs if pair.startswith(incomplete)] or [
+        short
+        for pair in pairs
+        if (short := pair.partition(".")[2]).startswith(incomplete) and "." in pair.split("=")[0]
+    ]
+
+
+def _complete_sort(context: typer.Context, incomplete: str) -> list[str]:
+    """Fields, with a minus if one was begun with it."""
+    minus = "-" * incomplete.startswith("-")
+    return [f"{minus}{name}" for name in _values_in(context) if f"{minus}{name}".startswith(incomplete)]
 
 
 def list_runs(
@@ -41,6 +81,7 @@ def list_runs(
             metavar="FIELD=VALUE",
             help="Only runs with this value, such as radius_m=500; repeatable.",
             show_default=False,
+            autocompletion=_complete_where,
         ),
     ] = None,
     sort: Annotated[
@@ -49,6 +90,7 @@ def list_runs(
             metavar="FIELD",
             help="Sort by a field, such as best_accuracy, or -best_accuracy for the largest first; repeatable.",
             show_default=False,
+            autocompletion=_complete_sort,
         ),
     ] = None,
     wide: Annotated[bool, typer.Option("--wide", help="Show all fields in which the runs differ.")] = False,
@@ -172,6 +214,7 @@ def stored_run_document(run: "StoredRun") -> dict[str, Any]:
         "rounds": run.rounds,
         "best_accuracy": run.best_accuracy,
         "last_accuracy": run.last_accuracy,
+        "diverged": run.diverged,
         "spec": run.document,
     }
 
@@ -209,14 +252,14 @@ def _print_table(store: str, runs: Sequence["StoredRun"], of: int, extra: Sequen
 
 
 def _columns(runs: Sequence["StoredRun"], extra: Sequence[str]) -> dict[str, list[str]]:
-    """The cells of all columns, by heading; the status only if some run is not done."""
+    """The cells of all columns, by heading; the status only if some run is not done, or diverged."""
     digits = _short_digits([run.key for run in runs])
     columns = {"key": [run.key[:digits] for run in runs], "policy": [run.policy for run in runs]}
     columns["seed"] = [str(run.seed) for run in runs]
     for name in extra:
         columns[name] = [_text(values_of(run).get(name)) for run in runs]
-    if any(run.status != "done" for run in runs):
-        columns["status"] = [run.status for run in runs]
+    if any(run.status != "done" or run.diverged for run in runs):
+        columns["status"] = ["diverged" if run.diverged else run.status for run in runs]
     columns["rounds"] = [str(run.rounds) for run in runs]
     columns["best %"] = [f"{100 * run.best_accuracy:.2f}" if run.rounds else "-" for run in runs]
     columns["last %"] = [f"{100 * run.last_accuracy:.2f}" if run.rounds else "-" for run in runs]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell import defaults
+from fedcell.cli.console import announce_compiling
 from fedcell.cli.options import Workers
 from fedcell.errors import InputError
 
@@ -88,6 +89,7 @@ def serve(
         hosts = None if token else _hosts(address, port)
         key, once = (secrets.token_urlsafe(16), secrets.token_urlsafe(16)) if token else (None, None)
         settings = ServerSettings(store, tuple(read or []), paper, workers, hosts, token, key, once)
+        announce_compiling()
         server = build_server(settings)
         name = f"[{address}]" if ":" in address else address
         url = f"http://{name}:{port}/"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import progress, set_loudness
+from fedcell.cli.console import announce_compiling, note_missing_models, progress, set_loudness
 from fedcell.cli.options import Quiet, Verbose, Workers
 from fedcell.errors import InputError
 
@@ -37,6 +37,12 @@ def sweep(
             show_default=False,
         ),
     ] = None,
+    keep_models: Annotated[
+        bool,
+        typer.Option(
+            "--keep-models", help="Keep the final models in the results file; fedcell results export writes them."
+        ),
+    ] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -52,6 +58,7 @@ def sweep(
     from fedcell.sim.spec import load_spec
 
     set_loudness(quiet, verbose)
+    announce_compiling()
     runs = load_spec(spec).runs()
     for data, run in {run.task.data: run for run in runs}.items():
         run.key()  # data that cannot be read are refused here, before a store is made
@@ -59,7 +66,9 @@ def sweep(
             load_dataset(data)  # may be downloaded, once and with a bar of its own, not by every worker
     cluster_or_none = _cluster(cluster) if cluster is not None else nullcontext((None, None))
     with cluster_or_none as (executor, width), Store(store) as kept, progress("sweep") as watch:
-        result = run_sweep(runs, kept, executor, workers or width, watch)
+        if keep_models:
+            note_missing_models(kept, runs)
+        result = run_sweep(runs, kept, executor, workers or width, watch, models=keep_models)
     _print_end(result)
     raise typer.Exit(130 if not result.complete else 1 if result.failures else 0)
 

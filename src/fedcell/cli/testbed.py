@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import console
-from fedcell.cli.options import Plot, PutStore
+from fedcell.cli.console import Loudness, console, loudness, set_loudness
+from fedcell.cli.options import Plot, PutStore, Quiet, Verbose
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def emulate_cell(
     logs: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep Flower's logs in this new directory.", show_default=False)
     ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Emulate the cell with real network links (Linux, root).
 
@@ -98,6 +100,7 @@ def emulate_cell(
     from fedcell.testbed.network import why_not
     from fedcell.testbed.runs import build_runs, default_scale
 
+    set_loudness(quiet, verbose)
     runs = build_runs(
         spec,
         devices=devices,
@@ -149,7 +152,9 @@ def _emulate(
 
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
-    typer.echo(f"emulating {runs[0].devices.count} devices; Flower's processes take some seconds to start", err=True)
+    if loudness() is not Loudness.QUIET:
+        said = f"emulating {runs[0].devices.count} devices; Flower's processes take some seconds to start"
+        typer.echo(said, err=True)
     done = []
     cell = emulate(runs, scale=scale, faults=faults, slack=slack, folder=logs, watch=_say_round)
     with closing(cell):  # also if storing fails: then the network goes at once
@@ -161,12 +166,21 @@ def _emulate(
 
 
 def _say_round(spec: "Spec", one: "ScheduledRound") -> None:
+    """A round in a line; with -v, also its devices, a line each."""
+    if loudness() is Loudness.QUIET:
+        return
     missing = f", missing: {', '.join(map(str, one.missing))}" if one.missing else ""
     typer.echo(
         f"{spec.policy}, seed {spec.seed}, round {one.round}: planned {one.planned_s:.3f} s, took {one.round_s:.3f} s, "
         f"{len(one.delivered)} of {len(one.devices)} devices, accuracy {one.metric('accuracy'):.1%}{missing}",
         err=True,
     )
+    if loudness() is Loudness.VERBOSE:
+        for name, share, planned_s, finish_s in zip(
+            one.names, one.shares, one.planned_finish_s, one.finish_s, strict=True
+        ):
+            arrived = "it did not arrive" if finish_s is None else f"arrived after {finish_s:.3f} s"
+            typer.echo(f"  {name}: {100 * share:.2f} % of the band, planned {planned_s:.3f} s, {arrived}", err=True)
 
 
 def _print_run(out: "Console", run: "CellRun", scale: float) -> None:

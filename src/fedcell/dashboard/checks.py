@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from fedcell import settings
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
@@ -32,7 +33,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
         raise InputError(f"the race has {len(lines) * seeds:,} runs; {limits.RACE_RUNS} at most")
     lines = [format_policy(known_policy(line)) for line in lines]
     _check_task(document.get("task"))
-    _check_count(document.get("devices"))
+    _check_devices(document.get("devices"))
     base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
     if not policies:
@@ -57,11 +58,19 @@ def _check_task(task: Any) -> None:
             )
 
 
-def _check_count(devices: Any) -> None:
-    """Before a spec of a million devices is built only to be refused."""
-    count = devices.get("count", 1) if isinstance(devices, dict) else 1
+def _check_devices(devices: Any) -> None:
+    """Before a spec of a million devices is built only to be refused, or a file is opened that the server has."""
+    if not isinstance(devices, dict):
+        return
+    count, availability = devices.get("count", 1), devices.get("availability", "always")
     if isinstance(count, int | float) and count > limits.RACE_DEVICES:
         raise InputError(f"devices.count is {str(count)[:20]}; {limits.RACE_DEVICES:,} at most")
+    name = settings.split("availability", availability)[0] if isinstance(availability, str) else ""
+    if name.replace("-", "_").lower() == "trace":
+        raise InputError(
+            f"devices.availability is {str(availability)[:60]!r}; over the network only always or daynight, "
+            "traces with fedcell race"
+        )
 
 
 def _check_size(spec: Spec) -> None:

@@ -108,7 +108,8 @@ class PlanAsk(Ask):
     devices: list[Annotated[dict[str, Any], Field(max_length=limits.PLAN_COLUMNS)]] | None = None
     draw: Draw | None = None
     cell: PlanCell = PlanCell()
-    theta: float = 0.0
+    theta: float | None = None
+    """Of the rounds model; unless it is given, that of the first policy which has one, else 0."""
     seed: int = Field(default=0, ge=0, le=limits.RACE_SEED)
     policies: list[PolicyLine] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
     format: Literal["json", "csv", "json-file"] = "json"
@@ -209,6 +210,7 @@ class RaceRun(Answer):
     policy: str
     seed: int
     state: Literal["waiting", "running", "done", "failed"]
+    reason: str
     rounds: int | None
     clock_s: Number
     accuracy: Number
@@ -271,7 +273,10 @@ class PolicyCurve(Style):
 
 
 class TableRow(Style):
-    """What a race's tables say of one policy, over the seeds that all policies have finished, or begun."""
+    """What a race's tables say of one policy, over the seeds that all policies have finished, or begun.
+
+    ``diverged``: of how many of these seeds training diverged; ``failed``: how many runs of the policy failed, in all.
+    """
 
     policy: str
     seeds: int
@@ -283,6 +288,8 @@ class TableRow(Style):
     devices: MeanDocument
     round_s: MeanDocument
     rounds: MeanDocument
+    diverged: int
+    failed: int
 
 
 class Curves(Answer):
@@ -311,6 +318,7 @@ class RunDocument(Answer):
     last_accuracy: Number
     finished_unix_s: Number
     duration_s: Number
+    diverged: bool
     colour: str
     dash: str
     differs: dict[str, Any]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.flower.report import RECORD
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 
 if TYPE_CHECKING:
     from flwr.proto.node_pb2 import NodeInfo

@@ -16,10 +16,12 @@ from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound
 from fedcell.rng import stream
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices, Policy, RoundView
 from fedcell.schedule.registry import blaming, format_policy
 from fedcell.sim.knowledge import Look
+from fedcell.sim.turnout import limited
 from fedcell.world import Cell
 
 AnyRadio = Radio | Cell | Literal["dedicated"] | None
@@ -110,10 +112,10 @@ class Planner:
 
     def _for_devices(self, count: int) -> Policy:
         """The policy, with no more devices than there are, or than the noise of differential privacy is for."""
-        policy, k = self.policy, getattr(self.policy, "k", 0)
-        if k > count:
-            self._warn_once("k", str(count), f"the policy wants {k} devices, but only {count} can be scheduled")
-            policy = replace(policy, k=count)  # type: ignore[call-arg]
+        policy = limited(self.policy, count)
+        if policy is not self.policy:
+            wanted = getattr(self.policy, "k", 0)
+            self._warn_once("k", str(count), f"the policy wants {wanted} devices, but only {count} can be scheduled")
         if self.least > 1:
             most = self.least if policy.max_devices is None else min(self.least, policy.max_devices)
             policy = replace(policy, max_devices=most)

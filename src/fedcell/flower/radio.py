@@ -18,12 +18,12 @@ import numpy as np
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.report import Report
-from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.laws import Dedicated
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Foresight, Look, Timing, known_compute_s
 from fedcell.units import LARGEST_S, SMALLEST_S
-from fedcell.world import Cell, World, spectral_efficiency, whole_band_upload_s
+from fedcell.world import Always, Cell, World, whole_band_upload_s
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class CellRadio:
         upload_s = _reported_upload_s(report, self.cell.model_bits)
         if not np.isnan(upload_s) or report.snr_db is None:
             return upload_s
-        efficiency = spectral_efficiency(np.array([units.db_to_ratio(report.snr_db)]))
+        efficiency = self.cell.rate.efficiency(np.array([units.db_to_ratio(report.snr_db)]))
         return float(np.clip(whole_band_upload_s(self.cell, efficiency)[0], SMALLEST_S, LARGEST_S))
 
     def grant(self, grant: Grant) -> None:
@@ -187,6 +187,14 @@ class DedicatedRadio:
         return None
 
 
+def refuse_absence(world: World) -> None:
+    """Refuse a world whose devices come and go: nodes do that by themselves."""
+    if world.availability != Always():
+        raise InputError(
+            "availability is for the simulator, but here nodes come and go by themselves; set it to 'always'"
+        )
+
+
 def _reported_upload_s(report: Report, model_bits: int) -> float:
     """Seconds of an upload over the entire link according to the report's time or rate; NaN if it has neither."""
     if report.upload_s is not None:
@@ -225,6 +233,9 @@ class SimulatedRadio:
     knowledge: Foresight = "perfect"
     _now: tuple[Floats, Floats] | None = field(default=None, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        refuse_absence(self.world)
+
     @property
     def real_time(self) -> bool:
         """False: its times are simulated."""
@@ -235,7 +246,7 @@ class SimulatedRadio:
         there = [self._number(device) for device in devices]
         conditions = self.world.conditions(self.seed, round_index, clock_s)
         self._now = conditions.upload_s[there], conditions.compute_s[there]
-        return Look(conditions.upload_s[there], known_compute_s(conditions, self.knowledge)[there])
+        return Look(conditions.believed_upload_s[there], known_compute_s(conditions, self.knowledge)[there])
 
     def _number(self, device: Device) -> int:
         count = len(self.world.devices)

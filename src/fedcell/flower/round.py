@@ -11,9 +11,11 @@ from fedcell.flower.flwr_api import LOG
 from fedcell.flower.inner import take_train_s
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.knowledge import Look, Timing
+from fedcell.sim.turnout import allowed_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +53,7 @@ class PlannedRound:
 
     def allowed_s(self, slack: float, grace_s: float) -> Floats:
         """(n,) seconds after which a scheduled device is late; infinite if too little is known to plan with."""
-        late_s = slack * self.grant.finish_s + grace_s
-        return np.where(self.known[self.plan.devices], late_s, np.inf)
+        return allowed_s(self.grant.finish_s, slack, self.known[self.plan.devices], grace_s)
 
     def only(self, nodes: Collection[int]) -> "PlannedRound":
         """Return the round without the devices that the wrapped strategy left out; the others keep their shares."""

@@ -79,7 +79,7 @@ class Scheduled(Strategy):
         poll_s: seconds between two checks for replies; arrival times are no more precise than this.
         slack: the reply of a node that takes more than ``slack`` times its planned time is not used, and the node is
             remembered as slow. A node whose link or speed is still unknown has no deadline but ``timeout``. In
-            simulated time there are no deadlines, as in the simulator.
+            simulated time there are no deadlines.
         grace_s: additional wall-clock seconds for Flower's own overhead: its nodes look for work every 3 s, and start a
             process for it. Not applied to times that a radio measures.
         budget_s: time limit in seconds; a round that is planned to end later is not started.

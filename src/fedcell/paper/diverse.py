@@ -250,7 +250,7 @@ def _curves(found: Mapping[tuple[str, str], Sequence[Rounds]], name: str, budget
         ours = who in OURS
         half = 100 * curve.half if who in ("Diverse", BASELINE) else None
         width = 2.0 if ours else 1.0
-        lines.append(Line(who, curve.clock_s, 100 * curve.accuracy, half, colour, dash, step=True, width=width))
+        lines.append(Line(who, curve.x, 100 * curve.accuracy, half, colour, dash, step=True, width=width))
     return lines_figure(
         lines, "simulated time, s", "test accuracy, %", x_limits=(0.0, budget_s), y_limits=(20.0, None), columns=2
     )

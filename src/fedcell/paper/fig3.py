@@ -34,7 +34,7 @@ def make_a(settings: Settings, collect: Collect) -> Output:
     race = the_race(settings, collect)
     found = {name: stats.mean_curve(runs, race.budget_s) for name, runs in race.runs.items()}
     lines = [
-        Line(name, c.clock_s, 100 * c.accuracy, _band(name, c.half), *STYLES[name][:2], step=True, width=_width(name))
+        Line(name, c.x, 100 * c.accuracy, _band(name, c.half), *STYLES[name][:2], step=True, width=_width(name))
         for name, c in found.items()
     ]
     figure = lines_figure(
@@ -43,7 +43,7 @@ def make_a(settings: Settings, collect: Collect) -> Output:
     rows = [
         [name, clock, 100 * accuracy, 100 * half]
         for name, c in found.items()
-        for clock, accuracy, half in zip(c.clock_s, c.accuracy, c.half, strict=True)
+        for clock, accuracy, half in zip(c.x, c.accuracy, c.half, strict=True)
     ]
     return Output(
         name="fig3a",

@@ -17,13 +17,17 @@ from fedcell.paper.output import Claim, Grid, Output, Printed, Verdict, overall
 from fedcell.paper.settings import PARTITIONS, Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
 from fedcell.runs.fit import Fit, Floats, Reading, accuracies, fit, rounds_needed_in
-from fedcell.runs.stats import Mean
+from fedcell.runs.stats import LEVEL, Mean
 from fedcell.schedule.convergence import TABLE_I
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP = 0.05
+COMPARISONS = len(PARTITIONS)
+"""Of the claim: neighbouring partitions, and the first with the last."""
+OUTSIDE = LEVEL / COMPARISONS
+"""What intervals leave out that all together cover the truth with 95 % (Bonferroni), so that they may be compared."""
 COLOURS = {"L=1": "#0072b2", "L=2": "#009e73", "L=5": "#cc79a7", "L=8": "#e69f00", "iid": "#d55e00"}
 MARKERS = {"L=1": "o", "L=2": "s", "L=5": "^", "L=8": "D", "iid": "v"}
 WHY = (
@@ -54,7 +58,7 @@ def make(settings: Settings, collect: Collect) -> Output:
         csv=(("partition", "target", "devices", "rounds_on_curve", "rounds_median", "censored_trials"), rows),
         tables=[_fits_table(fits, targets), _targets_table(accuracy, ks)],
         printed=[line for p in PARTITIONS for line in _printed(p, targets[p], fits[p], settings.seeds)],
-        claims=[_claim({p: found["curve"] for p, found in fits.items()})],
+        claims=[_claim({p: try_fit(accuracy[p], ks, targets[p], "curve", OUTSIDE) for p in PARTITIONS})],
         notes=_notes(accuracy, ks, targets),
     )
 
@@ -65,10 +69,10 @@ def highest_target(accuracy: Floats) -> float:
     return max(1, math.floor(reached / STEP + 1e-9)) * STEP
 
 
-def try_fit(accuracy: Floats, ks: Sequence[int], target: float, reading: Reading) -> Fit | None:
+def try_fit(accuracy: Floats, ks: Sequence[int], target: float, reading: Reading, outside: float = LEVEL) -> Fit | None:
     """The fit, or None where the data do not give one."""
     try:
-        return fit(accuracy, ks, target, reading)
+        return fit(accuracy, ks, target, reading, outside)
     except InputError:
         return None
 
@@ -158,7 +162,7 @@ def _figure(
 
 
 def _claim(fits: dict[str, Fit | None]) -> Claim:
-    """Table I's order: the less iid the data, the larger beta and the smaller theta."""
+    """Table I's order: the less iid the data, the larger beta and the smaller theta (intervals: see OUTSIDE)."""
     found = {p: one for p, one in fits.items() if one is not None}
     said = ", ".join(f"{shown(p)}: θ = {one.theta:.4f}" for p, one in found.items())
     first, last = fits["L=1"], fits["iid"]
@@ -169,7 +173,8 @@ def _claim(fits: dict[str, Fit | None]) -> Claim:
         overall(verdicts) if len(found) == len(fits) else "not significant",
         f"{said}. Of the {len(fits) - 1} pairs of neighbouring intervals {verdicts.count('confirmed')} are disjoint in "
         f"this order and {verdicts.count('not confirmed')} in the opposite one; L = 1 and iid "
-        f"{'do not overlap' if apart else 'overlap'}.",
+        f"{'do not overlap' if apart else 'overlap'}. These intervals are of {100 - 100 * OUTSIDE:g} %, corrected for "
+        f"{COMPARISONS} comparisons by Bonferroni's method.",
     )
 
 

@@ -29,9 +29,10 @@ import numpy as np
 from fedcell import defaults, units
 from fedcell.check import nearest
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
-from fedcell.world import Cell, link_snr, path_loss_db, spectral_efficiency
+from fedcell.world import Cell, link_snr, path_loss_db
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ
 from fedcell.world.channel import unchecked_upload_s
 from fedcell.world.compute import mean_compute_s
@@ -490,7 +491,7 @@ def _upload_s(number: dict[str, Floats], size: int, cell: Cell, notes: list[str]
         else:
             notes.append(f"no column power_dbm_per_mhz: took {defaults.POWER_DBM_PER_MHZ:g} dBm/MHz, as in the paper")
         snr = link_snr(cell, np.broadcast_to(power, size), path_loss_db(cell, number["distance_m"]))
-    return unchecked_upload_s(cell, spectral_efficiency(snr))
+    return unchecked_upload_s(cell, cell.rate.efficiency(snr))
 
 
 def _compute_s(number: dict[str, Floats], size: int, notes: list[str]) -> Floats:

@@ -16,9 +16,9 @@ from fedcell.errors import InputError
 from fedcell.plan.device_table import DeviceTable
 from fedcell.plots import RoundBars, round_figure
 from fedcell.rng import stream
-from fedcell.schedule.bandwidth import Floats
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, Policy, RoundView
 from fedcell.schedule.profiles import Profiles, imbalance, standardise
 from fedcell.schedule.registry import blaming, format_policy, parse_policy

@@ -19,6 +19,7 @@ from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.rows import Rounds
+from fedcell.runs.stats import LEVEL
 from fedcell.schedule.convergence import Interval, fit_rounds
 from fedcell.sim.spec import Spec
 
@@ -66,9 +67,10 @@ class Fit:
 
     Attributes:
         reading: which.
-        beta: with its 95 % interval.
-        theta: with its 95 % interval.
-        beta_interval: over trials; infinite for one trial, or where more than 2.5 % of the resamples had no fit.
+        beta: of the rounds model.
+        theta: of the rounds model.
+        beta_interval: over trials, 95 % unless another share was asked for; infinite for one trial, or where more
+            resamples had no fit than the interval leaves out at one end.
         theta_interval: likewise.
         used: the ks in the fit.
         left_out: those without a number.
@@ -120,8 +122,15 @@ def rounds_needed_in(accuracy: Floats, ks: Sequence[int], target: float) -> Roun
     )
 
 
-def fit(accuracy: Floats, ks: Sequence[int], target: float, reading: Reading) -> Fit:
+def fit(accuracy: Floats, ks: Sequence[int], target: float, reading: Reading, outside: float = LEVEL) -> Fit:
     """Fit beta and theta to accuracies (K, trials, rounds), with bootstrap intervals over trials.
+
+    Args:
+        accuracy: (K, trials, rounds), of each number of devices.
+        ks: (K,) the numbers of devices.
+        target: the accuracy to reach.
+        reading: of which rounds.
+        outside: the share of the resamples that the intervals leave out, 0.05 for 95 % intervals.
 
     Raises:
         InputError: if fewer than two n reach the target, or more devices needed more rounds.
@@ -138,7 +147,7 @@ def fit(accuracy: Floats, ks: Sequence[int], target: float, reading: Reading) ->
     beta, theta = fit_rounds(counts[reached], rounds[reached])
     betas, thetas = _bootstrap(accuracy, counts, needed, reading)
     used, left_out = (tuple(k for k, has in zip(ks, reached, strict=True) if has == wanted) for wanted in (True, False))
-    return Fit(reading, beta, theta, _interval(betas), _interval(thetas), used, left_out)
+    return Fit(reading, beta, theta, _interval(betas, outside), _interval(thetas, outside), used, left_out)
 
 
 def _bootstrap(accuracy: Floats, counts: Floats, needed: RoundsNeeded, reading: Reading) -> tuple[Floats, Floats]:
@@ -176,10 +185,11 @@ def _median(rounds: Floats) -> Floats:
     return middle
 
 
-def _interval(values: Floats) -> Interval:
-    if np.isnan(values).mean() > 0.025:
+def _interval(values: Floats, outside: float) -> Interval:
+    tail = outside / 2.0
+    if np.isnan(values).mean() > tail:
         return (-math.inf, math.inf)
-    low, high = np.nanpercentile(values, [2.5, 97.5])
+    low, high = np.nanpercentile(values, [100 * tail, 100 * (1.0 - tail)])
     return (float(low), float(high))
 
 

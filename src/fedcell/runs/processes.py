@@ -15,9 +15,12 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
+from fedcell.compiling import compiling_begins, when_compiling
 from fedcell.errors import InputError
 
 START_TRIES = 3
+COMPILING = "compiling"
+"""What a worker sends before its answer if it has to compile something."""
 NO_START = "worker processes end as soon as they start; a script must call fedcell under if __name__ == '__main__':"
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -84,7 +87,9 @@ class Processes(Executor):
             try:
                 worker = worker or self._begin()
                 worker.connection.send_bytes(work)
-                done, value = worker.connection.recv()
+                while (answer := worker.connection.recv()) == COMPILING:
+                    compiling_begins()
+                done, value = answer
             except (EOFError, OSError):  # it died, perhaps in the middle of its answer
                 self._end(worker)
                 worker = None
@@ -156,6 +161,7 @@ def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     calls = SimpleQueue[bytes]()
     Thread(target=_listen, args=(connection, calls), daemon=True).start()
+    when_compiling(lambda: _send_compiling(connection))
     connection.send_bytes(b"ready")
     while True:
         work = calls.get()
@@ -168,6 +174,11 @@ def _work(connection: Connection) -> None:
             connection.send_bytes(answer)
         except OSError:  # the driver has gone: nobody is left to be told
             os._exit(1)
+
+
+def _send_compiling(connection: Connection) -> None:
+    with suppress(OSError):  # the driver has gone, and so does this process
+        connection.send(COMPILING)
 
 
 def _listen(connection: Connection, calls: "SimpleQueue[bytes]") -> None:

@@ -4,29 +4,37 @@ import csv
 import hashlib
 import io
 import json
+import math
 import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from fedcell import __version__
 from fedcell.check import without_nan
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
+from fedcell.learn.engine import Vector
 from fedcell.plots import Curve
 from fedcell.runs import stats
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace, spec_document
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.task import class_accuracy
 
+Axis = Literal["time", "energy"]
+"""What accuracy is shown against."""
 Watch = Callable[[Event], None]
 """Called with every event of the race's runs."""
 
@@ -50,6 +58,7 @@ class RaceResult:
         complete: whether all runs were finished.
         target: the target accuracy.
         failures: why runs failed, by policy and seed; a policy all of whose runs failed is not among the policies.
+        models: by policy, the final model (P,) of each seed; empty unless they were asked for.
 
     Example:
         >>> import fedcell as fc
@@ -68,6 +77,7 @@ class RaceResult:
     complete: bool
     target: float
     failures: dict[tuple[str, int], str] = field(default_factory=dict)
+    models: dict[str, list[Vector]] = field(default_factory=dict)
 
     @cached_property
     def rounds(self) -> dict[str, list[Rounds]]:
@@ -88,6 +98,10 @@ class RaceResult:
         return {
             other: (difference(stats.best_accuracy, other), difference(stats.last_accuracy, other)) for other in others
         }
+
+    def class_accuracy(self) -> dict[str, Floats]:
+        """By policy, (seeds, classes) the final models' accuracy on each class's test samples; needs the models."""
+        return {policy: class_accuracy(self.spec.task, np.stack(models)) for policy, models in self.models.items()}
 
     def diverged(self) -> dict[str, list[int]]:
         """By policy, the seeds of which training diverged; of the policies that have any."""
@@ -123,6 +137,21 @@ def race_spec(spec: Spec) -> Spec:
     return spec.model_copy(update={"grid": {"policy": policies, "seed": spec.grid.get("seed", [spec.seed])}})
 
 
+def comparable(
+    spec: Spec, done: Container[tuple[str, int]], failed: Container[tuple[str, int]]
+) -> tuple[list[str], list[int]]:
+    """What of a race can be compared: the policies that did not always fail, and the seeds that all these finished.
+
+    Args:
+        spec: the race, with its grid of policies and seeds.
+        done: the runs that are finished, by policy and seed.
+        failed: those that failed.
+    """
+    seeds = spec.grid["seed"]
+    names = [name for name in spec.grid["policy"] if not all((name, seed) in failed for seed in seeds)]
+    return names, [seed for seed in seeds if names and all((name, seed) in done for name in names)]
+
+
 def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
     """How many runs of a race failed, and why the first did."""
     of = len(spec.grid["policy"]) * len(spec.grid["seed"])
@@ -143,6 +172,7 @@ def run_race(
     store: Store | None = None,
     watch: Watch | None = None,
     stop: threading.Event | None = None,
+    models: bool = False,
 ) -> RaceResult:
     """Run every policy with every seed; all policies of a seed advance together by their simulated clocks.
 
@@ -153,6 +183,7 @@ def run_race(
         store: keeps the race and its runs; what it has of them is not computed again, and the dashboard shows the race.
         watch: called with every event: rounds done, a run done, a run failed.
         stop: set it to end the race after the rounds now being trained.
+        models: whether the final models are part of the result, of the events and of the store.
 
     Returns:
         RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that every policy has finished. A run whose
@@ -170,7 +201,8 @@ def run_race(
         [20, 2]
     """
     spec = race_spec(spec)
-    runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True)
+    runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True, models=models)
+    found: dict[tuple[str, int], Vector] = {}
     done: dict[tuple[str, int], list[RoundRecord]] = {}
     failures: dict[tuple[str, int], str] = {}
     with _kept(store, spec, target) as end:
@@ -180,6 +212,8 @@ def run_race(
                     failures[event.spec.policy, event.spec.seed] = event.reason
                 if isinstance(event, RunDone):
                     done[event.spec.policy, event.spec.seed] = _records(event, store)
+                    if event.model is not None:
+                        found[event.spec.policy, event.spec.seed] = event.model
                 if watch:
                     watch(event)
                 if stop is not None and stop.is_set():
@@ -188,7 +222,7 @@ def run_race(
             (policy, seed), reason = next(iter(failures.items()))
             raise InputError(f"{policy}, seed {seed}: {reason}")
         end("done" if runner.complete else "stopped", failures_text(failures, spec) if failures else "")
-    return _result(spec, done, failures, target)
+    return gather(spec, done, failures, target, found)
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
@@ -198,15 +232,19 @@ def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
     return [decode(row) for row in event.rows]
 
 
-def _result(
-    spec: Spec, done: dict[tuple[str, int], list[RoundRecord]], failures: dict[tuple[str, int], str], target: float
+def gather(
+    spec: Spec,
+    done: dict[tuple[str, int], list[RoundRecord]],
+    failures: dict[tuple[str, int], str],
+    target: float,
+    models: Mapping[tuple[str, int], Vector] | None = None,
 ) -> RaceResult:
-    seeds = spec.grid["seed"]
-    names = [name for name in spec.grid["policy"] if not all((name, seed) in failures for seed in seeds)]
-    whole = [seed for seed in seeds if all((name, seed) in done for name in names)]
+    """The result of a race, from the runs that are finished and those that failed, by policy and seed."""
+    names, whole = comparable(spec, done, failures)
     runs = {name: [done[name, seed] for seed in whole] for name in names}
-    complete = len(done) + len(failures) == len(spec.grid["policy"]) * len(seeds)
-    return RaceResult(spec, names, whole, runs, complete, target, failures)
+    complete = len(done) + len(failures) == len(spec.grid["policy"]) * len(spec.grid["seed"])
+    of_whole = {name: [models[name, seed] for seed in whole] for name in names} if models and whole else {}
+    return RaceResult(spec, names, whole, runs, complete, target, failures, of_whole)
 
 
 # --- a race in a store ---------------------------------------------------------------------------------------------
@@ -299,10 +337,13 @@ def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[
 # --- what is shown of it -------------------------------------------------------------------------------------------
 
 
-def curves(result: RaceResult) -> list[Curve]:
-    """The mean curves, as plots.race_figure draws them."""
-    found = {policy: summary.curve for policy, summary in result.summaries().items()}
-    return [Curve(policy, curve.clock_s, curve.accuracy, curve.half) for policy, curve in found.items()]
+def curves(result: RaceResult, by: Axis = "time") -> list[Curve]:
+    """The mean curves against time or energy, as plots.race_figure draws them."""
+    if by == "energy":
+        found = {policy: stats.energy_curve(runs) for policy, runs in result.rounds.items()}
+    else:
+        found = {policy: summary.curve for policy, summary in result.summaries().items()}
+    return [Curve(policy, curve.x, curve.accuracy, curve.half) for policy, curve in found.items()]
 
 
 def title(result: RaceResult) -> str:
@@ -314,8 +355,13 @@ def title(result: RaceResult) -> str:
     )
 
 
-def to_json(result: RaceResult) -> str:
-    """The whole race for machines: the spec, the summaries, the differences and every round."""
+def to_json(result: RaceResult, *, per_class: bool = False) -> str:
+    """The whole race for machines: the spec, the summaries, the differences and every round.
+
+    Args:
+        result: the race.
+        per_class: whether the final models' accuracies by class are in it, for each policy a list for each seed.
+    """
     summaries = result.summaries()
     document = {
         "fedcell": __version__,
@@ -331,31 +377,57 @@ def to_json(result: RaceResult) -> str:
             {"policy": policy, "seed": seed} | cells(record, plan=True) for policy, seed, record in _all_rounds(result)
         ],
     }
+    if per_class:
+        document["class_accuracy"] = {policy: found.tolist() for policy, found in result.class_accuracy().items()}
     return json.dumps(without_nan(document), allow_nan=False)
 
 
-def to_csv(result: RaceResult) -> str:
-    """Every round of every run, a line each."""
+def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
+    """Every round of every run, a line each.
+
+    Args:
+        result: the race.
+        per_class: whether there is a column for each class with the final model's accuracy, in the last line of a run.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "seed", *ROUND_COLUMNS])
-    writer.writerows([policy, seed, *numbers_of(record)] for policy, seed, record in _all_rounds(result))
+    classes = result.class_accuracy() if per_class else {}
+    count = max((found.shape[1] for found in classes.values()), default=0)
+    writer.writerow(["policy", "seed", *ROUND_COLUMNS, *(f"accuracy_class_{label}" for label in range(count))])
+    last = {(policy, seed): run[-1] for policy, seed, run in _all_runs(result) if run}
+    for policy, seed, record in _all_rounds(result):
+        ours: list[Any] = [""] * count
+        if count and record is last[policy, seed]:
+            found = classes[policy][result.seeds.index(seed)].tolist()
+            ours = ["" if math.isnan(value) else value for value in found]
+        writer.writerow([policy, seed, *numbers_of(record), *ours])
     return text.getvalue()
 
 
-def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
+def _all_runs(result: RaceResult) -> Iterable[tuple[str, int, list[RoundRecord]]]:
     for policy in result.policies:
-        for seed, run in zip(result.seeds, result.runs[policy], strict=True):
-            yield from ((policy, seed, record) for record in run)
+        yield from ((policy, seed, run) for seed, run in zip(result.seeds, result.runs[policy], strict=True))
+
+
+def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
+    for policy, seed, run in _all_runs(result):
+        yield from ((policy, seed, record) for record in run)
+
+
+_MEANS = ("best", "last", "devices", "round_s", "rounds", "joules")
 
 
 def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
     curve = summary.curve
-    means = {name: _mean_document(getattr(summary, name)) for name in ("best", "last", "devices", "round_s", "rounds")}
+    means = {name: _mean_document(getattr(summary, name)) for name in _MEANS}
     return means | {
         "mean_curve": {"best": curve.best(), "last": curve.last(), "time_to_target_s": curve.time_to(target)},
         "target": target,
         "time_to_target_s": {"median": summary.to_target.median_s, "reached": summary.to_target.reached},
+        "energy_to_target_j": {
+            "median": summary.energy_to_target.median_j,
+            "reached": summary.energy_to_target.reached,
+        },
         "diverged": summary.diverged,
     }
 
@@ -363,8 +435,10 @@ def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
 def _differences_document(result: RaceResult) -> dict[str, Any]:
     """The paired differences; ``significant`` is corrected for the number of policies, for each measure by itself."""
     found: dict[str, Any] = {other: {} for other in result.policies[1:]}
-    for place, measure in enumerate(("best_accuracy", "last_accuracy")):
-        ours = [pair[place] for pair in result.differences().values()]
+    pairs = result.differences().values()
+    energy = stats.energy_differences(result.rounds, result.target)
+    measures = {"best_accuracy": [best for best, _ in pairs], "last_accuracy": [last for _, last in pairs]}
+    for measure, ours in (measures | {"energy_to_target_j": list(energy.values())}).items():
         for other, mean, significant in zip(found, ours, stats.significant_among(ours), strict=True):
             found[other][measure] = _mean_document(mean) | {"p": stats.p_value(mean), "significant": significant}
     return found

@@ -6,24 +6,24 @@ devices they are. A Row has the first as numbers and the second as bytes, as the
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices, Plan
 from fedcell.sim.loop import RoundRecord
 
-ROUND_COLUMNS = ("round", "clock_s", "round_s", "planned_s", "devices", "delivered", "accuracy", "loss")
+ROUND_COLUMNS = ("round", "clock_s", "round_s", "planned_s", "devices", "delivered", "accuracy", "loss", "joules")
 COUNT_COLUMNS = ("round", "devices", "delivered")
-PLAN_COLUMNS = ("plan_devices", "plan_shares", "plan_delivered")
+PLAN_COLUMNS = ("plan_devices", "plan_shares", "plan_delivered", "plan_joules")
 
-RoundNumbers = tuple[int, float, float, float, int, int, float, float]
+RoundNumbers = tuple[int, float, float, float, int, int, float, float, float]
 """The values of ROUND_COLUMNS."""
-Row = tuple[int, float, float, float, int, int, float, float, bytes, bytes, bytes]
-"""The values of ROUND_COLUMNS and PLAN_COLUMNS: indices as 4-byte, shares as 8-byte little-endian numbers."""
+Row = tuple[int, float, float, float, int, int, float, float, float, bytes, bytes, bytes, bytes]
+"""The values of ROUND_COLUMNS and PLAN_COLUMNS: indices as 4-byte, others as 8-byte little-endian numbers."""
 
 
 def numbers_of(record: RoundRecord) -> RoundNumbers:
@@ -37,6 +37,7 @@ def numbers_of(record: RoundRecord) -> RoundNumbers:
         int(record.delivered.size),
         float(record.accuracy),
         float(record.loss),
+        float(record.joules),
     )
 
 
@@ -47,16 +48,19 @@ def encode(record: RoundRecord) -> Row:
         to_blob(record.plan.devices, "<u4"),
         to_blob(record.plan.shares),
         to_blob(record.delivered, "<u4"),
+        to_blob(record.plan_joules),
     )
 
 
 def decode(row: Row) -> RoundRecord:
     """The round again, bit for bit; a TypeError or ValueError if the row is damaged."""
-    number, clock_s, round_s, planned_s, n, arrived, accuracy, loss, devices, shares, delivered = row
+    number, clock_s, round_s, planned_s, n, arrived, accuracy, loss, joules, devices, shares, delivered, spent = row
     plan, there = Plan(indices_in(devices), floats_in(shares), _number(planned_s)), indices_in(delivered)
-    if (plan.devices.size, there.size) != (n, arrived):
+    plan_joules = floats_in(spent)
+    if (plan.devices.size, there.size, plan_joules.size) != (n, arrived, n):
         raise ValueError(f"round {number} counts {n} and {arrived} devices, but lists others")
-    return RoundRecord(number, _number(clock_s), _number(round_s), plan, there, _number(accuracy), _number(loss))
+    clock_s, round_s, accuracy, loss, joules = map(_number, (clock_s, round_s, accuracy, loss, joules))
+    return RoundRecord(number, clock_s, round_s, plan, there, accuracy, loss, joules, plan_joules)
 
 
 def cells(record: RoundRecord, *, plan: bool) -> dict[str, Any]:
@@ -68,8 +72,8 @@ def cells(record: RoundRecord, *, plan: bool) -> dict[str, Any]:
     """
     found: dict[str, Any] = dict(zip(ROUND_COLUMNS, numbers_of(record), strict=True))
     if plan:
-        lists = (record.plan.devices.tolist(), record.plan.shares.tolist(), record.delivered.tolist())
-        found |= dict(zip(PLAN_COLUMNS, lists, strict=True))
+        arrays = (record.plan.devices, record.plan.shares, record.delivered, record.plan_joules)
+        found |= dict(zip(PLAN_COLUMNS, (array.tolist() for array in arrays), strict=True))
     return found
 
 
@@ -83,6 +87,7 @@ class Rounds:
         devices: (n,) how many were scheduled.
         accuracy: (n,) after the round.
         diverged: whether training had diverged after the last of them.
+        spent_j: (n,) the joules that all devices had spent when it ended; NaN if that is not known.
     """
 
     clock_s: Floats
@@ -90,14 +95,19 @@ class Rounds:
     devices: Floats
     accuracy: Floats
     diverged: bool = False
+    spent_j: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if self.spent_j.size == 0:
+            object.__setattr__(self, "spent_j", np.full(self.clock_s.size, np.nan))
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> "Rounds":
         """From rows or from numbers of rounds, in order."""
-        taken = [ROUND_COLUMNS.index(name) for name in ("clock_s", "round_s", "devices", "accuracy", "loss")]
+        taken = [ROUND_COLUMNS.index(name) for name in ("clock_s", "round_s", "devices", "accuracy", "loss", "joules")]
         values = np.array([[row[i] for i in taken] for row in rows], dtype=np.float64).reshape(-1, len(taken))
-        clock_s, round_s, devices, accuracy, loss = np.ascontiguousarray(values.T)
-        return cls(clock_s, round_s, devices, accuracy, bool(np.isinf(loss[-1:]).any()))
+        clock_s, round_s, devices, accuracy, loss, joules = np.ascontiguousarray(values.T)
+        return cls(clock_s, round_s, devices, accuracy, bool(np.isinf(loss[-1:]).any()), joules.cumsum())
 
     @classmethod
     def of_records(cls, records: Iterable[RoundRecord]) -> "Rounds":
@@ -114,7 +124,8 @@ class Rounds:
     def first(self, n: int) -> "Rounds":
         """The first n rounds."""
         whole = n >= len(self)
-        return Rounds(self.clock_s[:n], self.round_s[:n], self.devices[:n], self.accuracy[:n], self.diverged and whole)
+        clock_s, round_s, devices, accuracy = self.clock_s[:n], self.round_s[:n], self.devices[:n], self.accuracy[:n]
+        return Rounds(clock_s, round_s, devices, accuracy, self.diverged and whole, self.spent_j[:n])
 
 
 def to_blob(values: NDArray[Any], kind: str = "<f8") -> bytes:

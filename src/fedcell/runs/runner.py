@@ -26,6 +26,7 @@ from typing import Literal
 
 from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
+from fedcell.learn.engine import Vector
 from fedcell.machine import cores
 from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row
@@ -74,19 +75,21 @@ class RunDone:
         spec: the run.
         rows: all its rounds; None for a run that the store had from the start, which ``Store.get`` reads.
         duration_s: how long it took to compute.
+        model: (P,) the final global model as one vector, if the runner was asked for models.
 
     Example:
         >>> import fedcell as fc
         >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
-        >>> *_, last = fc.Runner([spec], on="threads")
-        >>> isinstance(last, fc.RunDone), len(last.rows)
-        (True, 2)
+        >>> *_, last = fc.Runner([spec], on="threads", models=True)
+        >>> isinstance(last, fc.RunDone), len(last.rows), last.model.shape
+        (True, 2, (3190,))
     """
 
     key: str
     spec: Spec
     rows: list[Row] | None
     duration_s: float
+    model: Vector | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +163,8 @@ class Runner:
             than Processes gets whole runs, so it reports run by run.
         workers: runs at once; by default as many as this process has cores.
         together: whether the runs of a seed advance together by their simulated clocks, seed after seed.
+        models: whether RunDone has the final models, which the store then keeps too; a finished run that is stored
+            without its model is computed again.
 
     Example:
         >>> import fedcell as fc
@@ -178,13 +183,14 @@ class Runner:
         on: Literal["threads", "processes"] | Executor = "processes",
         workers: int | None = None,
         together: bool = False,
+        models: bool = False,
     ) -> None:
         if workers is not None and workers < 1:
             raise InputError(f"workers is {workers}; give a whole number of at least 1")
         if not isinstance(on, Executor) and on not in ("threads", "processes"):
             raise InputError(f"on is {on!r}; give 'threads', 'processes' or an executor")
         self._runs = {run.key(): run for run in specs}  # equal runs once
-        self._store, self._on, self._together = store, on, together
+        self._store, self._on, self._together, self._models = store, on, together, models
         self._workers = workers or cores()
         self._courses: dict[str, _Course] = {}
         self._waiting: list[tuple[int, float, int, str]] = []  # a heap: rank, clock, order
@@ -248,13 +254,13 @@ class Runner:
 
     def _look_up(self) -> Iterator[Event]:
         """Runs that are finished, and those that go on."""
-        done = self._store.done(self._runs) if self._store is not None else set()
+        done = self._store.done(self._runs, models=self._models) if self._store is not None else set()
         begun = self._store.unfinished_keys() if self._store is not None else set()
         seeds = {seed: place for place, seed in enumerate(dict.fromkeys(run.seed for run in self._runs.values()))}
         for order, (key, run) in enumerate(self._runs.items()):
             if key in done:
                 self.known += 1
-                yield RunDone(key, run, None, 0.0)
+                yield RunDone(key, run, None, 0.0, self._stored_model(key))
                 continue
             course = self._courses[key] = _Course(run, order, seeds[run.seed] if self._together else order)
             found = self._store.unfinished(key) if self._store is not None and key in begun else None
@@ -263,6 +269,9 @@ class Runner:
                 course.saved_rows = len(found.rows)
                 yield RoundsDone(key, run, list(found.rows))
             self._wait(key)
+
+    def _stored_model(self, key: str) -> Vector | None:
+        return self._store.model(key) if self._store is not None and self._models else None
 
     def _executor(self) -> Executor:
         """Who does the work."""
@@ -290,7 +299,7 @@ class Runner:
             if self._flying and (last_try or alone):
                 return  # a last try flies alone
             keys = self._next_chunk()
-            slices = [Slice(key, self._text(key), self._courses[key].state) for key in keys]
+            slices = [Slice(key, self._text(key), self._courses[key].state, self._models) for key in keys]
             try:
                 future = executor.submit(advance, slices, SLICE_S, threads, whole)
             except BrokenExecutor as error:
@@ -368,10 +377,10 @@ class Runner:
         events: list[Event] = [RoundsDone(one.key, course.spec, one.rows)] if one.rows else []
         if one.state is None:
             if self._store is not None:
-                self._store.put_rows(course.spec, course.rows, course.duration_s, one.key)
+                self._store.put_rows(course.spec, course.rows, course.duration_s, one.key, one.model)
             self.done += 1
             del self._courses[one.key]
-            return [*events, RunDone(one.key, course.spec, course.rows, course.duration_s)]
+            return [*events, RunDone(one.key, course.spec, course.rows, course.duration_s, one.model)]
         if time.monotonic() - course.saved_s > SAVE_EVERY_S:
             self._save_course(one.key, course)
         self._wait(one.key)

@@ -1,4 +1,4 @@
-"""What a set of runs says, with its uncertainty: accuracy in a budget, time to an accuracy, paired differences.
+"""What a set of runs says, with its uncertainty: accuracy in a budget, time and energy to it, paired differences.
 
 A run is its Rounds, columns of numbers. Between rounds the last model stands, so accuracy is a step function of time.
 Intervals are Student's t at 95 % over seeds, and so assume that the seeds' values are near normal.
@@ -33,8 +33,8 @@ class Mean:
 
     def text(self, scale: float = 1.0, digits: int = 2) -> str:
         """Such as ``87.41 ± 0.62``."""
-        if self.n == 0:
-            return "-"
+        if math.isnan(self.mean):
+            return "unknown" if self.n else "-"
         shown = f"{scale * self.mean:.{digits}f}"
         return shown if math.isnan(self.half) else f"{shown} ± {scale * self.half:.{digits}f}"
 
@@ -72,10 +72,20 @@ def last_accuracy(run: Rounds) -> float:
 
 def time_to(run: "Rounds | MeanCurve", target: float) -> float:
     """Seconds until the run, or a mean curve, first reached the accuracy; infinity if it never did, or diverged."""
+    return _first(run.clock_s if isinstance(run, Rounds) else run.x, run, target)
+
+
+def energy_to(run: Rounds, target: float) -> float:
+    """Joules spent until the run first reached the accuracy; infinity if it never did, or diverged; NaN if unknown."""
+    return _first(run.spent_j, run, target)
+
+
+def _first(x: Floats, run: "Rounds | MeanCurve", target: float) -> float:
+    """Where accuracy against x first reaches the target, infinity if it never does."""
     if isinstance(run, Rounds) and run.diverged:  # what it had reached, it did not keep
         return math.inf
     reached = np.flatnonzero(run.accuracy >= target)
-    return float(run.clock_s[reached[0]]) if reached.size else math.inf
+    return float(x[reached[0]]) if reached.size else math.inf
 
 
 @dataclass(frozen=True)
@@ -100,23 +110,58 @@ class TimeTo:
 
 def times_to(runs: Sequence[Rounds], target: float) -> TimeTo:
     """When the runs reached the accuracy."""
-    times = sorted(time_to(run, target) for run in runs)
-    middle = (times[(len(times) - 1) // 2], times[len(times) // 2]) if times else (math.inf, math.inf)
-    median_s = math.inf if math.inf in middle else sum(middle) / 2
-    return TimeTo(median_s, sum(math.isfinite(t) for t in times), len(times))
+    times = [time_to(run, target) for run in runs]
+    return TimeTo(_median(times), sum(math.isfinite(t) for t in times), len(times))
+
+
+@dataclass(frozen=True)
+class EnergyTo:
+    """What it cost to reach a target; the median counts runs that never did as infinitely dear.
+
+    Attributes:
+        median_j: joules, over seeds; infinity if half of them or more never got there, NaN if it is not known.
+        reached: how many seeds did.
+        n: of how many.
+    """
+
+    median_j: float
+    reached: int
+    n: int
+
+    def text(self) -> str:
+        """Such as ``171 J``, ``never (1/5)`` or ``unknown``."""
+        if math.isnan(self.median_j):
+            return "unknown"
+        cost = f"{self.median_j:.4g} J" if math.isfinite(self.median_j) else "never"
+        return cost if self.reached == self.n else f"{cost} ({self.reached}/{self.n})"
+
+
+def energies_to(runs: Sequence[Rounds], target: float) -> EnergyTo:
+    """What it cost the runs to reach the accuracy."""
+    joules = [energy_to(run, target) for run in runs]
+    return EnergyTo(_median(joules), sum(not math.isinf(j) for j in joules), len(joules))
+
+
+def _median(values: Sequence[float]) -> float:
+    """The median of values that may be infinite; NaN if one is, infinity of nothing."""
+    if any(map(math.isnan, values)):
+        return math.nan
+    order = sorted(values)
+    middle = (order[(len(order) - 1) // 2], order[len(order) // 2]) if order else (math.inf, math.inf)
+    return math.inf if math.inf in middle else sum(middle) / 2
 
 
 @dataclass(frozen=True, eq=False)
 class MeanCurve:
-    """Accuracy against time, averaged over seeds.
+    """Accuracy against time, or against energy, averaged over seeds.
 
     Attributes:
-        clock_s: (n,) times, from the first at which every run has finished a round.
+        x: (n,) seconds, or joules spent, from the first at which every run has finished a round.
         accuracy: (n,) mean.
         half: (n,) half the 95 % interval, NaN for one seed.
     """
 
-    clock_s: Floats
+    x: Floats
     accuracy: Floats
     half: Floats
 
@@ -148,17 +193,38 @@ def mean_curve(runs: Sequence[Rounds], end_s: float | None = None, ended: Sequen
     clock_s = steps[steps >= max(run.clock_s[0] for run, _ in told)]
     if all(over for _, over in told) and end_s is not None and math.isfinite(end_s):
         clock_s = np.append(clock_s[clock_s < end_s], end_s)
-    values = np.full((len(told), clock_s.size), math.nan)
-    for row, (run, over) in enumerate(told):
-        here = clock_s <= (math.inf if over else run.clock_s[-1])
-        values[row, here] = run.accuracy[np.searchsorted(run.clock_s, clock_s[here], side="right") - 1]
+    return _averaged(clock_s, [(run.clock_s, run.accuracy, over) for run, over in told])
+
+
+def energy_curve(runs: Sequence[Rounds]) -> MeanCurve:
+    """Average the runs' accuracies at every number of joules spent at which one of them steps.
+
+    The curve ends where the first of the runs has spent all that it spends; it is empty if one has not begun, or if it
+    is not known what a run has spent.
+
+    Args:
+        runs: one for each seed.
+    """
+    if not runs or not all(len(run) and np.isfinite(run.spent_j).all() for run in runs):
+        return MeanCurve(np.empty(0), np.empty(0), np.empty(0))
+    steps = np.unique(np.concatenate([run.spent_j for run in runs]))
+    begin, end = max(run.spent_j[0] for run in runs), min(run.spent_j[-1] for run in runs)
+    return _averaged(steps[(steps >= begin) & (steps <= end)], [(run.spent_j, run.accuracy, True) for run in runs])
+
+
+def _averaged(x: Floats, runs: Sequence[tuple[Floats, Floats, bool]]) -> MeanCurve:
+    """The mean at x of step functions: where each steps, its values, and whether it holds beyond its last step."""
+    values = np.full((len(runs), x.size), math.nan)
+    for row, (steps, accuracy, over) in enumerate(runs):
+        here = x <= (math.inf if over else steps[-1])
+        values[row, here] = accuracy[np.searchsorted(steps, x[here], side="right") - 1]
     count = np.isfinite(values).sum(axis=0)
-    clock_s, values, count = clock_s[count > 0], values[:, count > 0], count[count > 0]
-    half = np.full(clock_s.size, math.nan)
+    x, values, count = x[count > 0], values[:, count > 0], count[count > 0]
+    half = np.full(x.size, math.nan)
     for n in np.unique(count[count > 1]):
         at = count == n
         half[at] = student_t_quantile(0.975, int(n) - 1) * np.nanstd(values[:, at], axis=0, ddof=1) / math.sqrt(n)
-    return MeanCurve(clock_s, np.nanmean(values, axis=0), half)
+    return MeanCurve(x, np.nanmean(values, axis=0), half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +239,8 @@ class Summary:
         devices: scheduled devices a round, each seed's mean.
         round_s: seconds a round, each seed's mean.
         rounds: rounds a run.
+        joules: what all devices spent in a run; NaN if it is not known.
+        energy_to_target: what it cost to reach the target.
         diverged: of how many seeds training diverged, which ended their runs; they count as never reaching the target.
     """
 
@@ -183,6 +251,8 @@ class Summary:
     devices: Mean
     round_s: Mean
     rounds: Mean
+    joules: Mean
+    energy_to_target: EnergyTo
     diverged: int = 0
 
 
@@ -197,6 +267,8 @@ def summarise(runs: Sequence[Rounds], target: float, end_s: float | None = None)
         devices=mean_of([float(run.devices.mean()) for run in told]),
         round_s=mean_of([float(run.round_s.mean()) for run in told]),
         rounds=mean_of([float(len(run)) for run in runs]),
+        joules=mean_of([float(run.spent_j[-1]) if len(run) else 0.0 for run in runs]),
+        energy_to_target=energies_to(runs, target),
         diverged=sum(run.diverged for run in runs),
     )
 
@@ -254,6 +326,43 @@ def verdicts(runs: Mapping[str, Sequence[Rounds]]) -> list[str]:
     best = [best_accuracy(run) for run in ours]
     differences = {other: paired_difference(best, [best_accuracy(run) for run in theirs]) for other, theirs in others}
     return verdicts_on(first, differences)
+
+
+def energy_differences(runs: Mapping[str, Sequence[Rounds]], target: float) -> dict[str, Mean]:
+    """The joules that the first policy needs to the target less those of each other, of the seeds where both reach it.
+
+    Args:
+        runs: by policy, one run for each seed, in the same order of seeds.
+        target: the accuracy.
+    """
+    (_, ours), *others = runs.items()
+    spent = [energy_to(run, target) for run in ours]
+    pairs = {
+        other: [(a, b) for a, b in zip(spent, (energy_to(run, target) for run in theirs), strict=True)]
+        for other, theirs in others
+    }
+    both = {other: [pair for pair in found if not math.isinf(max(pair))] for other, found in pairs.items()}
+    return {other: mean_of([a - b for a, b in found]) for other, found in both.items()}
+
+
+def energy_verdicts(runs: Mapping[str, Sequence[Rounds]], target: float) -> list[str]:
+    """What those differences show, a sentence for each other policy."""
+    differences = energy_differences(runs, target)
+    first, significant = next(iter(runs)), significant_among(list(differences.values()))
+    said = []
+    for (other, difference), holds in zip(differences.items(), significant, strict=True):
+        n, of = difference.n, len(runs[first])
+        seeds = f" of the {n} of {of} seeds in which both reach it" if n < of else ""
+        joules = f"{difference.mean:+.4g} J{seeds}"
+        if n == 0 or math.isnan(difference.mean):
+            shown = "no seed in which both reach it" if n == 0 else "unknown"
+        elif math.isnan(difference.half):
+            shown = f"{joules}, on one seed, which shows nothing about others"
+        else:
+            low, high = difference.mean - difference.half, difference.mean + difference.half
+            shown = f"{joules}, 95 % interval [{low:+.4g}, {high:+.4g}]: {'' if holds else 'not '}significant"
+        said.append(f"{first} - {other}: {shown}")
+    return said
 
 
 def verdicts_on(first: str, differences: Mapping[str, Mean]) -> list[str]:

@@ -19,7 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import numpy as np
+
 from fedcell.errors import InputError
+from fedcell.learn.engine import Vector
 from fedcell.runs.rows import (
     PLAN_COLUMNS,
     ROUND_COLUMNS,
@@ -31,8 +34,8 @@ from fedcell.runs.rows import (
     indices_in,
     to_blob,
 )
-from fedcell.runs.store_file import check_place, clear_errors, open_file
-from fedcell.schedule.bandwidth import Floats
+from fedcell.runs.store_file import MODELS_TABLE, check_place, clear_errors, open_file
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices
 from fedcell.sim.loop import RoundRecord, State
 from fedcell.sim.spec import Spec, parse_spec
@@ -43,7 +46,8 @@ _RUNS = """
 SELECT key, document, status, reason, finished_unix_s, duration_s, source,
   (SELECT count(*) FROM rounds WHERE rounds.key = runs.key),
   (SELECT max(accuracy) FROM rounds WHERE rounds.key = runs.key),
-  (SELECT accuracy FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1)
+  (SELECT accuracy FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1),
+  (SELECT loss FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1)
 FROM runs JOIN specs USING (key) WHERE key GLOB ? ORDER BY key
 """
 _NUMBERS = ", ".join(ROUND_COLUMNS)
@@ -69,6 +73,7 @@ class StoredRun:
         best_accuracy: 0 if it has no round.
         last_accuracy: 0 if it has no round.
         source: ``simulation``; ``flower`` or ``testbed`` where real devices trained.
+        diverged: whether training diverged, which ended the run.
     """
 
     key: str
@@ -81,6 +86,7 @@ class StoredRun:
     best_accuracy: float
     last_accuracy: float
     source: Source = "simulation"
+    diverged: bool = False
 
     @property
     def policy(self) -> str:
@@ -203,12 +209,19 @@ class Store:
         """Store a finished run, in place of what the store had of it."""
         self.put_rows(spec, [encode(record) for record in records], duration_s)
 
-    def put_rows(self, spec: Spec, rows: Sequence[Row], duration_s: float = 0.0, key: str | None = None) -> None:
-        """Store a finished run that is already encoded, as workers send it.
+    def put_rows(
+        self,
+        spec: Spec,
+        rows: Sequence[Row],
+        duration_s: float = 0.0,
+        key: str | None = None,
+        model: Vector | None = None,
+    ) -> None:
+        """Store a finished run that is already encoded, as workers send it, and its final model if that is to be kept.
 
         ``key`` is the spec's as it was when the run began: a data file may have changed since.
         """
-        self._write(key or spec.key(), spec, "done", "", rows, duration_s)
+        self._write(key or spec.key(), spec, "done", "", rows, duration_s, model=model)
 
     def put_unfinished(self, spec: Spec, rows: Sequence[Row], state: State, duration_s: float, key: str) -> None:
         """Store rounds of a run that is under way, and the state after the last of them.
@@ -305,10 +318,26 @@ class Store:
         with self._use() as db:
             return _is_done(db, _key(run))
 
-    def done(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys whose runs are finished."""
+    def done(self, keys: Iterable[str], *, models: bool = False) -> set[str]:
+        """Those of the keys whose runs are finished; with ``models``, those whose models are stored too."""
         with self._read_transaction() as db:
-            return {key for key in keys if _is_done(db, key)}
+            kept = _has_models(db) if models else False
+            query = "SELECT 1 FROM models WHERE key = ?"
+            found = {key for key in keys if _is_done(db, key)}
+            return {key for key in found if not models or (kept and db.execute(query, (key,)).fetchone())}
+
+    def failures(self, keys: Iterable[str]) -> dict[str, str]:
+        """Those of the keys whose runs failed, each with the reason."""
+        query = "SELECT reason FROM runs WHERE key = ? AND status = 'failed'"
+        with self._read_transaction() as db:
+            found = {key: db.execute(query, (key,)).fetchone() for key in keys}
+        return {key: row[0] for key, row in found.items() if row is not None}
+
+    def model(self, run: Spec | str) -> Vector | None:
+        """(P,) the final model of a run, a spec or its key; None if it was not asked for when the run was computed."""
+        with self._read_transaction() as db:
+            blob = _model(db, _key(run))
+        return None if blob is None else np.frombuffer(blob, "<f4").astype(np.float32)
 
     def get(self, run: Spec | str, *, unfinished: bool = False) -> list[RoundRecord]:
         """The rounds of a run, a spec or its key, bit for bit as they were stored.
@@ -411,14 +440,20 @@ class Store:
         duration_s: float,
         source: Source = "simulation",
         measured: Sequence[tuple[object, ...]] = (),
+        model: Vector | None = None,
     ) -> None:
         with self._write_transaction() as db:
+            # The same run has the same model: one that is there stays if another process had not asked for it.
+            blob = _model(db, key) if model is None else model.astype("<f4").tobytes()
             db.execute("DELETE FROM specs WHERE key = ?", (key,))
             db.execute("INSERT INTO specs VALUES (?, ?)", (key, _text(spec)))
             run = (key, status, reason, time.time(), duration_s, source)
             db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", run)
             db.executemany(f"INSERT {_PUT_ROUND}", ((key, *row) for row in rows))
             db.executemany("INSERT INTO measured VALUES (?, ?, ?, ?, ?, ?)", ((key, *row) for row in measured))
+            if blob is not None and status == "done":
+                db.execute(MODELS_TABLE)
+                db.execute("INSERT INTO models VALUES (?, ?)", (key, blob))
 
     def _require_done(self, db: sqlite3.Connection, key: str) -> None:
         if not _is_done(db, key):
@@ -493,6 +528,17 @@ def _is_done(db: sqlite3.Connection, key: str) -> bool:
     return db.execute("SELECT 1 FROM runs WHERE key = ? AND status = 'done'", (key,)).fetchone() is not None
 
 
+def _has_models(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'models'").fetchone() is not None
+
+
+def _model(db: sqlite3.Connection, key: str) -> bytes | None:
+    if not _has_models(db):
+        return None
+    found = db.execute("SELECT model FROM models WHERE key = ?", (key,)).fetchone()
+    return None if found is None else bytes(found[0])
+
+
 def _rows(db: sqlite3.Connection, key: str, most: int | None = None) -> list[Row]:
     query = f"SELECT {_NUMBERS}, {', '.join(PLAN_COLUMNS)} FROM rounds WHERE key = ? AND round <= ? ORDER BY round"
     return db.execute(query, (key, 2**62 if most is None else most)).fetchall()
@@ -503,11 +549,21 @@ def _key(run: Spec | str) -> str:
 
 
 def _stored_run(path: Path, row: tuple[Any, ...]) -> StoredRun:
-    key, text, status, reason, finished_unix_s, duration_s, source, rounds, best, last = row
+    key, text, status, reason, finished_unix_s, duration_s, source, rounds, best, last, loss = row
     try:
         fields = dict(json.loads(text))
         run = StoredRun(
-            key, fields, status, reason, finished_unix_s, duration_s, rounds, best or 0.0, last or 0.0, source
+            key,
+            fields,
+            status,
+            reason,
+            finished_unix_s,
+            duration_s,
+            rounds,
+            best or 0.0,
+            last or 0.0,
+            source,
+            loss == math.inf,
         )
         _ = run.policy, run.seed
     except (KeyError, TypeError, ValueError):

@@ -23,7 +23,7 @@ from fedcell.errors import InputError
 from fedcell.runs.rows import COUNT_COLUMNS, PLAN_COLUMNS, ROUND_COLUMNS
 
 APPLICATION_ID = 0x66436C31  # "fCl1", in the header of the file
-STORE_VERSION = 3
+STORE_VERSION = 4
 MAX_CHECKED_BYTES = 2**30  # SQLite checks about 1 GB/s; a larger store is checked as it is read
 
 # Numbers of a round stand in columns without a type, because a REAL column would turn -0.0 into 0.0. NaN becomes NULL.
@@ -56,6 +56,10 @@ CREATE TABLE races (
   id TEXT PRIMARY KEY, document TEXT NOT NULL, state TEXT NOT NULL, created_unix_s REAL NOT NULL,
   seen_unix_s REAL NOT NULL, owner TEXT NOT NULL
 ) WITHOUT ROWID;
+"""
+# Made when the first model is stored: most files have none.
+MODELS_TABLE = """
+CREATE TABLE IF NOT EXISTS models (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, model BLOB NOT NULL)
 """
 TABLES = {"specs", "runs", "rounds", "states", "measured", "races"}
 

@@ -3,7 +3,6 @@
 Each run is stored as it ends, so whatever is killed at whatever moment, a second sweep of the same spec does the rest.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, suppress
@@ -24,25 +23,17 @@ class Progress:
         skipped: of these, how many were in the store at the start.
         done: finished by this sweep.
         failed: failed in this sweep.
-        elapsed_s: since it began.
     """
 
     total: int
     skipped: int
     done: int
     failed: int
-    elapsed_s: float
 
     @property
     def left(self) -> int:
         """Runs still to come."""
         return self.total - self.skipped - self.done - self.failed
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds still to come, at the pace so far; None before the first run has ended."""
-        ended = self.done + self.failed
-        return self.elapsed_s * self.left / ended if ended else None
 
 
 @dataclass(frozen=True)
@@ -74,6 +65,7 @@ def run_sweep(
     workers: int | None = None,
     watch: Callable[[Progress], None] | None = None,
     stop: Event | None = None,
+    models: bool = False,
 ) -> SweepResult:
     """Run what the store lacks of the spec's runs and store each run as it ends.
 
@@ -87,6 +79,7 @@ def run_sweep(
         workers: runs at once; by default as many as this process has cores.
         watch: called with the progress, at the start and whenever a run has ended.
         stop: set it to end the sweep early; Ctrl-C does the same. What is done is stored.
+        models: whether the store keeps the final models; a run stored without its model is computed again.
 
     Returns:
         SweepResult: how many runs were done, skipped and failed.
@@ -100,13 +93,11 @@ def run_sweep(
         (2, 0, 2)
     """
     runs = spec.runs() if isinstance(spec, Spec) else spec
-    runner = Runner(runs, store=store, on=executor or "processes", workers=workers)
-    began_s = time.monotonic()
+    runner = Runner(runs, store=store, on=executor or "processes", workers=workers, models=models)
 
     def report() -> None:
         if watch:
-            elapsed_s = time.monotonic() - began_s
-            watch(Progress(runner.total, runner.known, runner.done, len(runner.failures), elapsed_s))
+            watch(Progress(runner.total, runner.known, runner.done, len(runner.failures)))
 
     with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
         report()

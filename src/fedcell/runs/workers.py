@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fedcell.errors import InputError
+from fedcell.learn.engine import Vector
 from fedcell.runs.rows import Row, encode
 from fedcell.sim.loop import Simulation, State
 from fedcell.sim.spec import parse_spec
@@ -20,11 +21,13 @@ class Slice:
         key: the run's.
         text: its spec as JSON.
         state: where it goes on; None at the start.
+        wants_model: whether the final model is to be handed over.
     """
 
     key: str
     text: str
     state: State | None
+    wants_model: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +40,7 @@ class Advance:
         state: where it goes on; None if the run has ended.
         reason: why it failed; empty otherwise.
         duration_s: how long it took.
+        model: (P,) the final one, if the run has ended and it was asked for.
     """
 
     key: str
@@ -44,6 +48,7 @@ class Advance:
     state: State | None
     reason: str
     duration_s: float
+    model: Vector | None = None
 
 
 def advance(slices: Sequence[Slice], slice_s: float, threads: int, whole: bool) -> list[Advance]:
@@ -70,17 +75,14 @@ def _advance(one: Slice, end_s: float, threads: int) -> Advance:
     began_s, rows = time.perf_counter(), list[Row]()
     try:
         run = _simulation(one.key, one.text, threads)
-        state: State | None = run.start() if one.state is None else one.state
-        while state is not None:
-            played = run.step(state)
-            if played is None:
-                state = None
-                break
+        state = run.start() if one.state is None else one.state
+        while (played := run.step(state)) is not None:
             record, state = played
             rows.append(encode(record))
             if time.perf_counter() > end_s:
-                break
-        return Advance(one.key, rows, state, "", time.perf_counter() - began_s)
+                return Advance(one.key, rows, state, "", time.perf_counter() - began_s)
+        model = state.model if one.wants_model else None
+        return Advance(one.key, rows, None, "", time.perf_counter() - began_s, model)
     except Exception as error:  # whatever a user's own policy or model raises
         return Advance(one.key, rows, None, reason_of(error), time.perf_counter() - began_s)
 

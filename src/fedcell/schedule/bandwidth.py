@@ -5,33 +5,25 @@ with the share g_i it ends at t_i + c_i / g_i. Theorem 1: in the optimum all end
 
     f(T) = sum_i c_i / (T - t_i) = 1,      g_i = c_i / (T - t_i).
 
-How it is solved. With x = T - max t and d_i = max t - t_i >= 0 the root is found in x, which keeps its full relative
-precision however small the uploads are beside the training times. 1/f is increasing and concave in x (a parallel sum of
-linear functions), so Newton's method on 1/f(x) = 1 climbs monotonically from any lower bound and is exact at once
-when all t_i are equal. Lower bounds: x >= sum c - (c-weighted mean of d), by Jensen's inequality, and x >= sum of the
-c_i with d_i = 0. Upper bound: x <= sum c. Steps that leave the bracket, and crawling ones, are replaced by geometric
-bisection. The paper's Algorithm 1 is the slow twin in the tests.
+For other link laws (laws.py) the round ends at the least T at which the shares that the devices need sum to at most 1.
+How all of them are solved is in needs.py.
 """
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
-from fedcell.schedule.laws import Dedicated, Density, Law
+from fedcell.schedule.laws import Blocks, Dedicated, Density, Law, Power
+from fedcell.schedule.needs import GROUP_ROWS, Floats, band_needed, need, round_time, slack_after_slowest
 from fedcell.units import LARGEST_S, SMALLEST_S
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Sharing = Literal["optimal", "equal"]
-
-# Sums may be reordered (that is what lets them run eight at a time); nothing else is loosened.
-_FAST = {"reassoc", "contract", "nsz"}
-_BLOCK = 4096  # partial sums of this many terms keep the rounding error of a million terms near 1e-16
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +32,8 @@ class Allocation:
 
     Attributes:
         shares: (..., n) the fraction g_i of the band that each device gets; each row sums to 1, with 0 for the devices
-            that are masked out. With dedicated lines each device has the share 1, of its own.
+            that are masked out. Whole blocks may sum to less; with dedicated lines each device has the share 1, of its
+            own.
         round_s: seconds until the last device has delivered its model; a float for one set of devices, an array of
             shape (...) for a batch of sets.
 
@@ -55,80 +48,6 @@ class Allocation:
 
     shares: Floats
     round_s: float | Floats
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _band_needed(c: Floats, d: Floats, x: float) -> tuple[float, float]:  # pragma: no cover - compiled
-    """Return f(x) = sum c / (x + d), and -x f'(x), which is at most f(x)."""
-    f, slope = 0.0, 0.0
-    for start in range(0, c.size, _BLOCK):
-        f_block, slope_block = 0.0, 0.0
-        for i in range(start, min(start + _BLOCK, c.size)):
-            r = 1.0 / (x + d[i])
-            share = c[i] * r
-            f_block += share
-            slope_block += share * (x * r)
-        f += f_block
-        slope += slope_block
-    return f, slope
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _lower_bound(c: Floats, d: Floats) -> tuple[float, float]:  # pragma: no cover - compiled
-    """Return a lower bound on the root x, and the sum of c, an upper bound."""
-    total, last, weighted = 0.0, 0.0, 0.0
-    for i in range(c.size):
-        total += c[i]
-    for i in range(c.size):
-        weighted += c[i] / total * d[i]
-        if d[i] == 0.0:
-            last += c[i]
-    return max(total - weighted, last), total
-
-
-@njit(cache=True, nogil=True)
-def slack_after_slowest(c: Floats, d: Floats, start: float) -> float:  # pragma: no cover - compiled
-    """Return x with sum c / (x + d) = 1, to full double precision.
-
-    ``start`` is a lower bound that the caller happens to know (0 if none).
-    """
-    low, high = _lower_bound(c, d)
-    x = min(max(low, start), high)
-    # The bracket: f(low) >= 1 >= f(high), but for rounding.
-    residual_before = np.inf
-    for step in range(200):
-        f, slope = _band_needed(c, d, x)
-        residual = abs(f - 1.0)
-        if residual <= 2.3e-16 or (residual < 1e-10 and residual >= residual_before):
-            break
-        residual_before = residual
-        if f > 1.0:
-            low = x
-        else:
-            high = x
-        newton = x * (1.0 + (f - 1.0) * f / slope)
-        crawling = step > 10 and step % 2 == 0 and high > 2.0 * low
-        if crawling or not (low <= newton <= high):
-            newton = math.sqrt(low) * math.sqrt(high)
-        if newton == x:
-            break
-        x = newton
-    return x
-
-
-@njit(cache=True, nogil=True)
-def round_time(c: Floats, t: Floats, d: Floats, start_s: float) -> float:  # pragma: no cover - compiled
-    """Return t*(S), the T with sum c / (T - t) = 1, for the devices in c and t; d is scratch of their length.
-
-    ``start_s`` is a lower bound on it that the caller happens to know (0 if none).
-    """
-    slowest = t[0]
-    for i in range(1, t.size):
-        slowest = max(slowest, t[i])
-    for i in range(t.size):
-        d[i] = slowest - t[i]
-    end: float = slowest + slack_after_slowest(c, d, start_s - slowest)
-    return end
 
 
 @njit(cache=True, nogil=True)
@@ -150,7 +69,7 @@ def _share_rows(
             d_row[i] = slowest - t_row[i]
         x = slack_after_slowest(c_row[:size], d_row[:size], 0.0)
         round_s[row] = slowest + x
-        total, _ = _band_needed(c_row[:size], d_row[:size], x)
+        total, _ = band_needed(c_row[:size], d_row[:size], x)
         at = 0
         for i in range(n):
             if all_used or used[row, i]:
@@ -158,6 +77,26 @@ def _share_rows(
                 at += 1
             else:
                 shares[row, i] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def _share_rows_by(
+    law: Any, c: Floats, t: Floats, e: Floats, used: Bools, shares: Floats, round_s: Floats
+) -> None:  # pragma: no cover - compiled
+    """The same for any law: the shares are what the devices need to be done by the end of the round."""
+    rows, n = c.shape
+    group = np.empty((GROUP_ROWS, n))
+    for row in range(rows):
+        size = 0
+        for i in range(n):
+            if used.size == 0 or used[row, i]:
+                group[0, size], group[1, size], group[2, size] = c[row, i], t[row, i], e[row, i]
+                size += 1
+        T = round_time(law, group, size, 0.0)
+        round_s[row] = T
+        for i in range(n):
+            there = used.size == 0 or used[row, i]
+            shares[row, i] = need(law, c[row, i], t[row, i], e[row, i], T) if there else 0.0
 
 
 @njit(cache=True, nogil=True)
@@ -227,16 +166,16 @@ def allocate(
         where: boolean mask of that shape; devices that are False are left out and get the share 0. Use it for a batch
             of sets of different sizes.
         sharing: ``"optimal"``, or ``"equal"``: every device gets 1/n, and the slowest device ends the round.
-        law: how the uploads share what carries them; by default the paper's band. With `Dedicated` lines there is
-            nothing to share.
+        law: how the uploads share what carries them; by default the paper's band. See `Blocks`, `Power`, `Dedicated`
+            and `Ingress` for what an upload then takes.
 
     Returns:
-        Allocation: ``shares`` (..., n), which sum to 1 along the last axis, and ``round_s`` (...) in seconds, a float
-        for a single set of devices.
+        Allocation: ``shares`` (..., n), which sum to 1 along the last axis (whole blocks to at most 1), and ``round_s``
+        (...) in seconds, a float for a single set of devices.
 
     Raises:
-        InputError: if there is no device, if a time is negative, not finite or outside 1e-300 to 1e300 s, or if the
-            shapes do not match.
+        InputError: if there is no device, if a time is negative, not finite or outside 1e-300 to 1e300 s, if the
+            shapes do not match, or if there are more devices than resource blocks.
 
     Example:
         >>> import fedcell as fc
@@ -254,15 +193,16 @@ def allocate(
     used = _mask(where, c.shape)
     if sharing not in ("optimal", "equal"):
         raise InputError(f"sharing is {sharing!r}; write 'optimal' or 'equal'")
+    law.check(c.shape)
     batch, n = c.shape[:-1], c.shape[-1]
     shares, round_s = np.empty((int(np.prod(batch)), n)), np.empty(int(np.prod(batch)))
     rows = (c.reshape(-1, n), t.reshape(-1, n), used.reshape(-1, n) if used.size else used)
-    if isinstance(law, Dedicated):
-        _share_nothing(*rows, shares, round_s)
-    elif sharing == "equal":
-        _share_equally(*rows, shares, round_s)
+    _refuse_too_many(rows[2], n, law)
+    papers = type(law) is Density
+    if sharing == "equal" or isinstance(law, Dedicated):
+        (_share_equally if papers else partial(_share_equally_by, law))(*rows, shares, round_s)
     else:
-        _share_rows(*rows, shares, round_s)
+        (_share_rows if papers else partial(_share_by, law))(*rows, shares, round_s)
         _refuse_lost_shares(shares, rows[2])
     if not batch:
         return Allocation(shares[0], float(round_s[0]))
@@ -304,9 +244,37 @@ def _share_equally(c: Floats, t: Floats, used: Bools, shares: Floats, round_s: F
     round_s[:] = ends.max(axis=1)
 
 
-def _share_nothing(c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats) -> None:
-    shares[:] = used if used.size else 1.0
-    round_s[:] = ((t + c) * shares).max(axis=1)
+def _share_equally_by(law: Law, c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats) -> None:
+    shares[:] = 0.0
+    for row in range(len(c)):
+        there = np.arange(c.shape[1]) if used.size == 0 else np.flatnonzero(used[row])
+        mine = _of_row(law, row, len(c)).take(there)
+        upload_s, compute_s = c[row, there], t[row, there]
+        shares[row, there] = mine.equal_shares(upload_s, compute_s)
+        round_s[row] = (compute_s + mine.takes_s(upload_s, shares[row, there])).max()
+
+
+def _share_by(law: Law, c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats) -> None:
+    needs = [_of_row(law, row, len(c)).needs(c[row], t[row]) for row in range(len(c))]
+    stacked = (np.stack([getattr(one, name) for one in needs]) for name in ("c", "t", "e"))
+    _share_rows_by(needs[0].law, *stacked, used, shares, round_s)
+    if not isinstance(law, Blocks):  # whole blocks are whole; else all of the band is given out
+        shares /= shares.sum(axis=1, keepdims=True)
+
+
+def _of_row(law: Law, row: int, rows: int) -> Law:
+    """The law of one set of a batch."""
+    many = isinstance(law, Power) and law.snr is not None and law.snr.ndim > 1
+    return Power(np.asarray(law.snr).reshape(rows, -1)[row]) if isinstance(law, Power) and many else law
+
+
+def _refuse_too_many(used: Bools, n: int, law: Law) -> None:
+    most = int(used.sum(axis=1).max()) if used.size else n
+    if most > law.most:
+        raise InputError(
+            f"{most} devices cannot share {law.most:.0f} resource blocks, one each at least; "
+            f"schedule at most {law.most:.0f} devices"
+        )
 
 
 def _refuse_lost_shares(shares: Floats, used: Bools) -> None:

@@ -29,6 +29,8 @@ class _FixedNumber(Policy):
         """Return the forced devices and the first of the others in ``order``, k in total."""
         if self.k > len(view):
             raise InputError(f"k is {self.k}, but the cell has {len(view)} devices; give a k of at most {len(view)}")
+        if self.k > view.law.most:
+            raise InputError(f"k is {self.k}, but there are {view.law.most:.0f} resource blocks; give a smaller k")
         room(view, self.k, "k")
         if view.must_include is None:
             return order[: self.k]

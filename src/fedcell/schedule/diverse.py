@@ -11,13 +11,14 @@ round time solved for.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
 
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Bools, Floats, round_time
+from fedcell.schedule.bandwidth import Bools
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
 from fedcell.schedule.policy import Indices, Policy, RoundView, room
 from fedcell.schedule.profiles import Profiles, profiles_of
@@ -31,51 +32,59 @@ SMALL = 16
 MEDIUM = 32
 """Up to this many devices the search also starts from everybody, and from the paper's optimum with theta = 0."""
 
+_TOTAL, _WHOLE = GROUP_ROWS, GROUP_ROWS + 1
+"""Two more rows of the group: the sum of the z of its devices, and that of the set from which it came."""
 
-@njit(cache=True, nogil=True)
-def _shares_at(c: Floats, t: Floats, T: float) -> float:  # pragma: no cover - compiled
-    """Return the sum of the shares with which these devices end by T; infinite if one cannot."""
-    total = 0.0
-    for i in range(c.size):
-        if t[i] >= T:
-            return np.inf
-        total += c[i] / (T - t[i])
-    return total
+
+def _beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) -> bool:
+    """Return whether a device cannot be done by T with the share that is left."""
+    raise NotImplementedError
+
+
+def _density_beyond(_law: Any, c: float, t: float, _e: float, T: float, room_left: float) -> bool:
+    return t >= T or c > room_left * (T - t)  # most devices fail here, so the division is saved
+
+
+def _any_beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) -> bool:
+    return need(law, c, t, e, T) > room_left + 1e-12
+
+
+by_law(_beyond, _any_beyond, {DensityNeeds: _density_beyond})
 
 
 @njit(cache=True, nogil=True)
 def _entrant(  # pragma: no cover - compiled
+    law: Any,
     c: Floats,
     t: Floats,
+    e: Floats,
     z: Floats,
     unknown: Floats,
     past: Floats,
     inside: Bools,
-    set_c: Floats,
-    set_t: Floats,
+    group: Floats,
     size: int,
-    total: Floats,
     total_unknown: float,
     theta: float,
     best: float,
-    scratch: Floats,
 ) -> tuple[int, float]:
     """Return the device outside whose addition to the set gives the least value below ``best``, and it; -1 if none.
 
-    The set's times are the first ``size`` of set_c and set_t, which have room for one more; ``total`` is the sum of its
-    z, ``total_unknown`` that of its unknown parts.
+    The set is the first ``size`` of the group, which has room for one more; the group's row TOTAL is the sum of its z,
+    ``total_unknown`` that of its unknown parts.
     """
     d, n = z.shape[1], size + 1
     found = -1
     longest = best / theta
-    room_left = 1.0 - _shares_at(set_c[:size], set_t[:size], longest)
-    if room_left <= 0.0:
+    taken = needed(law, group, size, longest)
+    if not fits(law, taken):
         return found, best
+    room_left = 1.0 - taken
     target = np.empty(d)
     for j in range(d):
-        target[j] = total[j] + n * past[j]
+        target[j] = group[_TOTAL, j] + n * past[j]
     for k in range(c.size):
-        if inside[k] or longest <= t[k] or c[k] > room_left * (longest - t[k]):
+        if inside[k] or _beyond(law, c[k], t[k], e[k], longest, room_left):
             continue
         square = 0.0
         for j in range(d):
@@ -85,54 +94,55 @@ def _entrant(  # pragma: no cover - compiled
         T = best / factor
         if t[k] >= T:
             continue
-        if np.isfinite(T) and not _shares_at(set_c[:size], set_t[:size], T) + c[k] / (T - t[k]) < 1.0:
+        if np.isfinite(T) and not fits(law, needed(law, group, size, T) + need(law, c[k], t[k], e[k], T)):
             continue
-        set_c[size], set_t[size] = c[k], t[k]
-        value = factor * round_time(set_c[:n], set_t[:n], scratch[:n], 0.0)
+        group[0, size], group[1, size], group[2, size] = c[k], t[k], e[k]
+        value = factor * round_time(law, group, n, 0.0)
         if value < best * _LESS:
             best, found = value, k
             longest = best / theta
-            room_left = 1.0 - _shares_at(set_c[:size], set_t[:size], longest)
+            room_left = 1.0 - needed(law, group, size, longest)
     return found, best
 
 
 @njit(cache=True, nogil=True)
 def _moved(  # pragma: no cover - compiled
+    law: Any,
     c: Floats,
     t: Floats,
+    e: Floats,
     z: Floats,
     unknown: Floats,
     past: Floats,
     inside: Bools,
     members: Indices,
-    size: int,
+    sizes: tuple[int, int],
     out: tuple[int, int],
     first: int,
     whole_unknown: float,
-    most: int,
     theta: float,
     best: float,
-    scratch: Floats,
+    group: Floats,
 ) -> tuple[int, float]:
     """Return what the set is worth without the members at ``out``, with ``first``, and with the best further entrant.
 
-    Places of -1 stand for nobody. Returned: the entrant, -1 for none, -2 if nothing is below ``best``, and the value.
+    ``sizes`` are the number of members and the largest number allowed. Places of -1 stand for nobody. Returned: the
+    entrant, -1 for none, -2 if nothing is below ``best``, and the value. The group's row WHOLE is the sum of the z of
+    all members.
     """
-    d = z.shape[1]
-    set_c, set_t, rest_scratch = scratch[0], scratch[1], scratch[2]
-    total, whole = scratch[3], scratch[4]
+    d, (size, most) = z.shape[1], sizes
     total_unknown = whole_unknown
     for j in range(d):
-        total[j] = whole[j]
+        group[_TOTAL, j] = group[_WHOLE, j]
     for at in out:
         if at >= 0:
             total_unknown -= unknown[members[at]]
             for j in range(d):
-                total[j] -= z[members[at], j]
+                group[_TOTAL, j] -= z[members[at], j]
     if first >= 0:
         total_unknown += unknown[first]
         for j in range(d):
-            total[j] += z[first, j]
+            group[_TOTAL, j] += z[first, j]
     n = 0
     for at in range(size + 1):
         if at in out:
@@ -140,26 +150,24 @@ def _moved(  # pragma: no cover - compiled
         i = members[at] if at < size else first
         if i < 0:
             continue
-        set_c[n], set_t[n] = c[i], t[i]
+        group[0, n], group[1, n], group[2, n] = c[i], t[i], e[i]
         n += 1
     found = -2
     if n > 0:
-        if np.isfinite(best) and _shares_at(set_c[:n], set_t[:n], best / theta) >= 1.0:
+        if np.isfinite(best) and not fits(law, needed(law, group, n, best / theta)):
             return found, best  # with D = 0 it would still take too long, and with any entrant longer
         square = 0.0
         for j in range(d):
-            square += (total[j] + n * past[j]) ** 2
+            square += (group[_TOTAL, j] + n * past[j]) ** 2
         factor = theta + (square + total_unknown) / (n * n)
-        if not np.isfinite(best) or _shares_at(set_c[:n], set_t[:n], best / factor) < 1.0:
-            value = factor * round_time(set_c[:n], set_t[:n], rest_scratch[:n], 0.0)
+        if not np.isfinite(best) or fits(law, needed(law, group, n, best / factor)):
+            value = factor * round_time(law, group, n, 0.0)
             if value < best:
                 found, best = -1, value
     if n < most:
         if first >= 0:
             inside[first] = True
-        k, value = _entrant(
-            c, t, z, unknown, past, inside, set_c, set_t, n, total, total_unknown, theta, best, rest_scratch
-        )
+        k, value = _entrant(law, c, t, e, z, unknown, past, inside, group, n, total_unknown, theta, best)
         if first >= 0:
             inside[first] = False
         if k >= 0:
@@ -196,8 +204,10 @@ def _moves(  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True)
 def _search(  # pragma: no cover - compiled
+    law: Any,
     c: Floats,
     t: Floats,
+    e: Floats,
     z: Floats,
     unknown: Floats,
     past: Floats,
@@ -215,7 +225,7 @@ def _search(  # pragma: no cover - compiled
     M, d = z.shape
     members = np.empty(M + 1, np.int64)
     inside = np.zeros(M, np.bool_)
-    scratch = np.empty((5, max(most + 2, d)))  # the last row is the sum of the members' z
+    group = np.empty((GROUP_ROWS + 2, max(most + 2, d)))
     size = start.size
     for i in range(size):  # an assignment of slices takes seconds to compile
         members[i] = start[i]
@@ -224,20 +234,21 @@ def _search(  # pragma: no cover - compiled
     while True:
         best, out, first, enters = value * _LESS, (-1, -1), -1, -2
         whole_unknown = 0.0
-        scratch[4, :d] = 0.0
+        group[_WHOLE, :d] = 0.0
         for i in members[:size]:
             whole_unknown += unknown[i]
             for j in range(d):
-                scratch[4, j] += z[i, j]
+                group[_WHOLE, j] += z[i, j]
         for move in _moves(members, size, forced, near, pairs, M <= SMALL):
-            leave, e = (move[0], move[1]), move[2]
-            if e >= 0 and (inside[e] or size + 1 - (move[0] >= 0) - (move[1] >= 0) > most):
+            leave, new = (move[0], move[1]), move[2]
+            if new >= 0 and (inside[new] or size + 1 - (move[0] >= 0) - (move[1] >= 0) > most):
                 continue
+            sizes = (size, most)
             k, found = _moved(
-                c, t, z, unknown, past, inside, members, size, leave, e, whole_unknown, most, theta, best, scratch
+                law, c, t, e, z, unknown, past, inside, members, sizes, leave, new, whole_unknown, theta, best, group
             )
             if k > -2:
-                best, out, first, enters = found, leave, e, k
+                best, out, first, enters = found, leave, new, k
         if enters == -2:
             if pairs or not deep:
                 return members[:size].copy(), value
@@ -332,21 +343,21 @@ def diverse_set(view: RoundView, profiles: Profiles, theta: float, most: int, *,
     """
     # In an order that does not depend on that of the arrays, so that permuting the devices permutes the set.
     order = view.order()
-    c, t = (values[order] for values in view.as_density)
     z, unknown = np.ascontiguousarray(profiles.z[order]), profiles.unknown[order]
     past = np.zeros(z.shape[1])
     if memory > 0.0 and view.recent is not None:
         past = memory * (view.recent[order] @ z)
     forced = np.zeros(len(view), dtype=np.bool_) if view.must_include is None else view.must_include[order]
-    sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law)
-    M = len(view)
+    sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law.take(order))
+    needs, M = sorted_view.needs, len(view)
     starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
     if M <= MEDIUM:
         starts += [best_set(sorted_view, 0.0, most), *([np.arange(M)] if most == M else [])]
-    near = np.argsort(c + t, kind="stable")[:CANDIDATES]
-    ends = [_search(c, t, z, unknown, past, forced, start, near, most, theta, M <= SMALL) for start in starts]
+    alone_s = sorted_view.law.takes_s(sorted_view.upload_s, np.ones(M)) + sorted_view.compute_s
+    near = np.argsort(alone_s, kind="stable")[:CANDIDATES]
+    ends = [_search(*needs, z, unknown, past, forced, start, near, most, theta, M <= SMALL) for start in starts]
     found = min(ends, key=lambda end: end[1])[0]
     if M > SMALL:
-        found, _ = _search(c, t, z, unknown, past, forced, found, near, most, theta, True)
+        found, _ = _search(*needs, z, unknown, past, forced, found, near, most, theta, True)
     chosen: Indices = order[found]
     return chosen

@@ -4,17 +4,19 @@ The literal algorithm solves (P2) for every remaining device at every step, O(M^
 addition k minimises the T at which f_S(T) + c_k / (T - t_k) = 1, so at that T it is the device with the smallest share
 c_k / (T - t_k), that is, the largest pace (T - t_k) / c_k. Hence: take the best device for a guess of T, solve (P2) for
 S with it, and look again at the new T. T falls strictly until the device stays the best; two or three looks are enough,
-each of them one pass over the remaining devices.
+each of them one pass over the remaining devices. The same holds for every link law: at any T the best addition is the
+device with the smallest need.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Floats, round_time
 from fedcell.schedule.convergence import largest_set, objective
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, alone, by_law, pace, round_time
 from fedcell.schedule.policy import Indices, Policy, RoundView, room
 
 
@@ -37,17 +39,52 @@ def _cheapest(rate: Floats, t: Floats, index: Indices, T: float) -> int:  # prag
 
 
 @njit(cache=True, nogil=True)
-def _soonest_alone(c: Floats, t: Floats) -> int:  # pragma: no cover - compiled
-    found = 0
-    for i in range(c.size):
-        if c[i] + t[i] < c[found] + t[found]:
-            found = i
+def _least_needy(
+    law: Any, c: Floats, t: Floats, e: Floats, index: Indices, T: float
+) -> int:  # pragma: no cover - compiled
+    """The same under any law: the position in ``index`` of the device with the smallest need just below T."""
+    best, found = -np.inf, -1
+    for at in range(index.size):
+        i = index[at]
+        mine = pace(law, c[i], t[i], e[i], T)
+        if found < 0 or mine > best or (mine == best and i < index[found]):
+            best, found = mine, at
     return found
 
 
 @njit(cache=True, nogil=True)
+def _soonest_alone(law: Any, c: Floats, t: Floats, e: Floats) -> int:  # pragma: no cover - compiled
+    found, found_s = 0, alone(law, c[0], t[0], e[0])
+    for i in range(1, c.size):
+        mine_s = alone(law, c[i], t[i], e[i])
+        if mine_s < found_s:
+            found, found_s = i, mine_s
+    return found
+
+
+def _next(law: Any, c: Floats, t: Floats, e: Floats, rate: Floats, rest_t: Floats, index: Indices, T: float) -> int:
+    """Return the position, among the remaining devices, of the one with the smallest need at T."""
+    raise NotImplementedError
+
+
+def _density_next(
+    _law: Any, _c: Floats, _t: Floats, _e: Floats, rate: Floats, rest_t: Floats, index: Indices, T: float
+) -> int:
+    return _cheapest(rate, rest_t, index, T)
+
+
+def _any_next(
+    law: Any, c: Floats, t: Floats, e: Floats, _rate: Floats, _rest_t: Floats, index: Indices, T: float
+) -> int:
+    return _least_needy(law, c, t, e, index, T)
+
+
+by_law(_next, _any_next, {DensityNeeds: _density_next})
+
+
+@njit(cache=True, nogil=True)
 def _grow(  # pragma: no cover - compiled
-    c: Floats, t: Floats, forced: Indices, most: int, theta: float, deadline_s: float
+    law: Any, c: Floats, t: Floats, e: Floats, forced: Indices, most: int, theta: float, deadline_s: float
 ) -> Indices:
     """Return the devices in the order in which they were added.
 
@@ -57,33 +94,36 @@ def _grow(  # pragma: no cover - compiled
     M = c.size
     chosen = np.empty(M, np.int64)
     index, rest_t, rate = np.arange(M), t.copy(), 1.0 / c
-    set_c, set_t, scratch = np.empty(M), np.empty(M), np.empty(M)
+    group = np.empty((GROUP_ROWS, M))
     size, left = 0, M
     for i in forced[::-1]:  # from the end: what is swapped in from behind is never a forced device still to come
-        chosen[size], set_c[size], set_t[size] = i, c[i], t[i]
+        chosen[size], group[0, size], group[1, size], group[2, size] = i, c[i], t[i], e[i]
         size += 1
         left -= 1
         index[i], rest_t[i], rate[i] = index[left], rest_t[left], rate[left]
     T, value, rise = 0.0, np.inf, 0.0
     if size:
-        T = round_time(set_c[:size], set_t[:size], scratch[:size], 0.0)
+        T = round_time(law, group, size, 0.0)
         value = (theta + 1.0 / size) * T
     while size < most:
         at, T_next = -1, np.inf
-        guess = _soonest_alone(c, t) if size == 0 else _cheapest(rate[:left], rest_t[:left], index[:left], T + rise)
+        if size == 0:
+            guess = _soonest_alone(law, c, t, e)
+        else:
+            guess = _next(law, c, t, e, rate[:left], rest_t[:left], index[:left], T + rise)
         while guess != at:
             i = index[guess]
-            set_c[size], set_t[size] = c[i], t[i]
-            T_guess = round_time(set_c[: size + 1], set_t[: size + 1], scratch[: size + 1], T)
+            group[0, size], group[1, size], group[2, size] = c[i], t[i], e[i]
+            T_guess = round_time(law, group, size + 1, T)
             if T_guess > T_next or (T_guess == T_next and i > index[at]):
                 break
             at, T_next = guess, T_guess
-            guess = _cheapest(rate[:left], rest_t[:left], index[:left], T_next)
+            guess = _next(law, c, t, e, rate[:left], rest_t[:left], index[:left], T_next)
         next_value = (theta + 1.0 / (size + 1)) * T_next
         if T_next > deadline_s or next_value > value:
             break
         i = index[at]
-        chosen[size], set_c[size], set_t[size] = i, c[i], t[i]
+        chosen[size], group[0, size], group[1, size], group[2, size] = i, c[i], t[i], e[i]
         size += 1
         left -= 1
         index[at], rest_t[at], rate[at] = index[left], rest_t[left], rate[left]
@@ -103,7 +143,7 @@ def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = 
     Returns:
         (n,) device indices in the order in which they were added.
     """
-    return _grow(*view.as_density, view.forced, most, theta, deadline_s)
+    return _grow(*view.needs, view.forced, most, theta, deadline_s)
 
 
 @dataclass(frozen=True)

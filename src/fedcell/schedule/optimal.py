@@ -1,25 +1,30 @@
 """(P1) solved exactly: the set S that minimises (theta + 1/|S|) t*(S). The proof is in docs/optimal.md.
 
 Let T_n be the shortest round with n devices. At a given T, n devices can all deliver if and only if the n smallest
-shares c_i / (T - t_i) sum to at most 1. So T_n is the T at which they sum to 1, and (P1) is a search over n.
+needs, under the paper's law the shares c_i / (T - t_i), sum to at most 1. So T_n is the least such T, and (P1) is a
+search over n.
 
 - T_n: take the n devices with the smallest shares at a guess of T, solve (P2) for them, take the n smallest at that T,
   and so on: T falls strictly until the set no longer changes, and then it is optimal (the argument is Dinkelbach's).
-- Which n: T_n >= min t + (sum of the n smallest c) bounds the objective of every n from below at the cost of one sort.
-  Only the n whose bound is below the best objective found remain. They are searched by branch and bound: T_n does not
-  fall as n grows, so for a <= n <= b the objective is at least (theta + 1/b) T_a.
-- Which devices: where n <= b and T_a <= T <= T_b, a device whose share at T_b is larger than the b-th smallest share at
+- Which n, under the paper's law: T_n >= min t + (sum of the n smallest c) bounds the objective of every n from below at
+  the cost of one sort. Only the n whose bound is below the best objective found remain. Under other laws: how many
+  devices fit in T, 2 T, 4 T, ... gives ranges of n, and a range (a, b] from T on is worth (theta + 1/b) T at least.
+- What remains is searched by branch and bound: T_n does not fall as n grows, so for a <= n <= b the objective is at
+  least (theta + 1/b) T_a.
+- Which devices: where n <= b and T_a <= T <= T_b, a device whose need at T_b is larger than the b-th smallest need at
   T_a is beaten by b others everywhere in that range, and is not considered again.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
 
-from fedcell.schedule.bandwidth import Bools, Floats, round_time
+from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Dedicated
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Needs, alone, need, pace, round_time
 from fedcell.schedule.policy import Indices, RoundView
 
 _DOWN = 1.0 - 1e-15
@@ -27,12 +32,12 @@ _DOWN = 1.0 - 1e-15
 
 
 @njit(cache=True, nogil=True)
-def _pace(c: Floats, t: Floats, q: int, T: float) -> Floats:  # pragma: no cover - compiled
-    """Return (T - t) / c, one over the share, of the devices from q on."""
-    pace = np.empty(c.size - q)
-    for i in range(pace.size):
-        pace[i] = (T - t[q + i]) / c[q + i]
-    return pace
+def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Floats:  # pragma: no cover - compiled
+    """Return the paces, (T - t) / c under the paper's law, of the devices from q on: the larger, the less they need."""
+    found = np.empty(c.size - q)
+    for i in range(found.size):
+        found[i] = pace(law, c[q + i], t[q + i], e[q + i], T)
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -65,40 +70,39 @@ def _nth_largest(values: Floats, n: int) -> float:  # pragma: no cover - compile
 
 @njit(cache=True, nogil=True)
 def _take(
-    c: Floats, t: Floats, q: int, n: int, T: float, set_c: Floats, set_t: Floats, at: Indices
-) -> None:  # pragma: no cover
-    """Fill ``at`` with the first q devices and the n - q others with the smallest shares at T; and their times."""
+    law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, T: float, at: Indices
+) -> None:  # pragma: no cover - compiled
+    """Fill ``at`` with the first q devices and the n - q others with the smallest needs at T."""
     for i in range(q):
         at[i] = i
     if n > q:
-        pace = _pace(c, t, q, T)
-        least = _nth_largest(pace, n - q)
+        paces = _paces(law, c, t, e, q, T)
+        least = _nth_largest(paces, n - q)
         size = q
-        for i in range(pace.size):
-            if pace[i] > least:
+        for i in range(paces.size):
+            if paces[i] > least:
                 at[size] = q + i
                 size += 1
-        for i in range(pace.size):
+        for i in range(paces.size):
             if size == n:
                 break
-            if pace[i] == least:
+            if paces[i] == least:
                 at[size] = q + i
                 size += 1
-    for j in range(n):
-        set_c[j], set_t[j] = c[at[j]], t[at[j]]
 
 
 @njit(cache=True, nogil=True)
 def _shortest(
-    c: Floats, t: Floats, q: int, n: int, guess_s: float, at: Indices
+    law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, guess_s: float, at: Indices
 ) -> float:  # pragma: no cover - compiled
     """Return T_n, the shortest round with n devices, the first q among them; fill ``at`` with those devices."""
-    set_c, set_t, scratch = np.empty(n), np.empty(n), np.empty(n)
-    trial = np.empty(n, np.int64)
+    group, trial = np.empty((GROUP_ROWS, n)), np.empty(n, np.int64)
     T, T_trial = np.inf, guess_s
     while True:
-        _take(c, t, q, n, T_trial, set_c, set_t, trial)
-        T_trial = round_time(set_c, set_t, scratch, 0.0)
+        _take(law, c, t, e, q, n, T_trial, trial)
+        for j in range(n):
+            group[0, j], group[1, j], group[2, j] = c[trial[j]], t[trial[j]], e[trial[j]]
+        T_trial = round_time(law, group, n, 0.0)
         if not T_trial < T:
             return T
         T = T_trial
@@ -107,15 +111,26 @@ def _shortest(
 
 
 @njit(cache=True, nogil=True)
-def _shortest_rounds(c: Floats, t: Floats, q: int, sizes: Indices) -> Floats:  # pragma: no cover - compiled
+def _shortest_rounds(
+    law: Any, c: Floats, t: Floats, e: Floats, q: int, sizes: Indices
+) -> Floats:  # pragma: no cover - compiled
     """Return T_n for each n; each T is a good guess for the next."""
     at = np.empty(c.size, np.int64)
     found = np.empty(sizes.size)
-    guess_s = c.min() + t.min()
+    guess_s = _soonest(law, c, t, e)
     for i in range(sizes.size):
-        found[i] = _shortest(c, t, q, sizes[i], guess_s, at)
+        found[i] = _shortest(law, c, t, e, q, sizes[i], guess_s, at)
         guess_s = found[i]
     return found
+
+
+@njit(cache=True, nogil=True)
+def _soonest(law: Any, c: Floats, t: Floats, e: Floats) -> float:  # pragma: no cover - compiled
+    """Return when the first device would be done that has everything to itself."""
+    first_s = np.inf
+    for i in range(c.size):
+        first_s = min(first_s, alone(law, c[i], t[i], e[i]))
+    return first_s
 
 
 @njit(cache=True, nogil=True)
@@ -136,40 +151,87 @@ def _bounds(cheapest: Floats, t: Floats, low: int, high: int, theta: float) -> F
 
 @njit(cache=True, nogil=True)
 def _contenders(
-    c: Floats, t: Floats, q: int, n: int, low_s: float, high_s: float
+    law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, low_s: float, high_s: float
 ) -> Indices:  # pragma: no cover - compiled
     """Return the devices that can be among the best n at some T in [low_s, high_s]; the first q always are."""
-    beaten = _nth_largest(_pace(c, t, q, low_s), n - q) if n > q else np.inf
+    beaten = _nth_largest(_paces(law, c, t, e, q, low_s), n - q) if n > q else np.inf
     keep = np.empty(c.size, np.int64)
     size = 0
     for i in range(c.size):
         # Paces rise with T. A device equal to the n-th, but for rounding, is a contender.
-        if i < q or beaten <= 0.0 or (high_s - t[i]) / c[i] >= beaten * (1.0 - 1e-12):
+        if i < q or beaten <= 0.0 or pace(law, c[i], t[i], e[i], high_s) >= beaten * (1.0 - 1e-12):
             keep[size] = i
             size += 1
     return keep[:size]
 
 
 @njit(cache=True, nogil=True)
-def _best_set(
-    c: Floats, t: Floats, cheapest: Floats, q: int, most: int, theta: float
-) -> tuple[Indices, int]:  # pragma: no cover - compiled
-    """Return the optimal set, which contains the first q devices, and how often T_n was solved for."""
-    low, high = max(1, q), most
-    bounds = _bounds(cheapest, t, low, high, theta)
-    at = np.empty(high, np.int64)
-    # The n whose bound is lowest starts the search: it is near the best one, and its value makes the window.
-    n = low + int(np.argmin(bounds))
-    T = _shortest(c, t, q, n, bounds[n - low] / (theta + 1.0 / n), at)
-    value, best = (theta + 1.0 / n) * T, at[:n].copy()
-    below = np.flatnonzero(bounds < value * _DOWN)
-    if below.size == 0:
-        return best, 1
-    first, last = low + below[0], low + below[-1]
-    # Intervals of n still to be searched: the least and the largest T of use there, and the devices that matter.
-    low_s, high_s = bounds[first - low] / (theta + 1.0 / first), value / (theta + 1.0 / last)
-    stack = [(first, last, low_s, high_s, np.arange(c.size))]
-    solved = 1
+def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int:  # pragma: no cover - compiled
+    """Return how many devices can be done by T, the first q among them; 0 if not even those.
+
+    A selection by weight: the smallest needs are counted, part by part, as long as they fit.
+    """
+    total, needs, size = 0.0, np.empty(c.size), 0
+    for i in range(c.size):
+        mine = need(law, c[i], t[i], e[i], T)
+        if i < q:
+            total += mine
+        elif mine <= 1.0:
+            needs[size] = mine
+            size += 1
+    most = 1.0 + 1e-12
+    if total > most:
+        return 0
+    low, high = 0, size - 1
+    while low <= high:
+        first, middle, last = needs[low], needs[(low + high) // 2], needs[high]
+        pivot = max(min(first, middle), min(max(first, middle), last))
+        i, j = low, high
+        while i <= j:
+            while needs[i] < pivot:
+                i += 1
+            while needs[j] > pivot:
+                j -= 1
+            if i <= j:
+                needs[i], needs[j] = needs[j], needs[i]
+                i += 1
+                j -= 1
+        part = 0.0
+        for k in range(low, j + 1):
+            part += needs[k]
+        if total + part > most:
+            high = j
+            continue
+        total += part
+        equal = min(i - j - 1, int((most - total) / pivot)) if pivot > 0.0 else i - j - 1
+        total += equal * pivot
+        low = j + 1 + equal
+        if low < i:
+            break
+    return q + low
+
+
+@njit(cache=True, nogil=True)
+def _searched(  # pragma: no cover - compiled
+    law: Any,
+    c: Floats,
+    t: Floats,
+    e: Floats,
+    q: int,
+    theta: float,
+    stack: list[tuple[int, int, float, float, Indices]],
+    low: int,
+    bounds: Floats,
+    value: float,
+    best: Indices,
+) -> tuple[Indices, int]:
+    """Return the best set, ``best`` or one with an n in the intervals, and how often T_n was solved for.
+
+    An interval is the least and the largest n, the least and the largest T of use there, and the devices that matter;
+    ``bounds`` are of the objective, for n = low, low + 1, ...
+    """
+    solved = 0
+    at = np.empty(c.size, np.int64)
     while len(stack) > 0:
         a, b, a_s, b_s, keep = stack.pop()
         while a <= b and max(bounds[a - low], (theta + 1.0 / a) * a_s) >= value * _DOWN:
@@ -178,15 +240,64 @@ def _best_set(
             b -= 1
         if a > b:
             continue
-        keep = keep[_contenders(c[keep], t[keep], q, b, a_s, b_s)]
+        keep = keep[_contenders(law, c[keep], t[keep], e[keep], q, b, a_s, b_s)]
         n = (a + b) // 2
-        T = _shortest(c[keep], t[keep], q, n, a_s + (b_s - a_s) * (n - a + 1.0) / (b - a + 2.0), at)
+        guess_s = a_s + (b_s - a_s) * (n - a + 1.0) / (b - a + 2.0)
+        T = _shortest(law, c[keep], t[keep], e[keep], q, n, guess_s, at)
         solved += 1
         if (theta + 1.0 / n) * T < value:
             value, best = (theta + 1.0 / n) * T, keep[at[:n]]
         stack.append((a, n - 1, a_s, min(T, b_s), keep))
         stack.append((n + 1, b, T, b_s, keep))
     return best, solved
+
+
+@njit(cache=True, nogil=True)
+def _best_set(
+    law: Any, c: Floats, t: Floats, e: Floats, cheapest: Floats, q: int, most: int, theta: float
+) -> tuple[Indices, int]:  # pragma: no cover - compiled
+    """Return the optimal set, which contains the first q devices, and how often T_n was solved for: the paper's law."""
+    low, high = max(1, q), most
+    bounds = _bounds(cheapest, t, low, high, theta)
+    at = np.empty(high, np.int64)
+    # The n whose bound is lowest starts the search: it is near the best one, and its value makes the window.
+    n = low + int(np.argmin(bounds))
+    T = _shortest(law, c, t, e, q, n, bounds[n - low] / (theta + 1.0 / n), at)
+    value, best = (theta + 1.0 / n) * T, at[:n].copy()
+    below = np.flatnonzero(bounds < value * _DOWN)
+    if below.size == 0:
+        return best, 1
+    first, last = low + below[0], low + below[-1]
+    low_s, high_s = bounds[first - low] / (theta + 1.0 / first), value / (theta + 1.0 / last)
+    stack = [(first, last, low_s, high_s, np.arange(c.size))]
+    best, solved = _searched(law, c, t, e, q, theta, stack, low, bounds, value, best)
+    return best, solved + 1
+
+
+@njit(cache=True, nogil=True)
+def _best_set_by(
+    law: Any, c: Floats, t: Floats, e: Floats, q: int, most: int, theta: float
+) -> tuple[Indices, int]:  # pragma: no cover - compiled
+    """The same under any law, which need not bound T_n from below."""
+    low, everybody = max(1, q), np.arange(c.size)
+    at, bounds = np.empty(c.size, np.int64), np.zeros(most - low + 1)
+    low_s = _shortest(law, c, t, e, q, low, _soonest(law, c, t, e), at)
+    value, best, solved = (theta + 1.0 / low) * low_s, at[:low].copy(), 1
+    stack = [(low, low - 1, low_s, low_s, everybody)]  # nothing, but it has the type
+    n = low
+    while n < most and (theta + 1.0 / most) * low_s < value:
+        high_s = 2.0 * low_s
+        n_high = min(most, _fitting(law, c, t, e, q, high_s))
+        if n_high > n and (theta + 1.0 / n_high) * low_s < value * _DOWN:
+            keep = _contenders(law, c, t, e, q, n_high, low_s, high_s)
+            T = _shortest(law, c[keep], t[keep], e[keep], q, n_high, high_s, at)
+            solved += 1
+            if (theta + 1.0 / n_high) * T < value:
+                value, best = (theta + 1.0 / n_high) * T, keep[at[:n_high]]
+            stack.append((n + 1, n_high - 1, low_s, T, keep))
+        n, low_s = max(n, n_high), high_s
+    best, more = _searched(law, c, t, e, q, theta, stack, low, bounds, value, best)
+    return best, solved + more
 
 
 def best_set(view: RoundView, theta: float, most: int) -> Indices:
@@ -202,8 +313,12 @@ def best_set(view: RoundView, theta: float, most: int) -> Indices:
     """
     if isinstance(view.law, Dedicated):
         return _soonest_set(view, theta, most)
-    c, t, order = _forced_first(view)
-    found, _ = _best_set(c, t, _cheapest_first(c, view.forced.size), view.forced.size, most, theta)
+    needs, order = _forced_first(view)
+    q = view.forced.size
+    if isinstance(needs.law, DensityNeeds):
+        found, _ = _best_set(*needs, _cheapest_first(needs.c, q), q, most, theta)
+    else:
+        found, _ = _best_set_by(*needs, q, most, theta)
     return found if order is None else order[found]
 
 
@@ -228,8 +343,8 @@ def shortest_rounds(view: RoundView, sizes: Indices) -> Floats:
     Returns:
         (K,) seconds.
     """
-    c, t, _ = _forced_first(view)
-    rounds: Floats = _shortest_rounds(c, t, view.forced.size, sizes)
+    needs, _ = _forced_first(view)
+    rounds: Floats = _shortest_rounds(*needs, view.forced.size, sizes)
     return rounds
 
 
@@ -238,15 +353,15 @@ def _cheapest_first(c: Floats, q: int) -> Floats:
     return np.concatenate((c[:q], np.sort(c[q:])))
 
 
-def _forced_first(view: RoundView) -> tuple[Floats, Floats, Indices | None]:
-    """The times with those of the forced devices before the others', and the order; None if it is the view's own."""
-    forced, (c, t) = view.forced, view.as_density
+def _forced_first(view: RoundView) -> tuple[Needs, Indices | None]:
+    """The needs with those of the forced devices before the others', and the order; None if it is the view's own."""
+    forced, needs = view.forced, view.needs
     if not forced.size:
-        return c, t, None
+        return needs, None
     free: Bools = np.ones(len(view), dtype=np.bool_)
     free[forced] = False
     order = np.concatenate((forced, np.flatnonzero(free)))
-    return c[order], t[order], order
+    return Needs(needs.law, needs.c[order], needs.t[order], needs.e[order]), order
 
 
 @dataclass(frozen=True)

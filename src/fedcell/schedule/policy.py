@@ -1,15 +1,17 @@
 """What a policy sees (RoundView), what it decides (Plan), and the base class of all policies."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcell.check import require_number
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Allocation, Bools, Floats, Sharing, allocate, times
+from fedcell.schedule.bandwidth import Allocation, Bools, Sharing, allocate, times
 from fedcell.schedule.laws import Density, Law
+from fedcell.schedule.needs import Floats, Needs
 
 Indices = NDArray[np.int64]
 
@@ -35,7 +37,9 @@ class RoundView:
         profile_noise: the expected squared norm of the noise in a profile, such as that added for privacy.
         recent: (M,) how much of a device is in the model of late: the sum over earlier rounds of its weight in the
             round's mean, each round counting 0.9 times the one after it.
-        law: how the uploads share what carries them: `Density`, the paper's band, or `Dedicated` lines.
+        joules: (M,) what a device would spend in this round on training and sending, for policies with max_joules.
+        law: how the uploads share what carries them: `Density`, the paper's band, `Blocks`, `Power`, `Dedicated` lines
+            or one `Ingress`.
 
     Example:
         >>> import fedcell as fc
@@ -59,6 +63,7 @@ class RoundView:
     profiles: Floats | None = field(default=None, kw_only=True)
     profile_noise: float = field(default=0.0, kw_only=True)
     recent: Floats | None = field(default=None, kw_only=True)
+    joules: Floats | None = field(default=None, kw_only=True)
     law: Law = field(default=Density(), kw_only=True)
 
     def __post_init__(self) -> None:
@@ -70,6 +75,7 @@ class RoundView:
             )
         if upload_s.size == 0:
             raise InputError("the cell is empty: upload_s and compute_s have no entries; give at least one device")
+        self.law.check(upload_s.shape)
         object.__setattr__(self, "upload_s", upload_s)
         object.__setattr__(self, "compute_s", compute_s)
         for name in _COLUMNS:
@@ -87,7 +93,7 @@ class RoundView:
         if name == "mean_upload_s" and not (np.isfinite(column).all() and (column > 0).all()):
             bad = int(np.flatnonzero(~(np.isfinite(column) & (column > 0)))[0])
             raise InputError(f"mean_upload_s[{bad}] is {column[bad]!r}; give a positive number of seconds")
-        if name in ("profiles", "recent"):
+        if name in ("profiles", "recent", "joules"):
             column = np.asarray(column, dtype=np.float64)
             rows = column.reshape(len(self), -1)
             valid = np.isfinite(rows).all(axis=1)
@@ -110,16 +116,31 @@ class RoundView:
         return _NO_DEVICES if self.must_include is None else np.flatnonzero(self.must_include)
 
     @property
-    def as_density(self) -> tuple[Floats, Floats]:
-        """(M,) upload and compute times in seconds that under the law `Density` give the same round times."""
-        return self.law.as_density(self.upload_s, self.compute_s)
+    def needs(self) -> Needs:
+        """What the compiled solvers take of the devices, under the view's law."""
+        return self.law.needs(self.upload_s, self.compute_s)
+
+    def only(self, devices: Indices) -> "RoundView":
+        """Return the view of these devices alone, (n,) indices; the view's device j is devices[j]."""
+        columns = {name: getattr(self, name) for name in ("upload_s", "compute_s", *_COLUMNS)}
+        return replace(self, **{name: column[devices] for name, column in columns.items() if column is not None})
 
     def order(self) -> Indices:
         """(M,) the device indices in an order that does not depend on the order of the arrays."""
         return np.lexsort((self.compute_s, self.upload_s)) if self.ids is None else np.argsort(self.ids)
 
 
-_COLUMNS = ("must_include", "ids", "last_round", "mean_upload_s", "samples", "label_counts", "profiles", "recent")
+_COLUMNS = (
+    "must_include",
+    "ids",
+    "last_round",
+    "mean_upload_s",
+    "samples",
+    "label_counts",
+    "profiles",
+    "recent",
+    "joules",
+)
 _WIDE = ("label_counts", "profiles")
 _NO_DEVICES = np.empty(0, dtype=np.int64)
 
@@ -135,7 +156,8 @@ class Plan:
 
     Attributes:
         devices: (n,) indices of the scheduled devices, ascending; empty if no device is scheduled.
-        shares: (n,) the fraction of the band that each of them gets; they sum to 1. With dedicated lines each is 1.
+        shares: (n,) the fraction of the band that each of them gets; they sum to 1, or to less in whole blocks. With
+            dedicated lines each is 1.
         round_s: the time of the round in seconds, according to the times in the view.
 
     Example:
@@ -152,18 +174,19 @@ class Plan:
     shares: Floats
     round_s: float
 
-    def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike) -> Floats:
-        """Return when each scheduled device delivers its model: t_i + c_i / g_i.
+    def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike, law: Law = Density()) -> Floats:  # noqa: B008 - frozen
+        """Return when each scheduled device delivers its model: t_i + c_i / g_i under the paper's law.
 
         Args:
             upload_s: (M,) c_i of all devices, seconds with the entire band.
             compute_s: (M,) t_i of all devices, seconds.
+            law: of the M devices' uploads.
 
         Returns:
             (n,) seconds from the start of the round.
         """
         c, t = times(upload_s, compute_s)
-        finish: Floats = t[self.devices] + c[self.devices] / self.shares
+        finish: Floats = t[self.devices] + law.take(self.devices).takes_s(c[self.devices], self.shares)
         return finish
 
 
@@ -176,6 +199,7 @@ class Policy(ABC):
 
     Attributes:
         max_devices: upper limit on the devices per round, or None; the first that ``choose`` returns are kept.
+        max_joules: a device that would spend more than this in the round is not scheduled; None for no such limit.
         sharing: ``"optimal"`` (the shortest round: all scheduled devices finish at the same time) or ``"equal"`` shares
             of the band.
         uses_profiles: whether ``choose`` looks at the view's profiles. Set it in the class of a policy that does:
@@ -197,6 +221,7 @@ class Policy(ABC):
 
     max_devices: int | None = field(default=None, kw_only=True)
     sharing: Sharing = field(default="optimal", kw_only=True)
+    max_joules: float | None = field(default=None, kw_only=True, repr=False)
     uses_profiles: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -204,6 +229,8 @@ class Policy(ABC):
             at_least_one("max_devices", self.max_devices)
         if self.sharing not in ("optimal", "equal"):
             raise InputError(f"sharing is {self.sharing!r}; write 'optimal' or 'equal'")
+        if self.max_joules is not None:
+            require_number("max_joules", self.max_joules, above=0)
 
     @abstractmethod
     def choose(self, view: RoundView, rng: np.random.Generator) -> ArrayLike:
@@ -231,12 +258,34 @@ class Policy(ABC):
         Returns:
             Plan: the scheduled devices, their shares of the band and the round time.
         """
+        if self.max_joules is not None and (allowed := self._affordable(view)).size < len(view):
+            if allowed.size == 0:
+                return Plan(allowed, np.empty(0), self.cost_of_nobody_s())
+            few = replace(self, k=allowed.size) if getattr(self, "k", 0) > allowed.size else self  # type: ignore[call-arg]
+            plan = few.decide(view.only(allowed), rng)
+            return replace(plan, devices=allowed[plan.devices])
         chosen = np.asarray(self.choose(view, rng))
         devices = self._checked(chosen, view)
         if devices.size == 0:
             return Plan(devices, np.empty(0), self.cost_of_nobody_s())
-        band: Allocation = allocate(view.upload_s[devices], view.compute_s[devices], sharing=self.sharing, law=view.law)
+        law = view.law.take(devices)
+        band: Allocation = allocate(view.upload_s[devices], view.compute_s[devices], sharing=self.sharing, law=law)
         return Plan(devices, band.shares, float(band.round_s))
+
+    def _affordable(self, view: RoundView) -> Indices:
+        """Return the devices that would spend at most max_joules; raise if one of the others must be scheduled."""
+        if view.joules is None:
+            raise InputError(
+                f"max_joules is {self.max_joules:g}, but the view does not say what a round costs the devices; "
+                "give RoundView(joules=...), or leave max_joules out"
+            )
+        dear = view.joules > self.max_joules
+        if (forced := view.forced[dear[view.forced]]).size:
+            raise InputError(
+                f"must_include forces device {forced[0]} in, but it would spend {view.joules[forced[0]]:.4g} J and "
+                f"max_joules is {self.max_joules:g}; raise max_joules"
+            )
+        return np.flatnonzero(~dear)
 
     def _checked(self, chosen: NDArray[Any], view: RoundView) -> Indices:
         """Return the chosen and the forced devices, sorted and at most max_devices; raise if the choice is invalid."""
@@ -269,7 +318,7 @@ def at_least_one(name: str, value: int) -> None:
 
 
 def room(view: RoundView, limit: int | None, name: str) -> int:
-    """Return how many devices may be scheduled: at most ``limit``, which must leave room for the forced ones.
+    """Return how many devices may be scheduled: at most ``limit``, and what the law carries, but all forced ones.
 
     Args:
         view: what the server knows this round.
@@ -279,7 +328,13 @@ def room(view: RoundView, limit: int | None, name: str) -> int:
     Returns:
         The smaller of the limit and M.
     """
-    most = len(view) if limit is None else min(limit, len(view))
+    carried = min(len(view), view.law.most)
+    if view.forced.size > carried:
+        raise InputError(
+            f"must_include forces {view.forced.size} devices in, but there are {carried:.0f} resource blocks; "
+            "force in fewer"
+        )
+    most = int(carried if limit is None else min(limit, carried))
     if view.forced.size > most:
         raise InputError(f"must_include forces {view.forced.size} devices in, but {name} is {limit}; raise {name}")
     return most

@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.bandwidth import Bools, Floats
+from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Density, Law
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices, Plan, RoundView
 from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
 from fedcell.world import Conditions

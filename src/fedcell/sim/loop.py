@@ -4,7 +4,7 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,14 +12,17 @@ from fedcell.errors import InputError
 from fedcell.learn.engine import Job, Updates, Vector
 from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.laws import Density, Law, parse_law
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices, Plan, Policy, RoundView
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
 from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
 from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec
+from fedcell.sim.spending import can_pay, expected_j, true_j
 from fedcell.sim.task import Task, load_task
+from fedcell.sim.turnout import Turnout, allowed_s, limited, turnout
 from fedcell.world import Conditions, World
 
 
@@ -35,6 +38,9 @@ class RoundRecord:
         delivered: the devices whose models arrived.
         accuracy: of the global model on the test set after the round, a fraction.
         loss: its mean loss there, in nats; infinity where training has diverged, which ends the run.
+        joules: what all devices spent in it, with that of their reports in the first round; NaN if it is not known.
+        plan_joules: (n,) what each scheduled device spent on training and sending, in the plan's order; NaN if it is
+            not known.
 
     Example:
         >>> import fedcell as fc
@@ -51,6 +57,12 @@ class RoundRecord:
     delivered: Indices
     accuracy: float
     loss: float
+    joules: float = math.nan
+    plan_joules: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if self.plan_joules.size == 0:
+            object.__setattr__(self, "plan_joules", np.full(self.plan.devices.size, np.nan))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +74,7 @@ class State:
         clock_s: the simulated time.
         model: (P,) the global model.
         knowledge: what the server has learnt of the devices.
+        spent_j: (M,) the joules that each device has spent.
         reached: whether the target accuracy was reached.
     """
 
@@ -69,13 +82,19 @@ class State:
     clock_s: float
     model: Vector
     knowledge: Knowledge
+    spent_j: Floats
     reached: bool = False
+
+    @property
+    def reports_j(self) -> float:
+        """What the next round's record has to bear of the devices' reports, in joules: all of it if it is the first."""
+        return float(self.spent_j.sum()) if self.round == 0 else 0.0
 
     def to_bytes(self) -> bytes:
         """The state as an .npz file's content; nothing is pickled."""
         content = io.BytesIO()
         numbers = np.array([self.round, self.reached], dtype=np.int64)
-        arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model}
+        arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model, "spent_j": self.spent_j}
         np.savez(content, **arrays, **self.knowledge.to_arrays())  # type: ignore[arg-type]
         return content.getvalue()
 
@@ -86,7 +105,8 @@ class State:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 number, reached = file["numbers"].tolist()
                 model = file["model"].astype(np.float32, copy=False)
-                return cls(number, float(file["clock_s"]), model, Knowledge.from_arrays(file), bool(reached))
+                knowledge, spent_j = Knowledge.from_arrays(file), file["spent_j"]
+                return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached))
         except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"not the state of a run: {error}") from None
 
@@ -130,15 +150,19 @@ class Simulation:
         """Whether the server keeps profiles from the updates that arrive."""
         return self.spec.profiles == "updates" and self.spec.uses_profiles
 
+    def law(self, snr: Floats) -> Law:
+        """The law of the uploads of (n,) devices with this SNR."""
+        return parse_law(self.spec.cell.law).bound(snr, self.world.cell.model_bits)
+
     def start(self) -> State:
         """The state before the first round."""
         model = self.task.engine.initial(stream(self.spec.seed, "model"))
         M, clock_s = self.spec.devices.count, 0.0
-        knowledge = Knowledge.none(M)
+        knowledge, spent_j = Knowledge.none(M), np.zeros(M)
         if self.spec.uses_profiles and self.spec.profiles != "none":
-            profiles, clock_s = reports(self.spec, self.task, self.world, model)
+            profiles, clock_s, spent_j = reports(self.spec, self.task, self.world, model)
             knowledge = replace(knowledge, profiles=profiles)
-        return State(0, clock_s, model, knowledge)
+        return State(0, clock_s, model, knowledge, spent_j)
 
     def report(self, device: int) -> list[float] | None:
         """The profile that a device reports before the first round; None if it reports none."""
@@ -151,42 +175,91 @@ class Simulation:
         if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
             return None
         conditions = self.world.conditions(spec.seed, r, state.clock_s)
-        look = Look(conditions.upload_s, known_compute_s(conditions, spec.knowledge))
+        if self.world.devices.battery_j is not None:
+            left = can_pay(conditions, self.world, state.spent_j)
+            if not left.any():
+                return None
+            conditions = conditions.among(left)
+        there = conditions.there
+        if there.size == 0:
+            return self._wait(state)
+        compute_s = known_compute_s(conditions, spec.knowledge)[there]
+        look = Look(conditions.believed_upload_s[there], compute_s, self.law(conditions.believed_snr[there]))
         noise = noise_of(spec.epsilon, state.knowledge.profiles.shape[1])
         view = state.knowledge.view(
             look,
             r,
             clock_s=state.clock_s,
             explore=spec.explores,
-            samples=task.samples,
-            label_counts=task.label_counts,
+            there=there,
+            samples=task.samples[there],
+            label_counts=task.label_counts[there],
             profile_noise=noise,
         )
+        view = replace(view, joules=expected_j(view, self.world))
+        policy = self.policy if conditions.available is None else limited(self.policy, there.size)
         with blaming(spec.policy):
-            plan = self.policy.decide(view, stream(spec.seed, "policy", r))
-        timing = true_timing(plan, conditions)
-        round_s = float(timing.finish_s.max()) if plan.devices.size else plan.round_s
-        clock_s = state.clock_s + round_s
-        if clock_s > spec.budget_s:
+            chosen = policy.decide(view, stream(spec.seed, "policy", r))
+        plan = replace(chosen, devices=there[chosen.devices])
+        went = self._play(chosen, view, look, conditions, state)
+        clock_s = state.clock_s + went.round_s
+        plan_j, spent_j = (
+            true_j(plan, self.world, conditions, self.law(conditions.snr), went.worked),
+            state.spent_j.copy(),
+        )
+        spent_j[plan.devices] += plan_j
+        if clock_s > spec.budget_s or (spec.budget_j is not None and spent_j.sum() > spec.budget_j):
             return None
-        if round_s == 0.0 and spec.rounds is None:
+        if went.round_s == 0.0 and spec.rounds is None:
             raise InputError(
                 f"{spec.policy} scheduled nobody and its round takes no time: it would never end; set rounds"
             )
-        delivered = arrivals(plan.devices, spec, r)
+        delivered = arrivals(plan.devices[went.delivered], spec, r)
         updates = train(task, state.model, delivered, spec.seed, r, spec)
         weights = mean_weights(spec, task, view, delivered)
         model = updates.mean(weights) if delivered.size else state.model
-        result = task.engine.evaluate(model[np.newaxis])
-        accuracy, loss = float(result.accuracy[0]), float(result.loss[0])
-        loss = loss if math.isfinite(loss) else math.inf  # so that it is not taken for unknown
+        accuracy, loss = self._evaluate(model)
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
-        knowledge = state.knowledge.after(view, plan, look, timing, clock_s).averaged(delivered, weights)
+        knowledge = state.knowledge.after(view, chosen, look, went.taught, clock_s).averaged(delivered, weights)
         if self.learns_profiles and delivered.size:
             classes = task.label_counts.shape[1]
             knowledge = knowledge.learning(delivered, output_change(updates.tail(classes), state.model, classes))
-        record = RoundRecord(r + 1, clock_s, round_s, plan, delivered, accuracy, loss)
-        return record, State(r + 1, clock_s, model, knowledge, reached)
+        joules = float(plan_j.sum()) + state.reports_j
+        record = RoundRecord(r + 1, clock_s, went.round_s, plan, delivered, accuracy, loss, joules, plan_j)
+        return record, State(r + 1, clock_s, model, knowledge, spent_j, reached)
+
+    def _play(self, chosen: Plan, view: RoundView, look: Look, conditions: Conditions, state: State) -> Turnout:
+        """What becomes of a plan for the devices of the view."""
+        if chosen.devices.size == 0:
+            nothing = Timing(np.empty(0), np.empty(0))
+            return Turnout(np.empty(0, np.bool_), chosen.round_s, nothing, nothing)
+        there, planned_s = conditions.there, chosen.finish_s(view.upload_s, view.compute_s, view.law)
+        late_s = leaves_s = np.full(chosen.devices.size, np.inf)
+        if conditions.until_s is not None:
+            leaves_s = conditions.until_s[there][chosen.devices] - state.clock_s
+        if self.spec.slack is not None:
+            known = state.knowledge.known(look, there)
+            told = np.isfinite(known.upload_s) & np.isfinite(known.compute_s)
+            late_s = allowed_s(planned_s, self.spec.slack, told[chosen.devices])
+        planned_upload_s = planned_s - view.compute_s[chosen.devices]
+        timing = true_timing(chosen, conditions, self.law(conditions.snr[there]))
+        return turnout(timing, planned_upload_s, late_s, leaves_s)
+
+    def _wait(self, state: State) -> tuple[RoundRecord, State] | None:
+        """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
+        next_s = self.world.next_s(self.spec.seed, state.clock_s)
+        if next_s > self.spec.budget_s or math.isinf(next_s):
+            return None
+        wait_s, nobody = next_s - state.clock_s, np.empty(0, np.int64)
+        plan, (accuracy, loss) = Plan(nobody, np.empty(0), wait_s), self._evaluate(state.model)
+        record = RoundRecord(state.round + 1, next_s, wait_s, plan, nobody, accuracy, loss, state.reports_j)
+        return record, replace(state, round=state.round + 1, clock_s=next_s)
+
+    def _evaluate(self, model: Vector) -> tuple[float, float]:
+        """Accuracy and loss on the test set."""
+        result = self.task.engine.evaluate(model[np.newaxis])
+        loss = float(result.loss[0])
+        return float(result.accuracy[0]), loss if math.isfinite(loss) else math.inf  # or it is taken for unknown
 
 
 def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]:
@@ -220,10 +293,10 @@ def world_of(spec: Spec, task: Task) -> World:
     return spec.world([visited(len(part), spec.task.epochs) for part in task.parts], task.engine.parameters)
 
 
-def true_timing(plan: Plan, conditions: Conditions) -> Timing:
-    """When the scheduled devices really begin to upload and finish, whatever the server believed."""
-    finish_s = plan.finish_s(conditions.upload_s, conditions.compute_s) if plan.devices.size else np.empty(0)
-    return Timing(conditions.compute_s[plan.devices], finish_s)
+def true_timing(plan: Plan, conditions: Conditions, law: Law = Density()) -> Timing:  # noqa: B008 - frozen
+    """When the devices of a plan, of those that are there, really begin to upload and finish, whatever was believed."""
+    upload_s, compute_s = conditions.upload_s[conditions.there], conditions.compute_s[conditions.there]
+    return Timing(compute_s[plan.devices], plan.finish_s(upload_s, compute_s, law))
 
 
 def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
@@ -249,7 +322,8 @@ def mean_weights(spec: Spec, task: Task, view: RoundView, delivered: Indices) ->
     if spec.task.averaging == "samples":
         return task.samples[delivered].astype(np.float64)
     if spec.task.averaging == "balanced" and view.profiles is not None and delivered.size:
-        return balanced_weights(profiles_of(view), delivered)
+        places = delivered if view.ids is None else np.searchsorted(view.ids, delivered)
+        return balanced_weights(profiles_of(view), places)
     return None
 
 

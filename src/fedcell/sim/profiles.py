@@ -6,20 +6,22 @@ from numpy.typing import NDArray
 from fedcell.learn.engine import Job, Vector
 from fedcell.learn.profile import REPORT_SAMPLES, normalised, private
 from fedcell.rng import keyed, stream
-from fedcell.schedule.bandwidth import Floats, allocate
+from fedcell.schedule.bandwidth import allocate
+from fedcell.schedule.needs import Floats
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import Task
-from fedcell.world import World
+from fedcell.world import World, compute_j, transmit_j
 
 BITS_PER_ENTRY = 32
 
 
-def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats, float]:
-    """Return the profiles that the devices report before the first round, and how long that takes.
+def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats, float, Floats]:
+    """Return the profiles that the devices report before the first round, how long that takes, and what it costs.
 
     For a ``gradients`` report every device trains on 100 of its samples from the initial model, and uploads the change
     of the output layer's biases, all devices at once with optimal shares of the band in the conditions of the first
-    round. Label shares (``labels``) are known beforehand, and take no time.
+    round. A device that is not there then reports when it comes, beside the round that goes on. Label shares
+    (``labels``) are known beforehand, and cost nothing.
 
     Args:
         spec: the run.
@@ -28,22 +30,26 @@ def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats
         model: (P,) the initial model.
 
     Returns:
-        (M, classes) profiles, NaN if there are no reports; and seconds.
+        (M, classes) profiles, NaN if there are no reports; seconds; and (M,) joules.
     """
+    M, classes = task.label_counts.shape
     if spec.profiles == "labels":
         shares = task.label_counts / np.maximum(task.samples, 1)[:, np.newaxis]
-        return _hidden(shares, spec), 0.0
-    M, classes = task.label_counts.shape
+        return _hidden(shares, spec), 0.0, np.zeros(M)
     if spec.profiles != "gradients":
-        return np.full((M, classes), np.nan), 0.0
+        return np.full((M, classes), np.nan), 0.0, np.zeros(M)
     orders = keyed(spec.seed, "profiles", 0)
     visited = [orders(i).permutation(part)[:REPORT_SAMPLES] for i, part in enumerate(task.parts)]
     updates = task.engine.update([Job(model, order[np.newaxis], key=(spec.seed, i)) for i, order in enumerate(visited)])
     conditions = world.conditions(spec.seed, 0, 0.0)
     work = np.array([len(order) for order in visited]) / np.asarray(world.devices.samples)
     size = BITS_PER_ENTRY * classes / world.cell.model_bits
-    report_s = allocate(conditions.upload_s * size, conditions.compute_s * work).round_s
-    return _hidden(output_change(updates.tail(classes), model, classes), spec), float(report_s)
+    there, report_s = conditions.there, 0.0
+    if there.size:
+        report_s = float(allocate(conditions.upload_s[there] * size, (conditions.compute_s * work)[there]).round_s)
+    sending_j = transmit_j(world.devices.power_w_per_hz, world.cell.bandwidth_hz, size, conditions.upload_s)
+    report_j = work * compute_j(world.devices, conditions.compute_s) + sending_j
+    return _hidden(output_change(updates.tail(classes), model, classes), spec), report_s, report_j
 
 
 def output_change(models: NDArray[np.float32], start: Vector, classes: int) -> Floats:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedcell import defaults
 from fedcell.check import did_you_mean
@@ -25,14 +25,34 @@ from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
 from fedcell.learn.rates import parse_schedule
 from fedcell.own import code_sha256
+from fedcell.schedule.laws import Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
-from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
+from fedcell.world import (
+    Always,
+    Cell,
+    Devices,
+    Mobility,
+    SnrTrace,
+    Trace,
+    World,
+    parse_availability,
+    parse_channel,
+    parse_mobility,
+    parse_rate,
+)
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
+_NEWER = {
+    "": ("slack", "budget_j"),
+    "cell": ("csi_error_db", "law"),
+    "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
+    "task": ("precision", "schedule"),
+}
+"""Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
 
@@ -70,6 +90,14 @@ class CellSpec(_Part):
         fading: ``none``, ``rayleigh`` or ``rician``.
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
         model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
+        csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
+        law: how the uploads share what carries them: ``density`` (one band, the paper's), ``blocks:count=15``,
+            ``power`` (each device has its power density times the entire band, as a total), ``dedicated`` (each has the
+            band to itself) or ``ingress:bits_per_s=1e7`` (likewise, into one pipe of the server); see `parse_law`.
+        channel: ``paper`` (the path loss and shadowing above), 3GPP TR 38.901's ``uma``, ``umi`` or ``rma``, with
+            settings such as ``uma:carrier_hz=2e9``, or ``trace:links.csv`` for the SNR of every device from a file.
+        rate: what the SNR is worth: ``shannon``, or ``mcs64`` or ``mcs256`` for 5G NR's coding schemes, with a gap if
+            wanted, such as ``shannon:gap_db=3``.
 
     Example:
         >>> import fedcell as fc
@@ -88,6 +116,21 @@ class CellSpec(_Part):
     fading: Fading = Cell.fading
     rician_k: float = Cell.rician_k
     model_bits: int | None = None
+    csi_error_db: float = Cell.csi_error_db
+    law: str = "density"
+    channel: str = "paper"
+    rate: str = "shannon"
+
+    @field_validator("law")
+    @classmethod
+    def _known_law(cls, text: str) -> str:
+        return format_law(parse_law(text))
+
+    @field_validator("channel", "rate")
+    @classmethod
+    def _known_channel(cls, text: str, field: ValidationInfo) -> str:
+        (parse_channel if field.field_name == "channel" else parse_rate)(text)
+        return text
 
 
 class DevicesSpec(_Part):
@@ -100,9 +143,16 @@ class DevicesSpec(_Part):
         seconds_per_sample: minimum training time per sample, in seconds.
         samples_per_second: mu; the training time beyond the minimum has mean samples / mu seconds.
         power_w_per_hz: transmit power density, in W/Hz.
+        kappa: effective switched capacitance of the processor: a cycle of training costs kappa cpu_hz^2 joules.
+        cpu_hz: clock frequency while training, in Hz.
+        cycles_per_sample: cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
+        compute_w: watts while training, instead of the three before; None for those.
+        battery_j: joules in a device's battery: one that cannot pay for a round is not there any more. None for mains.
         mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
             ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
         failure: probability that the model of a scheduled device does not arrive.
+        availability: who is there when: ``always``; by day and night, such as ``daynight:there=0.3,day_s=3600``; or
+            ``trace:FILE``.
 
     Example:
         >>> import fedcell as fc
@@ -114,14 +164,25 @@ class DevicesSpec(_Part):
     seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
     samples_per_second: float | list[float] = defaults.SAMPLES_PER_SECOND
     power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
+    kappa: float | list[float] = defaults.KAPPA
+    cpu_hz: float | list[float] = defaults.CPU_HZ
+    cycles_per_sample: float | list[float] | None = None
+    compute_w: float | list[float] | None = None
+    battery_j: float | list[float] | None = None
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
+    availability: str = "always"
 
     @field_validator("mobility")
     @classmethod
     def _known_mobility(cls, text: str) -> str:
         parse_mobility(text)
         return text
+
+    @field_validator("availability")
+    @classmethod
+    def _known_availability(cls, text: str) -> str:
+        return "always" if parse_availability(text) == Always() else text
 
 
 class TaskSpec(_Part):
@@ -212,17 +273,21 @@ class TaskSpec(_Part):
 class Spec(_Part):
     """One run, or several with a grid; the defaults are the paper's cell, devices and task.
 
-    A run ends at the first of ``budget_s`` simulated seconds (a round that would end later does not count), ``rounds``
-    and ``target_accuracy``. If ``rounds`` is given and ``budget_s`` is not, the time is unlimited.
+    A run ends at the first of ``budget_s`` simulated seconds and ``budget_j`` joules (a round that would exceed one of
+    them does not count), ``rounds`` and ``target_accuracy``. If ``rounds`` is given and ``budget_s`` is not, the
+    time is unlimited.
 
     Attributes:
         policy: the scheduling policy, such as ``greedy:theta=0``; see `parse_policy`.
         seed: random seed. Runs with the same seed have the same devices, channels, data and batches.
         budget_s: simulated time limit, in seconds.
+        budget_j: limit on the energy that all devices spend together, in joules, or None.
         rounds: limit on the number of rounds, or None.
         target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
         knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
             means) or ``observed`` (estimates from earlier rounds).
+        slack: a device that takes more than ``slack`` times its planned time is late: the server does not wait for it
+            any longer, and its model is not used. None: it waits for all.
         explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
             have become faster. Without effect otherwise.
         profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
@@ -244,9 +309,11 @@ class Spec(_Part):
     policy: str = "greedy"
     seed: int = Field(default=0, ge=0)
     budget_s: float = Field(default=defaults.BUDGET_S, gt=0.0, allow_inf_nan=True)
+    budget_j: float | None = Field(default=None, gt=0.0)
     rounds: int | None = Field(default=None, ge=1)
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
+    slack: float | None = Field(default=None, ge=1.0)
     explore: bool = True
     profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
     epsilon: float | None = Field(default=None, gt=0.0)
@@ -275,6 +342,10 @@ class Spec(_Part):
             raise InputError(
                 f"epsilon is {self.epsilon}, but with profiles = {self.profiles!r} there are no reports for noise to "
                 "hide; use labels or gradients, or leave epsilon out"
+            )
+        if isinstance(parse_law(self.cell.law), Power) and self.cell.rate != CellSpec().rate:
+            raise InputError(
+                f"law is 'power', which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one of them"
             )
         # Constructing them checks them.
         self.world([1] * self.devices.count, 1)
@@ -339,8 +410,11 @@ class Spec(_Part):
         """
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
-        devices = self.devices.model_dump(exclude={"mobility", "failure"})
-        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility())
+        del cell["law"]
+        cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
+        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
+        availability = parse_availability(self.devices.availability)
+        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""
@@ -364,6 +438,8 @@ class Spec(_Part):
     def unused(self) -> set[str]:
         """The fields that do not matter for this run; the grid is not one of them."""
         unused = set() if self.uses_profiles else {"profiles", "epsilon"}
+        if self.knowledge == "perfect" and self.cell.csi_error_db == 0.0:  # then all goes as planned
+            unused |= {"slack"}
         return unused if self.knowledge == "observed" else unused | {"explore"}
 
     def key(self) -> str:
@@ -375,15 +451,22 @@ class Spec(_Part):
         """
         run = self.model_dump(exclude={"grid"} | self.unused)
         devices, task = run["devices"], run["task"]
+        # The paper's channel and rate are left out: runs stored before there were others keep their keys.
+        run["cell"] = {name: v for name, v in run["cell"].items() if name not in ("channel", "rate")}
+        run["cell"] |= _channel_document(self)
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
+        for part, names in _NEWER.items():
+            fields, usual = (run[part], type(getattr(self, part))) if part else (run, Spec)
+            for name in names:
+                if name in fields and fields[name] == usual.model_fields[name].default:
+                    del fields[name]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
+        if "availability" in devices:
+            devices["availability"] = _availability_document(self.devices)
         task["partition"] = _partition_document(parse_kind(self.task.partition))
-        for field in ("precision", "schedule"):  # younger than stored runs, which keep their keys
-            if task[field] == TaskSpec.model_fields[field].default:
-                del task[field]
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
         if self.task.data not in PUBLISHED:
@@ -402,6 +485,15 @@ class Spec(_Part):
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""
         return _toml(self.model_dump(exclude_none=True))
+
+
+def _availability_document(devices: DevicesSpec) -> list[Any]:
+    """Who is there as keys have it: a trace is known by what is in it, not by its name."""
+    availability = parse_availability(devices.availability)
+    settings = asdict(availability)
+    if isinstance(availability, Trace):
+        settings["file"] = availability.content_sha256(devices.count)
+    return [type(availability).__name__, settings]
 
 
 def _first_twice(values: list[Any]) -> int | None:
@@ -428,6 +520,18 @@ def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
     """A partition or sizes as keys have them: with the settings of all kinds, so that stored runs keep their keys."""
     unset = {"per_device": 0, "mode": "balanced", "alpha": 0.0, "sigma": 0.0, "exponent": 0.0}
     return {"name": kind.name} | unset | asdict(kind)
+
+
+def _channel_document(spec: Spec) -> dict[str, Any]:
+    """The channel and the rate as keys have them, unless they are the paper's; a file is known by its content."""
+    channel, rate = parse_channel(spec.cell.channel), parse_rate(spec.cell.rate)
+    found = {}
+    if channel != Cell.channel:
+        content = {"file": channel.sha256(spec.devices.count)} if isinstance(channel, SnrTrace) else {}
+        found["channel"] = [type(channel).__name__, asdict(channel) | content]
+    if rate != Cell.rate:
+        found["rate"] = [type(rate).__name__, asdict(rate)]
+    return found
 
 
 def _data_sha256(path: str) -> str:

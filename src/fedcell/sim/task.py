@@ -1,7 +1,7 @@
 """A task ready to be trained: the data, its partition, and the engine. Data and engines are shared between runs."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedcell.check import short_repr
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.engine import Engine, is_count
+from fedcell.learn.engine import Engine, Evaluation, is_count
 from fedcell.learn.partition import label_counts, partition
 from fedcell.machine import memory_bytes
 from fedcell.own import load_own
@@ -67,14 +67,72 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
     return Task(engine, parts, np.array([len(part) for part in parts]), label_counts(data.train_y, parts, data.classes))
 
 
+def layers(spec: TaskSpec) -> dict[str, tuple[int, ...]]:
+    """The arrays that a model vector consists of, in its order: their names and shapes as in PyTorch's state_dict.
+
+    Args:
+        spec: the data and the model.
+
+    Example:
+        >>> from fedcell.sim.spec import TaskSpec
+        >>> from fedcell.sim.task import layers
+        >>> layers(TaskSpec(hidden=[4]))
+        {'1.weight': (4, 784), '1.bias': (4,), '3.weight': (10, 4), '3.bias': (10,)}
+    """
+    with _LOADING:
+        data = _dataset(spec.data, spec.scaling, spec.data_sha256())
+        if spec.model != "mlp":
+            return {name: tuple(array.shape) for name, array in _module(data, spec).named_parameters()}
+    found: dict[str, tuple[int, ...]] = {}
+    # In torch_modules.mlp_module layer 0 flattens, and every other layer is a ReLU.
+    for number, (n_in, n_out) in enumerate(pairwise(_mlp_sizes(spec, data))):
+        found |= {f"{2 * number + 1}.weight": (n_out, n_in), f"{2 * number + 1}.bias": (n_out,)}
+    return found
+
+
+def evaluate_models(spec: TaskSpec, models: NDArray[np.float32], label: int | None = None) -> Evaluation:
+    """Accuracy and loss of models (K, P) on the test samples, or on those of one label; NaN if there are none.
+
+    Args:
+        spec: the data and the model.
+        models: (K, P) model vectors.
+        label: of the test samples; all by default.
+    """
+    with _LOADING:
+        data = _dataset(spec.data, spec.scaling, spec.data_sha256())
+        ours = np.ones(len(data.test_y), bool) if label is None else data.test_y == label
+        if not ours.any():
+            return Evaluation(np.full(len(models), np.nan), np.full(len(models), np.nan))
+        # Nothing is trained, so one training sample is enough.
+        part = replace(data, train_x=data.train_x[:1], train_y=data.train_y[:1])
+        part = replace(part, test_x=data.test_x[ours], test_y=data.test_y[ours])
+        engine = _build(part, spec.model_copy(update={"batch_size": 1}), None)
+    return engine.evaluate(models)
+
+
+def class_accuracy(spec: TaskSpec, models: NDArray[np.float32]) -> NDArray[np.float64]:
+    """(K, classes) of models (K, P), the fraction of each class's test samples that they get right; NaN for no samples.
+
+    Args:
+        spec: the data and the model.
+        models: (K, P) model vectors.
+    """
+    with _LOADING:
+        classes = _dataset(spec.data, spec.scaling, spec.data_sha256()).classes
+    return np.stack([evaluate_models(spec, models, label).accuracy for label in range(classes)], axis=1)
+
+
+def _mlp_sizes(spec: TaskSpec, data: Dataset) -> list[int]:
+    return [prod(data.train_x.shape[1:]), *spec.hidden, data.classes]
+
+
 def _check_size(spec: TaskSpec, data: Dataset, devices: int) -> None:
     """Refuse an MLP that does not fit into memory: in a round, each device that trains has a model."""
     if spec.model != "mlp":
         return
     if not all(is_count(units) for units in spec.hidden):
         raise InputError(f"task.hidden is {spec.hidden}; give the number of units of each hidden layer, 1 or more")
-    sizes = [prod(data.train_x.shape[1:]), *spec.hidden, data.classes]
-    weights = sum((n_in + 1) * n_out for n_in, n_out in pairwise(sizes))
+    weights = sum((n_in + 1) * n_out for n_in, n_out in pairwise(_mlp_sizes(spec, data)))
     needed, there = 4 * weights * (devices + 2), memory_bytes()
     if needed > there:
         raise InputError(

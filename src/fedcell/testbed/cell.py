@@ -17,7 +17,7 @@ from fedcell.errors import InputError
 from fedcell.flower import ScheduledRound
 from fedcell.flower.state import load_run
 from fedcell.runs.store import Measured
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
 from fedcell.testbed.app import Emulation, prepare

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Look, Timing
-from fedcell.schedule.bandwidth import Floats
+from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
 from fedcell.testbed.fault import TENTH, Fault
@@ -60,7 +60,7 @@ class TestbedRadio:
         """The round's draws for these devices; of compute times what the spec lets the server know."""
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
-        return Look(now.upload_s[there], known_compute_s(now, self.spec.knowledge)[there])
+        return Look(now.believed_upload_s[there], known_compute_s(now, self.spec.knowledge)[there])
 
     def grant(self, grant: Grant) -> None:
         """Set all rates, tell the devices when the round began, and arm its faults."""

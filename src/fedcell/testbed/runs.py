@@ -79,6 +79,10 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
         raise InputError(f"scale is {scale:g}; give a number from 0.02 to 10")
     if spec.devices.failure:
         raise InputError("devices.failure is not emulated; leave it out, and use --fault instead")
+    if spec.devices.availability != "always":
+        raise InputError("devices.availability is not emulated; leave it out, and use --fault instead")
+    if spec.slack is not None:
+        raise InputError("slack is set in the spec, which the testbed does not read; give it as --slack")
     if spec.profiles == "updates" and spec.uses_profiles:
         raise InputError("profiles = 'updates' is not emulated; set profiles to gradients, labels or none")
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):

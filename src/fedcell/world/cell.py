@@ -1,22 +1,37 @@
 """The cell and its devices, which stay the same from round to round, and the conditions of one round."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcell import defaults, units
+from fedcell import defaults, settings, units
 from fedcell.check import did_you_mean, reject, require_array, require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.world.compute import mean_compute_s
+from fedcell.world.energy import compute_j
+from fedcell.world.rates import Rate, Shannon
+from fedcell.world.snr_trace import SnrTrace
+from fedcell.world.tr38901 import FARTHEST_M, Outdoor38901, RMa, UMa, UMi
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
 
 _LARGEST_EXACT_FLOAT = 2**53
+_PAPER_RATE = Shannon()
 PAPER_POWER_W_PER_HZ = units.dbm_per_mhz(defaults.POWER_DBM_PER_MHZ)
+
+
+@dataclass(frozen=True)
+class PaperChannel:
+    """The paper's channel: L(1 km) + 10 alpha log10(d / 1 km) and shadowing, by the fields of the `Cell`."""
+
+
+Channel: TypeAlias = PaperChannel | Outdoor38901 | SnrTrace
+CHANNELS: dict[str, type[Channel]] = {"paper": PaperChannel, "uma": UMa, "umi": UMi, "rma": RMa, "trace": SnrTrace}
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,11 @@ class Cell:
         fading: ``"none"``, ``"rayleigh"`` or ``"rician"``; one independent draw per device and round.
         rician_k: for Rician fading, the power ratio (linear, not in dB) of the direct path to the scattered ones.
         model_bits: S_model, the size of one upload, in bits.
+        csi_error_db: standard deviation of the error with which the server knows the SNR of a link, in dB; one
+            independent draw per device and round. 0, as in the paper: it knows the SNR.
+        channel: where the SNR comes from: `PaperChannel`, 3GPP TR 38.901's `UMa`, `UMi` or `RMa`, or an `SnrTrace`. All
+            but the first have their own path loss and shadowing; fading comes on top of any.
+        rate: what the SNR is worth: `Shannon`, `Mcs64` or `Mcs256`.
 
     Example:
         >>> import fedcell as fc
@@ -57,6 +77,9 @@ class Cell:
     fading: Fading = "none"
     rician_k: float = 4.0
     model_bits: int = defaults.MODEL_BITS
+    csi_error_db: float = 0.0
+    channel: Channel = PaperChannel()
+    rate: Rate = _PAPER_RATE
 
     def __post_init__(self) -> None:
         require_whole("model_bits", self.model_bits, least=1)
@@ -66,6 +89,7 @@ class Cell:
         require_number("path_loss_1km_db", self.path_loss_1km_db)
         require_number("shadowing_db", self.shadowing_db, least=0)
         require_number("rician_k", self.rician_k, least=0)
+        require_number("csi_error_db", self.csi_error_db, least=0)
         if self.min_distance_m > self.radius_m:
             raise InputError(
                 f"min_distance_m is {self.min_distance_m:g}, more than radius_m, {self.radius_m:g}; lower it"
@@ -73,6 +97,7 @@ class Cell:
         known = get_args(Fading)
         if self.fading not in known:
             raise InputError(f"fading is {self.fading!r}; {did_you_mean(str(self.fading), known)}")
+        _check_channel(self)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -88,6 +113,11 @@ class Devices:
         seconds_per_sample: (M,) a_i, the minimum training time per sample, in seconds (2 ms).
         samples_per_second: (M,) mu_i; the training time beyond the minimum has mean D_i / mu_i seconds (4 samples/ms).
         power_w_per_hz: (M,) p_i, the transmit power density, in W/Hz (7 dBm/MHz).
+        kappa: (M,) effective switched capacitance of the processor, in J s^2: a cycle costs kappa f^2 joules (1e-28).
+        cpu_hz: (M,) f, the clock frequency while training, in Hz (1 GHz).
+        cycles_per_sample: (M,) cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
+        compute_w: (M,) watts while training, of the energy model watts x seconds; None for kappa f^2 x cycles.
+        battery_j: (M,) what a device can spend in a run, in joules; None if all are on mains.
 
     Example:
         >>> import fedcell as fc
@@ -103,6 +133,11 @@ class Devices:
     seconds_per_sample: FloatArray
     samples_per_second: FloatArray
     power_w_per_hz: FloatArray
+    kappa: FloatArray
+    cpu_hz: FloatArray
+    cycles_per_sample: FloatArray
+    compute_w: FloatArray | None
+    battery_j: FloatArray | None
 
     # Not the generated __init__: the arguments are numbers or lists, the attributes are always arrays.
     def __init__(
@@ -112,31 +147,55 @@ class Devices:
         seconds_per_sample: ArrayLike = defaults.SECONDS_PER_SAMPLE,
         samples_per_second: ArrayLike = defaults.SAMPLES_PER_SECOND,
         power_w_per_hz: ArrayLike = PAPER_POWER_W_PER_HZ,
+        kappa: ArrayLike = defaults.KAPPA,
+        cpu_hz: ArrayLike = defaults.CPU_HZ,
+        cycles_per_sample: ArrayLike | None = None,
+        compute_w: ArrayLike | None = None,
+        battery_j: ArrayLike | None = None,
     ) -> None:
         given = {
             "samples": _whole_array("samples", samples),
             "seconds_per_sample": require_array("seconds_per_sample", seconds_per_sample, least=0),
             "samples_per_second": require_array("samples_per_second", samples_per_second, above=0),
             "power_w_per_hz": require_array("power_w_per_hz", power_w_per_hz, above=0),
+            "kappa": require_array("kappa", kappa, least=0),
+            "cpu_hz": require_array("cpu_hz", cpu_hz, above=0),
         }
+        for name, value in {"cycles_per_sample": cycles_per_sample, "compute_w": compute_w}.items():
+            if value is not None:
+                given[name] = require_array(name, value, least=0)
+        if battery_j is not None:
+            given["battery_j"] = require_array("battery_j", battery_j, above=0)
         size = _common_length(count, given)
         object.__setattr__(self, "count", size)
+        if cycles_per_sample is None:
+            with np.errstate(over="ignore"):
+                given["cycles_per_sample"] = given["cpu_hz"] * given["seconds_per_sample"]
         for name, array in given.items():
             full = np.full(size, array, dtype=np.int64 if name == "samples" else np.float64)
             full.flags.writeable = False
             object.__setattr__(self, name, full)
-        self._require_finite_times()
+        for name in ("compute_w", "battery_j"):
+            if name not in given:
+                object.__setattr__(self, name, None)
+        self._require_finite()
 
     def __len__(self) -> int:
         return self.count
 
-    def _require_finite_times(self) -> None:
-        with np.errstate(over="ignore"):
+    def _require_finite(self) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
             mean_s = mean_compute_s(self.samples, self.seconds_per_sample, self.samples_per_second)
+            energy_j = compute_j(self, mean_s)
         if not np.isfinite(mean_s).all():
             raise InputError(
                 f"the expected compute time of device {int(np.argmin(np.isfinite(mean_s)))} is infinite; "
                 "lower its samples or seconds_per_sample, or raise its samples_per_second"
+            )
+        if not np.isfinite(energy_j).all():
+            raise InputError(
+                f"a round's training costs device {int(np.argmin(np.isfinite(energy_j)))} infinitely many joules; "
+                "lower its kappa, cpu_hz, cycles_per_sample or compute_w"
             )
 
 
@@ -148,10 +207,15 @@ class Conditions:
         positions_m: (M, 2) the positions of the devices in metres, with the base station at the origin.
         distance_m: (M,) distance to the base station in metres.
         snr: (M,) p_i h_i^2 / N0, a linear ratio.
-        spectral_efficiency: (M,) log2(1 + snr), in bit/s/Hz.
+        spectral_efficiency: (M,) what the cell's rate makes of the snr, log2(1 + snr) in the paper, in bit/s/Hz.
         upload_s: (M,) c_i, seconds to upload the model with the entire band.
         compute_s: (M,) t_i, seconds of local training in this round.
         expected_compute_s: (M,) the mean of t_i, in seconds.
+        believed_snr: (M,) the SNR as the server knows it: with the cell's csi_error_db, not quite what holds.
+        believed_upload_s: (M,) the upload times that follow from it, with which the server plans.
+        available: (M,) booleans: the devices that can be asked to train; None if all can. One whose link has no rate at
+            all cannot: its ``upload_s`` is infinite.
+        until_s: (M,) the clock at which an available device leaves, in seconds; None if nobody leaves.
 
     Example:
         >>> import fedcell as fc
@@ -169,6 +233,19 @@ class Conditions:
     upload_s: FloatArray
     compute_s: FloatArray
     expected_compute_s: FloatArray
+    believed_snr: FloatArray
+    believed_upload_s: FloatArray
+    available: BoolArray | None = None
+    until_s: FloatArray | None = None
+
+    def among(self, devices: BoolArray) -> "Conditions":
+        """The same conditions with none available but these devices, (M,) booleans."""
+        return replace(self, available=devices if self.available is None else self.available & devices)
+
+    @property
+    def there(self) -> IntArray:
+        """(n,) the numbers of the devices that can be asked to train."""
+        return np.arange(self.upload_s.size) if self.available is None else np.flatnonzero(self.available)
 
 
 def uniform_in_disc(radius_m: float, unit: FloatArray) -> FloatArray:
@@ -193,6 +270,42 @@ def uniform_in_disc(radius_m: float, unit: FloatArray) -> FloatArray:
     np.multiply(radius, np.cos(angle), out=points[:, 0])
     np.multiply(radius, np.sin(angle), out=points[:, 1])
     return points
+
+
+def parse_channel(text: str) -> Channel:
+    """A channel by its name on the command line and in TOML.
+
+    Args:
+        text: ``paper``, ``uma``, ``umi`` or ``rma``, with settings such as ``uma:carrier_hz=2e9,los=never``, or
+            ``trace:links.csv,between=linear,end=repeat``.
+
+    Example:
+        >>> from fedcell.world import parse_channel
+        >>> parse_channel("umi:carrier_hz=28e9").carrier_hz
+        28000000000.0
+    """
+    name, rest = settings.split("channel", text)
+    kind = settings.choose("channel", name, CHANNELS)
+    return settings.build(kind, "channel", name, rest, positional=("file",) if kind is SnrTrace else ())
+
+
+def _check_channel(cell: Cell) -> None:
+    """Refuse what a channel of its own would ignore, and a cell beyond its tables."""
+    if not isinstance(cell.channel, PaperChannel | Outdoor38901 | SnrTrace):
+        raise InputError(f"channel is {cell.channel!r}; give a channel, such as fedcell.UMa()")
+    if not hasattr(cell.rate, "efficiency"):
+        raise InputError(f"rate is {cell.rate!r}; give a law from SNR to rate, such as fedcell.Mcs64()")
+    if isinstance(cell.channel, PaperChannel):
+        return
+    kind = type(cell.channel).__name__
+    for name in ("path_loss_1km_db", "path_loss_exponent", "shadowing_db", "shadowing_distance_m"):
+        value, default = getattr(cell, name), getattr(Cell, name)
+        if value != default:
+            raise InputError(f"{name} is {value:g}, but the channel {kind} has its own; leave it at {default:g}")
+    if isinstance(cell.channel, Outdoor38901) and cell.radius_m > FARTHEST_M:
+        raise InputError(
+            f"radius_m is {cell.radius_m:g}, but the tables of {kind} end at {FARTHEST_M:g} m; give a smaller cell"
+        )
 
 
 def _whole_array(name: str, value: ArrayLike) -> FloatArray:

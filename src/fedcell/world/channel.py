@@ -1,7 +1,8 @@
 """The uplink: path loss, shadowing and fading give the SNR, and the SNR gives the upload time with the entire band."""
 
 from functools import lru_cache
-from math import inf, log, sqrt
+from itertools import pairwise
+from math import inf, sqrt
 
 import numpy as np
 
@@ -9,14 +10,16 @@ from fedcell import units
 from fedcell.check import require_number
 from fedcell.errors import InputError
 from fedcell.rng import stream
-from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Cell, FloatArray
-
-_WAVES = 256
-_BLOCK = 128  # positions at a time: a block of waves stays in the cache
+from fedcell.world.cell import PAPER_POWER_W_PER_HZ, BoolArray, Cell, FloatArray, PaperChannel
+from fedcell.world.field import gaussian_field
+from fedcell.world.rates import Shannon
+from fedcell.world.snr_trace import SnrTrace
 
 
 def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
     """Path loss L(d) = L(1 km) + 10 alpha log10(d / 1 km), with d at least the cell's minimum distance.
+
+    With a channel of TR 38.901, the path loss of the likelier of LOS and NLOS at that distance; a trace has none.
 
     Args:
         cell: L(1 km) (``path_loss_1km_db``), alpha (``path_loss_exponent``) and ``min_distance_m``.
@@ -32,6 +35,10 @@ def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
         [90.5, 128.1]
     """
     near_enough_m = np.maximum(distance_m, cell.min_distance_m)
+    if isinstance(cell.channel, SnrTrace):
+        raise InputError(f"the channel is the file {cell.channel.file}, which knows no distances; give another channel")
+    if not isinstance(cell.channel, PaperChannel):
+        return cell.channel.likely_loss_db(near_enough_m)
     return cell.path_loss_1km_db + 10 * cell.path_loss_exponent * np.log10(near_enough_m / units.km(1.0))
 
 
@@ -39,10 +46,7 @@ def shadowing_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
     """Loss due to obstacles: a stationary Gaussian field over the plane with Gudmundson's exponential correlation.
 
     E[S(x) S(y)] = sigma^2 exp(-|x - y| / d). It is a fixed function of the position, so a moving device sees
-    correlated values and policies whose rounds last differently see the same field. It is built from random Fourier
-    features: S(x) = sigma sqrt(2/K) sum_k cos(w_k . x + phi_k), with phi uniform and w from the spectral density of
-    the correlation, which in the plane is a bivariate Cauchy: w = z / (|g| d), z and g standard normal. Over seeds the
-    correlation is exact; the marginal is normal except for an excess kurtosis of -3/(2K), K = 256.
+    correlated values and policies whose rounds last differently see the same field; see `gaussian_field`.
 
     Args:
         cell: sigma (``shadowing_db``) and d (``shadowing_distance_m``).
@@ -59,15 +63,63 @@ def shadowing_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
         >>> shadowing_db(Cell(shadowing_db=8.0), positions_m, seed=0).round(1).tolist()
         [-6.9, -6.2, 1.4]
     """
-    rng = stream(seed, "shadowing")
-    normal = rng.standard_normal((_WAVES, 3))
-    wave_x, wave_y = (normal[:, :2] / (np.abs(normal[:, 2:]) * cell.shadowing_distance_m)).T
-    phase = rng.uniform(0, 2 * np.pi, _WAVES)
-    total = np.empty(len(positions_m))
-    for start in range(0, len(positions_m), _BLOCK):
-        x, y = positions_m[start : start + _BLOCK, :, np.newaxis].swapaxes(0, 1)
-        total[start : start + _BLOCK] = np.cos(x * wave_x + y * wave_y + phase).sum(axis=1)
-    return cell.shadowing_db * sqrt(2 / _WAVES) * total
+    return gaussian_field(positions_m, cell.shadowing_distance_m, stream(seed, "shadowing"), cell.shadowing_db)
+
+
+def loss_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
+    """Loss at places by path loss, obstacles and, with a channel of TR 38.901, by what is in line of sight.
+
+    Args:
+        cell: the channel; an InputError for a trace, which knows no places.
+        positions_m: (M, 2) metres from the base station.
+        seed: the run's random seed; each seed has its own obstacles.
+
+    Returns:
+        (M,) in dB.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> from fedcell.world import loss_db
+        >>> places_m = np.array([[100.0, 0.0], [0.0, 1000.0]])
+        >>> loss_db(fc.Cell(), places_m, seed=0).round(1).tolist()
+        [90.5, 128.1]
+        >>> loss_db(fc.Cell(channel=fc.UMa()), places_m, seed=0).round(1).tolist()
+        [113.0, 147.6]
+    """
+    distance_m = np.hypot(positions_m[:, 0], positions_m[:, 1])
+    if not isinstance(cell.channel, PaperChannel | SnrTrace):
+        return cell.channel.loss_db(np.maximum(distance_m, cell.min_distance_m), positions_m, seed)
+    loss = path_loss_db(cell, distance_m)
+    if cell.shadowing_db > 0:
+        loss += shadowing_db(cell, positions_m, seed)
+    return loss
+
+
+def mean_snr(
+    cell: Cell, power_w_per_hz: FloatArray | float, positions_m: FloatArray, seed: int, clock_s: float
+) -> FloatArray:
+    """Signal-to-noise ratio before fading: by the loss at the place, or as the channel's file has it.
+
+    Args:
+        cell: the channel.
+        power_w_per_hz: p, the transmit power density in W/Hz, one number or (M,).
+        positions_m: (M, 2) metres from the base station.
+        seed: the run's random seed.
+        clock_s: seconds from the start of the run; only a trace changes with it.
+
+    Returns:
+        (M,) linear ratios; 0 for a device without a link.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> from fedcell.world.channel import mean_snr
+        >>> mean_snr(fc.Cell(), 1e-9, np.array([[1000.0, 0.0]]), seed=0, clock_s=0.0).round(3).tolist()
+        [0.039]
+    """
+    if not isinstance(cell.channel, SnrTrace):
+        return link_snr(cell, power_w_per_hz, loss_db(cell, positions_m, seed))
+    snr_db = cell.channel.snr_db(len(positions_m), clock_s)
+    return np.where(np.isnan(snr_db), 0.0, units.db_to_ratio(snr_db))
 
 
 def fading_power(cell: Cell, count: int, rng: np.random.Generator) -> FloatArray:
@@ -119,33 +171,40 @@ def link_snr(cell: Cell, power_w_per_hz: FloatArray | float, loss_db: FloatArray
         return power_w_per_hz / cell.noise_w_per_hz * units.db_to_ratio(-loss_db)
 
 
-def spectral_efficiency(snr: FloatArray) -> FloatArray:
-    """Spectral efficiency log2(1 + snr), accurate for very small ratios too.
+def believed_snr(cell: Cell, snr: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """The SNR as the server knows it: off by a normal error in dB, snr 10^(e / 10) with e ~ N(0, csi_error_db^2).
 
     Args:
-        snr: (M,) linear signal-to-noise ratios.
+        cell: the error's standard deviation (``csi_error_db``).
+        snr: (M,) the SNR that holds, linear ratios.
+        rng: random generator; one draw per device, in their order. Not used if there is no error.
 
     Returns:
-        (M,) in bit/s/Hz.
+        (M,) linear ratios; ``snr`` itself if there is no error.
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import spectral_efficiency
-        >>> spectral_efficiency(np.array([1.0, 15.0])).round(3).tolist()
-        [1.0, 4.0]
+        >>> from fedcell.world import Cell, believed_snr
+        >>> believed_snr(Cell(csi_error_db=3.0), np.array([10.0, 10.0]), np.random.default_rng(0)).round(2).tolist()
+        [10.91, 9.13]
     """
-    return np.log1p(snr) / log(2)
+    if cell.csi_error_db == 0.0:
+        return snr
+    with np.errstate(over="ignore"):
+        return snr * units.db_to_ratio(cell.csi_error_db * rng.standard_normal(snr.size))
 
 
-def whole_band_upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
+def whole_band_upload_s(cell: Cell, efficiency: FloatArray, linked: BoolArray | None = None) -> FloatArray:
     """Upload time with the entire band, c = S_model / (B e): eq. (4) with a share of 1.
 
     Args:
         cell: S_model (``model_bits``) and B (``bandwidth_hz``).
-        efficiency: (M,) e = log2(1 + snr), in bit/s/Hz.
+        efficiency: (M,) e, in bit/s/Hz; log2(1 + snr) in the paper.
+
+        linked: (M,) whether a device has a link at all; by default all have.
 
     Returns:
-        (M,) seconds, finite and positive; otherwise an InputError names the first device.
+        (M,) seconds, infinite without a link, else finite and positive; otherwise an InputError names the first device.
 
     Example:
         >>> import numpy as np
@@ -155,6 +214,8 @@ def whole_band_upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
     """
     upload_s = unchecked_upload_s(cell, efficiency)
     usable = np.isfinite(upload_s) & (upload_s > 0)
+    if linked is not None:
+        usable |= ~linked
     if not usable.all():
         device = int(np.argmin(usable))
         raise InputError(
@@ -164,12 +225,18 @@ def whole_band_upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
     return upload_s
 
 
+def may_lack_rate(cell: Cell) -> bool:
+    """Whether a device of the cell can be without any rate: below the lowest MCS, or without a link in the file."""
+    return not isinstance(cell.rate, Shannon) or isinstance(cell.channel, SnrTrace)
+
+
 def mean_upload_s(cell: Cell, power_w_per_hz: float = PAPER_POWER_W_PER_HZ) -> float:
     """Mean upload time E[c] with the entire band, over uniform placement and shadowing; see `round_time_bounds`.
 
     The density of the distance is 2 d / R^2; devices closer than the minimum distance count as at that distance.
     Gauss-Legendre quadrature over log d and Gauss-Hermite quadrature over the normal shadowing are accurate to 1e-9
-    (up to 20 dB of shadowing).
+    (up to 20 dB of shadowing); with a channel of TR 38.901, whose LOS and NLOS places are averaged, to 1e-4. With an
+    MCS table or a trace a device may have no rate at all, and with it the mean is infinite: an InputError says so.
 
     With Rayleigh or Rician fading there is no mean: the power gain X has a positive density at 0, where
     1/log2(1 + s X) grows like 1/X, so the integral diverges. An InputError says so.
@@ -192,15 +259,19 @@ def mean_upload_s(cell: Cell, power_w_per_hz: float = PAPER_POWER_W_PER_HZ) -> f
             f"fading is {cell.fading!r}, for which the mean upload time is infinite (deep fades); "
             "set fading to 'none' for the mean"
         )
-    (node, weight), (normal, normal_weight) = _quadrature()
-    low, high = np.log(cell.min_distance_m / cell.radius_m), 0.0
-    log_d = low + (high - low) * (node + 1) / 2
-    distance_m = cell.radius_m * np.append(np.exp(log_d), np.exp(low))
-    place_weight = np.append((high - low) * weight * np.exp(2 * log_d), np.exp(2 * low))
-    loss_db = path_loss_db(cell, distance_m)[:, np.newaxis] + cell.shadowing_db * normal
-    efficiency = spectral_efficiency(link_snr(cell, power_w_per_hz, loss_db))
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean_s = float(place_weight @ unchecked_upload_s(cell, efficiency) @ normal_weight)
+    if may_lack_rate(cell):
+        raise InputError(
+            "the mean upload time is infinite with an MCS table or a trace, where a device may have no rate at all; "
+            "give another rate or channel"
+        )
+    distance_m, place_weight = _places(cell)
+    normal, normal_weight = _quadrature()[1]
+    mean_s = 0.0
+    for probability, path_db, sigma_db in _states(cell, distance_m):
+        shadowed_db = path_db[:, np.newaxis] + sigma_db[:, np.newaxis] * normal
+        efficiency = cell.rate.efficiency(link_snr(cell, power_w_per_hz, shadowed_db))
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean_s += float((place_weight * probability) @ unchecked_upload_s(cell, efficiency) @ normal_weight)
     if not 0 < mean_s < inf:
         raise InputError(
             f"the mean upload time is {mean_s:g} s in a cell of radius_m {cell.radius_m:g} at power_w_per_hz "
@@ -213,6 +284,26 @@ def unchecked_upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
     """The same as whole_band_upload_s, but 0 or infinite where a rate is beyond what can be used."""
     with np.errstate(divide="ignore", over="ignore"):
         return cell.model_bits / (cell.bandwidth_hz * efficiency)
+
+
+def _places(cell: Cell) -> tuple[FloatArray, FloatArray]:
+    """Distances and their weights, which sum to 1: nodes between the places where the path loss has a kink."""
+    node, weight = _quadrature()[0]
+    low = np.log(cell.min_distance_m / cell.radius_m)
+    kinks_m = [] if isinstance(cell.channel, PaperChannel | SnrTrace) else cell.channel.kinks_m
+    edges = [low, *(np.log(k / cell.radius_m) for k in kinks_m if cell.min_distance_m < k < cell.radius_m), 0.0]
+    pieces = [(a + (b - a) * (node + 1) / 2, (b - a) * weight) for a, b in pairwise(edges)]
+    log_d = np.concatenate([piece[0] for piece in pieces])
+    distance_m = cell.radius_m * np.append(np.exp(log_d), np.exp(low))
+    return distance_m, np.append(np.concatenate([piece[1] for piece in pieces]) * np.exp(2 * log_d), np.exp(2 * low))
+
+
+def _states(cell: Cell, distance_m: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+    """The states of a link at distances (M,): probability, path loss and sigma of the shadowing, each (M,)."""
+    if not isinstance(cell.channel, PaperChannel | SnrTrace):
+        return cell.channel.states(np.maximum(distance_m, cell.min_distance_m))
+    one = np.ones(distance_m.shape)
+    return [(one, path_loss_db(cell, distance_m), cell.shadowing_db * one)]
 
 
 @lru_cache(maxsize=1)

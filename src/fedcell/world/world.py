@@ -6,27 +6,22 @@ import numpy as np
 
 from fedcell.check import require_number, require_whole
 from fedcell.rng import stream
-from fedcell.world.cell import Cell, Conditions, Devices
-from fedcell.world.channel import (
-    fading_power,
-    link_snr,
-    path_loss_db,
-    shadowing_db,
-    spectral_efficiency,
-    whole_band_upload_s,
-)
+from fedcell.world.cell import BoolArray, Cell, Conditions, Devices
+from fedcell.world.channel import believed_snr, fading_power, may_lack_rate, mean_snr, whole_band_upload_s
 from fedcell.world.compute import draw_compute_s, expected_compute_s
 from fedcell.world.mobility import Mobility, Redrawn
+from fedcell.world.presence import PAUSE_S, Always, Availability
 
 
 @dataclass(frozen=True)
 class World:
-    """A cell, its devices and how they move: everything that the conditions of a round are drawn from.
+    """A cell, its devices, how they move and when they are there: what the conditions of a round are drawn from.
 
     Attributes:
         cell: the radio and the geometry; by default the paper's.
         devices: the M devices; by default the paper's 20.
         mobility: how they move, such as `Redrawn` (the default, as in the paper), `Static` or `RandomWaypoint`.
+        availability: who is there when, such as `Always` (the default, as in the paper) or `DayNight`.
 
     Example:
         >>> import fedcell as fc
@@ -39,17 +34,19 @@ class World:
     cell: Cell = field(default_factory=Cell)
     devices: Devices = field(default_factory=Devices)
     mobility: Mobility = field(default_factory=Redrawn)
+    availability: Availability = field(default_factory=Always)
 
     def conditions(self, seed: int, round_index: int = 0, clock_s: float = 0.0) -> Conditions:
         """Draw the conditions of one round, a pure function of the arguments.
 
-        Positions, shadowing, fading and compute times come from separate random streams, so turning one on does not
-        change the others; a device's draws do not depend on how many devices follow it.
+        Positions, shadowing, fading, the error in the known SNR and compute times come from separate random streams, so
+        turning one on does not change the others; a device's draws do not depend on how many devices follow it.
 
         Args:
             seed: the run's random seed, a nonnegative integer.
             round_index: the round, from 0; it selects the draws of fading, compute times and redrawn positions.
-            clock_s: the time in seconds at which the round starts; it determines the positions of moving devices.
+            clock_s: the time in seconds at which the round starts; it determines the positions of moving devices, and
+                who is there.
 
         Returns:
             Conditions: positions, channels, upload and compute times of the M devices.
@@ -60,19 +57,55 @@ class World:
         count = len(devices)
         positions_m = self.mobility.positions(cell, count, seed, round_index, clock_s)
         distance_m = np.hypot(positions_m[:, 0], positions_m[:, 1])
-        loss_db = path_loss_db(cell, distance_m)
-        if cell.shadowing_db > 0:
-            loss_db += shadowing_db(cell, positions_m, seed)
-        snr = link_snr(cell, devices.power_w_per_hz, loss_db)
+        snr = mean_snr(cell, devices.power_w_per_hz, positions_m, seed, clock_s)
         if cell.fading != "none":
             snr *= fading_power(cell, count, stream(seed, "fading", round_index))
-        efficiency = spectral_efficiency(snr)
+        efficiency = cell.rate.efficiency(snr)
+        linked = efficiency > 0 if may_lack_rate(cell) else None
+        believed, believed_efficiency = snr, efficiency
+        if cell.csi_error_db > 0:
+            believed = believed_snr(cell, snr, stream(seed, "csi", round_index))
+            believed_efficiency = cell.rate.efficiency(believed)
+            linked = linked if linked is None else linked & (believed_efficiency > 0)
+        upload_s = whole_band_upload_s(cell, efficiency, linked)
+        believed_s = upload_s
+        if cell.csi_error_db > 0:
+            believed_s = whole_band_upload_s(cell, believed_efficiency, linked)
+        compute_s, mean_s = draw_compute_s(devices, stream(seed, "compute", round_index)), expected_compute_s(devices)
+        attendance = self.availability.at(count, seed, clock_s)
+        if attendance is not None and attendance.speed is not None:
+            compute_s, mean_s = compute_s / attendance.speed, mean_s / attendance.speed
         return Conditions(
             positions_m=positions_m,
             distance_m=distance_m,
             snr=snr,
             spectral_efficiency=efficiency,
-            upload_s=whole_band_upload_s(cell, efficiency),
-            compute_s=draw_compute_s(devices, stream(seed, "compute", round_index)),
-            expected_compute_s=expected_compute_s(devices),
+            upload_s=upload_s,
+            compute_s=compute_s,
+            expected_compute_s=mean_s,
+            believed_snr=believed,
+            believed_upload_s=believed_s,
+            available=_both(linked, None if attendance is None else attendance.there),
+            until_s=None if attendance is None else attendance.until_s,
         )
+
+    def next_s(self, seed: int, clock_s: float) -> float:
+        """Return when to look again after a look that found nobody available.
+
+        Args:
+            seed: the run's random seed.
+            clock_s: the clock at that look, in seconds.
+
+        Returns:
+            The clock, in seconds, at which the next device comes, infinity if none will; a minute later if some are
+            there already, and cannot be reached for another reason.
+        """
+        next_s = self.availability.next_s(len(self.devices), seed, clock_s)
+        return next_s if next_s > clock_s else clock_s + PAUSE_S
+
+
+def _both(linked: BoolArray | None, there: BoolArray | None) -> BoolArray | None:
+    """The devices that have a link and are there; None if all are."""
+    if linked is None or there is None:
+        linked, there = (linked, linked) if there is None else (there, there)
+    return None if linked is None or there is None or (linked & there).all() else linked & there

@@ -15,7 +15,7 @@ from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.schemas import Curves, ErrorAnswer, RaceAsk, RaceDocument, RaceList, as_json
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.curves import race_curves
-from fedcell.dashboard.views.exports import MEDIA, race_data, race_picture
+from fedcell.dashboard.views.exports import MEDIA, failures_of, race_data, race_picture
 from fedcell.runs.race import ENDED
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import spec_document
@@ -94,8 +94,8 @@ def router(desk: Desk) -> APIRouter:
     async def curves(id: str = Id) -> Response:
         """Mean curves with their bands, the tables and the verdicts, of what there is so far."""
         race = await loaded(find(id))
-        runs = rounds_of(desk, race)
-        text = await desk.views.run(lambda: as_json(race_curves(race, runs)))
+        runs, failures = rounds_of(desk, race), failures_of(desk, race)
+        text = await desk.views.run(lambda: as_json(race_curves(race, runs, failures)))
         return Response(text, media_type="application/json")
 
     @routes.get("/races/{id}/events", response_class=Response, responses=STREAM)
@@ -144,6 +144,7 @@ def race_document(desk: Desk, race: LiveRace) -> dict[str, Any]:
                 "policy": run.spec.policy,
                 "seed": run.spec.seed,
                 "state": run.state,
+                "reason": run.reason,
                 "rounds": None if run.numbers is None else len(run.numbers),
                 "clock_s": run.last("clock_s"),
                 "accuracy": run.last("accuracy"),

@@ -320,14 +320,17 @@ class RaceQueue:
         """How far the store has the race's runs: those that are finished, and rounds of those under way."""
         runs = [run for run in race.runs.values() if run.state != "done"]
         done = self._store.done([run.key for run in runs])
+        failures = self._store.failures([run.key for run in runs])
         rounds = {run.key: self._store.numbers(run.key) for run in runs if run.key not in done or race.elsewhere}
         with self.lock:
             for run in runs:
                 numbers = rounds.get(run.key)
                 if run.key in done:
                     run.state, run.rows = "done", []
+                elif run.key in failures:
+                    run.state, run.reason = "failed", failures[run.key]
                 elif numbers and race.elsewhere:
-                    run.state = "running"
+                    run.state, run.reason = "running", ""
                 run.numbers = None if numbers is None else list(numbers)
             race.version += 1
 

@@ -12,12 +12,13 @@ from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.runs.store import Measured, parse_document
-from fedcell.schedule.bandwidth import Floats, allocate
+from fedcell.schedule.bandwidth import allocate
+from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Indices
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import load_task
-from fedcell.world import Conditions, World, link_snr, path_loss_db, shadowing_db
+from fedcell.world import Conditions, SnrTrace, World, link_snr, loss_db
 
 ShownSharing = Literal["planned", "optimal", "equal"]
 WORLDS_KEPT = 8
@@ -160,12 +161,13 @@ def field_document(place: Place, size: int) -> dict[str, Any]:
     x, y = np.meshgrid(axis, axis)
     points = np.column_stack((x.ravel(), y.ravel()))
     distance_m = np.hypot(points[:, 0], points[:, 1])
-    loss_db = path_loss_db(cell, distance_m)
-    if cell.shadowing_db > 0:
-        loss_db = loss_db + shadowing_db(cell, points, place.spec.seed)
-    snr = link_snr(cell, float(place.world.devices.power_w_per_hz.mean()), loss_db)
-    with np.errstate(divide="ignore"):
-        snr_db = np.where(distance_m <= cell.radius_m, units.ratio_to_db(snr), np.nan)
+    if isinstance(cell.channel, SnrTrace):  # it knows devices, not places
+        snr_db = np.full(len(points), np.nan)
+    else:
+        loss = loss_db(cell, points, place.spec.seed)
+        snr = link_snr(cell, float(place.world.devices.power_w_per_hz.mean()), loss)
+        with np.errstate(divide="ignore"):
+            snr_db = np.where(distance_m <= cell.radius_m, units.ratio_to_db(snr), np.nan)
     return {"x_m": axis.tolist(), "y_m": axis.tolist(), "snr_db": np.round(snr_db, 2).reshape(size, size).tolist()}
 
 

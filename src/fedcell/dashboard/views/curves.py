@@ -1,6 +1,7 @@
 """Accuracy against time of races that may still be running, and their tables; the statistics are runs.stats'."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.views.colours import LineStyle, styles
 from fedcell.runs import stats
+from fedcell.runs.race import comparable
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import Mean, MeanCurve, Summary, TimeTo
 
@@ -20,15 +22,24 @@ RunSoFar = tuple[Rounds, bool]
 """The rounds of a run so far, and whether it has ended."""
 
 
-def race_curves(race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar]) -> dict[str, Any]:
-    """The answer of /api/races/{id}/curves; ``runs`` has each run's rounds so far, and whether it has ended."""
+def race_curves(
+    race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar], failed: Collection[tuple[str, int]]
+) -> dict[str, Any]:
+    """The answer of /api/races/{id}/curves.
+
+    Args:
+        race: the race.
+        runs: by policy and seed, each run's rounds so far, and whether it has ended.
+        failed: the policies and seeds of the runs that failed.
+    """
     named = {policy: [runs[policy, seed] for seed in race.seeds] for policy in race.policies}
-    whole = [seed for seed in race.seeds if all(runs[policy, seed][1] for policy in race.policies)]
-    begun = [seed for seed in race.seeds if all(len(runs[policy, seed][0]) for policy in race.policies)]
-    ended = {policy: [runs[policy, seed][0] for seed in whole] for policy in race.policies}
-    said = stats.verdicts(ended) if whole and len(race.policies) > 1 else []
-    alike = {policy: [runs[policy, seed] for seed in whole or begun] for policy in race.policies}
-    return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said)
+    names, whole = comparable(race.spec, [run for run, (_, ended) in runs.items() if ended], failed)
+    begun = [seed for seed in race.seeds if all(len(runs[policy, seed][0]) for policy in names)]
+    ended = {policy: [runs[policy, seed][0] for seed in whole] for policy in names}
+    said = stats.verdicts(ended) if whole and len(names) > 1 else []
+    alike = {policy: [runs[policy, seed] for seed in whole or begun if policy in names] for policy in race.policies}
+    lost = Counter(policy for policy, _ in failed)
+    return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said, lost)
 
 
 def equally_far(groups: Mapping[str, Sequence[RunSoFar]]) -> tuple[dict[str, list[Rounds]], float | None]:
@@ -55,8 +66,12 @@ def curves_document(
     target: float,
     end_s: float,
     said: list[str],
+    failed: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Curves of groups of runs, each run with whether it has ended; ``alike`` are those that the table averages."""
+    """Curves of groups of runs, each run with whether it has ended; ``alike`` are those that the table averages.
+
+    ``failed`` says how many runs of each group failed.
+    """
     compared, so_far_s = equally_far(alike)
     curves, table = [], []
     for name, runs in groups.items():
@@ -64,7 +79,7 @@ def curves_document(
         summary = stats.summarise(compared[name], target, end_s)
         seeds = _seed_curves(runs, end_s)
         curves.append(_curve_document(name, looks[name], curve, seeds) | {"seeds_done": sum(end for _, end in runs)})
-        table.append(_table_row(name, looks[name], summary, curve))
+        table.append(_table_row(name, looks[name], summary, curve) | {"failed": failed.get(name, 0)})
     return {
         "policies": curves,
         "table": table,
@@ -89,21 +104,21 @@ def _seed_curves(runs: Sequence[RunSoFar], end_s: float) -> list[dict[str, Any]]
         return None
     curves = [stats.mean_curve([run], end_s, [ended]) for run, ended in begun]
     return [
-        {"clock_s": curve.clock_s[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
+        {"clock_s": curve.x[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
         for curve in curves
-        for at in (_some(curve.clock_s.size),)
+        for at in (_some(curve.x.size),)
     ]
 
 
 def _curve_document(name: str, look: LineStyle, curve: MeanCurve, seeds: list[dict[str, Any]] | None) -> dict[str, Any]:
-    at = _some(curve.clock_s.size)
+    at = _some(curve.x.size)
     mean, half = curve.accuracy[at], curve.half[at]
     band = seeds is None and bool(np.isfinite(half).any())
     return {
         "line": name,
         "colour": look[0],
         "dash": look[1],
-        "clock_s": curve.clock_s[at].tolist(),
+        "clock_s": curve.x[at].tolist(),
         "mean": mean.tolist(),
         "low": np.maximum(mean - half, 0.0).tolist() if band else None,
         "high": np.minimum(mean + half, 1.0).tolist() if band else None,
@@ -122,6 +137,7 @@ def _table_row(name: str, look: LineStyle, summary: Summary, curve: MeanCurve) -
         "curve_best": curve.best() if curve.accuracy.size else None,
         "curve_last": curve.last() if curve.accuracy.size else None,
         "time_to_target": _time(summary.to_target),
+        "diverged": summary.diverged,
     }
 
 

@@ -27,11 +27,17 @@ def race_result(desk: Desk, race: LiveRace) -> RaceResult:
     """The race as far as whole seeds go, from the store."""
     with desk.races.lock:
         done = {(run.spec.policy, run.spec.seed): run.key for run in race.runs.values() if run.state == "done"}
-    whole = [seed for seed in race.seeds if all((policy, seed) in done for policy in race.policies)]
-    if not whole:
+    failures = failures_of(desk, race)
+    if not races.comparable(race.spec, done, failures)[1]:
         raise HTTPException(409, "no seed is finished by all policies yet; wait, or take fewer")
-    runs = {policy: [desk.stores[0].store.get(done[policy, seed]) for seed in whole] for policy in race.policies}
-    return RaceResult(race.spec, race.policies, whole, runs, len(whole) == len(race.seeds), race.target)
+    records = {run: desk.stores[0].store.get(key) for run, key in done.items()}
+    return races.gather(race.spec, records, failures, race.target)
+
+
+def failures_of(desk: Desk, race: LiveRace) -> dict[tuple[str, int], str]:
+    """Why runs of the race failed, by policy and seed."""
+    with desk.races.lock:
+        return {(run.spec.policy, run.spec.seed): run.reason for run in race.runs.values() if run.state == "failed"}
 
 
 MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": "application/json"}
@@ -83,10 +89,17 @@ def end_of(runs: Sequence[FoundRun]) -> float:
 
 
 def compared(groups: dict[str, list[FoundRun]], target: float) -> str:
-    """The answer of /api/results/compare."""
+    """The answer of /api/results/compare; a run that failed is counted, and has no part in the means."""
+    looks = _looks(groups)
     end_s = end_of([run for runs in groups.values() for run in runs])
+    failed = {name: sum(map(_has_failed, runs)) for name, runs in groups.items()}
+    groups = {name: [run for run in runs if not _has_failed(run)] for name, runs in groups.items()}
     parts = {name: [(run.rounds, _has_ended(run)) for run in runs] for name, runs in groups.items()}
-    return as_json(curves_document(parts, parts, _looks(groups), target, end_s, _verdicts(groups)))
+    return as_json(curves_document(parts, parts, looks, target, end_s, _verdicts(groups), failed))
+
+
+def _has_failed(run: FoundRun) -> bool:
+    return run.stored is not None and run.stored.status == "failed"
 
 
 def _has_ended(run: FoundRun) -> bool:
@@ -114,7 +127,7 @@ def compared_picture(groups: dict[str, list[FoundRun]], ending: str) -> bytes:
     """The groups' mean curves."""
     end_s = end_of([run for runs in groups.values() for run in runs])
     found = {name: mean_curve([run.rounds for run in runs if run.records], end_s) for name, runs in groups.items()}
-    curves = [Curve(name, curve.clock_s, curve.accuracy, curve.half) for name, curve in found.items()]
+    curves = [Curve(name, curve.x, curve.accuracy, curve.half) for name, curve in found.items()]
     count = sum(len(runs) for runs in groups.values())
     return picture(curves, _looks(groups), f"{count} stored run{'s' * (count != 1)}", end_s, ending)
 

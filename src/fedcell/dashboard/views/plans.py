@@ -68,7 +68,6 @@ class Made:
     shown: tuple[list[str], list[list[str]]]
     plans: list[TablePlan]
     several: bool
-    theta: float
 
     def document(self) -> dict[str, Any]:
         """The answer, as PlanAnswer has it."""
@@ -85,7 +84,7 @@ class Made:
             },
             "plans": [_plan_document(plan, most, *colours[plan.name]) for plan in self.plans],
             "notes": planning.notes(self.plans),
-            "curve": _curve(self.table, self.theta, self.plans),
+            "curve": _curve(self.table, self.plans),
             "comparison": _comparison(self.plans, colours),
             "cut": cut if most else None,
         }
@@ -107,10 +106,10 @@ def answer_plan(ask: PlanAsk) -> Made:
     lines = ask.policies or []
     for line in lines:  # before a table of a hundred thousand devices is read
         known_policy(line)
-    objective(1, 1.0, ask.theta)
+    objective(1, 1.0, ask.theta or 0.0)
     table, shown = _devices(ask, cell)
     plans = planning.plan_round(table, lines, cell, ask.theta, ask.seed, compare=True, allow_import=False)
-    return Made(ask, table, shown, plans, len(plans) > 1, ask.theta)
+    return Made(ask, table, shown, plans, len(plans) > 1)
 
 
 def _devices(ask: PlanAsk, cell: Cell) -> tuple[DeviceTable, tuple[list[str], list[list[str]]]]:
@@ -209,8 +208,9 @@ def _comparison(plans: list[TablePlan], colours: dict[str, tuple[str, str]]) -> 
     ]
 
 
-def _curve(table: DeviceTable, theta: float, plans: list[TablePlan]) -> dict[str, Any]:
+def _curve(table: DeviceTable, plans: list[TablePlan]) -> dict[str, Any]:
     """The best objective with n devices, for every n (of a large table for some), and where the two policies stop."""
+    theta = plans[0].theta
     view = RoundView(table.upload_s, table.compute_s, must_include=table.must_include)
     stops: dict[str, Any] = {}
     for name, policy in (("greedy", Greedy(theta)), ("optimal", Optimal(theta))):

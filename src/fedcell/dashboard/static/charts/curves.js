@@ -24,7 +24,18 @@ function mean(document, scale = 1, digits = 2) {
   ];
 }
 
-function accuracyColumns(target, name, soFar) {
+/** Columns for what went wrong, of those tables that have any of it. */
+function troubleColumns(rows) {
+  const diverged = {
+    head: "diverged",
+    title: "seeds with which training diverged; they count as never reaching the target",
+    cell: (row) => (row.seeds ? `${row.diverged}/${row.seeds}` : MINUS),
+  };
+  const failed = { head: "failed", title: "runs that failed; they are left out", cell: (row) => row.failed ?? 0 };
+  return [...(rows.some((row) => row.diverged) ? [diverged] : []), ...(rows.some((row) => row.failed) ? [failed] : [])];
+}
+
+function accuracyColumns(target, name, soFar, rows) {
   return [
     { head: "policy", left: true, cell: name },
     {
@@ -42,6 +53,7 @@ function accuracyColumns(target, name, soFar) {
       title: "time to this accuracy, median over seeds; (1/5): reached with 1 of 5 seeds",
       cell: (row) => reached(row.time_to_target, soFar),
     },
+    ...troubleColumns(rows),
   ];
 }
 
@@ -134,7 +146,7 @@ export class CurvesView {
       onpointerleave: () => this.chart.focus(null),
     });
     this.tables.replaceChildren(
-      makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null), all, props),
+      makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null, rows), all, props),
       makeTable(`Rounds${of}`, roundColumns(name), all, props),
     );
     const legend = (style) =>

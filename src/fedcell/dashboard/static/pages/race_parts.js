@@ -43,7 +43,7 @@ export function progress(race) {
   const { budget_s: budget, rounds } = race.spec;
   if (!race.runs.length) return 0;
   const of = (run) =>
-    run.state === "done"
+    ["done", "failed"].includes(run.state)
       ? 1
       : Math.min(1, Number.isFinite(budget) ? (run.clock_s ?? 0) / budget : (run.rounds ?? 0) / rounds);
   return race.runs.reduce((sum, run) => sum + of(run), 0) / race.runs.length;

@@ -23,9 +23,11 @@ const COLUMNS = [
   {
     head: "rounds",
     key: (run) => run.rounds ?? -1,
-    text: (run) =>
-      run.status === "failed" ? "failed" : `${integer(run.rounds)}${run.status === "unfinished" ? ", unfinished" : ""}`,
-    title: (run) => run.reason,
+    text: (run) => {
+      if (run.status === "failed") return "failed";
+      return `${integer(run.rounds)}${run.status === "unfinished" ? ", unfinished" : run.diverged ? ", diverged" : ""}`;
+    },
+    title: (run) => run.reason || (run.diverged ? "training diverged in the last round" : ""),
   },
   { head: "best", key: (run) => run.best_accuracy ?? -1, text: (run) => percent(run.best_accuracy) },
   { head: "last", key: (run) => run.last_accuracy ?? -1, text: (run) => percent(run.last_accuracy) },

@@ -1,0 +1,197 @@
+"""Final models of runs in files: where they go, how they are written, read back and evaluated."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcell import __version__
+from fedcell.check import did_you_mean
+from fedcell.errors import InputError
+from fedcell.files import check_output, make_folder, write_output
+from fedcell.learn.model_file import ENDINGS, Arrays, read_arrays, write_arrays
+from fedcell.runs.store import parse_document, spec_document
+from fedcell.schedule.needs import Floats
+from fedcell.sim.spec import Spec, TaskSpec
+from fedcell.sim.task import class_accuracy, evaluate_models, layers
+
+MAX_NAME = 150
+"""A policy is cut to so many characters in the name of a file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """How good a model is on the test set.
+
+    Attributes:
+        accuracy: the fraction of the test samples that it gets right.
+        loss: its mean loss, in nats.
+        class_accuracy: (classes,) the same fraction for the samples of each class; NaN where there are none.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.Score(accuracy=0.75, loss=0.9, class_accuracy=[0.5, 1.0]).accuracy
+        0.75
+    """
+
+    accuracy: float
+    loss: float
+    class_accuracy: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """The final model of a run, as a file has it.
+
+    Reading the file runs nobody's code; ``spec`` and ``evaluate`` import the policy or model of one's own that the run
+    had.
+
+    Attributes:
+        arrays: by name, as in the ``state_dict`` of the PyTorch module: weights (out, in, ...) and biases.
+        document: the run's spec as a plain document.
+
+    Example:
+        >>> import fedcell as fc
+        >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
+        >>> *_, run = fc.Runner([spec], on="threads", models=True)
+        >>> fc.save_model("two-rounds.safetensors", spec, run.model)
+        >>> model = fc.load_model("two-rounds.safetensors")
+        >>> {name: array.shape for name, array in model.arrays.items()}
+        {'1.weight': (4, 784), '1.bias': (4,), '3.weight': (10, 4), '3.bias': (10,)}
+        >>> model.spec.policy, model.evaluate().class_accuracy.shape
+        ('random:k=2', (10,))
+    """
+
+    arrays: Arrays
+    document: dict[str, Any]
+
+    @property
+    def spec(self) -> Spec:
+        """The run that trained it."""
+        return parse_document(self.document, "the model's run")
+
+    def evaluate(self) -> Score:
+        """Evaluate the model on the test set of its run."""
+        task = TaskSpec.model_validate(self.document["task"])
+        expected = layers(task)
+        if {name: array.shape for name, array in self.arrays.items()} != expected:
+            raise InputError(f"the arrays of the model are not those of its task; {_shapes(expected)} are")
+        models = np.concatenate([self.arrays[name].ravel() for name in expected])[np.newaxis]
+        found = evaluate_models(task, models)
+        return Score(float(found.accuracy[0]), float(found.loss[0]), class_accuracy(task, models)[0])
+
+
+def save_model(path: str | Path, run: Spec, model: NDArray[np.float32]) -> None:
+    """Write a run's final model into a file, with the run's spec.
+
+    Args:
+        path: ends with ``.safetensors`` or ``.npz``.
+        run: a single run.
+        model: (P,) its model, as RunDone and Store.model give it.
+
+    Example:
+        >>> import numpy as np, fedcell as fc
+        >>> spec = fc.Spec(rounds=1, task=fc.TaskSpec(hidden=[]))
+        >>> fc.save_model("zeros.npz", spec, np.zeros(7850, np.float32))
+    """
+    place = checked_ending(Path(path))
+    shapes = layers(run.task)
+    sizes = [int(np.prod(shape)) for shape in shapes.values()]
+    if model.shape != (sum(sizes),):
+        raise InputError(f"the model has shape {model.shape}; that of the run has ({sum(sizes)},)")
+    parts = np.split(model, np.cumsum(sizes)[:-1])
+    arrays = {name: part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
+    about = {"fedcell": __version__, "spec": json.dumps(spec_document(run), allow_nan=False)}
+    write_output(place, lambda file: write_arrays(file, place.suffix, arrays, about))
+
+
+def load_model(path: str | Path) -> SavedModel:
+    """Read a model that ``save_model``, ``fedcell race --save-model`` or ``fedcell results`` wrote.
+
+    Args:
+        path: the file.
+
+    Returns:
+        SavedModel: its arrays and its run.
+
+    Example:
+        >>> import numpy as np, fedcell as fc
+        >>> fc.save_model("zeros.npz", fc.Spec(rounds=1, task=fc.TaskSpec(hidden=[])), np.zeros(7850, np.float32))
+        >>> score = fc.load_model("zeros.npz").evaluate()  # all zeros: every digit is taken for a 0
+        >>> round(score.accuracy, 3), [float(accuracy) for accuracy in score.class_accuracy[:3]]
+        (0.098, [1.0, 0.0, 0.0])
+    """
+    arrays, about = read_arrays(path)
+    try:
+        document = dict(json.loads(about["spec"]))
+        _ = document["task"], document["policy"]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{path} does not say which run it is of; give a file that fedcell wrote") from None
+    return SavedModel(arrays, document)
+
+
+def checked_ending(path: Path) -> Path:
+    """Return the path of a model file, or raise unless we write files of that kind."""
+    if path.suffix not in ENDINGS:
+        raise InputError(
+            f"cannot write a model as {str(path)[:200]}; give a name that ends with {' or '.join(ENDINGS)}"
+        )
+    return path
+
+
+def model_paths(place: str, runs: Mapping[str, Spec], option: str) -> dict[str, Path]:
+    """Where the models of runs go, by their keys; refused if anything cannot be written there.
+
+    Args:
+        place: a folder, which is made; a file, for a single run; or a name in which {policy}, {seed} and {key} stand
+            for those of a run.
+        runs: whose models, by key.
+        option: what the user gave, for messages.
+    """
+    name = place.rpartition("/")[2]
+    if "{" not in place and Path(place).suffix not in ENDINGS:
+        if not place.strip() or (Path(place).suffix and name and not Path(place).is_dir()):
+            raise InputError(
+                f"{option} is {place[:200]!r}; give a folder (with a / at its end), or a name that ends with "
+                f"{' or '.join(ENDINGS)}"
+            )
+        make_folder(Path(place), option)
+        place = f"{place.rstrip('/')}/{_usual_name(list(runs.values()))}.safetensors"
+    paths = {key: checked_ending(Path(_filled(place, key, run, option))) for key, run in runs.items()}
+    if len(set(paths.values())) < len(paths):
+        raise InputError(
+            f"{option} {place[:200]} gives several of the {len(paths)} runs one name; give a folder, or put "
+            "{policy}, {seed} or {key} into the name"
+        )
+    checked = set[Path]()
+    for path in paths.values():
+        if path.parent not in checked or path.exists():
+            check_output(path)
+        checked.add(path.parent)
+    return paths
+
+
+def _usual_name(runs: Sequence[Spec]) -> str:
+    """The policy and the seed, with the key where that does not tell the runs apart."""
+    alike = len({(run.policy, run.seed) for run in runs}) < len(runs)
+    return "{policy}-seed{seed}" + "-{key}" * alike
+
+
+def _filled(template: str, key: str, run: Spec, option: str) -> str:
+    values = {"policy": re.sub(r"[^\w.=,+-]+", "-", run.policy)[:MAX_NAME], "seed": str(run.seed), "key": key}
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            raise InputError(f"{option} has {found[0][:60]}; {did_you_mean(found[1][:60], values)}")
+        return values[found[1]]
+
+    return re.sub(r"\{([^{}]*)\}", value, template)
+
+
+def _shapes(expected: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in list(expected.items())[:6])

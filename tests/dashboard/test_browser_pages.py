@@ -1,0 +1,268 @@
+"""The cell, the results and all pages alike in a real browser, over a real server, with nothing in its console."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcell.runs.rows import ROUND_COLUMNS
+from fedcell.runs.store import Measured, Store
+from fedcell.sim.loop import simulate
+from fedcell.sim.spec import Spec
+
+pytest.importorskip("dashboard.browser")  # which says why where there is no browser
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from dashboard.browser import ROOT, Visitor, begin_race, cell, digits, state
+from harness import Served, serve
+
+pytestmark = pytest.mark.browser
+
+# Cell
+
+
+def test_rounds_are_scrubbed_and_the_numbers_are_the_apis(server: Served, finished: dict[str, Any], page: Page) -> None:
+    run = next(run for run in finished["runs"] if run["policy"] == "greedy" and run["seed"] == 1)
+    page.goto(f"{server.url}#cell?run={run['key']}")
+    expect(page.locator(".place")).to_have_text(f"round 1 of {run['rounds']}")
+    slider = page.get_by_role("slider", name="Round")
+    slider.focus()
+    for _ in range(3):
+        slider.press("ArrowRight")
+    check_round(page, server.get(f"/api/runs/{run['key']}/rounds/4?sharing=planned"), run["rounds"])
+    page.locator(".segmented button", has_text="equal").click()
+    check_round(page, server.get(f"/api/runs/{run['key']}/rounds/4?sharing=equal"), run["rounds"])
+    page.reload()
+    expect(page.locator(".place")).to_have_text(f"round 4 of {run['rounds']}")
+    slider.press("End")
+    check_round(page, server.get(f"/api/runs/{run['key']}/rounds/{run['rounds']}?sharing=equal"), run["rounds"])
+
+
+def check_round(page: Page, document: dict[str, Any], rounds: int) -> None:
+    row = page.locator("[data-row=A]")
+    expect(page.locator(".place")).to_have_text(f"round {document['round']} of {rounds}")
+    expect(row.locator("[data-fact=round_s]")).to_have_text(f"{digits(document['round_s'], 4)} s")
+    scheduled = [device for device in document["devices"] if device["scheduled"]]
+    expect(row.locator(".bar")).to_have_count(len(scheduled))
+    expect(row.locator(".device")).to_have_count(len(document["devices"]))
+    device = scheduled[-1]
+    row.locator(f".map .device[data-device='{device['index']}'] .body").hover()
+    facts = row.locator(".facts")
+    expect(facts.locator("[data-fact='finishes at'] dd")).to_have_text(f"{digits(device['finish_s'], 4)} s")
+    expect(facts.locator("[data-fact='distance'] dd")).to_have_text(f"{digits(device['distance_m'], 4)} m")
+    expect(row.locator(f".bar[data-device='{device['index']}']")).to_have_class(re.compile("lit"))
+
+
+def test_two_policies_side_by_side_by_round_and_by_clock(server: Served, finished: dict[str, Any], page: Page) -> None:
+    runs = {run["policy"]: run for run in finished["runs"] if run["seed"] == 0}
+    page.goto(f"{server.url}#cell?run={runs['greedy']['key']}&with={runs['random:k=8']['key']}")
+    expect(page.locator("[data-row=B] h2")).to_contain_text("random:k=8")
+    page.locator(".segmented button", has_text="clock").click()
+    page.get_by_role("slider", name="Time").fill("30")
+    for row, policy in (("A", "greedy"), ("B", "random:k=8")):
+        rows = server.get(f"/api/runs/{runs[policy]['key']}")["rows"]
+        under_way = next((row[0] for row in rows if row[1] >= 30), len(rows))
+        expect(page.locator(f"[data-row={row}] [data-fact=round]")).to_have_text(f"round {under_way}")
+        # Nobody knows yet how the round under way ends.
+        known = "not trained yet"
+        if under_way > 1:
+            accuracy = rows[under_way - 2][ROUND_COLUMNS.index("accuracy")]
+            known = f"{100 * accuracy:.2f} % after round {under_way - 1}"
+        expect(page.locator(f"[data-row={row}] [data-fact=accuracy]")).to_have_text(known)
+    ends = "paths => paths.map((path) => (path.getTotalLength() ? path.getPointAtLength(1e9).x : 0))"
+    cursor = float(page.locator(".cell-side .cursor").get_attribute("x1") or 0)
+    assert max(page.locator(".cell-side path.line").evaluate_all(ends)) <= cursor + 0.1
+    page.locator(".segmented button", has_text="round").click()
+    page.get_by_role("slider", name="Round").fill("1")
+    page.locator("[data-row=A] .map").focus()
+    page.keyboard.press("ArrowRight")
+    for row in ("A", "B"):  # the same device in both
+        expect(page.locator(f"[data-row={row}] [data-fact=device] dd")).to_have_text("0")
+    page.locator("main").press("Space")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    most = max(run["rounds"] for run in runs.values())
+    expect(page.locator(".place")).to_have_text(f"round {most} of {most}")  # it plays to the end
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_the_clock_of_a_first_round_begins_after_the_reports(server: Served, page: Page) -> None:
+    race = begin_race(server, policies=["diverse"], seeds=1)
+    (run,) = server.wait(race["id"], "done")["runs"]
+    number, clock_s, round_s, *_ = server.get(f"/api/runs/{run['key']}")["rows"][0]
+    equal = server.get(f"/api/runs/{run['key']}/rounds/{number}?sharing=equal")
+    at = int(clock_s)
+    assert clock_s - round_s > 0.1
+    page.goto(f"{server.url}#cell?run={run['key']}&at={at}&sync=clock&sharing=equal")
+    expect(page.locator("[data-row=A] [data-fact=round_s]")).to_have_text(f"{digits(equal['round_s'], 4)} s")
+    left = float(page.locator("[data-row=A] .bar .compute").first.get_attribute("x") or 0)
+    end, now = (float(page.locator(f"[data-row=A] .{name}").get_attribute("x1") or 0) for name in ("round-end", "now"))
+    passed_s = (now - left) / (end - left) * equal["round_s"]
+    assert passed_s == pytest.approx(at - (clock_s - round_s), abs=0.01)
+
+
+# Results
+
+
+def test_chosen_runs_are_compared_and_downloaded(server: Served, finished: dict[str, Any], page: Page) -> None:
+    page.goto(f"{server.url}#results")
+    keys = [run["key"] for run in finished["runs"]]
+    for key in keys:
+        page.locator(f"tr[data-key='{key}'] input").check()
+    comparison = page.get_by_role("region", name="Comparison")
+    row = server.get(f"/api/results/compare?keys={','.join(keys)}")["table"][0]
+    expect(comparison.locator(f"tr[data-policy='{row['policy']}'] td").first).to_have_text(cell(row["best"], 100))
+    begins = {"SVG": b"<?xml", "PNG": b"\x89PNG", "CSV": b"group,", "JSON": b"[{"}
+    for kind, begin in begins.items():
+        with page.expect_download() as caught:
+            comparison.get_by_role("link", name=kind, exact=True).click()
+        content = Path(caught.value.path()).read_bytes()
+        assert content.startswith(begin)
+        assert len(content) > 100
+    page.get_by_label("Filter by policy").select_option("random:k=8")
+    expect(page.locator(".runs tbody tr[data-key]").first.locator("td").nth(1)).to_contain_text("random")
+    expect(page.locator(f"tr[data-key='{keys[0]}']")).to_have_count(
+        0 if finished["runs"][0]["policy"] == "greedy" else 1
+    )
+    page.locator(".runs tbody a").first.click()
+    expect(page.locator("[data-row=A] h2")).to_contain_text("random:k=8")
+
+
+def test_measured_finishes_and_the_paper_are_shown(browser: Browser, tmp_path: Path) -> None:
+    spec = Spec(policy="greedy", rounds=2)
+    records = list(simulate(spec))
+    plans = [record.plan for record in records]
+    ends = [np.full(plan.devices.size, plan.round_s) for plan in plans]
+    measured = [Measured(plan.devices, end, 0.5 * end, 1.25 * end) for plan, end in zip(plans, ends, strict=True)]
+    with Store(tmp_path / "results.db") as store:
+        key = store.put_measured(spec, records, measured, source="testbed")
+    paper = tmp_path / "paper"
+    paper.mkdir()
+    for name in ("fig1a", "fig3a"):
+        shutil.copy(ROOT / "docs" / "reproduction" / f"{name}.png", paper)
+    (paper / "index.html").write_text("<!doctype html><title>the report</title>")
+    with serve(tmp_path / "results.db", "--paper", str(paper)) as server, Visitor(browser) as visitor:
+        page = visitor.page
+        page.goto(f"{server.url}#results?keys={key}")
+        region = page.get_by_role("region", name="Measured")
+        expect(region.locator("circle.dot")).to_have_count(sum(plan.devices.size for plan in plans))
+        expect(region).to_contain_text("off by 25 %")
+        images = page.get_by_role("region", name="The paper").locator("img")
+        expect(images).to_have_count(2)
+        expect(page.get_by_role("link", name="The full report")).to_be_visible()
+        images.last.scroll_into_view_if_needed()
+        expect(images.last).to_have_js_property("complete", True)
+        assert images.evaluate_all("images => images.map((image) => image.naturalWidth > 100)") == [True, True]
+        page.locator(f"tr[data-key='{key}'] a").click()
+        expect(page.locator("[data-row=A] .bars .measured")).to_have_count(plans[0].devices.size)
+
+
+def test_without_runs_the_pages_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    with serve(tmp_path / "empty.db") as server, Visitor(browser) as visitor:
+        visitor.page.goto(f"{server.url}#results")
+        expect(visitor.page.get_by_role("region", name="Runs", exact=True)).to_contain_text("fedcell sweep")
+        visitor.page.goto(f"{server.url}#cell")
+        expect(visitor.page.locator("#page-cell")).to_contain_text("No runs yet")
+        visitor.page.goto(f"{server.url}#race")
+        expect(visitor.page.locator("#page-race")).to_contain_text("press Start race")
+
+
+# The whole
+
+
+def test_light_dark_talk_and_keys(server: Served, finished: dict[str, Any], browser: Browser) -> None:
+    with Visitor(browser, color_scheme="dark") as visitor:
+        page = visitor.page
+        page.goto(server.url)
+        state(page, "done")
+        ground = "getComputedStyle(document.body).backgroundColor"
+        dark = page.evaluate(ground)
+        page.keyboard.press("t")
+        assert page.evaluate(ground) != dark
+        page.keyboard.press("b")
+        page.reload()  # both are remembered
+        assert page.evaluate(ground) != dark
+        expect(page.get_by_role("button", name="Talk mode")).to_have_attribute("aria-pressed", "true")
+        page.keyboard.press("b")
+        for key, name in zip("4321", ("Results", "Plan", "Cell", "Race"), strict=True):
+            page.keyboard.press(key)
+            expect(page).to_have_title(f"{name} · fedcell")
+        page.keyboard.press("?")
+        page.get_by_role("dialog").get_by_label("shortcuts").uncheck()
+        page.get_by_role("button", name="Close").click()
+        page.reload()  # that is remembered too
+        page.locator("nav").wait_for()
+        for key in "4t?":
+            page.keyboard.press(key)
+        expect(page).to_have_title("Race · fedcell")
+        page.get_by_role("button", name="Keys and help").click()
+        page.get_by_role("dialog").get_by_label("shortcuts").check()
+        page.get_by_role("link", name="HTTP API").click()
+        expect(page.locator("#page-api")).to_contain_text("/api/plan")
+
+
+SHOWN = {
+    "race": ".race-card path.line[d^=M]",
+    "cell": "[data-row=A] .bar",
+    "plan": ".multiples .bar",
+    "results": "#page-results .curves path.line[d^=M]",
+    "api": ".api-table td",
+}
+
+
+def places(finished: dict[str, Any]) -> dict[str, str]:
+    """Each page's address, with something to see on it."""
+    keys = [run["key"] for run in finished["runs"]]
+    return {"cell": f"cell?run={keys[0]}&with={keys[1]}", "results": f"results?keys={','.join(keys)}"}
+
+
+def test_no_page_is_wider_than_the_window(server: Served, finished: dict[str, Any], page: Page) -> None:
+    for name, selector in SHOWN.items():
+        page.goto(f"{server.url}#{places(finished).get(name, name)}")
+        page.locator(selector).first.wait_for()
+        for width, talk in ((1280, False), (1024, True), (414, False), (360, True), (320, False)):
+            page.set_viewport_size({"width": width, "height": 720})
+            page.evaluate("talk => document.documentElement.classList.toggle('talk', talk)", talk)
+            page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+
+
+def test_axe_finds_nothing_in_both_themes(server: Served, finished: dict[str, Any], page: Page) -> None:
+    axe = Axe()
+    for name, selector in SHOWN.items():
+        page.goto(f"{server.url}#{places(finished).get(name, name)}")
+        page.locator(selector).first.wait_for()
+        for theme, rules in (
+            ("light", {}),
+            ("dark", {"runOnly": ["color-contrast"]}),
+        ):  # nothing else goes by the theme
+            page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
+            found = axe.run(page, options={"resultTypes": ["violations"], **rules}).response["violations"]
+            assert not found, (name, theme, [(one["id"], [node["html"] for node in one["nodes"]][:5]) for one in found])
+        unreached = page.locator("main *").evaluate_all(
+            """all => all.filter((one) => ["auto", "scroll"].includes(getComputedStyle(one).overflowX)
+                && (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight)
+                && !one.matches("[tabindex='0'][role=region][aria-label], .form-body"))
+                .map((one) => one.className)"""
+        )
+        assert not unreached, name
+
+
+def test_on_paper_and_with_the_colours_of_the_system(server: Served, finished: dict[str, Any], page: Page) -> None:
+    page.goto(f"{server.url}#race/{finished['id']}")
+    page.locator(".race-card path.line[d^=M]").first.wait_for()
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    # In one step: what is drawn again meanwhile has no style any more.
+    stroke = "getComputedStyle(document.querySelector('.race-card path.line[d^=M]')).stroke"
+    ground = "getComputedStyle(document.body).backgroundColor"
+    colour = page.evaluate(stroke)
+    page.emulate_media(forced_colors="active")
+    assert page.evaluate(stroke) == colour != ""  # it tells one policy from another
+    page.emulate_media(media="print", forced_colors="none")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    expect(page.locator(".race-form")).to_be_hidden()
+    expect(page.locator(".race-card .tables")).to_be_visible()
