@@ -82,7 +82,7 @@ def test_what_a_device_trains_does_not_depend_on_who_else_does() -> None:
     spec = spec_of(policy="all")
     task = load_task(spec.task, 20, 0)
     model = task.engine.initial(stream(0, "model"))
-    alone = loop.train(task, model, np.array([7]), 0, 3, spec).models()
+    alone = task.engine.train(loop.jobs(task, model, np.array([7]), spec, 3))
     order = keyed(0, "batches", 3)(7).permutation(task.parts[7])[np.newaxis]
     np.testing.assert_array_equal(alone, task.engine.train([Job(model, order)]))
 
@@ -95,7 +95,7 @@ def test_the_mean_is_plain_or_weighted_by_samples() -> None:
         )
         task = load_task(spec.task, 2, 0)
         model, both = task.engine.initial(stream(0, "model")), np.array([0, 1])
-        updates = loop.train(task, model, both, 0, 0, spec)
+        updates = task.engine.update(loop.jobs(task, model, both, spec, 0))
         first, second = updates.models().astype(np.float64)
         expected = (first + 3 * second) / 4 if averaging == "samples" else (first + second) / 2
         np.testing.assert_allclose(

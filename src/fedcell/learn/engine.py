@@ -56,6 +56,9 @@ class Updates(Protocol):
     def losses(self) -> NDArray[np.float64]:
         """See above."""
 
+    def part(self, first: int, last: int) -> "Updates":
+        """Return those of the jobs from ``first`` to before ``last``."""
+
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """Return the mean model (P,); ``weights`` (J,) are those of the jobs, up to a common factor."""
 
@@ -90,6 +93,10 @@ class HostUpdates:
     starts: Sequence[Vector]
     trained: NDArray[np.float32]
     losses: NDArray[np.float64]
+
+    def part(self, first: int, last: int) -> "HostUpdates":
+        """Those of some of the jobs."""
+        return HostUpdates(self.starts[first:last], self.trained[first:last], self.losses[first:last])
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """The mean model (P,)."""

@@ -29,6 +29,11 @@ class DeviceUpdates:
     trained: Tensor
     losses: NDArray[np.float64]
 
+    def part(self, first: int, last: int) -> "DeviceUpdates":
+        """Those of some of the jobs."""
+        some = slice(first, last)
+        return DeviceUpdates(self.starts, self.which[some], self.trained[some], self.losses[some])
+
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """The mean model (P,), one copy from the device."""
         shares = np.ones(len(self.trained)) if weights is None else np.asarray(weights, np.float64)
