@@ -5,6 +5,7 @@ Run it where there is a GPU: `python benchmarks/gpu.py`. It needs PyTorch and Nu
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -26,25 +27,39 @@ from fedcell.learn.torch_engine import TorchEngine
 from fedcell.learn.torch_modules import cnn_module, mlp_module
 
 
-def seconds(call: Callable[[], Any], repeats: int = 5) -> float:
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def seconds(call: Callable[..., Any], *given: Any, repeats: int = 5) -> float:
     """The median time of a call, after one that is not counted."""
-    call()
+    call(*given)
     found = []
     for _ in range(repeats):
-        torch.cuda.synchronize() if torch.cuda.is_available() else None
+        wait()
         start = time.perf_counter()
-        call()
-        torch.cuda.synchronize() if torch.cuda.is_available() else None
+        call(*given)
+        wait()
         found.append(time.perf_counter() - start)
     return float(np.median(found))
+
+
+def train(engine: Any, jobs: list[Job]) -> Any:
+    """The mean of the trained models."""
+    return engine.update(jobs).mean()
+
+
+def train_and_evaluate(engine: Any, jobs: list[Job]) -> Any:
+    return engine.evaluate(train(engine, jobs)[np.newaxis])
 
 
 def ceilings() -> tuple[float, float]:
     """What the card does: float32 multiply-adds (TFLOP/s, twice each), and bytes copied (TB/s, read and written)."""
     a, b = (torch.randn(8192, 8192, device="cuda") for _ in range(2))
-    flops = 2 * 8192**3 / seconds(lambda: a @ b)
+    flops = 2 * 8192**3 / seconds(torch.matmul, a, b)
     source, target = (torch.empty(2**30, dtype=torch.uint8, device="cuda") for _ in range(2))
-    return flops / 1e12, 2 * 2**30 / seconds(lambda: target.copy_(source)) / 1e12
+    return flops / 1e12, 2 * 2**30 / seconds(target.copy_, source) / 1e12
 
 
 def pfl_round(clients: int, rounds: int, processes: int) -> dict[str, Any] | str:
@@ -52,7 +67,7 @@ def pfl_round(clients: int, rounds: int, processes: int) -> dict[str, Any] | str
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
     script = Path(__file__).parent / "peers" / "pfl_cifar.py"
     command = [sys.executable, *launch, str(script), str(clients), str(rounds)]
-    environment = dict(__import__("os").environ, PYTHONPATH=":".join(sys.path), OMP_NUM_THREADS="1")
+    environment = dict(os.environ, PYTHONPATH=":".join(sys.path), OMP_NUM_THREADS="1")
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     found: dict[str, Any] | str = json.loads(lines[-1]) if lines else (done.stderr.strip().splitlines() or ["?"])[-1]
@@ -80,9 +95,9 @@ def plain_loop(data: Dataset, module: nn.Module, orders: Any, rate: float, devic
             cross_entropy(module(x[batch]), y[batch]).backward()
             optimiser.step()
         with torch.no_grad():
-            for sum_, parameter in zip(total, module.parameters(), strict=True):
-                sum_ += parameter
-    return [sum_ / len(orders) for sum_ in total]
+            for number, parameter in enumerate(module.parameters()):
+                total[number] += parameter
+    return [one / len(orders) for one in total]
 
 
 def jobs_of(start: Any, orders: Any) -> list[Job]:
@@ -91,9 +106,8 @@ def jobs_of(start: Any, orders: Any) -> list[Job]:
 
 def cifar_table(clients: list[int], rounds: int, tera: tuple[float, float]) -> None:
     data = cifar.images()
-    print(
-        f"\npfl's CIFAR-10 work: 50 images a client, batches of 10, one epoch; {sum(w.size for w in cifar.make_weights()):,} weights"
-    )
+    weights = sum(w.size for w in cifar.make_weights())
+    print(f"\npfl's CIFAR-10 work: 50 images a client, batches of 10, one epoch; {weights:,} weights")
     print(f"{'':34}{'clients':>8}{'ms a round':>12}{'with evaluation':>17}{'floor ms':>10}{'times it':>10}{'GiB':>7}")
     start = np.concatenate([w.ravel() for w in cifar.make_weights()])
     accuracies: dict[str, Any] = {}
@@ -103,13 +117,14 @@ def cifar_table(clients: list[int], rounds: int, tera: tuple[float, float]) -> N
             torch.cuda.reset_peak_memory_stats()
             engine = TorchEngine(data, cifar.network, learning_rate=cifar.RATE, device="cuda", tf32=tf32)
             jobs = jobs_of(start, cifar.orders(count, 1)[0])
-            once = seconds(lambda: engine.update(jobs).mean())
-            both = seconds(lambda: engine.evaluate(engine.update(jobs).mean()[np.newaxis]))
+            once = seconds(train, engine, jobs)
+            both = seconds(train_and_evaluate, engine, jobs)
             floor = cifar.flops(count) / tera[0] / 1e12 + cifar.moved_bytes(count, start.size) / tera[1] / 1e12
             room = torch.cuda.max_memory_allocated() / 2**30
             name = "fedcell" + (", TF32" if tf32 else "")
             print(
-                f"{name:34}{count:>8}{1e3 * once:>12.1f}{1e3 * both:>17.1f}{1e3 * floor:>10.1f}{once / floor:>10.1f}{room:>7.1f}",
+                f"{name:34}{count:>8}{1e3 * once:>12.1f}{1e3 * both:>17.1f}{1e3 * floor:>10.1f}"
+                f"{once / floor:>10.1f}{room:>7.1f}",
                 flush=True,
             )
             if not tf32 and count == 50:
@@ -121,7 +136,7 @@ def cifar_table(clients: list[int], rounds: int, tera: tuple[float, float]) -> N
                     found.append(float(engine.evaluate(model[np.newaxis]).accuracy[0]))
                 accuracies["fedcell"] = found
     module = cifar.network().cuda()
-    loop = seconds(lambda: plain_loop(data, module, cifar.orders(50, 1)[0], cifar.RATE, "cuda"), 2)
+    loop = seconds(plain_loop, data, module, cifar.orders(50, 1)[0], cifar.RATE, "cuda", repeats=2)
     print(f"{'a plain PyTorch loop':34}{50:>8}{1e3 * loop:>12.1f}", flush=True)
     for processes in (1, 2, 5, 10):
         found_pfl = pfl_round(50, rounds, processes)
@@ -153,23 +168,25 @@ def mlp_table(clients: list[int]) -> None:
         theirs = cpu.update(few)
         apart = np.linalg.norm(one.models() - theirs.models()) / np.linalg.norm(theirs.models() - start)
         print(
-            f"apart from the CPU kernel by {apart:.1e} of the step; losses {one.losses.round(6)}, {theirs.losses.round(6)}"
+            f"apart from the CPU kernel by {apart:.1e} of the step; "
+            f"losses {one.losses.round(6)}, {theirs.losses.round(6)}"
         )
         a, b = engine.evaluate(one.models()), cpu.evaluate(one.models())
         print(f"evaluations: accuracies {a.accuracy} and {b.accuracy}, losses {a.loss} and {b.loss}")
         jobs = jobs_of(start, [rng.permutation(60_000)[:3000] for _ in range(8)])
-        print(f"CPU kernel, 8 clients: {1e3 * seconds(lambda: cpu.update(jobs)):.1f} ms")
+        print(f"CPU kernel, 8 clients: {1e3 * seconds(cpu.update, jobs):.1f} ms")
     except ImportError as error:
         print(f"no CPU kernel here: {error}")
     print(f"the same whatever the company, and twice: {same}")
     print(f"{'clients':>8}{'ms':>9}{'client-epochs/s':>17}{'us a step':>11}{'with mean and evaluation, ms':>30}")
     for count in clients:
         jobs = jobs_of(start, [rng.permutation(60_000)[:3000] for _ in range(count)])
-        order_s = seconds(lambda: engine.update(jobs))
-        both = seconds(lambda: engine.evaluate(engine.update(jobs).mean()[np.newaxis]))
+        order_s = seconds(engine.update, jobs)
+        both = seconds(train_and_evaluate, engine, jobs)
         waves = -(-count // torch.cuda.get_device_properties(0).multi_processor_count)
         print(
-            f"{count:>8}{1e3 * order_s:>9.2f}{count / order_s:>17,.0f}{1e6 * order_s / 300 / waves:>11.2f}{1e3 * both:>30.2f}",
+            f"{count:>8}{1e3 * order_s:>9.2f}{count / order_s:>17,.0f}"
+            f"{1e6 * order_s / 300 / waves:>11.2f}{1e3 * both:>30.2f}",
             flush=True,
         )
 
@@ -177,21 +194,23 @@ def mlp_table(clients: list[int]) -> None:
 def cpu_table(samples: int) -> None:
     data, rng = load_dataset("mnist"), np.random.default_rng(0)
     print(
-        f"\nThe torch engine on a CPU, 8 clients x {samples:,} samples, seconds ({torch.get_num_threads()} threads allowed)"
+        f"\nThe torch engine on a CPU, 8 clients x {samples:,} samples, seconds "
+        f"({torch.get_num_threads()} threads allowed)"
     )
     for name, module in (("mlp", mlp_module(data)), ("cnn", cnn_module(data))):
         orders = [rng.permutation(60_000)[:samples] for _ in range(8)]
         found = []
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(seconds(lambda: plain_loop(data, module, orders, 0.01, "cpu"), 1))
+            found.append(seconds(plain_loop, data, module, orders, 0.01, "cpu", repeats=1))
         for threads in (1, 2):
             torch.set_num_threads(threads)
             engine = TorchEngine(data, module, threads=threads)
             jobs = jobs_of(engine.initial(np.random.default_rng(1)), orders)
-            found.append(seconds(lambda: engine.update(jobs), 1))
+            found.append(seconds(engine.update, jobs, repeats=1))
         print(
-            f"{name}: plain loop {found[0]:.2f} (1 thread), {found[1]:.2f} (2); fedcell {found[2]:.2f} (1), {found[3]:.2f} (2)",
+            f"{name}: plain loop {found[0]:.2f} (1 thread), {found[1]:.2f} (2); "
+            f"fedcell {found[2]:.2f} (1), {found[3]:.2f} (2)",
             flush=True,
         )
 
@@ -206,7 +225,8 @@ def main() -> None:
     if torch.cuda.is_available():
         tera = ceilings()
         print(
-            f"torch {torch.__version__}, {torch.cuda.get_device_name()}: {tera[0]:.0f} TFLOP/s in float32, {tera[1]:.2f} TB/s"
+            f"torch {torch.__version__}, {torch.cuda.get_device_name()}: "
+            f"{tera[0]:.0f} TFLOP/s in float32, {tera[1]:.2f} TB/s"
         )
         if "mlp" in given.parts:
             mlp_table(given.mlp_clients)

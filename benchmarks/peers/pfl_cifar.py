@@ -1,5 +1,7 @@
 """pfl's CIFAR-10 work in pfl itself, on one GPU: alone, or several processes that share it (torchrun)."""
 
+# ruff: noqa: E402 - pfl reads the environment when it is imported
+
 import json
 import os
 import sys

@@ -79,6 +79,30 @@ def test_convolutions_by_patches_are_convolutions(
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(5,), (2, 5)])
+def test_stacked_linear_layers_are_linear_layers(bias: bool, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    plain = nn.Linear(5, 3, bias=bias)
+    layer, _ = for_training(plain, patches=True)
+    names = [name for name, _ in plain.named_parameters()]
+    weights = [torch.randn(4, *p.shape, requires_grad=True) for p in plain.parameters()]
+    x = torch.randn(4, 6, *shape, requires_grad=True)
+
+    def of(module: Any, parts: Any, inputs: Any) -> Any:
+        return torch.func.functional_call(module, dict(zip(names, parts, strict=True)), (inputs,))
+
+    out = torch.func.vmap(lambda parts, inputs: of(layer, parts, inputs))(weights, x)
+    expected = torch.stack([of(plain, [w[k] for w in weights], x[k]) for k in range(4)])
+    torch.testing.assert_close(out, expected)
+    pull = torch.randn_like(out)
+    ours = torch.autograd.grad((out * pull).sum(), [x, *weights])
+    theirs = torch.autograd.grad((expected * pull).sum(), [x, *weights])
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    assert ours[1].is_contiguous()
+
+
 def test_only_plain_convolutions_are_replaced() -> None:
     module = nn.Sequential(
         nn.Conv2d(4, 4, 3, groups=2),

@@ -112,6 +112,8 @@ def for_training(module: nn.Module, patches: bool) -> tuple[nn.Module, "Keys"]:
         elif patches and type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros":
             if not isinstance(layer.padding, str) and layer.dilation == (1, 1):
                 layer.__class__ = PatchConv2d
+        elif patches and type(layer) is nn.Linear:
+            layer.__class__ = PlainLinear
         elif patches and type(layer) is nn.GroupNorm:
             layer.__class__ = PlainGroupNorm
     return copy, keys
@@ -181,6 +183,17 @@ class PlainGroupNorm(nn.GroupNorm):
         return found
 
 
+class PlainLinear(nn.Linear):
+    """A linear layer whose gradient lies as its weights do: vmap's own is transposed, and slow to subtract."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The product of x (..., inputs) with the weights, and the biases."""
+        bias = self.weight.new_zeros(len(self.weight)) if self.bias is None else self.bias
+        return cast(Tensor, cast(Any, _Linear).apply(x.reshape(-1, x.shape[-1]), self.weight, bias)).view(
+            *x.shape[:-1], -1
+        )
+
+
 class PatchConv2d(nn.Conv2d):
     """A convolution as one matrix product per client with the patches of its inputs."""
 
@@ -190,6 +203,45 @@ class PatchConv2d(nn.Conv2d):
         rows, columns = cast(tuple[int, int], self.padding)
         padded = functional.pad(x, (columns, columns, rows, rows)) if rows or columns else x
         return cast(Tensor, cast(Any, _PatchConv).apply(padded, self.weight, bias, self.stride))
+
+
+def _stacked(info: Any, in_dims: tuple[Any, ...], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors with the clients' dimension first, whether vmap had given them one or not."""
+    return [
+        tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(tensors, in_dims, strict=True)
+    ]
+
+
+class _Linear(torch.autograd.Function):
+    """The linear layer of one client; under vmap, of all of them by `_StackedLinear`."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        raise NotImplementedError("only used under vmap")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+        return cast(Tensor, cast(Any, _StackedLinear).apply(*_stacked(info, in_dims, args))), 0
+
+
+class _StackedLinear(torch.autograd.Function):
+    """Linear layers of J clients: x (J, n, i), weight (J, o, i), bias (J, o) -> (J, n, o)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        below = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
+        return below, torch.bmm(gradient.transpose(1, 2), x), gradient.sum(1)
 
 
 class _PatchConv(torch.autograd.Function):
@@ -205,10 +257,7 @@ class _PatchConv(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-        x, weight, bias = (
-            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip(args[:3], in_dims[:3], strict=True)
-        )
+        x, weight, bias = _stacked(info, in_dims[:3], args[:3])
         return cast(Tensor, cast(Any, _StackedConv).apply(x, weight, bias, args[3])), 0
 
 
