@@ -24,7 +24,7 @@ from benchmarks.peers import cifar
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Job
 from fedcell.learn.torch_engine import TorchEngine
-from fedcell.learn.torch_modules import cnn_module, mlp_module
+from fedcell.learn.torch_modules import cnn_module, mlp_module, wants_channel
 
 
 def wait() -> None:
@@ -78,7 +78,7 @@ def plain_loop(data: Dataset, module: nn.Module, orders: Any, rate: float, devic
     """Client by client, batch by batch, as one writes it in PyTorch; the mean of the models."""
     x = (torch.tensor(data.train_x, device=device).float() / 255 - data.shift) / data.scale
     x, y = (
-        (x[:, None] if x.dim() == 3 and isinstance(module[0], nn.Conv2d) else x),
+        (x[:, None] if x.dim() == 3 and wants_channel(module) else x),
         torch.tensor(data.train_y, device=device),
     )
     start = [parameter.detach().clone() for parameter in module.parameters()]
@@ -92,7 +92,7 @@ def plain_loop(data: Dataset, module: nn.Module, orders: Any, rate: float, devic
         ids = torch.as_tensor(order, device=device)
         for batch in torch.split(ids, 10):
             optimiser.zero_grad()
-            cross_entropy(module(x[batch]), y[batch]).backward()
+            cross_entropy(module(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         with torch.no_grad():
             for number, parameter in enumerate(module.parameters()):

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 # NCCL refuses two processes on one GPU; gloo does not.
 _begin = torch.distributed.init_process_group
-torch.distributed.init_process_group = lambda *_, **given: _begin(**{**given, "backend": "gloo"})  # type: ignore[assignment]
+torch.distributed.init_process_group = lambda *_, **given: _begin(**{**given, "backend": "gloo"})
 
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
