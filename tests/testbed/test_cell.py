@@ -143,6 +143,8 @@ def test_a_target_replaces_the_rounds_and_a_grid_is_refused(tmp_path: Path) -> N
         ({"policy": "diverse", "profiles": "updates"}, 1.0, "profiles = 'updates' is not emulated"),
         ({"devices.mobility": "waypoint"}, 0.5, "only with a scale of 1"),
         ({"cell.model_bits": 1000}, 1.0, "model's actual size"),
+        ({"devices.availability": "daynight"}, 1.0, "availability is not emulated"),
+        ({"slack": 2.0}, 1.0, "give it as --slack"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused(changes: dict[str, Any], scale: float, said: str) -> None:

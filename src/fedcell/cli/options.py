@@ -28,6 +28,7 @@ FIGURE_NAMES = (
     "variants",
     "privacy",
     "epochs",
+    "csi",
     "all",
 )
 

@@ -14,6 +14,8 @@ from fedcell.runs.race import race_spec
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
+from fedcell.world import SnrTrace, parse_channel
+from fedcell.world.cell import Channel
 
 
 def known_policy(line: str) -> Policy:
@@ -33,12 +35,26 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
         raise InputError(f"the race has {len(lines) * seeds:,} runs; {limits.RACE_RUNS} at most")
     lines = [format_policy(known_policy(line)) for line in lines]
     _check_task(document.get("task"))
+    _check_cell(document.get("cell"))
     _check_devices(document.get("devices"))
     base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
     if not policies:
         lines = race_policies(base.devices.count)
     return race_spec(base.changed({}, {"policy": lines, "seed": list(range(seeds))}))
+
+
+def known_channel(line: str) -> Channel:
+    """The channel that a line names; files are for the command line."""
+    channel = parse_channel(line)
+    if isinstance(channel, SnrTrace):
+        raise InputError(f"channel is {line[:60]!r}; over the network no files, they are for the command line")
+    return channel
+
+
+def _check_cell(cell: Any) -> None:
+    if isinstance(cell, dict) and isinstance(cell.get("channel"), str):
+        known_channel(cell["channel"])
 
 
 def _in_the_races_cell(document: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Look, Timing
+from fedcell.flower.radio import require_links
 from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
@@ -60,6 +61,7 @@ class TestbedRadio:
         """The round's draws for these devices; of compute times what the spec lets the server know."""
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
+        require_links(now)
         return Look(now.believed_upload_s[there], known_compute_s(now, self.spec.knowledge)[there])
 
     def grant(self, grant: Grant) -> None:

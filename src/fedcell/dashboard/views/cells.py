@@ -13,8 +13,7 @@ from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.runs.store import Measured, parse_document
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices
+from fedcell.schedule.needs import Floats, Indices
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import load_task
@@ -75,17 +74,20 @@ def round_document(
     if devices.size and devices.max() >= len(conditions.upload_s):
         raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
     shares, ends = _shared(conditions, devices, record.plan.shares)
+    if measured is None:  # as it went: with slack a round may end before all have finished
+        ends["planned"] = record.round_s
     band_hz = place.world.cell.bandwidth_hz
     return {
         "round": record.round,
         "rounds": rounds,
         "clock_s": record.clock_s,
         "round_s": ends[sharing] if devices.size else record.round_s,
+        "joules": record.joules,
         "accuracy": record.accuracy,
         "radius_m": place.world.cell.radius_m,
         "sharing": sharing,
         **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
-        **_device_rows(conditions, devices, shares[sharing], record.delivered, band_hz, measured),
+        **_device_rows(conditions, record, shares[sharing], band_hz, measured),
     }
 
 
@@ -104,18 +106,15 @@ def _shared(
 
 
 def _device_rows(
-    conditions: Conditions,
-    devices: Indices,
-    shares: Floats,
-    delivered: Indices,
-    band_hz: float,
-    measured: Measured | None,
+    conditions: Conditions, record: RoundRecord, shares: Floats, band_hz: float, measured: Measured | None
 ) -> dict[str, Any]:
+    devices = record.plan.devices
     count = len(conditions.upload_s)
     rest = np.setdiff1d(np.arange(count), devices)
     shown = np.concatenate((devices, rest))[: limits.ROUND_DEVICES]
     share_of = dict(zip(devices.tolist(), shares.tolist(), strict=True))
-    arrived = set(delivered.tolist())
+    joules_of = dict(zip(devices.tolist(), record.plan_joules.tolist(), strict=True))
+    arrived = set(record.delivered.tolist())
     real = _measured(measured)
     with np.errstate(divide="ignore"):
         snr_db = units.ratio_to_db(conditions.snr)
@@ -140,6 +139,7 @@ def _device_rows(
                 "bandwidth_hz": None if share is None else share * band_hz,
                 "upload_with_share_s": taken_s,
                 "finish_s": None if taken_s is None else compute_s + taken_s,
+                "joules": joules_of.get(i),
                 **dict(zip(MEASURED, real.get(i, (None, None, None)), strict=True)),
             }
         )
