@@ -201,7 +201,7 @@ def race(
         ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Device of the torch engine: cpu (default) or cuda.", show_default=False)
+        str | None, typer.Option(help="Where models are trained: cpu (default) or cuda.", show_default=False)
     ] = None,
     target: Target = defaults.TARGET_ACCURACY,
     workers: Workers = None,
