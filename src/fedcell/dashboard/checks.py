@@ -37,7 +37,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
     if not policies:
-        lines = race_policies(base.devices.count)
+        lines = race_policies(base.devices.count, base.cell.law)
     return race_spec(base.changed({}, {"policy": lines, "seed": list(range(seeds))}))
 
 

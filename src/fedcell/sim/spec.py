@@ -442,7 +442,7 @@ class Spec(_Part):
         for part, names in _NEWER.items():
             fields, usual = (run[part], type(getattr(self, part))) if part else (run, Spec)
             for name in names:
-                if fields[name] == usual.model_fields[name].default:
+                if name in fields and fields[name] == usual.model_fields[name].default:
                     del fields[name]
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
