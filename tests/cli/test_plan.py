@@ -192,12 +192,13 @@ LAWS = ("blocks:count=6", "power", "dedicated", "ingress:bits_per_s=1000000")
 
 def table_law(line: str) -> Law:
     """The law of the example's devices, by hand."""
-    made: dict[str, Law] = {
+    laws: dict[str, Law] = {
         "power": fc.Power(read_devices(EXAMPLE).snr),
         "dedicated": fc.Dedicated(),
         "blocks": fc.Blocks(6),
+        "ingress": fc.Ingress(pipe_s=fc.Cell().model_bits / 1e6),
     }
-    return made.get(line.partition(":")[0], fc.Ingress(pipe_s=fc.Cell().model_bits / 1e6))
+    return laws[line.partition(":")[0]]
 
 
 @pytest.mark.parametrize("line", LAWS)

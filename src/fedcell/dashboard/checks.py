@@ -11,6 +11,7 @@ from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
 from fedcell.runs.defaults import RACE_CELL, RACE_POLICIES, race_policies
 from fedcell.runs.race import race_spec
+from fedcell.schedule.laws import Blocks, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
@@ -21,6 +22,14 @@ def known_policy(line: str) -> Policy:
     if len(line) > limits.POLICY_CHARACTERS:
         raise InputError(f"a policy has {len(line)} characters; {limits.POLICY_CHARACTERS} at most")
     return parse_policy(line, allow_import=False)
+
+
+def known_law(line: str) -> str:
+    """The link law that a line names, as one would write it."""
+    law = parse_law(line)
+    if isinstance(law, Blocks) and law.count > limits.BLOCKS:
+        raise InputError(f"law has {str(law.count)[:20]} resource blocks; {limits.BLOCKS:,} at most")
+    return format_law(law)
 
 
 def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int) -> Spec:
@@ -34,6 +43,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     lines = [format_policy(known_policy(line)) for line in lines]
     _check_task(document.get("task"))
     _check_devices(document.get("devices"))
+    _check_cell(document.get("cell"))
     base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
     if not policies:
@@ -71,6 +81,21 @@ def _check_devices(devices: Any) -> None:
             f"devices.availability is {str(availability)[:60]!r}; over the network only always or daynight, "
             "traces with fedcell race"
         )
+
+
+def _check_cell(cell: Any) -> None:
+    """Before a file is opened that the server has, or a law of more blocks than anybody has is used."""
+    if not isinstance(cell, dict):
+        return
+    channel, law = cell.get("channel", "paper"), cell.get("law", "density")
+    name = settings.split("channel", channel)[0] if isinstance(channel, str) else ""
+    if name.replace("-", "_").lower() == "trace":
+        raise InputError(
+            f"cell.channel is {str(channel)[:60]!r}; over the network only paper, uma, umi or rma, "
+            "traces with fedcell race"
+        )
+    if isinstance(law, str):
+        known_law(law[: limits.LAW_CHARACTERS])
 
 
 def _check_size(spec: Spec) -> None:

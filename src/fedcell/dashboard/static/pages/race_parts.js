@@ -17,6 +17,7 @@ function describe(race) {
   const odd = [
     devices.mobility !== "redrawn" && devices.mobility,
     cell.fading !== "none" && cell.fading,
+    cell.law && cell.law !== "density" && `law ${cell.law}`,
     cell.shadowing_db > 0 && `shadowing ${cell.shadowing_db} dB`,
     race.spec.knowledge !== "perfect" && `knowledge ${race.spec.knowledge}`,
     race.spec.profiles !== "gradients" && `profiles ${race.spec.profiles}`,
