@@ -1,7 +1,7 @@
 """Compile what the tests need once: every worker and every process of a test would do it for itself otherwise.
 
-The engine's kernels are compiled for each type of input and width of the first layer, the schedulers for each link law; the two
-have no compiled function in common, so that each may have a process of its own.
+The engine's kernels are compiled for each type of input and width of the first layer, the schedulers for each link
+law; the two have no compiled function in common, so that each may have a process of its own.
 """
 
 from concurrent.futures import ProcessPoolExecutor

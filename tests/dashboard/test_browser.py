@@ -72,7 +72,7 @@ def test_the_form_has_what_diverse_needs(server: Served, page: Page) -> None:
     form.get_by_label("averaging").select_option("balanced")
     form.get_by_label("profiles").select_option("labels")
     form.get_by_label("link law").select_option("blocks")
-    form.get_by_label("resource blocks").fill("6")
+    form.get_by_label("resource blocks", exact=True).fill("6")
     form.get_by_role("button", name="Start race").click()
     for words in ("law blocks:count=6", "profiles labels", "epsilon 8", "balanced averaging", "0.1 epoch "):
         expect(page.locator(".race-head .race-spec")).to_contain_text(words)
