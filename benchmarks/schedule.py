@@ -195,6 +195,43 @@ def diverse(quick: bool) -> Table:
     return rows
 
 
+def laws(quick: bool) -> Table:
+    rows = table(
+        "Link laws, x the paper's law in brackets; the sets differ in size",
+        "law, devices",
+        "allocate, all",
+        "Greedy, theta = 0.139",
+        "Optimal, theta = 0.139",
+        "scheduled",
+        "Diverse",
+    )
+    for M in (20, 1_000) if quick else (20, 100_000):
+        drawn = fc.World(devices=fc.Devices(M)).conditions(0)
+        profiles = np.zeros((M, 10))
+        np.put_along_axis(profiles, np.random.default_rng(M).random((M, 10)).argsort(axis=1)[:, :2], 0.5, axis=1)
+        papers: list[float] = []
+        for name, law in {
+            "density": fc.Density(),
+            "blocks, 10 a device": fc.Blocks(10 * M),
+            "power": fc.Power(drawn.snr),
+            "dedicated": fc.Dedicated(),
+            "ingress": fc.Ingress(pipe_s=0.1),
+        }.items():
+            view = fc.RoundView(drawn.upload_s, drawn.compute_s, law=law, ids=np.arange(M), profiles=profiles)
+            calls: list[Callable[[], Any]] = [
+                partial(fc.allocate, drawn.upload_s, drawn.compute_s, law=law),
+                partial(fc.Greedy(0.139).decide, view, RNG),
+                partial(fc.Optimal(0.139).decide, view, RNG),
+                partial(fc.Diverse().decide, view, RNG),
+            ]
+            took = [seconds(call, 1.0) for call in calls]
+            papers = papers or took
+            cells = [f"{shown(one)} ({one / first:.1f} x)" for one, first in zip(took, papers, strict=True)]
+            n = len(fc.Optimal(0.139).decide(view, RNG).devices)
+            rows.add_row(f"{name}, {M:,}", *cells[:3], str(n), cells[3])
+    return rows
+
+
 def start_up() -> Table:
     rows = table("Start-up, a process each (the least of 5)", "command", "time")
     example = str(Path(__file__).parents[1] / "examples" / "devices.csv")
@@ -212,7 +249,14 @@ def main() -> None:
     CONSOLE.print(
         f"fedcell {fc.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, {processor()}"
     )
-    for part in (allocation, lambda: greedy(quick), lambda: optimal(quick), lambda: diverse(quick), start_up):
+    for part in (
+        allocation,
+        lambda: greedy(quick),
+        lambda: optimal(quick),
+        lambda: diverse(quick),
+        lambda: laws(quick),
+        start_up,
+    ):
         CONSOLE.print(part())
 
 

@@ -4,13 +4,16 @@ A third of the phones are three times as slow. All walk about, under shadowing a
 twenty is lost. What does it cost the server not to know compute times, but to learn them from the rounds in which it
 saw a device?
 
-Run: python examples/moving_cell.py
+Run: python examples/moving_cell.py [seeds]
 """
+
+import sys
 
 import fedcell as fc
 from fedcell.runs.race import run_race
 from fedcell.sim.spec import CellSpec, DevicesSpec
 
+seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 speeds = [6e-3 if device % 3 == 0 else 2e-3 for device in range(20)]
 cell = CellSpec(radius_m=1000.0, shadowing_db=6.0, fading="rician")
 walk = "waypoint:speed_mps=1..3,pause_s=0..30"
@@ -22,7 +25,7 @@ for knowledge in ("perfect", "expected", "observed"):
         budget_s=150.0,
         cell=cell,
         devices=devices,
-        grid={"policy": ["optimal", "proportional_fair:k=8"], "seed": [0, 1, 2, 3, 4]},
+        grid={"policy": ["optimal", "proportional_fair:k=8"], "seed": list(range(seeds))},
     )
     for name, summary in run_race(spec).summaries().items():
         print(

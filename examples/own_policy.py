@@ -1,9 +1,10 @@
 """Your own policy, raced against the paper's: the k nearest devices, but none twice in a row.
 
-Run: python examples/own_policy.py
+Run: python examples/own_policy.py [seeds]
 or, in this folder: fedcell race --policy own_policy:Rested:k=6 --policy greedy
 """
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +25,11 @@ class Rested(fc.Policy):
 
 
 if __name__ == "__main__":
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     spec = fc.Spec(
         cell=fc.CellSpec(radius_m=1400.0),
         budget_s=120.0,
-        grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": [0, 1, 2, 3, 4]},
+        grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": list(range(seeds))},
     )
     result = fc.run_race(spec)
     for name, summary in result.summaries().items():

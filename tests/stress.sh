@@ -1,6 +1,6 @@
 #!/bin/sh
 # Run what needs real processes, browsers or links again and again beside a load of 6, until one fails.
-# Usage: tests/stress.sh [pytest arguments], by default all such tests; TIMES=20 and LOAD=6 may be set.
+# Usage: tests/stress.sh [pytest arguments], by default all such tests; TIMES=20, LOAD=6 and WORKERS=5 may be set.
 set -eu
 python="${BIN:-.venv/bin}/python"
 i=0
@@ -14,7 +14,8 @@ while [ "$i" -lt "${LOAD:-6}" ]; do
 done
 i=1
 while [ "$i" -le "${TIMES:-20}" ]; do
-  echo "time $i of ${TIMES:-20}, with a load of ${LOAD:-6}"
-  "$python" -m pytest -x -p no:cacheprovider -m "processes or browser or flower or links" "$@"
+  echo "time $i of ${TIMES:-20}, with a load of ${LOAD:-6}, $(date)"
+  "$python" -m pytest -x -p no:cacheprovider -n "${WORKERS:-5}" --dist loadfile --no-loadscope-reorder \
+    -m "processes or browser or flower or links" "$@"
   i=$((i + 1))
 done

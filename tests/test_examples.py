@@ -8,11 +8,14 @@ import pytest
 from harness import run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ARGUMENTS = {"cnn_torch.py": ["2"]}
+ARGUMENTS = {"cnn_torch.py": ["2"], "moving_cell.py": ["2"], "own_policy.py": ["2"]}
+"""Fewer rounds and seeds than they have by themselves."""
 SAYS = {
+    "channels.py": "of places reached",
     "one_round.py": "all end together",
     "own_policy.py": "Rested - greedy",
     "cnn_torch.py": "round   2",
+    "laws.py": "power: 12 dBm a device         20 devices",
     "moving_cell.py": "observed  proportional_fair:k=8",
 }
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
     from fedcell.schedule.convergence import TABLE_I, RoundsFit, RoundsModel, fit_rounds, objective, rounds_needed
     from fedcell.schedule.diverse import Diverse
+    from fedcell.schedule.downlink import Multicast, Unicast
     from fedcell.schedule.greedy import Greedy
     from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
@@ -59,6 +60,7 @@ __getattr__ = lazy_names(
         "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
         "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
         "fedcell.schedule.diverse": "Diverse",
+        "fedcell.schedule.downlink": "Multicast Unicast",
         "fedcell.schedule.greedy": "Greedy",
         "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
@@ -103,6 +105,7 @@ __all__ = [
     "InputError",
     "Mcs64",
     "Mcs256",
+    "Multicast",
     "Optimal",
     "PaperChannel",
     "Plan",
@@ -136,6 +139,7 @@ __all__ = [
     "Trace",
     "UMa",
     "UMi",
+    "Unicast",
     "WorkerLost",
     "World",
     "allocate",

@@ -17,6 +17,7 @@ SAMPLES = 3000
 SECONDS_PER_SAMPLE = 2e-3
 SAMPLES_PER_SECOND = 4000.0
 POWER_DBM_PER_MHZ = 7.0
+DOWNLINK_DBM_PER_MHZ = 36.0  # not the paper's, whose downlink takes no time: 46 dBm over 10 MHz, 3GPP's macro cell
 
 # Energy, of which the paper says nothing: see docs/radio.md.
 KAPPA = 1e-28

@@ -14,7 +14,7 @@ import numba
 import pytest
 
 import fedcell as fc
-from fedcell.cli.console import Pace, announce_compiling
+from fedcell.cli.console import Pace, announce_compiling, set_loudness
 from fedcell.cli.options import FIGURE_NAMES, POLICY_NAMES
 from fedcell.paper.figures import FIGURES
 from fedcell.schedule.registry import POLICIES
@@ -200,14 +200,15 @@ def test_the_shell_completes_commands_options_policies_figures_and_fields(tmp_pa
         ("--where cell.rad", {"cell.radius_m=300", "cell.radius_m=450"}),
         ("--where radius", {"radius_m=300", "radius_m=450"}),
         ("--where statu", {"status=done"}),
-        ("--sort -best", {"-best_accuracy"}),
+        ("--sort best", {"best_accuracy"}),
     ):
         line = f"fedcell results list r.db {typed}"
         env = os.environ | {"_FEDCELL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
         assert set(run(SCRIPT, env=env, cwd=tmp_path).stdout.split()) == words
     line = "fedcell results list none.db --where r"
     env = os.environ | {"_FEDCELL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
-    assert (run(SCRIPT, env=env, cwd=tmp_path).stdout, run(SCRIPT, env=env, cwd=tmp_path).stderr) == ("", "")
+    none = run(SCRIPT, env=env, cwd=tmp_path)
+    assert (none.stdout.strip(), none.stderr) == ("", "")
     assert tuple(POLICIES) == POLICY_NAMES
     assert (*FIGURES, "all") == FIGURE_NAMES
 
@@ -248,3 +249,37 @@ def test_quiet_and_verbose(tmp_path: Path, fedcell_here: Any) -> None:
 def test_matplotlib_does_not_speak_of_its_caches(fedcell_here: Any) -> None:
     assert fedcell_here("--version").returncode == 0
     assert not logging.getLogger("matplotlib.font_manager").isEnabledFor(logging.WARNING)
+
+
+def test_the_testbed_says_less_with_q_and_more_with_v(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("flwr")
+    from fedcell.cli.testbed import _say_round
+    from fedcell.flower import ScheduledRound
+
+    done = ScheduledRound(
+        round=1,
+        clock_s=7.5,
+        round_s=7.5,
+        planned_s=6.0,
+        devices=[0, 3],
+        names=["a", "d"],
+        shares=[0.25, 0.75],
+        planned_finish_s=[6.0, 6.0],
+        began_s=[2.0, None],
+        finish_s=[6.1, None],
+        delivered=[0],
+        late=[],
+        metrics={"server": {"accuracy": 0.81}},
+    )
+    said = {}
+    for name, options in {"quiet": (True, False), "normal": (False, False), "verbose": (False, True)}.items():
+        set_loudness(*options)
+        _say_round(fc.Spec(policy="all"), done)
+        said[name] = capsys.readouterr().err
+    set_loudness(quiet=False, verbose=False)
+    assert said["quiet"] == ""
+    assert said["normal"].startswith("all, seed 0, round 1: planned 6.000 s, took 7.500 s, 1 of 2 devices")
+    assert said["verbose"] == said["normal"] + (
+        "  a: 25.00 % of the band, planned 6.000 s, arrived after 6.100 s\n"
+        "  d: 75.00 % of the band, planned 6.000 s, it did not arrive\n"
+    )

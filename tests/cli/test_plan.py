@@ -20,10 +20,9 @@ import fedcell as fc
 from fedcell.plan.device_table import read_devices
 from fedcell.rng import stream
 from fedcell.schedule.laws import Law
-from harness import FEDCELL, Process, fedcell
+from harness import COMPILING, FEDCELL, Process, fedcell
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
-COMPILING = "note: compiling for this machine, once; this takes some seconds\n"
 COLUMNS = ["device", "index", "share", "bandwidth_hz", "upload_s", "compute_s", "finish_s"]
 
 
@@ -254,6 +253,17 @@ def test_own_lines_and_rates(run: Run) -> None:
             assert "bandwidth_hz" not in document["devices"][0]
 
 
+def test_distances_in_a_street_canyon_and_coding_schemes_by_hand(run: Run) -> None:
+    text = "distance_m,power_dbm_per_mhz,compute_s\n100,7,1\n30,7,1\n"
+    devices = run(
+        "d.csv", "--json", "--policy", "all", "--channel", "umi:carrier_hz=5e9", "--rate", "mcs256", **{"d.csv": text}
+    ).json()["devices"]
+    # NLOS at 100 m, where P(LOS) = 0.231: 107.94 dB (ns-3), so 7 + 114 - 107.94 = 13.06 dB: 16QAM 658/1024 is too
+    # little for 12.24 dB, 64QAM 466/1024. LOS at 30 m: 32.4 + 21 log10 31.18 + 20 log10 5 = 77.75 dB, 43 dB: the best.
+    alone_s = [row["upload_s"] * row["share"] for row in devices]
+    assert alone_s == pytest.approx([1_628_480 / (3e6 * 6 * 466 / 1024), 1_628_480 / (3e6 * 8 * 948 / 1024)], rel=1e-9)
+
+
 def test_uploads_keep_their_digits_beside_long_training(run: Run) -> None:
     (row,) = run("d.csv", "--json", **{"d.csv": "upload_s,compute_s\n1e-12,1e6\n"}).json()["devices"]
     assert row["upload_s"] == 1e-12
@@ -363,8 +373,21 @@ def test_a_hundred_thousand_devices_print_a_hundred(run: Run) -> None:
         (["two.csv", "--law", "blocks:0"], "count of the law blocks is 0; give a whole number of at least 1"),
         (["two.csv", "--law", "ingress"], "needs the rate of the server's pipe; write ingress:bits_per_s=1e7"),
         (["two.csv", "--law", "power"], "give a column snr_db, or distance_m and power_dbm, instead of upload_s"),
+        (
+            ["two.csv", "--law", "power", "--rate", "mcs64"],
+            "the law power holds for Shannon's rate; leave out the other",
+        ),
         (["two.csv", "--law", "dedicated:3"], "law 'dedicated' takes no settings, but '3' was given; leave it out"),
         (["two.csv", "--law", "blocks:1", "--policy", "random:2"], "k is 2, but there are 1 resource blocks"),
+        (["two.csv", "--channel", "umx:los=never"], "unknown channel 'umx'; did you mean 'umi'?"),
+        (
+            ["two.csv", "--channel=uma", "--path-loss-1km-db=120"],
+            "path_loss_1km_db is 120, but the channel UMa has",
+        ),
+        (["two.csv", "--rate", "mcs1024"], "unknown rate 'mcs1024'; did you mean"),
+        (["far.csv", "--channel=rma"], "distance_m[1] is 6000; the channel's tables end at 5000 m"),
+        (["far.csv", "--channel=trace:x.csv"], "the channel is the file x.csv, which knows no distances; give another"),
+        (["far.csv", "--rate=mcs64"], "distance_m is '6000', which gives upload_s = inf"),
         (["two.csv", "--plot", "out.gif"], "out.gif is not a figure's name; it must end in .png, .svg or .pdf"),
         (["two.csv", "--plot", "out"], "out is not a figure's name"),
         (["two.csv", "--plot", "no/out.png"], "cannot write no/out.png: no is not a directory; create it first"),
@@ -381,6 +404,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
     files = {
         "two.csv": TWO,
         "bad.csv": "upload_s,compute_s\nnan,1\n",
+        "far.csv": "distance_m,compute_s\n300,1\n6000,1\n",
         "wide.csv": "upload_s,compute_s\n1e300,0\n1e-300,0",
     }
     before = {*files, "folder.png"}

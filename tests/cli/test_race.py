@@ -50,14 +50,55 @@ def test_json_csv_and_the_library_agree(tmp_path: Path, fedcell_here: Call) -> N
     for line, row, record in zip(lines[1:], document["rounds"], records, strict=True):
         times_s = [record.clock_s, record.round_s, record.plan.round_s]
         counts = [len(record.plan.devices), len(record.delivered)]
-        expected = [record.round, *times_s, *counts, record.accuracy, record.loss]
+        expected = [record.round, *times_s, *counts, record.accuracy, record.loss, record.joules]
         assert [float(cell) for cell in line.split(",")[2:]] == expected
         assert row["accuracy"] == record.accuracy
         assert row["plan_devices"] == record.plan.devices.tolist()
+        assert row["plan_joules"] == record.plan_joules.tolist()
     assert document["complete"] is True
     best = [max(r["accuracy"] for r in document["rounds"] if (r["policy"], r["seed"]) == ("greedy", s)) for s in (0, 1)]
     assert document["policies"]["greedy"]["best"]["mean"] == pytest.approx(sum(best) / 2)
     assert document["differences"]["random:k=3"]["best_accuracy"]["seeds"] == 2
+
+
+def test_a_race_by_energy(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "race.toml").write_text(TINY_RACE)
+    options = ["race.toml", "--by", "energy", "--target", "0.05", "--plot", "energy.svg"]
+    done = fedcell_here("race", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in ("Energy of all devices", "J in all", "Energy to 5 %, paired by seed:", "all - random:k=2: +"):
+        assert words in done.stdout
+    by_energy = (tmp_path / "energy.svg").read_bytes()
+    assert fedcell_here("race", *options[:1], "--plot", "time.svg", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "time.svg").read_bytes() != by_energy
+    document = json.loads(fedcell_here("race", *options[:-2], "--plot", "none", "--json", cwd=tmp_path).stdout)
+    rounds = [row for row in document["rounds"] if row["policy"] == "all"]
+    assert document["policies"]["all"]["joules"]["mean"] == pytest.approx(sum(row["joules"] for row in rounds) / 2)
+    first = {row["seed"]: row["joules"] for row in rounds if row["round"] == 1}
+    assert document["policies"]["all"]["energy_to_target_j"] == {"median": sum(first.values()) / 2, "reached": 2}
+    assert document["differences"]["random:k=2"]["energy_to_target_j"]["seeds"] == 2
+    limited = fedcell_here(
+        "race", "race.toml", "--budget-j", "3", "--battery-j", "5", "--print-spec", cwd=tmp_path
+    ).stdout
+    assert "budget_j = 3.0" in limited
+    assert "battery_j = 5.0" in limited
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--by", "price"], "--by is 'price'; give time or energy"),
+        (["--budget-j", "0"], "budget_j is 0.0; input should be greater than 0"),
+        (["--battery-j", "-1"], "battery_j is -1; give a finite number above 0"),
+        (["--policy", "all:max_joules=0"], "max_joules is 0"),
+    ],
+)
+def test_bad_energies_get_a_sentence(options: list[str], said: str, tmp_path: Path, fedcell_here: Call) -> None:
+    done = fedcell_here("race", *options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_printed_spec_is_the_race(tmp_path: Path, fedcell_here: Call) -> None:
@@ -90,6 +131,19 @@ def test_options_of_diverse(tmp_path: Path, fedcell_here: Call) -> None:
     assert "epochs = 2\n" in changed
 
 
+def test_options_of_who_is_there_and_of_channel_knowledge(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "who.csv").write_text("device,from_s,until_s\n0,0,60\n3,20,90\n")
+    options = ["--availability", "trace:who.csv", "--csi-error-db", "3", "--slack", "1.5"]
+    (tmp_path / "race.toml").write_text(
+        fedcell_here("race", "--policy", "random:k=3", *options, "--print-spec", cwd=tmp_path).stdout
+    )
+    spec = fc.load_spec(tmp_path / "race.toml")
+    assert (spec.devices.availability, spec.cell.csi_error_db, spec.slack) == ("trace:who.csv", 3.0, 1.5)
+    limits = ["--seeds", "1", "--budget-s", "60", "--json", "--plot", "none"]
+    rounds = json.loads(fedcell_here("race", "race.toml", *limits, cwd=tmp_path).stdout)["rounds"]
+    assert {device for row in rounds for device in row["plan_devices"]} == {0, 3}
+
+
 def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fedcell_here: Call) -> None:
     """The first round ends later than it takes; everything that shows times shows both as they are."""
     options = ["--policy", "diverse", "--policy", "greedy", "--seeds", "1", "--rounds", "2", "--store", "results.db"]
@@ -102,8 +156,8 @@ def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fed
     assert times[1][0] == times[0][0] + times[1][1]
     assert times[2][0] == times[2][1]  # greedy asks for no reports
     shown = fedcell_here("results", "show", "results.db", spec.key()[:12], cwd=tmp_path).stdout
-    cells = [line.split("│")[1:4] for line in shown.splitlines() if line.startswith("│")]
-    assert [[cell.strip() for cell in row] for row in cells] == [
+    cells = [line.split()[:3] for line in shown.splitlines() if re.match(" +[0-9]", line)]
+    assert cells == [
         [str(number), f"{clock_s:.1f}", f"{round_s:.2f}"] for number, (clock_s, round_s) in enumerate(times[:2], 1)
     ]
 
@@ -164,6 +218,11 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         (["missing.toml"], "cannot read missing.toml"),
         (["--json", "--csv"], "--json and --csv were both given"),
         (["--mobility", "waypoint:speed_mps=0"], "speed_mps"),
+        (["--availability", "nights"], "devices.availability: unknown availability 'nights'"),
+        (["--availability", "daynight:there=2"], "there is 2; give a number up to 1"),
+        (["--availability", "trace:missing.csv"], "cannot read the trace 'missing.csv': No such file or directory"),
+        (["--csi-error-db", "-1"], "csi_error_db is -1.0; give a finite number of at least 0"),
+        (["--slack", "0.9"], "slack is 0.9; input should be greater than or equal to 1"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(

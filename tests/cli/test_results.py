@@ -165,6 +165,7 @@ def test_csv_has_every_round(copied: Path, fedcell_here: Call) -> None:
             "delivered": str(r.delivered.size),
             "accuracy": repr(r.accuracy),
             "loss": repr(r.loss),
+            "joules": repr(r.joules),
         }
         for key, (spec, records) in finished(copied).items()
         for r in records
@@ -198,6 +199,7 @@ def test_parquet_has_every_round_with_its_plan(copied: Path, fedcell_here: Call)
         assert (row["clock_s"], row["accuracy"], row["loss"]) == (record.clock_s, record.accuracy, record.loss)
         assert row["plan_devices"] == record.plan.devices.tolist()
         assert row["plan_shares"] == record.plan.shares.tolist()
+        assert row["plan_joules"] == record.plan_joules.tolist()
         assert row["plan_delivered"] == record.delivered.tolist()
     assert sorted(path.name for path in copied.iterdir()) == ["all.parquet", "results.db"]
 
@@ -367,7 +369,7 @@ def test_show_has_the_classes_and_saves_the_model(with_models: Path, tmp_path: P
     score = fc.load_model(path).evaluate()
     assert score.accuracy == run.last_accuracy
     for label, accuracy in enumerate(score.class_accuracy):
-        assert re.search(rf"│ +{label} │ +{100 * accuracy:.2f} │", done.stdout)
+        assert re.search(rf"(?m)^ +{label} +{100 * accuracy:.2f} *$", done.stdout)
     document = json.loads(fedcell_here(*show, run.key, "--per-class", "--json").stdout)
     assert document["class_accuracy"] == score.class_accuracy.tolist()
     assert "class_accuracy" not in json.loads(fedcell_here(*show, run.key, "--json").stdout)

@@ -14,7 +14,7 @@ import pytest
 import fedcell as fc
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
 from fedcell.dashboard.views import plans
-from harness import Served, fedcell, serve
+from harness import LIMIT_S, Served, fedcell, serve
 
 pytestmark = pytest.mark.processes
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
@@ -181,6 +181,8 @@ def test_a_large_table_is_cut_and_says_so(served: Served) -> None:
         ({"draw": {}, "theta": -1}, "theta is -1.0"),
         ({"draw": {}, "cell": {"bandwidth_hz": 0}}, "bandwidth_hz"),
         ({"draw": {}, "cell": {"noise_dbm_per_mhz": 5000}}, "noise_dbm_per_mhz"),
+        ({"draw": {}, "cell": {"channel": "trace:x.csv"}}, "channel is 'trace:x.csv'; over the network no files"),
+        ({"draw": {}, "cell": {"rate": "mcs"}}, "unknown rate 'mcs'"),
         ({"draw": {}, "cell": {"radius_m": 0.1}}, "min_distance_m is 1, more than radius_m"),
         ({"draw": {}, "policies": ["gredy"]}, "did you mean 'greedy'"),
         ({"draw": {}, "policies": ["os:system"]}, "named policies only"),
@@ -280,7 +282,7 @@ def test_a_body_too_large_is_refused_before_it_is_read(served: Served) -> None:
             yield b" " * 2**20
 
     try:
-        counted = httpx.post(f"{served.url}api/plan", content=chunks(), headers=head, timeout=60)
+        counted = httpx.post(f"{served.url}api/plan", content=chunks(), headers=head, timeout=LIMIT_S)
         assert counted.status_code == 413
     except httpx.TransportError:
         pass  # the server closed the connection while we were still sending

@@ -162,8 +162,12 @@ def test_a_round_is_drawn_as_it_was(served: Served, runs: dict[Any, list[RoundRe
             assert found["round_s"] == pytest.approx(max(one["finish_s"] for one in scheduled))
             assert found["round_s_equal"] >= found["round_s_optimal"] * (1 - 1e-12)
             assert sum(one["bandwidth_hz"] for one in scheduled) == pytest.approx(3e6)
+            assert found["joules"] == record.joules
+            assert [one["joules"] for one in scheduled] == record.plan_joules.tolist()
             assert len(found["devices"]) == 6
-            assert all(one["share"] is None for one in found["devices"] if not one["scheduled"])
+            assert all(
+                one["share"] is None and one["joules"] is None for one in found["devices"] if not one["scheduled"]
+            )
 
 
 @pytest.mark.parametrize("law", ["blocks:count=5", "power", "dedicated", "ingress:bits_per_s=500000"])

@@ -59,7 +59,22 @@ def test_a_race_is_started_and_its_curves_reach_the_end(server: Served, page: Pa
     assert page.locator(".race-card path.band").count() == 0
 
 
-def test_the_form_has_what_diverse_needs(server: Served, page: Page) -> None:
+def test_runs_that_failed_and_seeds_that_diverged_are_told(server: Served, page: Page) -> None:
+    spec = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden": [4], "learning_rate": 1e30}}
+    race = begin_race(server, spec=spec, policies=["all", "random:k=9"], seeds=2)
+    server.wait(race["id"], "done")
+    page.goto(f"{server.url}#race/{race['id']}")
+    for policy, words in (("all", "diverged: 2 of 2 seeds"), ("random:k=9", "failed: 2 runs")):
+        expect(page.locator(f".race-card tr[data-policy='{policy}'] .trouble")).to_have_text(words)
+    page.goto(f"{server.url}#results?keys={','.join(run['key'] for run in race['runs'])}")
+    comparison = page.get_by_role("region", name="Comparison")
+    expect(comparison.locator("tr[data-policy='random:k=9'] .trouble")).to_have_text("failed: 2 runs")
+    for run in race["runs"]:
+        words = "1, diverged" if run["policy"] == "all" else "failed"
+        expect(page.locator(f"tr[data-key='{run['key']}'] td").nth(4)).to_have_text(words)
+
+
+def test_the_form_has_what_diverse_and_the_radio_need(server: Served, page: Page) -> None:
     page.goto(server.url)
     form = page.get_by_role("form", name="New race")
     while form.locator(".chip button").count():
@@ -67,14 +82,17 @@ def test_the_form_has_what_diverse_needs(server: Served, page: Page) -> None:
     form.get_by_label("Policy to add").select_option("diverse")
     form.locator(".settings [name=memory]").fill("0")
     form.get_by_role("button", name="Add").click()
-    for label, value in (("budget, s", "30"), ("seeds", "1"), ("epochs", "0.1"), ("epsilon", "8")):
+    for label, value in (("budget, s", "30"), ("seeds", "1"), ("epochs", "0.1"), ("epsilon", "8"), ("slack", "2")):
         form.get_by_label(label).fill(value)
+    form.get_by_label("SNR error, dB").fill("3")
+    form.get_by_label("availability").fill("daynight:there=0.8,day_s=600")
     form.get_by_label("averaging").select_option("balanced")
     form.get_by_label("profiles").select_option("labels")
     form.get_by_label("link law").select_option("blocks")
     form.get_by_label("resource blocks", exact=True).fill("6")
     form.get_by_role("button", name="Start race").click()
-    for words in ("law blocks:count=6", "profiles labels", "epsilon 8", "balanced averaging", "0.1 epoch "):
+    told = ["law blocks:count=6", "profiles labels", "epsilon 8", "balanced averaging", "0.1 epoch ", "SNR error 3 dB"]
+    for words in (*told, "slack 2"):
         expect(page.locator(".race-head .race-spec")).to_contain_text(words)
     state(page, "done")
     race = server.get("/api/races")["races"][0]
@@ -82,6 +100,8 @@ def test_the_form_has_what_diverse_needs(server: Served, page: Page) -> None:
     assert race["spec"]["cell"]["law"] == "blocks:count=6"
     assert (race["spec"]["profiles"], race["spec"]["epsilon"]) == ("labels", 8.0)
     assert (race["spec"]["task"]["averaging"], race["spec"]["task"]["epochs"]) == ("balanced", 0.1)
+    assert (race["spec"]["slack"], race["spec"]["cell"]["csi_error_db"]) == (2.0, 3.0)
+    assert race["spec"]["devices"]["availability"] == "daynight:there=0.8,day_s=600"
     form.get_by_label("epsilon").fill("")
     form.get_by_role("button", name="Start race").click()
     expect(page.locator(".race-head .race-spec")).not_to_contain_text("epsilon")

@@ -43,6 +43,21 @@ def test_rounds_are_scrubbed_and_the_numbers_are_the_apis(server: Served, finish
     check_round(page, server.get(f"/api/runs/{run['key']}/rounds/{run['rounds']}?sharing=equal"), run["rounds"])
 
 
+def test_accuracy_is_shown_against_energy_if_asked(server: Served, finished: dict[str, Any], page: Page) -> None:
+    page.goto(f"{server.url}#race/{finished['id']}")
+    chart, table = page.locator(".race-card .curves-chart"), page.locator(".race-card .tables")
+    expect(chart.locator("path.line")).to_have_count(2)
+    chart.get_by_role("button", name="energy").click()
+    expect(chart.locator(".axis-label").first).to_have_text("energy spent by all devices, J")
+    expect(page.locator(".race-card h1")).to_have_text("Accuracy against energy")
+    curves = server.get(f"/api/races/{finished['id']}/curves?by=energy")
+    mean_j = curves["table"][0]["joules"]["mean"]
+    expect(table.locator("tr[data-policy='greedy']").last).to_contain_text(f"{mean_j:.1f}")
+    expect(page.get_by_role("link", name="SVG")).to_have_attribute("href", re.compile("by=energy"))
+    chart.get_by_role("button", name="time").click()
+    expect(chart.locator(".axis-label").first).to_have_text("simulated wall-clock time, s")
+
+
 def check_round(page: Page, document: dict[str, Any], rounds: int) -> None:
     row = page.locator("[data-row=A]")
     expect(page.locator(".place")).to_have_text(f"round {document['round']} of {rounds}")
@@ -54,6 +69,7 @@ def check_round(page: Page, document: dict[str, Any], rounds: int) -> None:
     row.locator(f".map .device[data-device='{device['index']}'] .body").hover()
     facts = row.locator(".facts")
     expect(facts.locator("[data-fact='finishes at'] dd")).to_have_text(f"{digits(device['finish_s'], 4)} s")
+    expect(facts.locator("[data-fact='spends'] dd")).to_have_text(f"{digits(device['joules'], 4)} J")
     expect(facts.locator("[data-fact='distance'] dd")).to_have_text(f"{digits(device['distance_m'], 4)} m")
     expect(row.locator(f".bar[data-device='{device['index']}']")).to_have_class(re.compile("lit"))
 

@@ -54,7 +54,7 @@ def test_laws_within_the_limits_and_no_file_of_the_servers() -> None:
         ({"law": "blocks:100001"}, "law has 100001 resource blocks; 100,000 at most"),
         ({"law": "power", "rate": "mcs64"}, "law is 'power', which holds for Shannon's rate, but rate is 'mcs64'"),
         ({"law": 3}, "cell.law"),
-        ({"channel": "trace:/etc/passwd"}, "over the network only paper, uma, umi or rma"),
+        ({"channel": "trace:/etc/passwd"}, "over the network no files"),
     ):
         with pytest.raises(fc.InputError, match=re.escape(words)):
             known_race({"cell": cell}, ["all"], 1)

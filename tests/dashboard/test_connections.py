@@ -10,14 +10,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fedcell.dashboard.api import runs
 from fedcell.dashboard.connections import Connections
 from fedcell.dashboard.desk import ServerSettings
-from fedcell.dashboard.limits import Patience
+from fedcell.dashboard.limits import PLANS_AT_ONCE, PLANS_WAITING, Patience
 from fedcell.dashboard.server import Server, build_server
+from fedcell.dashboard.views import plans
 from fedcell.runs.race import race_spec, race_to_store
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
-from harness import wait_until
+from harness import LIMIT_S, wait_until
 
 TOKEN = "correct-horse-battery"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -30,7 +32,7 @@ class Running:
     def __init__(self, server: Server, port: int) -> None:
         self.server, self.port = server, port
         self.sockets: list[socket.socket] = []
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=BEARER, timeout=60)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=BEARER, timeout=LIMIT_S)
 
     def connect(self, sent: bytes = b"", *, deaf: bool = False) -> socket.socket:
         """A connection that has sent something, and reads little or as usual; closed with the server."""
@@ -38,7 +40,7 @@ class Running:
         self.sockets.append(one)
         if deaf:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.settimeout(60)
+        one.settimeout(LIMIT_S)
         one.connect(("127.0.0.1", self.port))
         one.sendall(sent)
         return one
@@ -207,3 +209,49 @@ def test_the_owners_idle_connections_give_way(tmp_path: Path) -> None:
         assert [ended(one) for one in sockets[:3]] == [b""] * 3
         sockets[3].sendall(whole)
         answer(sockets[3])
+
+
+def test_plans_for_clients_that_have_gone_give_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun, go_on, answered = threading.Semaphore(0), threading.Event(), list[bytes]()
+
+    def slow(body: bytes, media_type: str, query: dict[str, str]) -> tuple[str, str]:
+        begun.release()
+        assert go_on.wait(60)
+        answered.append(body)
+        return "{}", "application/json"
+
+    with running(tmp_path / "results.db", Connections()) as found:
+        monkeypatch.setattr(plans, "answer", slow)
+        head = found.request("POST /api/plan HTTP/1.1", "Content-Type: application/json", "Content-Length: 2")
+        clients = [found.connect(head + b"\r\n{}") for _ in range(PLANS_AT_ONCE + PLANS_WAITING)]
+        for _ in range(PLANS_AT_ONCE):
+            assert begun.acquire(timeout=60)
+        wait_until(lambda: len(found.server.desk.plans._begun) == len(clients), "a full queue")
+        assert found.http.post("/api/plan", json=[]).status_code == 503
+        for one in clients:
+            one.close()
+        wait_until(lambda: len(found.server.desk.plans._begun) == PLANS_AT_ONCE, "the others to give way")
+        go_on.set()
+        assert found.http.post("/api/plan", json=[]).status_code == 200
+        assert answered == [b"{}"] * PLANS_AT_ONCE + [b"[]"]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_server_stops_although_a_client_left_its_request_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, answered = threading.Event(), threading.Event(), list[bool]()
+
+    def slow(*_: object) -> str:
+        begun.set()
+        answered.append(go_on.wait(60))
+        return "{}"
+
+    with running(tmp_path / "results.db", Connections()) as found:
+        monkeypatch.setattr(runs, "_listed", slow)
+        found.connect(found.request("GET /api/runs HTTP/1.1") + b"\r\n").close()
+        assert begun.wait(60)
+    assert answered == []  # it did not wait for the answer that nobody awaits
+    go_on.set()

@@ -43,3 +43,20 @@ def test_bands_stay_between_0_and_100_percent_and_few_seeds_are_drawn_themselves
     assert [len(seed["clock_s"]) for seed in few["seeds"]] == [8, 9, 10]
     assert (few["low"], few["high"]) == (None, None)
     assert document(1)["seeds"] is None
+
+
+def test_curves_against_energy_have_joules_for_seconds_and_none_where_it_is_unknown() -> None:
+    def spending(*joules: float) -> Rounds:
+        return Rounds.of([(n, 9.0 * n, 9.0, 9.0, 2, 2, n / 10, 1.0, j) for n, j in enumerate(joules, start=1)])
+
+    def against_energy(*runs: Rounds) -> dict[str, object]:
+        so_far = {"greedy": [(run, False) for run in runs]}
+        found = curves_document(so_far, so_far, styles(["greedy"]), 0.2, math.inf, [], {}, "energy")
+        return {**found["policies"][0], "row": found["table"][0]}
+
+    known = against_energy(spending(1.0, 2.0), spending(2.0, 2.0, 2.0))
+    assert (known["clock_s"], known["spent_j"], known["mean"]) == (None, [2.0, 3.0], [0.1, (0.2 + 0.1) / 2])
+    assert [seed["spent_j"] for seed in known["seeds"]] == [[1.0, 3.0], [2.0, 4.0, 6.0]]  # type: ignore[attr-defined]
+    assert known["row"]["energy_to_target"] == {"median_j": 3.5, "reached": 2, "n": 2}  # type: ignore[index]
+    unknown = against_energy(run(3))
+    assert (unknown["spent_j"], unknown["mean"]) == ([], [])

@@ -11,7 +11,7 @@ from hypothesis.errors import Unsatisfiable
 from fedcell.runs.store import Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import parse_spec
-from harness import TINY, Served, serve
+from harness import LIMIT_S, TINY, Served, serve
 
 pytestmark = pytest.mark.processes
 EXAMPLES = 20
@@ -47,7 +47,7 @@ def test_every_answer_is_as_documented(served: Served, mode: str) -> None:
         @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None, database=None)
         @given(case=strategy)
         def answers_as_documented(case: Any) -> None:
-            case.call_and_validate(checks=[not_a_server_error, *answers], timeout=30)
+            case.call_and_validate(checks=[not_a_server_error, *answers], timeout=LIMIT_S)
 
         try:
             answers_as_documented()

@@ -17,11 +17,12 @@ import pytest
 import fedcell as fc
 from dashboard.races import LONG, begin
 from fedcell.dashboard.schemas import Curves
+from fedcell.runs.race import curves as race_curves
 from fedcell.runs.race import race_spec, run_race, to_csv, to_json
 from fedcell.runs.rows import numbers_of
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec, parse_spec
-from harness import TINY, Served, read_events, serve, wait_until
+from harness import LIMIT_S, TINY, Served, read_events, serve, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -81,6 +82,10 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
     assert served.http.get(f"/api/races/{race['id']}/data.csv").text == to_csv(result)
     told = served.get(f"/api/races/{race['id']}/data.json")
     assert told == json.loads(to_json(result))
+    against_energy = served.get(f"/api/races/{race['id']}/curves?by=energy")
+    Curves.model_validate(against_energy)
+    for drawn, line in zip(race_curves(result, "energy"), against_energy["policies"], strict=True):
+        assert (line["clock_s"], line["spent_j"], line["mean"]) == (None, drawn.x.tolist(), drawn.accuracy.tolist())
     curves = served.get(f"/api/races/{race['id']}/curves")
     Curves.model_validate(curves)
     for policy, line, row in zip(policies, curves["policies"], curves["table"], strict=True):
@@ -88,6 +93,8 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
         assert line["clock_s"] == summary.curve.x.tolist()
         assert line["mean"] == summary.curve.accuracy.tolist()
         assert line["seeds_done"] == row["seeds"] == 2
+        assert row["joules"] == {"mean": summary.joules.mean, "half": summary.joules.half}
+        assert row["energy_to_target"]["reached"] == summary.energy_to_target.reached
         assert row["best"] == {"mean": summary.best.mean, "half": summary.best.half}
         assert row["time_to_target"]["reached"] == summary.to_target.reached
         assert (line["low"], line["high"], len(line["seeds"])) == (None, None, 2)  # too few for a band
@@ -141,7 +148,7 @@ def test_pause_continue_stop_and_resume(served: Served) -> None:
 
 def _some_events(served: Served, id: str, rounds: int) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
-    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=60) as stream:
+    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=LIMIT_S) as stream:
         name, seen = "", 0
         for line in stream.iter_lines():
             if line.startswith("event: "):
@@ -210,6 +217,11 @@ def test_killed_workers_are_replaced_and_no_round_is_lost(served: Served) -> Non
         ),
         ({"spec": {"task": {"model": "os:system"}}}, "task.model is 'os:system'"),
         ({"spec": {"task": {"device": "cuda:7"}}}, "task.device is 'cuda:7'"),
+        (
+            {"spec": {"cell": {"channel": "trace:/etc/passwd"}}},
+            "channel is 'trace:/etc/passwd'; over the network",
+        ),
+        ({"spec": {"cell": {"channel": "umb"}}}, "unknown channel 'umb'"),
         ({"spec": {"policy": "all"}}, "spec has policy"),
         ({"spec": {"grid": {}}}, "spec has grid"),
         ({"spec": {"devices": {"count": 2001}}}, "devices.count is 2001; 2,000 at most"),
@@ -315,5 +327,5 @@ def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
 
 
 def read_some(served: Served, id: str) -> bytes:
-    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=30) as stream:
+    with httpx.stream("GET", f"{served.url}api/races/{id}/events", timeout=LIMIT_S) as stream:
         return next(stream.iter_bytes()) if stream.status_code == 200 else b""

@@ -15,7 +15,7 @@ from fedcell.dashboard.connections import Connections
 from fedcell.dashboard.desk import ServerSettings
 from fedcell.dashboard.security import Guard, Send
 from fedcell.errors import InputError
-from harness import Served, fedcell, serve
+from harness import LIMIT_S, Served, fedcell, serve
 
 pytestmark = pytest.mark.processes
 TOKEN = "correct-horse-battery"
@@ -121,7 +121,7 @@ def test_without_the_token_nothing_is_said(locked: Served) -> None:
 
 def test_with_the_token_all_is_open(locked: Served) -> None:
     assert locked.http.get("/api/info", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
-    with httpx.Client(base_url=locked.url) as browser:
+    with httpx.Client(base_url=locked.url, timeout=LIMIT_S) as browser:
         answer = browser.get("/", params={"token": TOKEN})
         assert (answer.status_code, answer.headers["location"]) == (303, "/")
         cookie = answer.headers["set-cookie"]
@@ -138,7 +138,7 @@ def test_with_the_token_all_is_open(locked: Served) -> None:
 def test_the_printed_address_lets_a_browser_in_and_does_not_show_the_token(locked: Served) -> None:
     assert TOKEN not in locked.printed
     for _ in range(2):  # as often as it is opened
-        with httpx.Client(base_url=locked.url) as browser:
+        with httpx.Client(base_url=locked.url, timeout=LIMIT_S) as browser:
             answer = browser.get(locked.printed)
             assert (answer.status_code, answer.headers["location"]) == (303, "/")
             assert browser.get("/api/info").status_code == 200

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Bulyan, DifferentialPrivacyServerSideFixedCl
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.flower import CellRadio, Report, Scheduled, ScheduledRound, report_device
+from fedcell.flower import CellRadio, Device, Report, Scheduled, ScheduledRound, SimulatedRadio, report_device
 from flower.local import LocalGrid
 from flower.test_unit_runs import Client, model, run
 
@@ -191,3 +191,9 @@ def test_reports_take_numpys_numbers_and_say_what_is_misspelt() -> None:
     wrong: Any = {"samples": 3}
     with pytest.raises(InputError, match="report is a dict; give a Report"):
         report_device(ClientApp(), wrong)
+
+
+def test_a_node_without_a_rate_is_named() -> None:
+    radio = SimulatedRadio(fc.World(fc.Cell(rate=fc.Mcs64()), fc.Devices(2, power_w_per_hz=[1e-6, 1e-15])), seed=1)
+    with pytest.raises(InputError, match=r"device 1 has no rate in this round \(-.* dB\), but its node is there"):
+        radio.look([Device("0", Report()), Device("1", Report())], 0, 0.0)

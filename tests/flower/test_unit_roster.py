@@ -8,13 +8,13 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedcell.errors import InputError
-from fedcell.flower.radio import CellRadio, Device, SimulatedRadio
+from fedcell.flower.radio import CellRadio, Device, Grant, SimulatedRadio
 from fedcell.flower.report import Report, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.schedule.policy import Plan
 from fedcell.sim.estimates import Estimates
 from fedcell.sim.knowledge import Knowledge, Look, Timing
-from fedcell.world import Cell, Devices, World
+from fedcell.world import Cell, DayNight, Devices, World
 
 NAN = math.nan
 
@@ -140,3 +140,19 @@ def test_a_simulated_radio_draws_the_simulators_world_and_takes_what_the_plan_re
     for name in ("5", "x", "-1", "٣"):
         with pytest.raises(InputError, match="partition-id from 0 to 4"):
             radio.look([Device(name, Report())], 0, 0.0)
+
+
+def test_a_simulated_radio_believes_what_the_simulators_server_does() -> None:
+    world = World(Cell(csi_error_db=5.0), Devices(count=3))
+    radio, there = SimulatedRadio(world, seed=3), [Device("2", Report()), Device("0", Report())]
+    truth, look = world.conditions(3, 2, 10.0), radio.look(there, 2, 10.0)
+    assert look.upload_s.tolist() == truth.believed_upload_s[[2, 0]].tolist() != truth.upload_s[[2, 0]].tolist()
+    plan = Plan(np.array([0]), np.array([1.0]), 1.0)
+    timing = radio.measure(Grant(2, there, plan, np.array([1.0])))
+    assert timing is not None
+    assert timing.finish_s.tolist() == [truth.compute_s[2] + truth.upload_s[2]]
+
+
+def test_nodes_come_and_go_by_themselves() -> None:
+    with pytest.raises(InputError, match=r"availability is for the simulator, .* set it to 'always'"):
+        SimulatedRadio(World(availability=DayNight()), seed=3)

@@ -17,7 +17,7 @@ from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Job, Vector, cross_entropy
 from fedcell.learn.mlp import PIECE, MlpEngine
-from harness import python
+from harness import LIMIT_S, python
 
 Array = NDArray[np.float64]
 Layers = list[tuple[Array, Array]]
@@ -316,8 +316,8 @@ def test_an_engine_works_in_a_forked_process_and_through_pickle(mnist: Dataset) 
     results = context.Queue()
     child = context.Process(target=_train_in_child, args=(engine, jobs, results))
     child.start()
-    assert np.array_equal(here, results.get(timeout=60))
-    child.join(timeout=60)
+    assert np.array_equal(here, results.get(timeout=LIMIT_S))
+    child.join(timeout=LIMIT_S)
     assert child.exitcode == 0
     assert np.array_equal(here, pickle.loads(pickle.dumps(engine)).train(jobs))
 

@@ -15,7 +15,7 @@ import fedcell as fc
 from fedcell.runs.rows import encode
 from fedcell.runs.store import Store
 from fedcell.sim.spec import load_spec
-from harness import FEDCELL, Process
+from harness import FEDCELL, LIMIT_S, Process
 from twins.small import write_small_npz
 
 pytest.importorskip("distributed")
@@ -184,5 +184,5 @@ def test_where_no_scheduler_answers_is_a_sentence_after_a_few_seconds(folder: Pa
     for listener in (silent, babbler):
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-    thread.join(10)
+    thread.join(LIMIT_S)
     assert not (folder / "results.db").exists()

@@ -326,6 +326,8 @@ def test_where_models_go(small_npz: Path, tmp_path: Path, monkeypatch: pytest.Mo
     }
     assert names("{key}.npz") == {f"{key}.npz" for key in specs}
     assert names("one.npz", one) == {"one.npz"}
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert names("~/m/one.npz", one) == {f"{tmp_path}/m/one.npz"}
     assert names("v1.2/", one) == {"v1.2/all-seed0.safetensors"}
     assert names("v1.2", one) == {"v1.2/all-seed0.safetensors"}  # it is a folder by now
     for place, said in {
@@ -335,6 +337,7 @@ def test_where_models_go(small_npz: Path, tmp_path: Path, monkeypatch: pytest.Mo
         "{}.npz": "choose from key, policy, seed",
         "model.pt": "give a folder",
         "": "give a folder",
+        "-": "give a folder",
         "{policy}-{seed}.pt": "ends with",
         "none/{policy}-{seed}.npz": "none is not a directory",
         "m/all-seed0.safetensors/": "gives several",

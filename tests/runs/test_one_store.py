@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fedcell.runs.store import Store
-from harness import FEDCELL, TINY, Process, wait_until
+from harness import FEDCELL, LIMIT_S, TINY, Process, wait_until
 from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
@@ -55,13 +55,14 @@ class Servers:
         """Have it compute something that nobody has computed before."""
         self.asked += 1
         spec = TINY | {"rounds": 30 + self.asked, "task": RACE_TASK}
-        answer = httpx.post(f"{self.url(name)}api/races", json={"spec": spec, "policies": ["all"], "seeds": 1})
+        document = {"spec": spec, "policies": ["all"], "seeds": 1}
+        answer = httpx.post(f"{self.url(name)}api/races", json=document, timeout=LIMIT_S)
         assert answer.status_code in (201, 409), answer.text  # 409: enough wait already
 
     def told(self, name: str) -> set[str]:
         """The runs that its page lists as done, in its list of runs and in its races."""
-        runs = httpx.get(f"{self.url(name)}api/runs?limit=1000", timeout=60).json()["runs"]
-        races = httpx.get(f"{self.url(name)}api/races", timeout=60).json()["races"]
+        runs = httpx.get(f"{self.url(name)}api/runs?limit=1000", timeout=LIMIT_S).json()["runs"]
+        races = httpx.get(f"{self.url(name)}api/races", timeout=LIMIT_S).json()["races"]
         found = {run["key"] for run in runs if run["status"] == "done"}
         return found | {run["key"] for race in races for run in race["runs"] if run["state"] == "done"}
 

@@ -20,6 +20,7 @@ from fedcell.runs.store import Store, differing_fields
 from fedcell.runs.workers import Slice, advance
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec, parse_spec
+from harness import LIMIT_S
 from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
@@ -129,11 +130,11 @@ def test_pause_and_go_on(on: On, small_npz: Path) -> None:
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert paused.wait(60)
+    assert paused.wait(LIMIT_S)
     threading.Event().wait(3 * module.TICK_S)
     assert len(told(events)[specs[0].key()]) <= 3
     runner.go_on()
-    consumer.join(60)
+    consumer.join(LIMIT_S)
     assert told(events)[specs[0].key()] == truth(specs[0])
 
 
@@ -239,7 +240,7 @@ def test_processes_serve_one_runner_after_the_other(small_npz: Path) -> None:
     with Processes(1) as processes:
         for run in specs:
             assert told(list(Runner([run], on=processes, workers=1))) == {run.key(): truth(run)}
-            pids.append(processes.submit(eval, "__import__('os').getpid()").result(60))
+            pids.append(processes.submit(eval, "__import__('os').getpid()").result(LIMIT_S))
     assert pids[0] == pids[1]
 
 

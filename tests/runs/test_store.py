@@ -614,6 +614,8 @@ class TestKey:
             ({"rounds": 3}, {"rounds": 3, "budget_s": math.inf}),
             ({"cell": {"shadowing_db": -0.0}}, {"cell": {"shadowing_db": 0}}),
             ({"grid": {"seed": [1, 2]}}, {}),
+            ({"cell": {"channel": "Paper", "rate": "shannon:gap_db=0"}}, {}),
+            ({"cell": {"channel": "uma:carrier_hz=35e8"}}, {"cell": {"channel": "UMa:bs_height_m=25"}}),
         ],
     )
     def test_equal_runs_have_one_key(self, one: dict[str, object], other: dict[str, object]) -> None:
@@ -626,7 +628,9 @@ class TestKey:
             "cell.radius_m": 2.0, "cell.bandwidth_hz": 2.0, "cell.noise_w_per_hz": 2.0, "cell.path_loss_1km_db": 2.0,
             "cell.path_loss_exponent": 2.0, "cell.min_distance_m": 2.0, "cell.shadowing_db": 2.0,
             "cell.shadowing_distance_m": 2.0, "cell.fading": "rayleigh", "cell.rician_k": 2.0, "cell.model_bits": 2,
+            "cell.channel": "umi", "cell.rate": "mcs64",
             "devices.count": 2, "devices.seconds_per_sample": 2.0, "devices.samples_per_second": 2.0,
+            "slack": 2.0, "cell.csi_error_db": 2.0, "devices.availability": "daynight",
             "devices.power_w_per_hz": 2.0, "devices.mobility": "static", "devices.failure": 0.5,
             "budget_j": 2.0, "devices.kappa": 2.0, "devices.cpu_hz": 2.0, "devices.cycles_per_sample": 2.0,
             "devices.compute_w": 2.0, "devices.battery_j": 2.0,

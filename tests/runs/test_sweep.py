@@ -22,7 +22,7 @@ from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.runs.workers import Slice, advance
 from fedcell.sim.spec import Spec, load_spec, parse_spec
-from harness import FEDCELL, Process, run, wait_until, workers_of
+from harness import FEDCELL, LIMIT_S, Process, run, wait_until, workers_of
 from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
@@ -279,8 +279,8 @@ def test_workers_train_with_one_thread() -> None:
     before = dict(os.environ)
     with Processes(1) as processes:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-            assert processes.submit(os.getenv, name).result(30) == "1"
-        assert processes.submit(eval, "__import__('torch').get_num_threads()").result(60) == 1
+            assert processes.submit(os.getenv, name).result(LIMIT_S) == "1"
+        assert processes.submit(eval, "__import__('torch').get_num_threads()").result(LIMIT_S) == 1
     assert dict(os.environ) == before
 
 
@@ -298,21 +298,21 @@ def test_a_worker_that_dies_takes_only_its_own_call_along() -> None:
     with Processes(2) as processes:
         other = processes.submit(eval, "__import__('time').sleep(2) or 7")
         with pytest.raises(BrokenExecutor, match="the worker process died"):
-            processes.submit(exec, HALF_AN_ANSWER, {}).result(60)
-        assert processes.submit(int, "8").result(60) == 8
-        assert other.result(60) == 7
+            processes.submit(exec, HALF_AN_ANSWER, {}).result(LIMIT_S)
+        assert processes.submit(int, "8").result(LIMIT_S) == 8
+        assert other.result(LIMIT_S) == 7
         waiting = [processes.submit(eval, "__import__('time').sleep(1000)") for _ in range(3)]
         wait_until(lambda: sum(future.running() for future in waiting) == 2, "two of them to run")
         processes.shutdown()
         assert waiting[2].cancelled()
         for future in waiting[:2]:
             with pytest.raises(BrokenExecutor):
-                future.result(60)
-        assert processes.submit(int, "9").result(60) == 9  # with new ones
+                future.result(LIMIT_S)
+        assert processes.submit(int, "9").result(LIMIT_S) == 9  # with new ones
         with pytest.raises(ValueError, match="invalid literal"):
-            processes.submit(int, "x").result(60)
+            processes.submit(int, "x").result(LIMIT_S)
         with pytest.raises(TypeError, match="pickle"):
-            processes.submit(eval, "__import__('threading').Lock()").result(60)
+            processes.submit(eval, "__import__('threading').Lock()").result(LIMIT_S)
 
 
 class Pool(Executor):

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ LINES += ["all", "all:max_devices=2", "all:sharing=equal"]
 JOULES = np.array([0.5, 3.0, 1.0, 2.0, 9.0, 0.1])
 
 
-def view_of(**columns: object) -> fc.RoundView:
+def view_of(**columns: Any) -> fc.RoundView:
     rng = np.random.default_rng(5)
     upload_s, compute_s, profiles = rng.exponential(size=6), rng.exponential(size=6), rng.dirichlet(np.ones(4), size=6)
     return fc.RoundView(upload_s, compute_s, ids=np.arange(6), joules=JOULES, profiles=profiles, **columns)
@@ -58,8 +59,8 @@ def test_bad_values_get_a_sentence() -> None:
     with pytest.raises(fc.InputError, match="max_joules is 0; give a finite number above 0"):
         fc.All(max_joules=0)
     with pytest.raises(fc.InputError, match="max_joules is 2, but the view does not say what a round costs"):
-        fc.All(max_joules=2.0).decide(fc.RoundView([1.0], [1.0]), np.random.default_rng(0))
+        fc.All(max_joules=2.0).decide(fc.RoundView(np.ones(1), np.ones(1)), np.random.default_rng(0))
     with pytest.raises(fc.InputError, match=r"joules\[1\] is nan"):
-        fc.RoundView([1.0, 1.0], [1.0, 1.0], joules=[1.0, np.nan])
+        fc.RoundView(np.ones(2), np.ones(2), joules=np.array([1.0, np.nan]))
     with pytest.raises(fc.InputError, match=r"joules has shape \(1,\)"):
-        fc.RoundView([1.0, 1.0], [1.0, 1.0], joules=[1.0])
+        fc.RoundView(np.ones(2), np.ones(2), joules=np.ones(1))

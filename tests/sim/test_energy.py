@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_a_record_that_knows_no_energy_says_so() -> None:
 def test_energy_at_its_defaults_leaves_keys_alone() -> None:
     same = [{"kappa": 1e-28}, {"cpu_hz": [1e9] * 20}, {"compute_w": None}]
     assert {Spec(devices=fields).key() for fields in same} == {Spec().key()}  # type: ignore[arg-type]
-    other = [{"devices": {"kappa": 2e-28}}, {"devices": {"compute_w": 1.0}}, {"budget_j": 5.0}]
+    other: list[dict[str, Any]] = [{"devices": {"kappa": 2e-28}}, {"devices": {"compute_w": 1.0}}, {"budget_j": 5.0}]
     assert len({parse_spec(fields, "x").key() for fields in other} | {Spec().key()}) == 4
 
 

@@ -146,6 +146,8 @@ def test_a_target_replaces_the_rounds_and_a_grid_is_refused(tmp_path: Path) -> N
         ({"cell.model_bits": 1000}, 1.0, "model's actual size"),
         ({"cell.law": "power"}, 1.0, "cell.law is 'power', which is not emulated; use density, blocks or dedicated"),
         ({"cell.law": "ingress:1e6"}, 1.0, "cell.law is 'ingress:bits_per_s=1000000', which is not emulated"),
+        ({"devices.availability": "daynight"}, 1.0, "availability is not emulated"),
+        ({"slack": 2.0}, 1.0, "give it as --slack"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused(changes: dict[str, Any], scale: float, said: str) -> None:

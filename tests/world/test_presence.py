@@ -193,6 +193,16 @@ def test_flash_and_fedscale_traces(tmp_path: Path) -> None:
         assert trace.at(2, 0, 60.0 + 45.0).there[0]  # all of them begin again after 60 s
 
 
+def test_a_trace_that_changes_is_read_again_but_not_by_a_run_that_goes_on(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", HEADER + "0,0,5\n")
+    begun = fc.Trace(path)
+    assert begun.at(1, 0, 0.0).until_s.tolist() == [np.inf]  # it repeats without a gap
+    write(tmp_path / "t.csv", HEADER + "0,5,10\n")
+    assert begun.at(1, 0, 0.0).there.tolist() == [True]
+    assert fc.Trace(path).at(1, 0, 0.0).there.tolist() == [False]
+    assert begun == fc.Trace(path)
+
+
 def flash(**fields: object) -> str:
     return json.dumps({"u": {"isSuccess": True, "trace_start": 0, "trace_end": 9, "ready_time": [[1, 2]]} | fields})
 

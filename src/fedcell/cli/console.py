@@ -284,7 +284,8 @@ def policy_table(title: str, *headings: str) -> "Table":
     """
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    wide = len(title)  # or the title of a narrow table would be broken
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1), min_width=wide)
     table.add_column("policy", overflow="fold")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)

@@ -103,7 +103,8 @@ def _counts(ks: Sequence[int]) -> list[int]:
 def _print_fit(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", "Fit | str"], seeds: int) -> None:
     from fedcell.runs.fit import READINGS
 
-    typer.echo(f"Rounds to {100 * needed.target:g} % on {partition}, {seeds} trials of at most {needed.limit} rounds:")
+    of = f"{seeds} trial{'s' * (seeds != 1)} of at most {needed.limit} rounds"
+    typer.echo(f"Rounds to {100 * needed.target:g} % on {partition}, {of}:")
     typer.echo("  devices  on the averaged curve  median over trials  trials that got there")
     for k, curve, median, trials in zip(needed.ks, needed.on_curve, needed.medians(), needed.by_trial, strict=True):
         reached = sum(map(math.isfinite, trials))

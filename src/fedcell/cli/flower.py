@@ -102,7 +102,7 @@ def _print(runs: list["Run"], result: "RaceResult | None") -> None:
     out.print(_times_table(runs))
     if result is not None and len(result.policies) > 1 and len(result.seeds) > 1:
         for line in result.verdicts():
-            out.print(f"  {line}", highlight=False, soft_wrap=True)
+            out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
 
 
 def _told_apart(folders: list[Path], runs: list["Run"]) -> list["Run"]:

@@ -58,7 +58,7 @@ class RaceDisplay:
 
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("policy", "", "seeds", "clock s", "accuracy", "time left"):
-            table.add_column(heading, justify="left" if heading in ("policy", "") else "right")
+            table.add_column(heading, justify="left" if heading in ("policy", "") else "right", overflow="fold")
         with self._lock:
             seeds, shares = self._race.grid["seed"], defaultdict(float)
             for policy in self._race.grid["policy"]:
@@ -70,7 +70,7 @@ class RaceDisplay:
                 done = sum((policy, seed) in self._done for seed in seeds)
                 table.add_row(
                     policy,
-                    ProgressBar(total=len(seeds), completed=share, width=24),
+                    ProgressBar(total=len(seeds), completed=share, width=16),
                     f"{done}/{len(seeds)}",
                     f"{records[-1][1]:.0f}" if records else "-",
                     f"{100 * sum(accuracy for _, _, accuracy in records) / len(records):.1f} %" if records else "-",

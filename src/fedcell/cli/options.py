@@ -29,6 +29,7 @@ FIGURE_NAMES = (
     "variants",
     "privacy",
     "epochs",
+    "csi",
     "all",
 )
 

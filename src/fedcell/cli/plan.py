@@ -60,6 +60,18 @@ def plan(
     path_loss_exponent: Annotated[
         float, typer.Option(help=f"Path loss exponent (default: {defaults.PATH_LOSS_EXPONENT:g}).", show_default=False)
     ] = defaults.PATH_LOSS_EXPONENT,
+    channel: Annotated[
+        str,
+        typer.Option(
+            help="Channel that distances are turned into SNRs with: paper (default), or uma, umi or rma of 3GPP TR "
+            "38.901, in the likelier state of LOS and NLOS.",
+            show_default=False,
+        ),
+    ] = "paper",
+    rate: Annotated[
+        str,
+        typer.Option(help="Rate at an SNR: shannon (default), shannon:gap_db=3, mcs64 or mcs256.", show_default=False),
+    ] = "shannon",
     seed: Annotated[
         int, typer.Option(help="Random seed, for policies that choose at random (default: 0).", show_default=False)
     ] = 0,
@@ -77,7 +89,7 @@ def plan(
     from fedcell.plan import plans as planning
     from fedcell.plan.device_table import read_devices
     from fedcell.plots import save_picture
-    from fedcell.world import Cell
+    from fedcell.world import Cell, parse_channel, parse_rate
 
     output = output_format(as_json, as_csv)
     set_loudness(quiet, verbose=False)
@@ -89,6 +101,8 @@ def plan(
         noise_w_per_hz=units.dbm_per_mhz(noise_dbm_per_mhz),
         path_loss_1km_db=path_loss_1km_db,
         path_loss_exponent=path_loss_exponent,
+        channel=parse_channel(channel),
+        rate=parse_rate(rate),
     )
     table = read_devices(devices, cell)
     _print_notes(table.notes)

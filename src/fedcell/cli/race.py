@@ -97,6 +97,18 @@ def race(
             help="Device mobility: redrawn (default), static or waypoint:speed_mps=1.5,pause_s=10.", show_default=False
         ),
     ] = None,
+    channel: Annotated[
+        str | None,
+        typer.Option(
+            help="Channel: paper (default), uma, umi or rma of 3GPP TR 38.901, such as uma:carrier_hz=2e9, or "
+            "trace:links.csv.",
+            show_default=False,
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Rate at an SNR: shannon (default), shannon:gap_db=3, mcs64 or mcs256.", show_default=False),
+    ] = None,
     fading: Annotated[
         str | None, typer.Option(help="Fading: none (default), rayleigh or rician.", show_default=False)
     ] = None,
@@ -105,6 +117,25 @@ def race(
         typer.Option(help="Standard deviation of the shadowing in dB (default: 0, no shadowing).", show_default=False),
     ] = None,
     law: Law = None,
+    availability: Annotated[
+        str | None,
+        typer.Option(
+            help="Who is there when: always (default), daynight:there=0.5,day_s=3600 or trace:FILE.", show_default=False
+        ),
+    ] = None,
+    csi_error_db: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the error in the SNR that the scheduler knows, in dB (default: 0, no error).",
+            show_default=False,
+        ),
+    ] = None,
+    slack: Annotated[
+        float | None,
+        typer.Option(
+            help="Do not wait longer than this many times the planned time (default: wait for all).", show_default=False
+        ),
+    ] = None,
     failure: Annotated[
         float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
     ] = None,
@@ -231,16 +262,21 @@ def race(
         "budget_j": budget_j,
         "rounds": rounds,
         "knowledge": knowledge,
+        "slack": slack,
         "explore": explore,
         "profiles": profiles,
         "epsilon": epsilon,
         "cell.radius_m": radius_m,
+        "cell.channel": channel,
+        "cell.rate": rate,
         "cell.fading": fading,
         "cell.shadowing_db": shadowing_db,
         "cell.law": law,
+        "cell.csi_error_db": csi_error_db,
         "devices.count": devices,
         "devices.mobility": mobility,
         "devices.failure": failure,
+        "devices.availability": availability,
         "devices.battery_j": battery_j,
         "task.data": data,
         "task.partition": partition,
@@ -387,8 +423,8 @@ def _print(result: "RaceResult", by: str, per_class: bool) -> None:
     if len(result.policies) > 1:
         out.print("Best accuracy, paired by seed:")
         for line in result.verdicts():
-            out.print(f"  {line}", highlight=False, soft_wrap=True)
+            out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
     if len(result.policies) > 1 and by == "energy":
         out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
         for line in stats.energy_verdicts(result.rounds, result.target):
-            out.print(f"  {line}", highlight=False, soft_wrap=True)
+            out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)

@@ -103,7 +103,7 @@ def _model(store: "Store", run: "StoredRun") -> "Vector":
 def _classes_table(accuracy: Sequence[float]) -> "Table":
     from rich.table import Table
 
-    table = Table(title="The final model, by class", title_justify="left")
+    table = Table(title="The final model by class", title_justify="left", box=None, min_width=24)
     for heading in ("class", "accuracy %"):
         table.add_column(heading, justify="right")
     for label, value in enumerate(accuracy):
@@ -117,7 +117,8 @@ def _rounds_table(records: Sequence["RoundRecord"], most: int = 20) -> "Table":
     step = -(-len(records) // most)
     shown = [record for record in records if record.round % step == 0 or record in (records[0], records[-1])]
     note = f", {len(shown)} of them shown (--json has all)" if len(shown) < len(records) else ""
-    table = Table(title=f"{len(records)} rounds{note}", title_justify="left")
+    title = f"{len(records)} rounds{note}"
+    table = Table(title=title, title_justify="left", box=None, min_width=len(title))
     for heading in ("round", "clock s", "round s", "devices", "delivered", "accuracy %", "loss", "J"):
         table.add_column(heading, justify="right")
     for r in shown:
@@ -292,6 +293,7 @@ def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:
             ("plan_shares", pa.list_(pa.float64())),
             ("plan_delivered", pa.list_(pa.int32())),
             ("plan_joules", pa.list_(pa.float64())),
+            ("plan_starts_s", pa.list_(pa.float64())),
         ]
     )
 

@@ -59,9 +59,8 @@ def _complete_where(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _complete_sort(context: typer.Context, incomplete: str) -> list[str]:
-    """Fields, with a minus if one was begun with it."""
-    minus = "-" * incomplete.startswith("-")
-    return [f"{minus}{name}" for name in _values_in(context) if f"{minus}{name}".startswith(incomplete)]
+    """Fields; what begins with a minus the shell takes for an option."""
+    return [name for name in _values_in(context) if name.startswith(incomplete)]
 
 
 def list_runs(

@@ -233,7 +233,7 @@ def _print_comparison(out: "Console", runs: Sequence["CellRun"]) -> None:
         by_policy.setdefault(run.spec.policy, []).append(sum(one.round_s for one in run.rounds))
     (first, ours), *others = by_policy.items()
     for name, theirs in others:
-        out.print(_paired(first, ours, name, theirs), highlight=False, soft_wrap=True)
+        out.print(_paired(first, ours, name, theirs), highlight=False, soft_wrap=not out.is_terminal)
 
 
 def _paired(first: str, ours: Sequence[float], name: str, theirs: Sequence[float]) -> str:

@@ -15,6 +15,8 @@ from fedcell.schedule.laws import Blocks, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
+from fedcell.world import SnrTrace, parse_channel
+from fedcell.world.cell import Channel
 
 
 def known_policy(line: str) -> Policy:
@@ -42,13 +44,28 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
         raise InputError(f"the race has {len(lines) * seeds:,} runs; {limits.RACE_RUNS} at most")
     lines = [format_policy(known_policy(line)) for line in lines]
     _check_task(document.get("task"))
-    _check_devices(document.get("devices"))
     _check_cell(document.get("cell"))
+    _check_devices(document.get("devices"))
     base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
     if not policies:
         lines = race_policies(base.devices.count, base.cell.law)
     return race_spec(base.changed({}, {"policy": lines, "seed": list(range(seeds))}))
+
+
+def known_channel(line: str) -> Channel:
+    """The channel that a line names; files are for the command line."""
+    channel = parse_channel(line)
+    if isinstance(channel, SnrTrace):
+        raise InputError(f"channel is {line[:60]!r}; over the network no files, they are for the command line")
+    return channel
+
+
+def _check_cell(cell: Any) -> None:
+    if isinstance(cell, dict) and isinstance(cell.get("channel"), str):
+        known_channel(cell["channel"])
+    if isinstance(cell, dict) and isinstance(cell.get("law"), str):
+        known_law(cell["law"][: limits.LAW_CHARACTERS])
 
 
 def _in_the_races_cell(document: dict[str, Any]) -> dict[str, Any]:
@@ -81,21 +98,6 @@ def _check_devices(devices: Any) -> None:
             f"devices.availability is {str(availability)[:60]!r}; over the network only always or daynight, "
             "traces with fedcell race"
         )
-
-
-def _check_cell(cell: Any) -> None:
-    """Before a file is opened that the server has, or a law of more blocks than anybody has is used."""
-    if not isinstance(cell, dict):
-        return
-    channel, law = cell.get("channel", "paper"), cell.get("law", "density")
-    name = settings.split("channel", channel)[0] if isinstance(channel, str) else ""
-    if name.replace("-", "_").lower() == "trace":
-        raise InputError(
-            f"cell.channel is {str(channel)[:60]!r}; over the network only paper, uma, umi or rma, "
-            "traces with fedcell race"
-        )
-    if isinstance(law, str):
-        known_law(law[: limits.LAW_CHARACTERS])
 
 
 def _check_size(spec: Spec) -> None:

@@ -27,6 +27,7 @@ class Connection:
         asking_since_s: when it was made, or the next request began to come; None while that is not awaited.
         known: whether a request of it was let in.
         task: what answers its request, or None.
+        droppable: whether the answer, if nobody waits for it any more, need not be worked out.
         unsent: bytes that its client had not taken at the last look.
         reading_s: when it last took some, or there were none.
     """
@@ -35,6 +36,7 @@ class Connection:
     asking_since_s: float | None
     known: bool = False
     task: asyncio.Task[Any] | None = None
+    droppable: bool = False
     unsent: int = 0
     reading_s: float = 0.0
 
@@ -67,6 +69,7 @@ class Connections:
         self.closing = False
         self._most, self._strangers = most, strangers
         self._open: dict[Peer, Connection] = {}  # the oldest first
+        self._left: set[asyncio.Task[Any]] = set()  # what answers requests of clients that have gone
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def watch(self) -> None:
@@ -101,19 +104,29 @@ class Connections:
             one.reading_s = asyncio.get_running_loop().time()
 
     def lost(self, transport: asyncio.Transport) -> None:
-        """The connection has ended."""
+        """The connection has ended, perhaps before its request was answered."""
         one = self._open.get(_peer(transport))
-        if one is not None and one.transport is transport:
-            del self._open[_peer(transport)]
+        if one is None or one.transport is not transport:
+            return
+        del self._open[_peer(transport)]
+        if one.task is not None and one.droppable:
+            one.task.cancel()
+        elif one.task is not None:
+            self._left.add(one.task)
+            one.task.add_done_callback(self._left.discard)
 
     # --- what the guard tells --------------------------------------------------------------------------------------
 
-    def begin(self, client: Any) -> Connection | None:
+    def begin(self, client: Any, *, droppable: bool = False) -> Connection | None:
         """A request is being answered; its connection, if it is one of ours."""
         one = self._open.get(tuple(client)) if client else None
         if one is not None:
-            one.asking_since_s, one.task = None, asyncio.current_task()
+            one.asking_since_s, one.task, one.droppable = None, asyncio.current_task(), droppable
         return one
+
+    def gave_up(self, one: Connection | None) -> bool:
+        """Whether an answer was cancelled by us: the server stops, or the client has gone."""
+        return self.closing or (one is not None and one.transport.is_closing())
 
     def let_in(self, one: Connection | None) -> bool:
         """Whether there is room for one that may ask; an idle connection gives way to it."""
@@ -149,6 +162,8 @@ class Connections:
             one.transport.abort()
             if one.task is not None:
                 one.task.cancel()
+        for task in self._left:
+            task.cancel()
 
 
 def _peer(transport: asyncio.BaseTransport) -> Peer:

@@ -76,6 +76,8 @@ class PlanCell(Ask):
     noise_dbm_per_mhz: float = Field(default=defaults.NOISE_DBM_PER_MHZ, ge=-1000.0, le=1000.0)
     path_loss_1km_db: float = defaults.PATH_LOSS_1KM_DB
     path_loss_exponent: float = defaults.PATH_LOSS_EXPONENT
+    channel: str = Field(default="paper", max_length=limits.POLICY_CHARACTERS)
+    rate: str = Field(default="shannon", max_length=limits.POLICY_CHARACTERS)
 
 
 class Info(Answer):
@@ -264,18 +266,28 @@ class TimeDocument(Answer):
     n: int
 
 
-class SeedCurve(Answer):
-    """Accuracy against time of one seed."""
+class EnergyDocument(Answer):
+    """What it cost to reach the target: the median over seeds, null for never and for unknown."""
 
-    clock_s: list[float]
+    median_j: Number
+    reached: int
+    n: int
+
+
+class SeedCurve(Answer):
+    """Accuracy against time, or against energy, of one seed."""
+
+    clock_s: list[float] | None
+    spent_j: list[float] | None
     accuracy: list[float]
 
 
 class PolicyCurve(Style):
-    """Accuracy against time, averaged over the seeds that have got there; two or three seeds are told one by one."""
+    """Accuracy against time, or energy, averaged over the seeds that got there; two or three are told one by one."""
 
     line: str
-    clock_s: list[float]
+    clock_s: list[float] | None
+    spent_j: list[float] | None
     mean: list[float]
     low: list[Number] | None
     high: list[Number] | None
@@ -296,9 +308,11 @@ class TableRow(Style):
     curve_best: Number
     curve_last: Number
     time_to_target: TimeDocument
+    energy_to_target: EnergyDocument
     devices: MeanDocument
     round_s: MeanDocument
     rounds: MeanDocument
+    joules: MeanDocument
     diverged: int
     failed: int
 
@@ -372,6 +386,7 @@ class RoundDevice(Answer):
     bandwidth_hz: Number
     upload_with_share_s: Number
     finish_s: Number
+    joules: Number
     predicted_finish_s: Number
     upload_began_s: Number
     measured_finish_s: Number
@@ -384,6 +399,7 @@ class RoundAnswer(Answer):
     rounds: int
     clock_s: float
     round_s: float
+    joules: Number
     accuracy: Number
     radius_m: float
     law: str

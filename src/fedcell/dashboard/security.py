@@ -71,12 +71,13 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        connection = self._connections.begin(scope.get("client"))
+        # A plan that nobody waits for any more gives its place to the next: whoever drags a slider drops many.
+        connection = self._connections.begin(scope.get("client"), droppable=scope["path"] == "/api/plan")
         try:
             await self._admit(connection, scope, receive, _with_headers(send, scope["path"]))
         except asyncio.CancelledError:
-            if not self._connections.closing:
-                raise  # otherwise the server stops, and has cut the client off
+            if not self._connections.gave_up(connection):
+                raise
         finally:
             self._connections.end(connection)
 

@@ -1,5 +1,6 @@
 """The server: uvicorn, with our limits, that ends within about a second."""
 
+import logging
 from types import FrameType
 
 import uvicorn
@@ -31,6 +32,8 @@ class Server(uvicorn.Server):
 def build_server(settings: ServerSettings, connections: Connections | None = None) -> Server:
     """The server, to be run on a listening socket; an InputError if a results file cannot be used."""
     connections = connections or Connections()
+    # asyncio warns of every write to a client that has gone; anybody could fill the terminal with that.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     _, app, desk = build_app(settings, connections)
     config = uvicorn.Config(
         app,

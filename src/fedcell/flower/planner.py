@@ -17,8 +17,8 @@ from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices, Policy, RoundView
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Policy, RoundView
 from fedcell.schedule.registry import blaming, format_policy
 from fedcell.sim.knowledge import Look
 from fedcell.sim.turnout import limited

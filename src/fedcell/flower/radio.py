@@ -23,7 +23,7 @@ from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Foresight, Look, Timing, known_compute_s
 from fedcell.units import LARGEST_S, SMALLEST_S
-from fedcell.world import Always, Cell, World, whole_band_upload_s
+from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
 
 AnyLaw = Density | Power | Ingress
 _STEEPEST_BITS = 100.0  # bit/s/Hz: nobody has a better link, and 2^100 is still a number
@@ -241,6 +241,16 @@ def refuse_absence(world: World) -> None:
         )
 
 
+def require_links(conditions: Conditions) -> None:
+    """Refuse a round in which a device has no rate at all: a node that is there is asked to train."""
+    if conditions.available is not None:
+        device = int(np.argmin(conditions.available))
+        raise InputError(
+            f"device {device} has no rate in this round ({units.ratio_to_db(conditions.snr[device]):.1f} dB), but its "
+            "node is there; set rate to 'shannon', or make the cell smaller"
+        )
+
+
 def _reported_upload_s(report: Report, model_bits: int) -> float:
     """Seconds of an upload over the entire link according to the report's time or rate; NaN if it has neither."""
     if report.upload_s is not None:
@@ -294,6 +304,7 @@ class SimulatedRadio:
         """Return the round's draws for these devices, and their compute times as far as ``knowledge`` allows."""
         there = [self._number(device) for device in devices]
         conditions = self.world.conditions(self.seed, round_index, clock_s)
+        require_links(conditions)
         law, bits = parse_law(self.law), self.world.cell.model_bits
         true_law, believed = law.bound(conditions.snr[there], bits), law.bound(conditions.believed_snr[there], bits)
         self._now = conditions.upload_s[there], conditions.compute_s[there], true_law

@@ -9,8 +9,8 @@ import numpy as np
 from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices, Plan, RoundView
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.knowledge import Knowledge, Look, Timing
 
 FARTHEST = 10.0

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-from fedcell.paper import calibration, diverse, fig1a, fig1b, fig2, fig3, fig3d, table1
+from fedcell.paper import calibration, csi, diverse, fig1a, fig1b, fig2, fig3, fig3d, table1
 from fedcell.paper.output import Output
 from fedcell.paper.settings import Collect, Settings
 
@@ -22,6 +22,7 @@ FIGURES: dict[str, Callable[[Settings, Collect], Output]] = {
     "variants": diverse.make_variants,
     "privacy": diverse.make_privacy,
     "epochs": diverse.make_epochs,
+    "csi": csi.make,
 }
 
 

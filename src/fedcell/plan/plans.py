@@ -74,6 +74,8 @@ def law_of(line: str, table: DeviceTable, cell: Cell) -> TableLaw:
         cell: the size of a model.
     """
     law = parse_law(line)
+    if isinstance(law, Power) and cell.rate != Cell.rate:
+        raise InputError("the law power holds for Shannon's rate; leave out the other rate, or choose another law")
     if isinstance(law, Power) and table.snr is None:
         raise InputError(
             "the law power needs the SNR of every device, which an upload time or a rate does not tell; give a column "

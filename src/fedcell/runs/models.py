@@ -1,6 +1,7 @@
 """Final models of runs in files: where they go, how they are written, read back and evaluated."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,9 @@ def save_model(path: str | Path, run: Spec, model: NDArray[np.float32]) -> None:
         run: a single run.
         model: (P,) its model, as RunDone and Store.model give it.
 
+    Returns:
+        None: the file is written whole, or an InputError says why not.
+
     Example:
         >>> import numpy as np, fedcell as fc
         >>> spec = fc.Spec(rounds=1, task=fc.TaskSpec(hidden=[]))
@@ -153,9 +157,10 @@ def model_paths(place: str, runs: Mapping[str, Spec], option: str) -> dict[str, 
         runs: whose models, by key.
         option: what the user gave, for messages.
     """
+    place = os.path.expanduser(place)  # the shell leaves ~ alone in a quoted name
     name = place.rpartition("/")[2]
     if "{" not in place and Path(place).suffix not in ENDINGS:
-        if not place.strip() or (Path(place).suffix and name and not Path(place).is_dir()):
+        if place.strip() in ("", "-") or (Path(place).suffix and name and not Path(place).is_dir()):
             raise InputError(
                 f"{option} is {place[:200]!r}; give a folder (with a / at its end), or a name that ends with "
                 f"{' or '.join(ENDINGS)}"

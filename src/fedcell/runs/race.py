@@ -222,7 +222,7 @@ def run_race(
             (policy, seed), reason = next(iter(failures.items()))
             raise InputError(f"{policy}, seed {seed}: {reason}")
         end("done" if runner.complete else "stopped", failures_text(failures, spec) if failures else "")
-    return gather(spec, done, failures, target, found)
+    return result_of(spec, done, failures, target, found)
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
@@ -232,7 +232,7 @@ def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
     return [decode(row) for row in event.rows]
 
 
-def gather(
+def result_of(
     spec: Spec,
     done: dict[tuple[str, int], list[RoundRecord]],
     failures: dict[tuple[str, int], str],
@@ -349,8 +349,10 @@ def curves(result: RaceResult, by: Axis = "time") -> list[Curve]:
 def title(result: RaceResult) -> str:
     """What the race was of, for its picture."""
     spec, seeds = result.spec, len(result.seeds)
+    odd = [name for name in (spec.cell.channel, spec.cell.rate) if name not in ("paper", "shannon")]
     return (
         f"{spec.task.data}, {spec.task.partition}, {spec.devices.count} devices, radius {spec.cell.radius_m:g} m, "
+        f"{''.join(f'{name}, ' for name in odd)}"
         f"{seeds} seed{'s' * (seeds != 1)}" + (", 95 % bands" if seeds > 1 else "")
     )
 

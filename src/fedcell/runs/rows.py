@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices, Plan
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord
 
 ROUND_COLUMNS = ("round", "clock_s", "round_s", "planned_s", "devices", "delivered", "accuracy", "loss", "joules")
 COUNT_COLUMNS = ("round", "devices", "delivered")
-PLAN_COLUMNS = ("plan_devices", "plan_shares", "plan_delivered", "plan_joules")
+PLAN_COLUMNS = ("plan_devices", "plan_shares", "plan_delivered", "plan_joules", "plan_starts_s")
 
 RoundNumbers = tuple[int, float, float, float, int, int, float, float, float]
 """The values of ROUND_COLUMNS."""
-Row = tuple[int, float, float, float, int, int, float, float, float, bytes, bytes, bytes, bytes]
+Row = tuple[int, float, float, float, int, int, float, float, float, bytes, bytes, bytes, bytes, bytes]
 """The values of ROUND_COLUMNS and PLAN_COLUMNS: indices as 4-byte, others as 8-byte little-endian numbers."""
 
 
@@ -49,15 +49,17 @@ def encode(record: RoundRecord) -> Row:
         to_blob(record.plan.shares),
         to_blob(record.delivered, "<u4"),
         to_blob(record.plan_joules),
+        to_blob(_starts_s(record.plan)),
     )
 
 
 def decode(row: Row) -> RoundRecord:
     """The round again, bit for bit; a TypeError or ValueError if the row is damaged."""
-    number, clock_s, round_s, planned_s, n, arrived, accuracy, loss, joules, devices, shares, delivered, spent = row
-    plan, there = Plan(indices_in(devices), floats_in(shares), _number(planned_s)), indices_in(delivered)
-    plan_joules = floats_in(spent)
-    if (plan.devices.size, there.size, plan_joules.size) != (n, arrived, n):
+    number, clock_s, round_s, planned_s, n, arrived, accuracy, loss, joules, *blobs = row
+    devices, shares, delivered, spent, starts = blobs
+    starts_s, there, plan_joules = floats_in(starts), indices_in(delivered), floats_in(spent)
+    plan = Plan(indices_in(devices), floats_in(shares), _number(planned_s), starts_s if starts_s.any() else None)
+    if (plan.devices.size, there.size, plan_joules.size, starts_s.size) != (n, arrived, n, n):
         raise ValueError(f"round {number} counts {n} and {arrived} devices, but lists others")
     clock_s, round_s, accuracy, loss, joules = map(_number, (clock_s, round_s, accuracy, loss, joules))
     return RoundRecord(number, clock_s, round_s, plan, there, accuracy, loss, joules, plan_joules)
@@ -72,7 +74,8 @@ def cells(record: RoundRecord, *, plan: bool) -> dict[str, Any]:
     """
     found: dict[str, Any] = dict(zip(ROUND_COLUMNS, numbers_of(record), strict=True))
     if plan:
-        arrays = (record.plan.devices, record.plan.shares, record.delivered, record.plan_joules)
+        plan_of = record.plan
+        arrays = (plan_of.devices, plan_of.shares, record.delivered, record.plan_joules, _starts_s(plan_of))
         found |= dict(zip(PLAN_COLUMNS, (array.tolist() for array in arrays), strict=True))
     return found
 
@@ -126,6 +129,11 @@ class Rounds:
         whole = n >= len(self)
         clock_s, round_s, devices, accuracy = self.clock_s[:n], self.round_s[:n], self.devices[:n], self.accuracy[:n]
         return Rounds(clock_s, round_s, devices, accuracy, self.diverged and whole, self.spent_j[:n])
+
+
+def _starts_s(plan: Plan) -> Floats:
+    """(n,) when each scheduled device starts; at once, if the downlink takes no time."""
+    return np.zeros(plan.devices.size) if plan.starts_s is None else plan.starts_s
 
 
 def to_blob(values: NDArray[Any], kind: str = "<f8") -> bytes:

@@ -35,8 +35,7 @@ from fedcell.runs.rows import (
     to_blob,
 )
 from fedcell.runs.store_file import MODELS_TABLE, check_place, clear_errors, open_file
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices
+from fedcell.schedule.needs import Floats, Indices
 from fedcell.sim.loop import RoundRecord, State
 from fedcell.sim.spec import Spec, parse_spec
 

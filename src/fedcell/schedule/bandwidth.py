@@ -256,8 +256,8 @@ def _share_equally_by(law: Law, c: Floats, t: Floats, used: Bools, shares: Float
 
 def _share_by(law: Law, c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats) -> None:
     needs = [_of_row(law, row, len(c)).needs(c[row], t[row]) for row in range(len(c))]
-    stacked = (np.stack([getattr(one, name) for one in needs]) for name in ("c", "t", "e"))
-    _share_rows_by(needs[0].law, *stacked, used, shares, round_s)
+    c, t, e = (np.stack([getattr(one, name) for one in needs]) for name in ("c", "t", "e"))
+    _share_rows_by(needs[0].law, c, t, e, used, shares, round_s)
     if not isinstance(law, Blocks):  # whole blocks are whole; else all of the band is given out
         shares /= shares.sum(axis=1, keepdims=True)
 

@@ -7,8 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
+from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import grow
-from fedcell.schedule.policy import Indices, Policy, RoundView, at_least_one, room
+from fedcell.schedule.needs import Indices
+from fedcell.schedule.policy import Policy, RoundView, at_least_one, room
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,15 @@ class Deadline(Policy):
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return the devices, in the order in which they were added, that finish before the deadline."""
-        return grow(view, room(view, self.max_devices, "max_devices"), deadline_s=self.seconds)
+        most = room(view, self.max_devices, "max_devices")
+        if view.downlink is None:
+            return grow(view, most, deadline_s=self.seconds)
+        return best_under(
+            view,
+            most,
+            lambda part, _, limit: grow(part, limit, deadline_s=self.seconds),
+            lambda devices, round_s: 1.0 / devices.size if round_s <= self.seconds else math.inf,
+        )
 
     def cost_of_nobody_s(self) -> float:
         """The deadline: the server waits until then."""

@@ -10,7 +10,7 @@ With its D it may last best / (theta + D), and the shares must fit at that T (a 
 round time solved for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +18,10 @@ from numba import njit
 
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, by_law, fits, need, needed, round_time
+from fedcell.schedule.downlink import best_under
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
-from fedcell.schedule.policy import Indices, Policy, RoundView, room
+from fedcell.schedule.policy import Policy, RoundView, room
 from fedcell.schedule.profiles import Profiles, profiles_of
 
 _LESS = 1.0 - 1e-12
@@ -323,12 +324,38 @@ class Diverse(Policy):
         """Return the devices of the best set that the search found."""
         most = room(view, self.max_devices, "max_devices")
         profiles = profiles_of(view)
+        if view.downlink is not None:
+            return self._choose_under_downlink(view, profiles, most)
         if profiles is None:
             return best_set(view, self.theta, most)
         return diverse_set(view, profiles, self.theta, most, memory=self.memory)
 
+    def _choose_under_downlink(self, view: RoundView, profiles: Profiles | None, most: int) -> Indices:
+        if profiles is None:
+            return best_under(
+                view,
+                most,
+                lambda part, _, limit: best_set(part, self.theta, limit),
+                lambda devices, round_s: (self.theta + 1.0 / devices.size) * round_s,
+            )
+        # What all devices brought so far counts, also where a part of them is chosen from.
+        past = np.zeros(profiles.z.shape[1]) if view.recent is None else self.memory * (view.recent @ profiles.z)
 
-def diverse_set(view: RoundView, profiles: Profiles, theta: float, most: int, *, memory: float) -> Indices:
+        def choose(part: RoundView, there: Indices, limit: int) -> Indices:
+            few = replace(profiles, z=profiles.z[there], unknown=profiles.unknown[there])
+            return diverse_set(part, few, self.theta, limit, memory=self.memory, past=past)
+
+        def worth(devices: Indices, round_s: float) -> float:
+            square = np.square(profiles.z[devices].mean(axis=0) + past).sum()
+            unknown = profiles.unknown[devices].sum() / devices.size**2
+            return float((self.theta + square + unknown) * round_s)
+
+        return best_under(view, most, choose, worth)
+
+
+def diverse_set(
+    view: RoundView, profiles: Profiles, theta: float, most: int, *, memory: float, past: Floats | None = None
+) -> Indices:
     """Return the set of devices with the least (theta + D(S)) t*(S) that the local search finds.
 
     Args:
@@ -337,6 +364,7 @@ def diverse_set(view: RoundView, profiles: Profiles, theta: float, most: int, *,
         theta: above 0.
         most: the largest number of devices allowed.
         memory: how much of the imbalance of ``view.recent`` is added to the round's.
+        past: (d,) that imbalance, where it is known already.
 
     Returns:
         (n,) device indices, in no particular order.
@@ -344,9 +372,10 @@ def diverse_set(view: RoundView, profiles: Profiles, theta: float, most: int, *,
     # In an order that does not depend on that of the arrays, so that permuting the devices permutes the set.
     order = view.order()
     z, unknown = np.ascontiguousarray(profiles.z[order]), profiles.unknown[order]
-    past = np.zeros(z.shape[1])
-    if memory > 0.0 and view.recent is not None:
-        past = memory * (view.recent[order] @ z)
+    if past is None:
+        past = np.zeros(z.shape[1])
+        if memory > 0.0 and view.recent is not None:
+            past = memory * (view.recent[order] @ z)
     forced = np.zeros(len(view), dtype=np.bool_) if view.must_include is None else view.must_include[order]
     sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law.take(order))
     needs, M = sorted_view.needs, len(view)

@@ -8,6 +8,7 @@ each of them one pass over the remaining devices. The same holds for every link 
 device with the smallest need.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,9 @@ from numba import njit
 
 from fedcell.errors import InputError
 from fedcell.schedule.convergence import largest_set, objective
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, alone, by_law, pace, round_time
-from fedcell.schedule.policy import Indices, Policy, RoundView, room
+from fedcell.schedule.downlink import best_under
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, alone, by_law, pace, round_time
+from fedcell.schedule.policy import Policy, RoundView, room
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
@@ -172,6 +174,17 @@ class ByObjective(Policy):
             )
         return int(min(most, valid))
 
+    def best(self, view: RoundView, choose: Callable[[RoundView, int], Indices]) -> Indices:
+        """Return the best choice, by the objective, under any downlink that a set can have."""
+        if view.downlink is None:
+            return choose(view, self.most(view))
+        return best_under(
+            view,
+            self.most(view),
+            lambda part, _, most: choose(part, most),
+            lambda devices, round_s: (self.theta + 1.0 / devices.size) * round_s,
+        )
+
 
 @dataclass(frozen=True)
 class Greedy(ByObjective):
@@ -207,4 +220,4 @@ class Greedy(ByObjective):
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return the devices that Algorithm 2 schedules, in the order in which they were added."""
-        return grow(view, self.most(view), self.theta)
+        return self.best(view, lambda part, most: grow(part, most, self.theta))

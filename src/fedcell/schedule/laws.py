@@ -10,14 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedcell import settings
 from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, Floats, IngressNeeds, Needs, PowerNeeds
 
-Indices = NDArray[np.int64]
 _NEXT_TO_NOTHING = 1e-15
 
 
@@ -169,7 +168,7 @@ class Power:
             if bad.any():
                 where = int(np.flatnonzero(bad)[0])
                 raise InputError(
-                    f"snr[{where}] of the law power is {snr.reshape(-1)[where]!r}; give a positive linear ratio"
+                    f"snr[{where}] of the law power is {snr.reshape(-1)[where]:g}; give a positive linear ratio"
                 )
             object.__setattr__(self, "snr", snr)
 

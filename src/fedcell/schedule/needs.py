@@ -35,6 +35,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 # Sums may be reordered (that is what lets them run eight at a time); nothing else is loosened.
 _FAST = {"reassoc", "contract", "nsz"}
@@ -55,7 +56,7 @@ class DensityNeeds(NamedTuple):
 class BlocksNeeds(NamedTuple):
     """Whole resource blocks, so many of them."""
 
-    count: float
+    blocks: float
 
 
 class IngressNeeds(NamedTuple):
@@ -121,7 +122,7 @@ def _density_need(_law: Any, c: float, t: float, _e: float, T: float) -> float:
 
 
 def _blocks_need(law: Any, c: float, t: float, _e: float, T: float) -> float:
-    return math.ceil(law.count * c / (T - t) * _WHOLE) / law.count if t < T else np.inf
+    return math.ceil(law.blocks * c / (T - t) * _WHOLE) / law.blocks if t < T else np.inf
 
 
 def _ingress_need(_law: Any, c: float, t: float, e: float, T: float) -> float:
@@ -205,7 +206,7 @@ def _density_round(_law: Any, group: Floats, n: int, start_s: float) -> float:
 
 def _blocks_round(law: Any, group: Floats, n: int, start_s: float) -> float:
     c, t, k = group[0, :n], group[1, :n], group[3, :n]
-    return _blocks_time(law.count, c, t, k, density_time(c, t, k, start_s))
+    return _blocks_time(law.blocks, c, t, k, density_time(c, t, k, start_s))
 
 
 def _ingress_round(_law: Any, group: Floats, n: int, start_s: float) -> float:

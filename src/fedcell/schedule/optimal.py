@@ -24,8 +24,8 @@ from numba import njit
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Needs, alone, need, pace, round_time
-from fedcell.schedule.policy import Indices, RoundView
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, Needs, alone, need, pace, round_time
+from fedcell.schedule.policy import RoundView
 
 _DOWN = 1.0 - 1e-15
 """A few units in the last place: a set must be better by more than rounding error to be considered."""
@@ -400,4 +400,4 @@ class Optimal(ByObjective):
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return the devices of the optimal set."""
-        return best_set(view, self.theta, self.most(view))
+        return self.best(view, lambda part, most: best_set(part, self.theta, most))

@@ -10,10 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from fedcell.check import require_number
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Allocation, Bools, Sharing, allocate, times
+from fedcell.schedule.downlink import Downlink
 from fedcell.schedule.laws import Density, Law
-from fedcell.schedule.needs import Floats, Needs
-
-Indices = NDArray[np.int64]
+from fedcell.schedule.needs import Floats, Indices, Needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +39,7 @@ class RoundView:
         joules: (M,) what a device would spend in this round on training and sending, for policies with max_joules.
         law: how the uploads share what carries them: `Density`, the paper's band, `Blocks`, `Power`, `Dedicated` lines
             or one `Ingress`.
+        downlink: how the model comes to the devices, a `Multicast` or a `Unicast`; None if that takes no time.
 
     Example:
         >>> import fedcell as fc
@@ -65,6 +65,7 @@ class RoundView:
     recent: Floats | None = field(default=None, kw_only=True)
     joules: Floats | None = field(default=None, kw_only=True)
     law: Law = field(default=Density(), kw_only=True)
+    downlink: Downlink | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         upload_s, compute_s = times(self.upload_s, self.compute_s)
@@ -76,6 +77,10 @@ class RoundView:
         if upload_s.size == 0:
             raise InputError("the cell is empty: upload_s and compute_s have no entries; give at least one device")
         self.law.check(upload_s.shape)
+        if self.downlink is not None and self.downlink.seconds.size != upload_s.size:
+            raise InputError(
+                f"the downlink has {self.downlink.seconds.size} times, upload_s has {upload_s.size}; give one each"
+            )
         object.__setattr__(self, "upload_s", upload_s)
         object.__setattr__(self, "compute_s", compute_s)
         for name in _COLUMNS:
@@ -123,7 +128,9 @@ class RoundView:
     def only(self, devices: Indices) -> "RoundView":
         """Return the view of these devices alone, (n,) indices; the view's device j is devices[j]."""
         columns = {name: getattr(self, name) for name in ("upload_s", "compute_s", *_COLUMNS)}
-        return replace(self, **{name: column[devices] for name, column in columns.items() if column is not None})
+        few = {name: column[devices] for name, column in columns.items() if column is not None}
+        downlink = None if self.downlink is None else self.downlink.take(devices)
+        return replace(self, law=self.law.take(devices), downlink=downlink, **few)
 
     def order(self) -> Indices:
         """(M,) the device indices in an order that does not depend on the order of the arrays."""
@@ -159,6 +166,8 @@ class Plan:
         shares: (n,) the fraction of the band that each of them gets; they sum to 1, or to less in whole blocks. With
             dedicated lines each is 1.
         round_s: the time of the round in seconds, according to the times in the view.
+        starts_s: (n,) when each of them has the model and starts to train, in seconds from the start of the round; None
+            if the downlink takes no time.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -173,6 +182,7 @@ class Plan:
     devices: Indices
     shares: Floats
     round_s: float
+    starts_s: Floats | None = None
 
     def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike, law: Law = Density()) -> Floats:  # noqa: B008 - frozen
         """Return when each scheduled device delivers its model: t_i + c_i / g_i under the paper's law.
@@ -187,7 +197,7 @@ class Plan:
         """
         c, t = times(upload_s, compute_s)
         finish: Floats = t[self.devices] + law.take(self.devices).takes_s(c[self.devices], self.shares)
-        return finish
+        return finish if self.starts_s is None else self.starts_s + finish
 
 
 @dataclass(frozen=True)
@@ -258,7 +268,7 @@ class Policy(ABC):
         Returns:
             Plan: the scheduled devices, their shares of the band and the round time.
         """
-        if self.max_joules is not None and (allowed := self._affordable(view)).size < len(view):
+        if self.max_joules is not None and (allowed := self._affordable(view, self.max_joules)).size < len(view):
             if allowed.size == 0:
                 return Plan(allowed, np.empty(0), self.cost_of_nobody_s())
             few = replace(self, k=allowed.size) if getattr(self, "k", 0) > allowed.size else self  # type: ignore[call-arg]
@@ -268,22 +278,24 @@ class Policy(ABC):
         devices = self._checked(chosen, view)
         if devices.size == 0:
             return Plan(devices, np.empty(0), self.cost_of_nobody_s())
+        starts_s = None if view.downlink is None else view.downlink.starts_s(devices)
+        ready_s = view.compute_s[devices] if starts_s is None else starts_s + view.compute_s[devices]
         law = view.law.take(devices)
-        band: Allocation = allocate(view.upload_s[devices], view.compute_s[devices], sharing=self.sharing, law=law)
-        return Plan(devices, band.shares, float(band.round_s))
+        band: Allocation = allocate(view.upload_s[devices], ready_s, sharing=self.sharing, law=law)
+        return Plan(devices, band.shares, float(band.round_s), starts_s)
 
-    def _affordable(self, view: RoundView) -> Indices:
+    def _affordable(self, view: RoundView, most_j: float) -> Indices:
         """Return the devices that would spend at most max_joules; raise if one of the others must be scheduled."""
         if view.joules is None:
             raise InputError(
-                f"max_joules is {self.max_joules:g}, but the view does not say what a round costs the devices; "
+                f"max_joules is {most_j:g}, but the view does not say what a round costs the devices; "
                 "give RoundView(joules=...), or leave max_joules out"
             )
-        dear = view.joules > self.max_joules
+        dear = view.joules > most_j
         if (forced := view.forced[dear[view.forced]]).size:
             raise InputError(
                 f"must_include forces device {forced[0]} in, but it would spend {view.joules[forced[0]]:.4g} J and "
-                f"max_joules is {self.max_joules:g}; raise max_joules"
+                f"max_joules is {most_j:g}; raise max_joules"
             )
         return np.flatnonzero(~dear)
 

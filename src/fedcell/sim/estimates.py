@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices
+from fedcell.schedule.needs import Floats, Indices
 
 WINDOW = 10
 """An estimate is the mean of a device's first ten observations, then a moving average: devices change."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Density, Ingress, Law
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices, Plan, RoundView
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
 from fedcell.world import Conditions
 
@@ -297,6 +297,8 @@ class Knowledge:
         looks[there] += 1
         mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / looks[there]
 
+        # A device that waits for the model does not train yet.
+        trained_s = timing.began_s if plan.starts_s is None else np.maximum(timing.began_s - plan.starts_s, 0.0)
         law = view.law.take(plan.devices)
         whole_band_s = np.maximum(_alone_s(law, timing.finish_s - timing.began_s, plan.shares), SHORTEST_S)
         seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
@@ -312,7 +314,7 @@ class Knowledge:
 
         return replace(
             self,
-            compute=learnt(self.compute, timing.began_s, seen, look.compute_s, view.compute_s),
+            compute=learnt(self.compute, trained_s, seen, look.compute_s, view.compute_s),
             upload=learnt(self.upload, whole_band_s, unknown, look.upload_s, view.upload_s),
             last_round=last_round,
             mean_upload_s=mean_upload_s,

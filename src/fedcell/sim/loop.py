@@ -13,9 +13,10 @@ from fedcell.errors import InputError
 from fedcell.learn.engine import Job, Vector
 from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
+from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Density, Law, parse_law
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices, Plan, Policy, RoundView
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Plan, Policy, RoundView
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
 from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
@@ -24,7 +25,7 @@ from fedcell.sim.spec import Spec
 from fedcell.sim.spending import can_pay, expected_j, true_j
 from fedcell.sim.task import Task, load_task
 from fedcell.sim.turnout import Turnout, allowed_s, limited, turnout
-from fedcell.world import Conditions, World
+from fedcell.world import Conditions, World, download_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +156,14 @@ class Simulation:
         """The law of the uploads of (n,) devices with this SNR."""
         return parse_law(self.spec.cell.law).bound(snr, self.world.cell.model_bits)
 
+    def downlink(self, there: Indices, snr: Floats) -> Downlink | None:
+        """How the model comes down to (n,) devices with this SNR; None if it takes no time."""
+        cell = self.world.cell
+        if cell.downlink == "free":
+            return None
+        seconds = download_s(cell, self.world.devices.power_w_per_hz[there], snr)
+        return Multicast(seconds) if cell.downlink == "multicast" else Unicast(seconds)
+
     def start(self) -> State:
         """The state before the first round."""
         model = self.task.engine.initial(stream(self.spec.seed, "model"))
@@ -196,6 +205,7 @@ class Simulation:
             samples=task.samples[there],
             label_counts=task.label_counts[there],
             profile_noise=noise,
+            downlink=self.downlink(there, conditions.believed_snr[there]),
         )
         view = replace(view, joules=expected_j(view, self.world))
         policy = self.policy if conditions.available is None else limited(self.policy, there.size)
@@ -204,10 +214,8 @@ class Simulation:
         plan = replace(chosen, devices=there[chosen.devices])
         went = self._play(chosen, view, look, conditions, state)
         clock_s = state.clock_s + went.round_s
-        plan_j, spent_j = (
-            true_j(plan, self.world, conditions, self.law(conditions.snr), went.worked),
-            state.spent_j.copy(),
-        )
+        plan_j = true_j(plan, self.world, conditions, self.law(conditions.snr), went)
+        spent_j = state.spent_j.copy()
         spent_j[plan.devices] += plan_j
         if clock_s > spec.budget_s or (spec.budget_j is not None and spent_j.sum() > spec.budget_j):
             return None
@@ -242,9 +250,13 @@ class Simulation:
             known = state.knowledge.known(look, there)
             told = np.isfinite(known.upload_s) & np.isfinite(known.compute_s)
             late_s = allowed_s(planned_s, self.spec.slack, told[chosen.devices])
-        planned_upload_s = planned_s - view.compute_s[chosen.devices]
-        timing = true_timing(chosen, conditions, self.law(conditions.snr[there]))
-        return turnout(timing, planned_upload_s, late_s, leaves_s)
+        planned_upload_s = (
+            planned_s - view.compute_s[chosen.devices] - (0.0 if chosen.starts_s is None else chosen.starts_s)
+        )
+        down = self.downlink(there, conditions.snr[there])
+        held = replace(chosen, starts_s=None if down is None else down.starts_s(chosen.devices))
+        timing = true_timing(held, conditions, self.law(conditions.snr[there]))
+        return replace(turnout(timing, planned_upload_s, late_s, leaves_s), starts_s=held.starts_s)
 
     def _wait(self, state: State) -> tuple[RoundRecord, State] | None:
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
@@ -297,7 +309,8 @@ def world_of(spec: Spec, task: Task) -> World:
 def true_timing(plan: Plan, conditions: Conditions, law: Law = Density()) -> Timing:  # noqa: B008 - frozen
     """When the devices of a plan, of those that are there, really begin to upload and finish, whatever was believed."""
     upload_s, compute_s = conditions.upload_s[conditions.there], conditions.compute_s[conditions.there]
-    return Timing(compute_s[plan.devices], plan.finish_s(upload_s, compute_s, law))
+    ready_s = compute_s[plan.devices] if plan.starts_s is None else plan.starts_s + compute_s[plan.devices]
+    return Timing(ready_s, plan.finish_s(upload_s, compute_s, law))
 
 
 def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:

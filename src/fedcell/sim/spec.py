@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from fedcell import defaults
+from fedcell import defaults, settings
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.learn.data import IDX_FILES, PUBLISHED
@@ -41,13 +41,14 @@ from fedcell.world import (
     parse_mobility,
     parse_rate,
 )
-from fedcell.world.cell import PAPER_POWER_W_PER_HZ, Fading
+from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
+from fedcell.world.rates import RATES
 
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 _NEWER = {
     "": ("slack", "budget_j"),
-    "cell": ("csi_error_db", "law"),
+    "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
     "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
@@ -92,6 +93,10 @@ class CellSpec(_Part):
         law: how the uploads share what carries them: ``density`` (one band, the paper's), ``blocks:count=15``,
             ``power`` (each device has its power density times the entire band, as a total), ``dedicated`` (each has the
             band to itself) or ``ingress:bits_per_s=1e7`` (likewise, into one pipe of the server); see `parse_law`.
+        downlink: how the model comes to the devices: ``free`` (it takes no time), ``multicast`` (at the rate of the
+            slowest scheduled device) or ``unicast`` (each scheduled device over an equal share of the downlink).
+        downlink_w_per_hz: the base station's transmit power density, in W/Hz.
+        downlink_hz: the downlink's bandwidth in Hz; by default that of the uplink.
         channel: ``paper`` (the path loss and shadowing above), 3GPP TR 38.901's ``uma``, ``umi`` or ``rma``, with
             settings such as ``uma:carrier_hz=2e9``, or ``trace:links.csv`` for the SNR of every device from a file.
         rate: what the SNR is worth: ``shannon``, or ``mcs64`` or ``mcs256`` for 5G NR's coding schemes, with a gap if
@@ -116,6 +121,9 @@ class CellSpec(_Part):
     model_bits: int | None = None
     csi_error_db: float = Cell.csi_error_db
     law: str = "density"
+    downlink: DownlinkKind = Cell.downlink
+    downlink_w_per_hz: float = Cell.downlink_w_per_hz
+    downlink_hz: float | None = None
     channel: str = "paper"
     rate: str = "shannon"
 
@@ -127,8 +135,9 @@ class CellSpec(_Part):
     @field_validator("channel", "rate")
     @classmethod
     def _known_channel(cls, text: str, field: ValidationInfo) -> str:
-        (parse_channel if field.field_name == "channel" else parse_rate)(text)
-        return text
+        value = parse_channel(text) if field.field_name == "channel" else parse_rate(text)
+        name = next(name for name, kind in (CHANNELS | RATES).items() if kind is type(value))
+        return settings.write(name, value)
 
 
 class DevicesSpec(_Part):
@@ -433,17 +442,15 @@ class Spec(_Part):
         """
         run = self.model_dump(exclude={"grid"} | self.unused)
         devices, task = run["devices"], run["task"]
-        # The paper's channel and rate are left out: runs stored before there were others keep their keys.
-        run["cell"] = {name: v for name, v in run["cell"].items() if name not in ("channel", "rate")}
-        run["cell"] |= _channel_document(self)
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
                 devices[field] = value[0]
         for part, names in _NEWER.items():
             fields, usual = (run[part], type(getattr(self, part))) if part else (run, Spec)
             for name in names:
-                if name in fields and fields[name] == usual.model_fields[name].default:
+                if name in fields and fields[name] == usual.model_fields[name].default:  # some are unused, and left out
                     del fields[name]
+        run["cell"] |= _channel_document(self)
         mobility = parse_mobility(self.devices.mobility)
         devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
         if "availability" in devices:
@@ -472,10 +479,10 @@ class Spec(_Part):
 def _availability_document(devices: DevicesSpec) -> list[Any]:
     """Who is there as keys have it: a trace is known by what is in it, not by its name."""
     availability = parse_availability(devices.availability)
-    settings = asdict(availability)
+    fields = asdict(availability)
     if isinstance(availability, Trace):
-        settings["file"] = availability.content_sha256(devices.count)
-    return [type(availability).__name__, settings]
+        fields["file"] = availability.content_sha256(devices.count)
+    return [type(availability).__name__, fields]
 
 
 def _first_twice(values: list[Any]) -> int | None:

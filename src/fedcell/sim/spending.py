@@ -7,7 +7,7 @@ from fedcell.schedule.laws import Law
 from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.estimates import SHORTEST_S
-from fedcell.sim.knowledge import Timing
+from fedcell.sim.turnout import Turnout
 from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
 
 
@@ -18,11 +18,13 @@ def expected_j(view: RoundView, world: World) -> Floats:
     return round_j(world.cell, world.devices, compute_s, upload_s)[view.ids]
 
 
-def true_j(plan: Plan, world: World, conditions: Conditions, law: Law, worked: Timing) -> Floats:
+def true_j(plan: Plan, world: World, conditions: Conditions, law: Law, went: Turnout) -> Floats:
     """(n,) what the scheduled devices really spend on training and sending, in joules, as far as they get with it."""
     devices, scheduled = world.devices, plan.devices
-    compute_s, on_air_s = conditions.compute_s[scheduled], worked.finish_s - worked.began_s
-    trained = np.where(worked.began_s < compute_s, worked.began_s / np.maximum(compute_s, SHORTEST_S), 1.0)
+    worked, compute_s = went.worked, conditions.compute_s[scheduled]
+    trained_s = worked.began_s if went.starts_s is None else np.maximum(worked.began_s - went.starts_s, 0.0)
+    trained = np.where(trained_s < compute_s, trained_s / np.maximum(compute_s, SHORTEST_S), 1.0)
+    on_air_s = worked.finish_s - worked.began_s
     parts = law.take(scheduled).power_parts(conditions.upload_s[scheduled], plan.shares)
     sending_j = transmit_j(devices.power_w_per_hz[scheduled], world.cell.bandwidth_hz, parts, on_air_s)
     return trained * compute_j(devices, conditions.compute_s)[scheduled] + sending_j

@@ -57,12 +57,14 @@ class Turnout:
         taught: the times as the server can know them: a device that had not delivered when the round ended took at
             least so long, and one that left teaches nothing (NaN).
         worked: until when each device really trained and sent: until it had delivered, left or was waited for no more.
+        starts_s: (n,) when each really had the model; None if the downlink takes no time.
     """
 
     delivered: Bools
     round_s: float
     taught: Timing
     worked: Timing
+    starts_s: Floats | None = None
 
 
 def turnout(timing: Timing, planned_upload_s: Floats, late_s: Floats, leaves_s: Floats) -> Turnout:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Look, Timing
+from fedcell.flower.radio import require_links
 from fedcell.schedule.laws import parse_law
 from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import known_compute_s
@@ -61,6 +62,7 @@ class TestbedRadio:
         """The round's draws for these devices; of compute times what the spec lets the server know."""
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
+        require_links(now)
         # Of density, blocks and dedicated lines, which alone are let in here: their rates are multiples of the band's.
         law = parse_law(self.spec.cell.law)
         return Look(now.believed_upload_s[there], known_compute_s(now, self.spec.knowledge)[there], law)

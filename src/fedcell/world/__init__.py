@@ -3,6 +3,7 @@
 from fedcell.world.cell import Cell, Conditions, Devices, PaperChannel, parse_channel, uniform_in_disc
 from fedcell.world.channel import (
     believed_snr,
+    download_s,
     fading_power,
     link_snr,
     loss_db,
@@ -45,6 +46,7 @@ __all__ = [
     "believed_snr",
     "cmos_j",
     "compute_j",
+    "download_s",
     "draw_compute_s",
     "expected_compute_s",
     "fading_power",

@@ -19,6 +19,7 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
+DownlinkKind: TypeAlias = Literal["free", "multicast", "unicast"]
 
 _LARGEST_EXACT_FLOAT = 2**53
 _PAPER_RATE = Shannon()
@@ -55,6 +56,10 @@ class Cell:
         model_bits: S_model, the size of one upload, in bits.
         csi_error_db: standard deviation of the error with which the server knows the SNR of a link, in dB; one
             independent draw per device and round. 0, as in the paper: it knows the SNR.
+        downlink: how the model comes to the devices: ``"free"`` (it takes no time, as in the paper), ``"multicast"``
+            (at the rate of the slowest scheduled device) or ``"unicast"`` (each scheduled device over an equal share).
+        downlink_w_per_hz: the base station's transmit power density, in W/Hz.
+        downlink_hz: the downlink's bandwidth in Hz; None for that of the uplink.
         channel: where the SNR comes from: `PaperChannel`, 3GPP TR 38.901's `UMa`, `UMi` or `RMa`, or an `SnrTrace`. All
             but the first have their own path loss and shadowing; fading comes on top of any.
         rate: what the SNR is worth: `Shannon`, `Mcs64` or `Mcs256`.
@@ -78,6 +83,9 @@ class Cell:
     rician_k: float = 4.0
     model_bits: int = defaults.MODEL_BITS
     csi_error_db: float = 0.0
+    downlink: DownlinkKind = "free"
+    downlink_w_per_hz: float = units.dbm_per_mhz(defaults.DOWNLINK_DBM_PER_MHZ)
+    downlink_hz: float | None = None
     channel: Channel = PaperChannel()
     rate: Rate = _PAPER_RATE
 
@@ -94,9 +102,13 @@ class Cell:
             raise InputError(
                 f"min_distance_m is {self.min_distance_m:g}, more than radius_m, {self.radius_m:g}; lower it"
             )
-        known = get_args(Fading)
-        if self.fading not in known:
-            raise InputError(f"fading is {self.fading!r}; {did_you_mean(str(self.fading), known)}")
+        require_number("downlink_w_per_hz", self.downlink_w_per_hz, above=0)
+        if self.downlink_hz is not None:
+            require_number("downlink_hz", self.downlink_hz, above=0)
+        for name, kind in (("fading", Fading), ("downlink", DownlinkKind)):
+            known, given = get_args(kind), getattr(self, name)
+            if given not in known:
+                raise InputError(f"{name} is {given!r}; {did_you_mean(str(given), known)}")
         _check_channel(self)
 
 

@@ -7,13 +7,14 @@ from math import inf, sqrt
 import numpy as np
 
 from fedcell import units
-from fedcell.check import require_number
+from fedcell.check import reject, require_number
 from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, BoolArray, Cell, FloatArray, PaperChannel
 from fedcell.world.field import gaussian_field
 from fedcell.world.rates import Shannon
 from fedcell.world.snr_trace import SnrTrace
+from fedcell.world.tr38901 import FARTHEST_M
 
 
 def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
@@ -38,6 +39,8 @@ def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
     if isinstance(cell.channel, SnrTrace):
         raise InputError(f"the channel is the file {cell.channel.file}, which knows no distances; give another channel")
     if not isinstance(cell.channel, PaperChannel):
+        if (beyond := distance_m > FARTHEST_M).any():
+            reject("distance_m", distance_m, beyond, f"the channel's tables end at {FARTHEST_M:g} m")
         return cell.channel.likely_loss_db(near_enough_m)
     return cell.path_loss_1km_db + 10 * cell.path_loss_exponent * np.log10(near_enough_m / units.km(1.0))
 
@@ -223,6 +226,33 @@ def whole_band_upload_s(cell: Cell, efficiency: FloatArray, linked: BoolArray | 
             "change its distance or power_w_per_hz, or the cell"
         )
     return upload_s
+
+
+def download_s(cell: Cell, power_w_per_hz: FloatArray, snr: FloatArray) -> FloatArray:
+    """Time in which the model comes down to each device with the entire downlink, S_model / (B_down e(snr p_down / p)).
+
+    The channel is the uplink's, so the SNR is the uplink's times the ratio of the power densities.
+
+    Args:
+        cell: S_model, B_down (``downlink_hz``), p_down (``downlink_w_per_hz``) and the rate e.
+        power_w_per_hz: (n,) p, the devices' transmit power density, in W/Hz.
+        snr: (n,) the SNR of their uplinks, linear ratios.
+
+    Returns:
+        (n,) seconds.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.world import Cell, download_s
+        >>> cell = Cell(downlink_hz=1e6, downlink_w_per_hz=4e-6, model_bits=2_000_000)
+        >>> download_s(cell, np.array([4e-6, 2e-6]), np.array([1.0, 1.5])).tolist()
+        [2.0, 1.0]
+    """
+    bandwidth_hz = cell.bandwidth_hz if cell.downlink_hz is None else cell.downlink_hz
+    efficiency = cell.rate.efficiency(snr * (cell.downlink_w_per_hz / power_w_per_hz))
+    with np.errstate(divide="ignore"):
+        seconds: FloatArray = cell.model_bits / (bandwidth_hz * efficiency)
+    return seconds
 
 
 def may_lack_rate(cell: Cell) -> bool:

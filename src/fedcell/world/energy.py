@@ -27,7 +27,8 @@ def cmos_j(kappa: ArrayLike, cpu_hz: ArrayLike, cycles: ArrayLike) -> "FloatArra
         >>> round(float(cmos_j(1e-28, 1e9, 2e6 * 3000)), 6)  # 3,000 samples of 2 million cycles at 1 GHz
         0.6
     """
-    return np.asarray(kappa, float) * np.asarray(cpu_hz, float) ** 2 * np.asarray(cycles, float)
+    joules: FloatArray = np.asarray(kappa, float) * np.asarray(cpu_hz, float) ** 2 * np.asarray(cycles, float)
+    return joules
 
 
 def compute_j(devices: "Devices", compute_s: "FloatArray") -> "FloatArray":
@@ -76,7 +77,8 @@ def transmit_j(
         [0.03, 0.03, 0.03]
     """
     power_w = np.asarray(power_w_per_hz, float) * bandwidth_hz * np.asarray(shares, float)
-    return power_w * np.asarray(upload_seconds, float)
+    joules: FloatArray = power_w * np.asarray(upload_seconds, float)
+    return joules
 
 
 def round_j(cell: "Cell", devices: "Devices", compute_s: "FloatArray", upload_s: "FloatArray") -> "FloatArray":
@@ -97,6 +99,6 @@ def round_j(cell: "Cell", devices: "Devices", compute_s: "FloatArray", upload_s:
         >>> world = fc.World(devices=fc.Devices(count=3))
         >>> drawn = world.conditions(seed=1)
         >>> round_j(world.cell, world.devices, drawn.compute_s, drawn.upload_s).round(3).tolist()
-        [0.61, 0.605, 0.606]
+        [0.629, 0.609, 0.602]
     """
     return compute_j(devices, compute_s) + transmit_j(devices.power_w_per_hz, cell.bandwidth_hz, 1.0, upload_s)

@@ -5,6 +5,7 @@ devices and a run can resume at any round.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -189,8 +190,15 @@ class Trace:
         """Return when the next interval of any device begins, or now if somebody is there."""
         return self._stays(count).next_s(clock_s)
 
+    @cached_property
+    def _read(self) -> dict[int, Stays]:
+        """By the number of devices; a run goes on with the file as it was when it began."""
+        return {}
+
     def _stays(self, count: int) -> Stays:
-        return read_stays(self.file, count, repeat=self.repeat, period_s=self.period_s)
+        if count not in self._read:
+            self._read[count] = read_stays(self.file, count, repeat=self.repeat, period_s=self.period_s)
+        return self._read[count]
 
     def content_sha256(self, count: int) -> str:
         """Return the SHA-256 of the file's content, in hex; an InputError if ``count`` devices cannot use it."""

@@ -62,15 +62,13 @@ class World:
             snr *= fading_power(cell, count, stream(seed, "fading", round_index))
         efficiency = cell.rate.efficiency(snr)
         linked = efficiency > 0 if may_lack_rate(cell) else None
-        believed, believed_efficiency = snr, efficiency
+        upload_s = whole_band_upload_s(cell, efficiency, linked)
+        believed, believed_s = snr, upload_s
         if cell.csi_error_db > 0:
             believed = believed_snr(cell, snr, stream(seed, "csi", round_index))
-            believed_efficiency = cell.rate.efficiency(believed)
-            linked = linked if linked is None else linked & (believed_efficiency > 0)
-        upload_s = whole_band_upload_s(cell, efficiency, linked)
-        believed_s = upload_s
-        if cell.csi_error_db > 0:
-            believed_s = whole_band_upload_s(cell, believed_efficiency, linked)
+            hoped = cell.rate.efficiency(believed)
+            linked = None if linked is None else linked & (hoped > 0)
+            believed_s = whole_band_upload_s(cell, hoped, linked)
         compute_s, mean_s = draw_compute_s(devices, stream(seed, "compute", round_index)), expected_compute_s(devices)
         attendance = self.availability.at(count, seed, clock_s)
         if attendance is not None and attendance.speed is not None:
@@ -105,7 +103,7 @@ class World:
 
 
 def _both(linked: BoolArray | None, there: BoolArray | None) -> BoolArray | None:
-    """The devices that have a link and are there; None if all are."""
-    if linked is None or there is None:
-        linked, there = (linked, linked) if there is None else (there, there)
-    return None if linked is None or there is None or (linked & there).all() else linked & there
+    """(M,) who has a link and is there; None if nobody is missing."""
+    if linked is None or linked.all():
+        return there
+    return linked if there is None else linked & there

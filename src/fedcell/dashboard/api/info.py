@@ -22,8 +22,10 @@ from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim.spec import Spec, TaskSpec
-from fedcell.world.cell import Fading
+from fedcell.world import SnrTrace
+from fedcell.world.cell import CHANNELS, Fading
 from fedcell.world.mobility import MOBILITIES
+from fedcell.world.rates import RATES
 
 LIMITS: dict[str, int] = {
     "upload_bytes": limits.UPLOAD_BYTES,
@@ -47,8 +49,11 @@ LIMITS: dict[str, int] = {
     "listed_runs": limits.LISTED_RUNS,
 }
 CHOICES = {
+    "channel": [name for name, kind in CHANNELS.items() if kind is not SnrTrace],
+    "rate": list(RATES),
     "fading": list(get_args(Fading)),
     "mobility": list(MOBILITIES),
+    "availability": ["always", "daynight", "daynight:there=0.3,day_s=600"],
     "partition": ["iid", "labels:1", "labels:2", "labels:5", "labels:2,free", "dirichlet:0.5"],
     "data": list(PUBLISHED),
     "knowledge": list(get_args(Spec.model_fields["knowledge"].annotation)),

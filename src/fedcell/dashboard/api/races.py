@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from fedcell.dashboard import limits
+from fedcell.dashboard.api.runs import By
 from fedcell.dashboard.checks import body_documented, known_race, parse_body
 from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.races.events import EventStream, event
@@ -16,7 +17,7 @@ from fedcell.dashboard.schemas import Curves, ErrorAnswer, RaceAsk, RaceDocument
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, failures_of, race_data, race_picture
-from fedcell.runs.race import ENDED
+from fedcell.runs.race import ENDED, Axis
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import spec_document
 
@@ -91,11 +92,11 @@ def router(desk: Desk) -> APIRouter:
         return RaceDocument.model_validate(told(race))
 
     @routes.get("/races/{id}/curves", response_class=Response, responses={200: {"model": Curves}})
-    async def curves(id: str = Id) -> Response:
+    async def curves(id: str = Id, by: Axis = By) -> Response:
         """Mean curves with their bands, the tables and the verdicts, of what there is so far."""
         race = await loaded(find(id))
         runs, failures = rounds_of(desk, race), failures_of(desk, race)
-        text = await desk.views.run(lambda: as_json(race_curves(race, runs, failures)))
+        text = await desk.views.run(lambda: as_json(race_curves(race, runs, failures, by)))
         return Response(text, media_type="application/json")
 
     @routes.get("/races/{id}/events", response_class=Response, responses=STREAM)
@@ -110,10 +111,10 @@ def router(desk: Desk) -> APIRouter:
         return EventStream(desk.hub, desk.hub.events(_queue_watcher(desk)))
 
     @routes.get("/races/{id}/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
-    async def figure(ending: Literal["svg", "png"], id: str = Id) -> Response:
+    async def figure(ending: Literal["svg", "png"], id: str = Id, by: Axis = By) -> Response:
         """The picture that `fedcell race` draws, of the seeds that every policy has finished."""
         race = find(id)
-        picture = await desk.views.run(lambda: race_picture(desk, race, ending))
+        picture = await desk.views.run(lambda: race_picture(desk, race, ending, by))
         return Response(picture, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
 
     @routes.get("/races/{id}/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))

@@ -14,12 +14,14 @@ from fedcell.dashboard.views.cells import ShownSharing, field_document, round_do
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, compared_picture, grouped
 from fedcell.errors import InputError
+from fedcell.runs.race import Axis
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.store import StoredRun, differing_fields, flat
 
 Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
 StoreName = Query(None, description="One results file; all of them by default.")
 Keys = Query(max_length=65 * limits.KEYS, description=f"Keys of runs, separated by commas; {limits.KEYS} at most.")
+By = Query("time", description="What accuracy is shown against: time or energy.")
 FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorAnswer} for status in (404, 422)}
 
 
@@ -90,16 +92,18 @@ def router(desk: Desk) -> APIRouter:
         return grouped(found, differing_fields(stored))
 
     @routes.get("/results/compare", response_class=Response, responses={200: {"model": Curves}})
-    async def compare(keys: str = Keys, target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0)) -> Response:
+    async def compare(
+        keys: str = Keys, target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0), by: Axis = By
+    ) -> Response:
         """Curves, tables and verdicts of stored runs, grouped by policy and whatever else differs but the seed."""
         groups = await chosen(keys)
-        return Response(await desk.views.run(lambda: compared(groups, target)), media_type="application/json")
+        return Response(await desk.views.run(lambda: compared(groups, target, by)), media_type="application/json")
 
     @routes.get("/results/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
-    async def figure(ending: Literal["svg", "png"], keys: str = Keys) -> Response:
+    async def figure(ending: Literal["svg", "png"], keys: str = Keys, by: Axis = By) -> Response:
         """Their mean curves as a picture."""
         groups = await chosen(keys)
-        content = await desk.views.run(lambda: compared_picture(groups, ending))
+        content = await desk.views.run(lambda: compared_picture(groups, ending, by))
         return Response(content, media_type=MEDIA[ending], headers=_named(ending))
 
     @routes.get("/results/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))

@@ -14,8 +14,7 @@ from fedcell.errors import InputError
 from fedcell.runs.store import Measured, parse_document
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Indices
+from fedcell.schedule.needs import Floats, Indices
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import load_task
@@ -78,6 +77,8 @@ def round_document(
     law = parse_law(place.spec.cell.law)
     bound = law.bound(conditions.snr, place.world.cell.model_bits)
     shares, ends = _shared(conditions, devices, record.plan.shares, bound)
+    if measured is None:  # as it went: with slack a round may end before all have finished
+        ends["planned"] = record.round_s
     count = law.count if isinstance(law, Blocks) else None
     band = Band(bound, count, place.world.cell.bandwidth_hz, isinstance(law, Dedicated | Ingress))
     return {
@@ -85,13 +86,14 @@ def round_document(
         "rounds": rounds,
         "clock_s": record.clock_s,
         "round_s": ends[sharing] if devices.size else record.round_s,
+        "joules": record.joules,
         "accuracy": record.accuracy,
         "radius_m": place.world.cell.radius_m,
         "law": place.spec.cell.law,
         "blocks": count,
         "sharing": sharing,
         **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
-        **_device_rows(conditions, devices, shares[sharing], record.delivered, band, measured),
+        **_device_rows(conditions, record, shares[sharing], band, measured),
     }
 
 
@@ -135,20 +137,17 @@ def _shared(
 
 
 def _device_rows(
-    conditions: Conditions,
-    devices: Indices,
-    shares: Floats,
-    delivered: Indices,
-    band: Band,
-    measured: Measured | None,
+    conditions: Conditions, record: RoundRecord, shares: Floats, band: Band, measured: Measured | None
 ) -> dict[str, Any]:
+    devices = record.plan.devices
     count = len(conditions.upload_s)
     rest = np.setdiff1d(np.arange(count), devices)
     shown = np.concatenate((devices, rest))[: limits.ROUND_DEVICES]
     share_of = dict(zip(devices.tolist(), shares.tolist(), strict=True))
     takes_s = band.law.take(devices).takes_s(conditions.upload_s[devices], shares)
     takes_of = dict(zip(devices.tolist(), takes_s.tolist(), strict=True))
-    arrived = set(delivered.tolist())
+    joules_of = dict(zip(devices.tolist(), record.plan_joules.tolist(), strict=True))
+    arrived = set(record.delivered.tolist())
     real = _measured(measured)
     with np.errstate(divide="ignore"):
         snr_db = units.ratio_to_db(conditions.snr)
@@ -172,6 +171,7 @@ def _device_rows(
                 **band.part(share),
                 "upload_with_share_s": taken_s,
                 "finish_s": None if taken_s is None else compute_s + taken_s,
+                "joules": joules_of.get(i),
                 **dict(zip(MEASURED, real.get(i, (None, None, None)), strict=True)),
             }
         )

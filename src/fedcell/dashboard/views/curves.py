@@ -1,4 +1,4 @@
-"""Accuracy against time of races that may still be running, and their tables; the statistics are runs.stats'."""
+"""Accuracy against time or energy of races that may still run, and their tables; the statistics are runs.stats'."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.views.colours import LineStyle, styles
 from fedcell.runs import stats
-from fedcell.runs.race import comparable
+from fedcell.runs.race import Axis, comparable
 from fedcell.runs.rows import Rounds
-from fedcell.runs.stats import Mean, MeanCurve, Summary, TimeTo
+from fedcell.runs.stats import EnergyTo, Mean, MeanCurve, Summary, TimeTo
 
 MOST_POINTS = 2000
 FEWEST_IN_A_BAND = 4
@@ -23,7 +23,7 @@ RunSoFar = tuple[Rounds, bool]
 
 
 def race_curves(
-    race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar], failed: Collection[tuple[str, int]]
+    race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar], failed: Collection[tuple[str, int]], by: Axis = "time"
 ) -> dict[str, Any]:
     """The answer of /api/races/{id}/curves.
 
@@ -31,6 +31,7 @@ def race_curves(
         race: the race.
         runs: by policy and seed, each run's rounds so far, and whether it has ended.
         failed: the policies and seeds of the runs that failed.
+        by: what accuracy is shown against.
     """
     named = {policy: [runs[policy, seed] for seed in race.seeds] for policy in race.policies}
     names, whole = comparable(race.spec, [run for run, (_, ended) in runs.items() if ended], failed)
@@ -39,7 +40,7 @@ def race_curves(
     said = stats.verdicts(ended) if whole and len(names) > 1 else []
     alike = {policy: [runs[policy, seed] for seed in whole or begun if policy in names] for policy in race.policies}
     lost = Counter(policy for policy, _ in failed)
-    return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said, lost)
+    return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said, lost, by)
 
 
 def equally_far(groups: Mapping[str, Sequence[RunSoFar]]) -> tuple[dict[str, list[Rounds]], float | None]:
@@ -67,6 +68,7 @@ def curves_document(
     end_s: float,
     said: list[str],
     failed: Mapping[str, int],
+    by: Axis = "time",
 ) -> dict[str, Any]:
     """Curves of groups of runs, each run with whether it has ended; ``alike`` are those that the table averages.
 
@@ -77,8 +79,9 @@ def curves_document(
     for name, runs in groups.items():
         curve = stats.mean_curve([run for run, _ in runs], end_s, [ended for _, ended in runs])
         summary = stats.summarise(compared[name], target, end_s)
-        seeds = _seed_curves(runs, end_s)
-        curves.append(_curve_document(name, looks[name], curve, seeds) | {"seeds_done": sum(end for _, end in runs)})
+        shown = curve if by == "time" else stats.energy_curve([run for run, _ in runs if len(run)])
+        drawn = _curve_document(name, looks[name], shown, _seed_curves(runs, end_s, by), by)
+        curves.append(drawn | {"seeds_done": sum(end for _, end in runs)})
         table.append(_table_row(name, looks[name], summary, curve) | {"failed": failed.get(name, 0)})
     return {
         "policies": curves,
@@ -97,20 +100,31 @@ def _some(count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, MOST_POINTS).astype(np.int64))
 
 
-def _seed_curves(runs: Sequence[RunSoFar], end_s: float) -> list[dict[str, Any]] | None:
+def _seed_curves(runs: Sequence[RunSoFar], end_s: float, by: Axis) -> list[dict[str, Any]] | None:
     """Each run's own steps, where there are too few for an interval that says something."""
     begun = [(run, ended) for run, ended in runs if len(run)]
     if not 1 < len(begun) < FEWEST_IN_A_BAND:
         return None
-    curves = [stats.mean_curve([run], end_s, [ended]) for run, ended in begun]
+    curves = [
+        stats.mean_curve([run], end_s, [ended]) if by == "time" else stats.energy_curve([run]) for run, ended in begun
+    ]
     return [
-        {"clock_s": curve.x[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
+        _x(curve.x[at], by) | {"accuracy": curve.accuracy[at].tolist()}
         for curve in curves
         for at in (_some(curve.x.size),)
     ]
 
 
-def _curve_document(name: str, look: LineStyle, curve: MeanCurve, seeds: list[dict[str, Any]] | None) -> dict[str, Any]:
+def _x(values: NDArray[np.float64], by: Axis) -> dict[str, Any]:
+    """What a curve is drawn against, under the name that has its unit; the other is None."""
+    return {
+        name: values.tolist() if axis == by else None for axis, name in (("time", "clock_s"), ("energy", "spent_j"))
+    }
+
+
+def _curve_document(
+    name: str, look: LineStyle, curve: MeanCurve, seeds: list[dict[str, Any]] | None, by: Axis
+) -> dict[str, Any]:
     at = _some(curve.x.size)
     mean, half = curve.accuracy[at], curve.half[at]
     band = seeds is None and bool(np.isfinite(half).any())
@@ -118,7 +132,7 @@ def _curve_document(name: str, look: LineStyle, curve: MeanCurve, seeds: list[di
         "line": name,
         "colour": look[0],
         "dash": look[1],
-        "clock_s": curve.x[at].tolist(),
+        **_x(curve.x[at], by),
         "mean": mean.tolist(),
         "low": np.maximum(mean - half, 0.0).tolist() if band else None,
         "high": np.minimum(mean + half, 1.0).tolist() if band else None,
@@ -127,7 +141,7 @@ def _curve_document(name: str, look: LineStyle, curve: MeanCurve, seeds: list[di
 
 
 def _table_row(name: str, look: LineStyle, summary: Summary, curve: MeanCurve) -> dict[str, Any]:
-    means = {part: _mean(getattr(summary, part)) for part in ("best", "last", "devices", "round_s", "rounds")}
+    means = {part: _mean(getattr(summary, part)) for part in ("best", "last", "devices", "round_s", "rounds", "joules")}
     return {
         "policy": name,
         "colour": look[0],
@@ -137,6 +151,7 @@ def _table_row(name: str, look: LineStyle, summary: Summary, curve: MeanCurve) -
         "curve_best": curve.best() if curve.accuracy.size else None,
         "curve_last": curve.last() if curve.accuracy.size else None,
         "time_to_target": _time(summary.to_target),
+        "energy_to_target": _energy(summary.energy_to_target),
         "diverged": summary.diverged,
     }
 
@@ -147,3 +162,7 @@ def _mean(mean: Mean) -> dict[str, Any]:
 
 def _time(time: TimeTo) -> dict[str, Any]:
     return {"median_s": time.median_s, "reached": time.reached, "n": time.n}
+
+
+def _energy(energy: EnergyTo) -> dict[str, Any]:
+    return {"median_j": energy.median_j, "reached": energy.reached, "n": energy.n}

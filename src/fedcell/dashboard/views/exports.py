@@ -17,9 +17,9 @@ from fedcell.dashboard.views.curves import curves_document
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
-from fedcell.runs.race import RaceResult
+from fedcell.runs.race import Axis, RaceResult
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
-from fedcell.runs.stats import best_accuracy, mean_curve, paired_difference, verdicts_on
+from fedcell.runs.stats import best_accuracy, energy_curve, mean_curve, paired_difference, verdicts_on
 from fedcell.runs.store import flat
 
 
@@ -31,7 +31,7 @@ def race_result(desk: Desk, race: LiveRace) -> RaceResult:
     if not races.comparable(race.spec, done, failures)[1]:
         raise HTTPException(409, "no seed is finished by all policies yet; wait, or take fewer")
     records = {run: desk.stores[0].store.get(key) for run, key in done.items()}
-    return races.gather(race.spec, records, failures, race.target)
+    return races.result_of(race.spec, records, failures, race.target)
 
 
 def failures_of(desk: Desk, race: LiveRace) -> dict[tuple[str, int], str]:
@@ -44,10 +44,11 @@ MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": 
 """Media types by the ending of what is downloaded."""
 
 
-def race_picture(desk: Desk, race: LiveRace, ending: str) -> bytes:
+def race_picture(desk: Desk, race: LiveRace, ending: str, by: Axis = "time") -> bytes:
     """As `fedcell race` draws it."""
-    result = race_result(desk, race)
-    return picture(races.curves(result), styles(race.policies), races.title(result), race.spec.budget_s, ending)
+    result, limit_j = race_result(desk, race), race.spec.budget_j
+    end = race.spec.budget_s if by == "time" else math.inf if limit_j is None else limit_j
+    return picture(races.curves(result, by), styles(race.policies), races.title(result), end, ending, by)
 
 
 def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
@@ -61,9 +62,16 @@ def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
     return races.to_json(result)
 
 
-def picture(curves: Sequence[Curve], looks: Mapping[str, LineStyle], title: str, end_s: float, ending: str) -> bytes:
+def picture(
+    curves: Sequence[Curve],
+    looks: Mapping[str, LineStyle],
+    title: str,
+    end: float,
+    ending: str,
+    by: Axis = "time",
+) -> bytes:
     """A race figure as a file's content, in the page's colours."""
-    figure = race_figure(curves, title, end_s, looks)
+    figure = race_figure(curves, title, end, looks, by)
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
@@ -88,14 +96,14 @@ def end_of(runs: Sequence[FoundRun]) -> float:
     return float(budgets.pop()) if len(budgets) == 1 else math.inf
 
 
-def compared(groups: dict[str, list[FoundRun]], target: float) -> str:
+def compared(groups: dict[str, list[FoundRun]], target: float, by: Axis = "time") -> str:
     """The answer of /api/results/compare; a run that failed is counted, and has no part in the means."""
     looks = _looks(groups)
     end_s = end_of([run for runs in groups.values() for run in runs])
     failed = {name: sum(map(_has_failed, runs)) for name, runs in groups.items()}
     groups = {name: [run for run in runs if not _has_failed(run)] for name, runs in groups.items()}
     parts = {name: [(run.rounds, _has_ended(run)) for run in runs] for name, runs in groups.items()}
-    return as_json(curves_document(parts, parts, looks, target, end_s, _verdicts(groups), failed))
+    return as_json(curves_document(parts, parts, looks, target, end_s, _verdicts(groups), failed, by))
 
 
 def _has_failed(run: FoundRun) -> bool:
@@ -123,13 +131,14 @@ def _verdicts(groups: dict[str, list[FoundRun]]) -> list[str]:
     return verdicts_on(first, differences)
 
 
-def compared_picture(groups: dict[str, list[FoundRun]], ending: str) -> bytes:
+def compared_picture(groups: dict[str, list[FoundRun]], ending: str, by: Axis = "time") -> bytes:
     """The groups' mean curves."""
-    end_s = end_of([run for runs in groups.values() for run in runs])
-    found = {name: mean_curve([run.rounds for run in runs if run.records], end_s) for name, runs in groups.items()}
+    end = end_of([run for runs in groups.values() for run in runs]) if by == "time" else math.inf
+    begun = {name: [run.rounds for run in runs if run.records] for name, runs in groups.items()}
+    found = {name: mean_curve(runs, end) if by == "time" else energy_curve(runs) for name, runs in begun.items()}
     curves = [Curve(name, curve.x, curve.accuracy, curve.half) for name, curve in found.items()]
     count = sum(len(runs) for runs in groups.values())
-    return picture(curves, _looks(groups), f"{count} stored run{'s' * (count != 1)}", end_s, ending)
+    return picture(curves, _looks(groups), f"{count} stored run{'s' * (count != 1)}", end, ending, by)
 
 
 def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fedcell import __version__, units
 from fedcell.dashboard import limits
-from fedcell.dashboard.checks import known_law, known_policy, one_sentence, parse_body
+from fedcell.dashboard.checks import known_channel, known_law, known_policy, one_sentence, parse_body
 from fedcell.dashboard.schemas import PlanAsk, as_json
 from fedcell.dashboard.views.colours import plan_styles
 from fedcell.errors import InputError
@@ -24,9 +24,10 @@ from fedcell.plan.plans import TablePlan
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import Greedy
+from fedcell.schedule.needs import Indices
 from fedcell.schedule.optimal import Optimal, shortest_rounds
-from fedcell.schedule.policy import Indices, RoundView
-from fedcell.world import Cell, Devices, World
+from fedcell.schedule.policy import RoundView
+from fedcell.world import Cell, Devices, World, parse_rate
 
 OFTEN_CHARACTERS = 2**18
 ALL_SIZES = 200
@@ -102,6 +103,8 @@ def answer_plan(ask: PlanAsk) -> Made:
         noise_w_per_hz=units.dbm_per_mhz(ask.cell.noise_dbm_per_mhz),
         path_loss_1km_db=ask.cell.path_loss_1km_db,
         path_loss_exponent=ask.cell.path_loss_exponent,
+        channel=known_channel(ask.cell.channel),
+        rate=parse_rate(ask.cell.rate),
     )
     lines = ask.policies or []
     for line in lines:  # before a table of a hundred thousand devices is read

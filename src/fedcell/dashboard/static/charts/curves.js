@@ -1,17 +1,35 @@
-// Accuracy against time with its tables beside it: the race and the comparison of stored runs look the same.
+// Accuracy against time or energy with its tables beside it: the race and the comparison of stored runs look the same.
 
-import { h, redraw, scroller } from "../lib/dom.js";
+import { h, redraw, scroller, segmented } from "../lib/dom.js";
 import { fixed, percent, plural, seconds, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";
 import { LineChart, swatch } from "./chart.js";
 
 const MINUS = "–";
+const AXES = [
+  ["time", "time"],
+  ["energy", "energy"],
+];
+const X_LABELS = { time: "simulated wall-clock time, s", energy: "energy spent by all devices, J" };
 
 /** When the target was reached, as the command line says it: 171 s, never (1/5); not yet while runs are under way. */
 function reached(time, soFar) {
   if (!time || !time.n) return MINUS;
   const when = Number.isFinite(time.median_s) ? `${fixed(time.median_s, 0)} s` : soFar ? "not yet" : "never";
   return time.reached === time.n ? when : `${when} (${time.reached}/${time.n})`;
+}
+
+/** What it cost to reach the target; unknown where real devices trained. */
+function cost(energy, soFar) {
+  if (!energy || !energy.n) return MINUS;
+  const when = Number.isFinite(energy.median_j)
+    ? `${significant(energy.median_j, 4)} J`
+    : 2 * energy.reached > energy.n
+      ? "unknown"
+      : soFar
+        ? "not yet"
+        : "never";
+  return energy.reached === energy.n ? when : `${when} (${energy.reached}/${energy.n})`;
 }
 
 /** A mean with half its 95 % interval, such as 87.41 ± 0.62. */
@@ -24,20 +42,18 @@ function mean(document, scale = 1, digits = 2) {
   ];
 }
 
-/** Columns for what went wrong, of those tables that have any of it. */
-function troubleColumns(rows) {
-  const diverged = {
-    head: "diverged",
-    title: "seeds with which training diverged; they count as never reaching the target",
-    cell: (row) => (row.seeds ? `${row.diverged}/${row.seeds}` : MINUS),
-  };
-  const failed = { head: "failed", title: "runs that failed; they are left out", cell: (row) => row.failed ?? 0 };
-  return [...(rows.some((row) => row.diverged) ? [diverged] : []), ...(rows.some((row) => row.failed) ? [failed] : [])];
+/** What went wrong with a policy's runs, in a small line below its name; nothing if nothing did. */
+function trouble(row) {
+  const parts = [
+    row.diverged > 0 && `diverged: ${row.diverged} of ${plural(row.seeds, "seed")}`,
+    row.failed > 0 && `failed: ${plural(row.failed, "run")}`,
+  ].filter(Boolean);
+  return parts.length ? h("small", { class: "trouble" }, parts.join(", ")) : null;
 }
 
-function accuracyColumns(target, name, soFar, rows) {
+function accuracyColumns(target, name, soFar, by) {
   return [
-    { head: "policy", left: true, cell: name },
+    { head: "policy", left: true, cell: (row) => [name(row), trouble(row)] },
     {
       head: "best, %",
       title: "highest accuracy of a run, mean over seeds ± 95 % interval",
@@ -50,25 +66,34 @@ function accuracyColumns(target, name, soFar, rows) {
     },
     {
       head: target ? `to ${significant(100 * target, 3)} %` : "to target",
-      title: "time to this accuracy, median over seeds; (1/5): reached with 1 of 5 seeds",
-      cell: (row) => reached(row.time_to_target, soFar),
+      title: `${by} to this accuracy, median over seeds; (1/5): reached with 1 of 5 seeds`,
+      cell: (row) => (by === "energy" ? cost(row.energy_to_target, soFar) : reached(row.time_to_target, soFar)),
     },
-    ...troubleColumns(rows),
   ];
 }
 
-function roundColumns(name) {
+function roundColumns(name, by) {
+  const cost =
+    by === "energy"
+      ? { head: "J in all", title: "joules that all devices spend in a run", cell: (row) => mean(row.joules, 1, 1) }
+      : { head: "s per round", title: "seconds per round", cell: (row) => mean(row.round_s) };
   return [
     { head: "policy", left: true, cell: name },
     { head: "devices", title: "scheduled devices per round", cell: (row) => mean(row.devices) },
-    { head: "s per round", title: "seconds per round", cell: (row) => mean(row.round_s) },
+    cost,
     { head: "rounds", title: "rounds of a run", cell: (row) => mean(row.rounds, 1, 1) },
   ];
 }
 
 /** Chart, legend and tables of a /curves document in a host element. */
 export class CurvesView {
-  constructor(host, label) {
+  /** `asked()` is called when the curves are wanted against the other axis, `by`: time or energy. */
+  constructor(host, label, asked) {
+    this.by = "time";
+    this.byAxis = segmented("Accuracy against", AXES, this.by, (value) => {
+      this.by = value;
+      asked();
+    });
     this.legend = h("div", { class: "legend" });
     this.bands = h("input", {
       type: "checkbox",
@@ -81,22 +106,27 @@ export class CurvesView {
     this.verdicts = h("ul", { class: "verdicts" });
     host.classList.add("curves");
     host.append(
-      h("div", { class: "curves-chart" }, this.legend, plot),
+      h("div", { class: "curves-chart" }, h("div", { class: "curves-head" }, this.legend, this.byAxis.element), plot),
       h("div", { class: "curves-side" }, this.tables),
       this.verdicts,
     );
     this.chart = new LineChart(plot, {
       label,
-      xLabel: "simulated wall-clock time, s",
+      xLabel: X_LABELS.time,
       yLabel: "test accuracy, %",
       yFormat: (value) => significant(100 * value, 4),
       tipFormat: (value) => percent(value),
-      tipTitle: (value) => `${fixed(value, 0)} s`,
+      tipTitle: (value) => (this.by === "energy" ? `${significant(value, 4)} J` : `${fixed(value, 0)} s`),
     });
   }
 
+  /** What to ask the server for, besides what is shown. */
+  get axis() {
+    return this.by === "time" ? {} : { by: this.by };
+  }
+
   /** styles: [{line, colour, dash}] in order, known before the first round; curves: the document or null. */
-  update(styles, curves, { target = null, endS = null, seeds = null, empty = "" } = {}) {
+  update(styles, curves, { target = null, endS = null, endJ = null, seeds = null, empty = "" } = {}) {
     const byLine = new Map((curves?.policies ?? []).map((policy) => [policy.line, policy]));
     const series = styles.map((style) => {
       const policy = byLine.get(style.line);
@@ -105,16 +135,21 @@ export class CurvesView {
         colour: style.colour,
         dash: style.dash,
         step: true,
-        x: policy?.clock_s ?? [],
+        x: policy?.clock_s ?? policy?.spent_j ?? [],
         y: policy?.mean ?? [],
         low: policy?.low,
         high: policy?.high,
-        seeds: policy?.seeds?.map((seed) => ({ x: seed.clock_s, y: seed.accuracy })),
+        seeds: policy?.seeds?.map((seed) => ({ x: seed.clock_s ?? seed.spent_j, y: seed.accuracy })),
       };
     });
     const values = series.flatMap((line) => [line.y, ...(line.seeds ?? []).map((seed) => seed.y)].flat()).filter(Number.isFinite);
     const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
-    const xMax = Number.isFinite(endS) ? endS : undefined;
+    // Until the answer is there, what is shown is still against the other axis.
+    const axis = curves?.policies?.some((policy) => policy.spent_j) ? "energy" : "time";
+    const end = axis === "energy" ? endJ : endS;
+    const xMax = Number.isFinite(end) ? end : undefined;
+    this.chart.options.xLabel = X_LABELS[axis];
+    if (axis === "energy" && !values.length && curves?.policies?.length) empty = "What these runs spent is not known.";
     this.chart.update({ series, xMin: 0, xMax, yMin: Math.floor(10 * Math.min(lowest, 0.9)) / 10, yMax: 1, empty });
     const [few, many] = [series.some((line) => line.seeds), series.some((line) => line.low)];
     this.what.textContent = few ? (many ? "95 % bands; few seeds: each one" : "each seed, thin") : "95 % band of the mean";
@@ -135,7 +170,7 @@ export class CurvesView {
         swatch(row.style.colour, row.style.dash),
         h("span", { class: "policy-line", title: row.policy }, row.policy),
       );
-    const counts = rows.map((row) => row.seeds ?? 0);
+    const counts = rows.map((row) => row.seeds ?? 0).filter((count) => count > 0 || !rows.some((row) => row.failed));
     const [fewest, seeds] = [Math.min(...counts), Math.max(0, ...counts)];
     const some = fewest < seeds ? `${fewest} to ` : allSeeds > seeds ? `${seeds} of ` : "";
     const moment = soFar === null ? "" : ` · so far, at ${seconds(soFar, 3)}`;
@@ -146,8 +181,8 @@ export class CurvesView {
       onpointerleave: () => this.chart.focus(null),
     });
     this.tables.replaceChildren(
-      makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null, rows), all, props),
-      makeTable(`Rounds${of}`, roundColumns(name), all, props),
+      makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null, this.by), all, props),
+      makeTable(`Rounds${of}`, roundColumns(name, this.by), all, props),
     );
     const legend = (style) =>
       h(

@@ -1,7 +1,7 @@
 // The cell from above: the base station, the SNR as shade and contours, and the devices.
 
 import { s } from "../lib/dom.js";
-import { hertz, integer, percent, seconds, share, significant } from "../lib/format.js";
+import { hertz, integer, joules, percent, seconds, share, significant } from "../lib/format.js";
 import { ink } from "./chart.js";
 import { contour, levels, readable, shade } from "./field.js";
 
@@ -25,6 +25,7 @@ export function facts(device, law = "density") {
     ...(pipe ? [] : [["that is", hertz(device.bandwidth_hz)]]),
     ["uploads, its share", seconds(device.upload_with_share_s)],
     ["finishes at", seconds(device.finish_s)],
+    ["spends", joules(device.joules)],
     ...(Number.isFinite(device.measured_finish_s) ? [["measured finish", seconds(device.measured_finish_s)]] : []),
   ];
 }
@@ -229,4 +230,5 @@ export const DEVICE_COLUMNS = [
   ["trains, s", (d) => significant(d.compute_s, 5)],
   ["uploads, s", (d) => (d.scheduled ? significant(d.upload_with_share_s, 5) : "")],
   ["finish, s", (d) => (d.scheduled ? significant(d.finish_s, 5) : "")],
+  ["energy, J", (d) => (d.scheduled ? significant(d.joules, 4) : "")],
 ];

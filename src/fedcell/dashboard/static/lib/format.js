@@ -13,6 +13,7 @@ export function significant(value, digits = 4) {
 
 export const fixed = (value, digits = 2) => (known(value) ? value.toFixed(digits) : DASH);
 export const seconds = (value, digits = 4) => (known(value) ? `${significant(value, digits)} s` : DASH);
+export const joules = (value, digits = 4) => (known(value) ? `${significant(value, digits)} J` : "unknown");
 export const percent = (value, digits = 2) => (known(value) ? `${(100 * value).toFixed(digits)} %` : DASH);
 export const integer = (value) => (known(value) ? Math.round(value).toLocaleString("en") : DASH);
 

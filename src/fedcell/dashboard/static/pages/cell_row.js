@@ -6,7 +6,7 @@ import { swatch } from "../charts/chart.js";
 import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
 import { get, query } from "../lib/client.js";
 import { h, scroller } from "../lib/dom.js";
-import { gets, percent, plural, seconds, significant } from "../lib/format.js";
+import { gets, joules, percent, plural, seconds, significant } from "../lib/format.js";
 import { rounds } from "../lib/rounds.js";
 import { makeTable } from "../lib/table.js";
 
@@ -174,6 +174,7 @@ export class CellRow {
       h("strong", { "data-fact": "round_s" }, seconds(round.round_s, 4)),
       h("span", { class: "muted", "data-fact": "versus" }, versus),
       item("clock", this.underWay ? "under way" : `at ${seconds(round.clock_s, 4)}`),
+      item("joules", this.underWay ? "" : joules(round.joules)),
       item("accuracy", this.underWay ? this.accuracyBefore() : percent(round.accuracy)),
       round.cut ? h("span", { class: "muted" }, round.cut) : "",
     );
@@ -191,7 +192,9 @@ export class CellRow {
     this.bars.highlight(index);
     this.strip.highlight(index);
     const device = this.devices?.find((other) => other.index === index);
-    const rows = device ? [["device", String(index)], ...facts(device, this.round.law)] : [["device", "hover over one"]];
+    const rows = device
+      ? [["device", String(index)], ...facts(device, this.round.law)]
+      : [["device", "hover over one, or tap it"]];
     this.facts.replaceChildren(
       ...rows.map(([name, value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, value))),
     );

@@ -1,7 +1,7 @@
 // Race: start one, watch it, and the queue of them all.
 
 import { CurvesView } from "../charts/curves.js";
-import { atMost, get, post, remove } from "../lib/client.js";
+import { atMost, get, post, query, remove } from "../lib/client.js";
 import { on } from "../lib/connection.js";
 import { announce, h, redraw, throttle } from "../lib/dom.js";
 import { raceForm } from "./race_form.js";
@@ -43,7 +43,11 @@ class RacePage {
     root.classList.add("with-side");
     this.view = new CurvesView(
       body,
-      "Accuracy against simulated time, one line per policy; the tables have the numbers",
+      "Accuracy against simulated time or energy, one line per policy; the tables have the numbers",
+      () => {
+        this.drawRace();
+        this.loadCurves();
+      },
     );
     this.loadCurves = atMost(1, () => this.askCurves());
     this.refresh = throttle(400, () => this.loadCurves());
@@ -169,7 +173,7 @@ class RacePage {
     const id = this.race?.id;
     if (!id || id === this.leaving || document.hidden || !this.shared.here("race")) return;
     try {
-      const curves = await get(`api/races/${id}/curves`);
+      const curves = await get(query(`api/races/${id}/curves`, this.view.axis));
       if (this.race?.id !== id) return;
       this.curves = curves;
       this.drawCurves();
@@ -192,6 +196,7 @@ class RacePage {
     this.view.update(styles, this.curves, {
       target: this.race?.target ?? this.info?.target,
       endS: this.race?.spec.budget_s ?? null,
+      endJ: this.race?.spec.budget_j ?? null,
       seeds: this.race?.seeds.length,
       empty,
     });
@@ -209,9 +214,10 @@ class RacePage {
       this.race.position,
       finished,
       Boolean(begun),
+      this.view.by,
     ];
     const act = (race, action) => this.act(race, action);
-    redraw(this.head, shown, () => (this.race ? headOf(this.race, { finished, begun }, act) : headOfNone()));
+    redraw(this.head, shown, () => (this.race ? headOf(this.race, { finished, begun, axis: this.view.axis }, act) : headOfNone()));
   }
 
   drawProgress() {

@@ -89,7 +89,7 @@ class Policies {
 
 /** The whole form; `start(document)` is called with what POST /api/races takes, and may throw the server's sentence. */
 export function raceForm(info, start) {
-  const { cell, devices, task, budget_s: budget, knowledge, profiles, epsilon } = info.defaults;
+  const { cell, devices, task, budget_s: budget, knowledge, profiles, epsilon, slack } = info.defaults;
   const choices = info.choices;
   const select = (name, values, value) => {
     const element = h("select", { name });
@@ -117,9 +117,13 @@ export function raceForm(info, start) {
         field("bandwidth, MHz", numberInput("bandwidth_mhz", cell.bandwidth_hz / 1e6, { step: 0.5 })),
         ...law.fields,
         field("devices", numberInput("count", devices.count, { min: 1, step: 1 })),
+        field("channel", textInput("channel", cell.channel, "channels")),
+        field("rate", select("rate", choices.rate, cell.rate)),
         field("shadowing, dB", numberInput("shadowing_db", cell.shadowing_db, { min: 0, step: 1 })),
         field("fading", select("fading", choices.fading, cell.fading)),
+        field("SNR error, dB", numberInput("csi_error_db", cell.csi_error_db, { min: 0, step: 1 })),
         field("mobility", textInput("mobility", devices.mobility, "mobilities")),
+        field("availability", textInput("availability", devices.availability, "availabilities")),
       ),
       group(
         "Task",
@@ -130,12 +134,15 @@ export function raceForm(info, start) {
         field("profiles", select("profiles", choices.profiles, profiles)),
         field("epsilon", numberInput("epsilon", epsilon ?? "", { min: 0, required: false, placeholder: "no noise" })),
         field("knowledge", select("knowledge", choices.knowledge, knowledge)),
+        field("slack", numberInput("slack", slack ?? "", { min: 1, required: false, placeholder: "waits for all" })),
         field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
         field("seeds", numberInput("seeds", info.seeds, { min: 1, step: 1 })),
         field("target, %", numberInput("target", 100 * info.target, { min: 1, max: 100 })),
       ),
       policies.element,
       suggestions("mobilities", choices.mobility),
+      suggestions("availabilities", choices.availability),
+      suggestions("channels", choices.channel),
       suggestions("partitions", choices.partition),
     ),
     h("div", { class: "form-foot" }, error, button),
@@ -167,16 +174,20 @@ function raceDocument(form, policies, law) {
     spec: {
       budget_s: number("budget_s"),
       knowledge: value("knowledge"),
+      slack: value("slack") === "" ? null : number("slack"),
       profiles: value("profiles"),
       epsilon: value("epsilon") === "" ? null : number("epsilon"),
       cell: {
         radius_m: number("radius_m"),
         bandwidth_hz: number("bandwidth_mhz", 1e6),
+        channel: value("channel"),
+        rate: value("rate"),
         shadowing_db: number("shadowing_db"),
         fading: value("fading"),
         law,
+        csi_error_db: number("csi_error_db"),
       },
-      devices: { count: number("count"), mobility: value("mobility") },
+      devices: { count: number("count"), mobility: value("mobility"), availability: value("availability") },
       task: {
         data: value("data"),
         partition: value("partition"),

@@ -1,7 +1,8 @@
 // The parts of the Race page that are made of one race: its head with its buttons, its line in the queue.
 
+import { query } from "../lib/client.js";
 import { h, icon } from "../lib/dom.js";
-import { plural, seconds, when } from "../lib/format.js";
+import { joules, plural, seconds, when } from "../lib/format.js";
 
 export const ENDED = ["stopped", "done", "failed", "interrupted"];
 export const ACTIONS = {
@@ -16,9 +17,15 @@ function describe(race) {
   const { cell, devices, task, budget_s: budget, rounds } = race.spec;
   const odd = [
     devices.mobility !== "redrawn" && devices.mobility,
+    cell.channel && cell.channel !== "paper" && cell.channel,
+    cell.rate && cell.rate !== "shannon" && cell.rate,
     cell.fading !== "none" && cell.fading,
     cell.law && cell.law !== "density" && `law ${cell.law}`,
+    devices.battery_j && "batteries",
     cell.shadowing_db > 0 && `shadowing ${cell.shadowing_db} dB`,
+    cell.csi_error_db > 0 && `SNR error ${cell.csi_error_db} dB`,
+    devices.availability !== "always" && devices.availability,
+    race.spec.slack && `slack ${race.spec.slack}`,
     race.spec.knowledge !== "perfect" && `knowledge ${race.spec.knowledge}`,
     race.spec.profiles !== "gradients" && `profiles ${race.spec.profiles}`,
     race.spec.epsilon && `epsilon ${race.spec.epsilon}`,
@@ -26,6 +33,7 @@ function describe(race) {
     task.epochs !== 1 && (task.epochs < 1 ? `${task.epochs} epoch` : plural(task.epochs, "epoch")),
   ];
   const limit = Number.isFinite(budget) ? seconds(budget) : plural(rounds, "round");
+  const energy = race.spec.budget_j ? joules(race.spec.budget_j) : null;
   return [
     plural(devices.count, "device"),
     `${cell.radius_m} m`,
@@ -33,6 +41,7 @@ function describe(race) {
     ...odd,
     `${task.data} ${task.partition}`,
     limit,
+    energy,
     plural(race.seeds.length, "seed"),
   ]
     .filter(Boolean)
@@ -69,7 +78,7 @@ export function headOfNone() {
 }
 
 /** Title, state, what can be done and downloaded; `act(race, action)` does it. */
-export function headOf(race, { finished, begun }, act) {
+export function headOf(race, { finished, begun, axis }, act) {
   const buttons = Object.entries(ACTIONS)
     .filter(([, action]) => action.states.includes(race.state) && !race.elsewhere)
     .map(([name, action]) =>
@@ -88,7 +97,11 @@ export function headOf(race, { finished, begun }, act) {
   const link = (file) =>
     h(
       "a",
-      { class: "button", href: `api/races/${race.id}/${file}`, download: `race-${file}` },
+      {
+        class: "button",
+        href: query(`api/races/${race.id}/${file}`, file.startsWith("figure") ? axis : {}),
+        download: `race-${file}`,
+      },
       file.split(".")[1].toUpperCase(),
     );
   const links =
@@ -100,7 +113,7 @@ export function headOf(race, { finished, begun }, act) {
       ["figure.svg", "figure.png", "data.csv", "data.json"].map(link),
     );
   return [
-    h("div", { class: "race-title" }, h("h1", {}, "Accuracy against time"), pill(race)),
+    h("div", { class: "race-title" }, h("h1", {}, `Accuracy against ${axis.by ?? "time"}`), pill(race)),
     h(
       "div",
       { class: "actions" },

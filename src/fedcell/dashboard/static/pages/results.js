@@ -46,7 +46,7 @@ class ResultsPage {
     this.sort = { column: 8, down: true };
     this.build(root);
     this.compareLater = throttle(150, () => this.compare());
-    this.ask = latest((keys) => get(query("api/results/compare", { keys })));
+    this.ask = latest((keys) => get(query("api/results/compare", { keys, ...this.view.axis })));
     shared.info.then(
       (info) => this.begin(info),
       (error) => (this.error.textContent = error.message),
@@ -95,7 +95,8 @@ class ResultsPage {
     this.compared.append(h("div", { class: "card-head" }, h("h2", {}, "Chosen runs"), this.files), this.grouped, body);
     this.view = new CurvesView(
       body,
-      "Accuracy against time of the selected runs; the tables have the numbers",
+      "Accuracy against time or energy of the selected runs; the tables have the numbers",
+      () => this.compare(),
     );
     this.measured = new MeasuredView();
     this.paper = h("section", { class: "card", "aria-label": "The paper", hidden: true });
@@ -318,7 +319,7 @@ class ResultsPage {
       const link = (file) =>
         h(
           "a",
-          { class: "button", href: query(`api/results/${file}`, { keys }), download: `results-${file}` },
+          { class: "button", href: query(`api/results/${file}`, file.startsWith("figure") ? { keys, ...this.view.axis } : { keys }), download: `results-${file}` },
           file.split(".")[1].toUpperCase(),
         );
       this.files.replaceChildren(icon("down"), ...["figure.svg", "figure.png", "data.csv", "data.json"].map(link));

@@ -2,6 +2,8 @@
 
 A client that trains writes what its message said to ``trains-NAME-ROUND``, and does not go on while a file
 ``hold-NAME-ROUND`` is there. Device i adds 2^i to each weight, so that a model tells whose updates are in it.
+
+Flower starts a process for each message: it does not import what only the server needs.
 """
 
 import json
@@ -12,40 +14,13 @@ from pathlib import Path
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAdam, FedAvg
 
-from fedcell.flower import Report, Scheduled, SimulatedRadio, report_device, timed
-from fedcell.world import Cell, Devices, Redrawn, World
+from fedcell.flower import Report, report_device, timed
 
 LONGEST_HOLD_S = 180.0
 SILENT = "SCRIPTED_SILENT" in os.environ  # this SuperNode's app is one without report_device
 
-server = ServerApp()
-client = ClientApp(mods=[timed])
-
-
-@server.main()
-def main(grid: Grid, context: Context) -> None:
-    config = context.run_config
-    nodes, seed = int(str(config["nodes"])), int(str(config["seed"]))
-    strategies = {"FedAvg": FedAvg, "FedAdam": FedAdam}
-    world = World(Cell(), Devices(samples=[3000] * nodes), Redrawn())
-    for start in str(config["starts"]).split():
-        state, rounds = start.rsplit(":", 1)
-        strategy = Scheduled(
-            strategies[str(config["strategy"])](fraction_evaluate=1.0 if config["evaluate"] else 0.0),
-            str(config["policy"]),
-            radio=SimulatedRadio(world, seed, "observed") if config["radio"] == "simulated" else Cell(),
-            nodes=nodes,
-            seed=seed,
-            slack=float(str(config["slack"])),
-            grace_s=float(str(config["grace-s"])),
-            answer_s=float(str(config["answer-s"])),
-            state=Path(str(config["folder"])) / state,
-        )
-        model = ArrayRecord({"weights": Array(np.zeros(4, np.float32)), "bias": Array(np.zeros((2, 2), np.float32))})
-        strategy.start(grid, model, num_rounds=int(rounds))
+app = ClientApp(mods=[timed])
 
 
 def describe(context: Context) -> Report:
@@ -57,10 +32,10 @@ def describe(context: Context) -> Report:
 
 
 if not SILENT:
-    report_device(client, describe)
+    report_device(app, describe)
 
 
-@client.train()
+@app.train()
 def train(message: Message, context: Context) -> Message:
     config = dict(message.content.config_records["config"])
     i, folder = int(str(context.node_config["partition-id"])), Path(str(context.run_config["folder"]))
@@ -76,7 +51,7 @@ def train(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
-@client.evaluate()
+@app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     metrics = MetricRecord({"num-examples": 1, "device": float(str(context.node_config["partition-id"]))})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)

@@ -1,0 +1,23 @@
+import pytest
+
+import fedcell as fc
+from fedcell.dashboard.views.cells import Place, round_document
+from fedcell.sim.loop import Simulation
+
+
+def test_a_round_that_ended_with_devices_late_is_shown_as_it_went() -> None:
+    cell, devices = fc.CellSpec(csi_error_db=6.0, radius_m=1400.0), fc.DevicesSpec(availability="daynight:day_s=900")
+    run = Simulation.load(fc.Spec(policy="all", rounds=2, slack=1.1, cell=cell, devices=devices))
+    place, before_s, late = Place(run.spec, run.world), 0.0, 0
+    for record in fc.simulate(run.spec):
+        shown = round_document(place, before_s, record, 2, "planned", None)
+        rows = shown["devices"]
+        assert shown["round_s"] == shown["round_s_planned"] == record.round_s
+        assert [row["index"] for row in rows if row["scheduled"]] == record.plan.devices.tolist()
+        for row in rows:
+            missing = row["scheduled"] and not row["delivered"]
+            late += missing
+            assert not row["delivered"] or row["finish_s"] <= record.round_s * (1 + 1e-12)
+        before_s = record.clock_s
+    assert late > 0
+    assert shown["round_s_optimal"] != pytest.approx(shown["round_s_planned"])
