@@ -91,7 +91,7 @@ def test_whole_blocks_are_shown_and_axe_finds_nothing(server: Served, page: Page
     expect(row.locator(".blocks")).to_have_attribute(
         "aria-label", f"Resource blocks of the round of run A: {told}; {free} free"
     )
-    expect(row.locator("h2")).to_contain_text("law blocks:count=15")
+    expect(row.locator("h2")).to_contain_text("blocks:count=15")
     last = scheduled[-1]
     row.locator(f".block-device[data-device='{last['index']}'] rect").hover()
     expect(row.locator("[data-fact='resource blocks'] dd")).to_have_text(str(last["blocks"]))

@@ -4,7 +4,7 @@ import { h, rem, s } from "../lib/dom.js";
 import { plural } from "../lib/format.js";
 
 /** A colour for each device, the same in every round; neighbours in number are far apart in hue. */
-const colourOf = (index) => `hsl(${(index * 137.508) % 360} 55% 33%)`;
+const colourOf = (index) => `hsl(${(index * 137.508) % 360} 55% ${25 + 6 * (index % 3)}%)`;
 
 /** The strip in a host element, which is hidden where there are no blocks. */
 export class BlockStrip {

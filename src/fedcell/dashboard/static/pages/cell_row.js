@@ -132,7 +132,7 @@ export class CellRow {
     if (!round) return;
     if (this.ground !== run) {
       this.map.setField(this.field, round.radius_m);
-      const law = round.law === "density" ? "" : ` · law ${round.law}`;
+      const law = round.law === "density" ? "" : ` · ${round.law}`;
       this.title.lastChild.textContent = `seed ${run.seed} · radius ${significant(round.radius_m)} m${law}`;
     }
     this.ground = run;
