@@ -100,6 +100,8 @@ def test_info_tells_what_there_is(served: Served) -> None:
         "noise_dbm_per_mhz": -114.0,
         "path_loss_1km_db": 128.1,
         "path_loss_exponent": 3.76,
+        "channel": "paper",
+        "rate": "shannon",
     }
 
 

@@ -97,7 +97,7 @@ def complete_figure(incomplete: str) -> list[str]:
     return [name for name in FIGURE_NAMES if name.startswith(incomplete)]
 
 
-Law = Annotated[
+LawOption = Annotated[
     str | None,
     typer.Option(
         help="How uploads share the link: density (default), blocks:count=15, power, dedicated or "

@@ -7,7 +7,7 @@ import typer
 
 from fedcell import defaults
 from fedcell.cli.console import announce_compiling, console, set_loudness
-from fedcell.cli.options import Csv, Json, Law, Plot, Quiet, complete_policy, output_format
+from fedcell.cli.options import Csv, Json, LawOption, Plot, Quiet, complete_policy, output_format
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def plan(
             autocompletion=complete_policy,
         ),
     ] = None,
-    law: Law = None,
+    law: LawOption = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all policies, or those given.")] = False,
     theta: Annotated[
         float | None,

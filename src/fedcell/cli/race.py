@@ -21,7 +21,7 @@ from fedcell.cli.console import (
 from fedcell.cli.options import (
     Csv,
     Json,
-    Law,
+    LawOption,
     Quiet,
     Target,
     Verbose,
@@ -116,7 +116,7 @@ def race(
         float | None,
         typer.Option(help="Standard deviation of the shadowing in dB (default: 0, no shadowing).", show_default=False),
     ] = None,
-    law: Law = None,
+    law: LawOption = None,
     availability: Annotated[
         str | None,
         typer.Option(

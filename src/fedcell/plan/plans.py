@@ -28,7 +28,6 @@ from fedcell.world import Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-AnyLaw = Density | Power | Ingress
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +39,7 @@ class TableLaw:
         of: the same law, with what it must know of the devices.
     """
 
-    asked: AnyLaw
+    asked: Density | Power | Ingress
     of: Law
 
     @property
@@ -318,7 +317,7 @@ def _labels(planned: TablePlan) -> list[str]:
     return [""] * len(shares) if isinstance(law, Dedicated) else [percent(share) for share in shares]
 
 
-def _labelled(law: AnyLaw) -> str:
+def _labelled(law: Density | Power | Ingress) -> str:
     if isinstance(law, Blocks):
         return f"its resource blocks, of {law.count:,}"
     if isinstance(law, Dedicated):
