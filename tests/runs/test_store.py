@@ -165,7 +165,7 @@ from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
 sys.path.insert(0, {tests!r})
 store = Store({path!r})
-rows = [(r, 1.0, 1.0, 1.0, 0, 0, 0.5, 0.5, 0.1, b"", b"", b"", b"") for r in range(400)]
+rows = [(r, 1.0, 1.0, 1.0, 0, 0, 0.5, 0.5, 0.1, b"", b"", b"", b"", b"") for r in range(400)]
 seed = 0
 while True:
     store.put_rows(Spec(seed=seed), rows)
@@ -628,7 +628,8 @@ class TestKey:
             "cell.radius_m": 2.0, "cell.bandwidth_hz": 2.0, "cell.noise_w_per_hz": 2.0, "cell.path_loss_1km_db": 2.0,
             "cell.path_loss_exponent": 2.0, "cell.min_distance_m": 2.0, "cell.shadowing_db": 2.0,
             "cell.shadowing_distance_m": 2.0, "cell.fading": "rayleigh", "cell.rician_k": 2.0, "cell.model_bits": 2,
-            "cell.channel": "umi", "cell.rate": "mcs64",
+            "cell.channel": "umi", "cell.rate": "mcs64", "cell.law": "power", "cell.downlink": "unicast",
+            "cell.downlink_w_per_hz": 2.0, "cell.downlink_hz": 2.0,
             "devices.count": 2, "devices.seconds_per_sample": 2.0, "devices.samples_per_second": 2.0,
             "slack": 2.0, "cell.csi_error_db": 2.0, "devices.availability": "daynight",
             "devices.power_w_per_hz": 2.0, "devices.mobility": "static", "devices.failure": 0.5,

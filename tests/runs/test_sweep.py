@@ -15,6 +15,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 import fedcell as fc
+from fedcell.runs import runner
 from fedcell.runs.processes import Processes
 from fedcell.runs.rows import encode
 from fedcell.runs.runner import MAX_CHUNK, MAX_TRIES
@@ -344,7 +345,10 @@ class Pool(Executor):
         self.pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
-def test_any_executor_does_and_tiny_runs_travel_together(small_npz: Path, tmp_path: Path) -> None:
+def test_any_executor_does_and_tiny_runs_travel_together(
+    small_npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "SLICE_S", 60.0)  # so that a run is tiny beside it on a busy machine too
     with Pool() as pool, Store(tmp_path / "results.db") as store:
         result = run_sweep(tiny(small_npz, 200), store, pool, workers=2)
         assert (result.done, len(store.runs())) == (200, 200)

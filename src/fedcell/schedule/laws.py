@@ -110,8 +110,8 @@ class Blocks(Density):
     Example:
         >>> import fedcell as fc
         >>> band = fc.allocate([1.0, 3.0], [2.0, 2.0], law=fc.Blocks(5))
-        >>> (5 * band.shares).tolist(), band.round_s  # 5 x 1 / 1 = 5 s and 5 x 3 / 4 = 3.75 s of upload
-        ([1.0, 4.0], 7.0)
+        >>> (5 * band.shares).tolist(), band.round_s  # 5 x 1 / 1 s and 5 x 3 / 3 s of upload; a block stays free
+        ([1.0, 3.0], 7.0)
         >>> fc.allocate([1.0, 3.0], [2.0, 2.0], law=fc.Blocks(8)).round_s
         6.0
     """
@@ -156,7 +156,7 @@ class Power:
         >>> import fedcell as fc
         >>> band = fc.allocate([1.0, 3.0], [2.0, 2.0], law=fc.Power([10.0, 1.0]))
         >>> band.shares.round(3).tolist(), round(band.round_s, 3)  # 6 s with a fixed power density
-        ([0.269, 0.731], 5.514)
+        ([0.188, 0.812], 5.191)
     """
 
     snr: Floats | None = None
@@ -348,6 +348,12 @@ def parse_law(text: str) -> Density | Power | Ingress:
 
 def format_law(law: Density | Power | Ingress) -> str:
     """Return the string from which `parse_law` makes this law.
+
+    Args:
+        law: any link law; the SNR of `Power` is not part of the string.
+
+    Returns:
+        Such as ``blocks:count=15``.
 
     Example:
         >>> import fedcell as fc

@@ -286,7 +286,7 @@ def _best_set_by(
     stack = [(low, low - 1, low_s, low_s, everybody)]  # nothing, but it has the type
     n = low
     while n < most and (theta + 1.0 / most) * low_s < value:
-        high_s = 2.0 * low_s
+        high_s = min(2.0 * low_s, value / (theta + 1.0 / most))  # no set is of use that takes longer
         n_high = min(most, _fitting(law, c, t, e, q, high_s))
         if n_high > n and (theta + 1.0 / n_high) * low_s < value * _DOWN:
             keep = _contenders(law, c, t, e, q, n_high, low_s, high_s)

@@ -28,7 +28,13 @@ PAPER_POWER_W_PER_HZ = units.dbm_per_mhz(defaults.POWER_DBM_PER_MHZ)
 
 @dataclass(frozen=True)
 class PaperChannel:
-    """The paper's channel: L(1 km) + 10 alpha log10(d / 1 km) and shadowing, by the fields of the `Cell`."""
+    """The paper's channel: L(1 km) + 10 alpha log10(d / 1 km) and shadowing, by the fields of the `Cell`.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.Cell().channel
+        PaperChannel()
+    """
 
 
 Channel: TypeAlias = PaperChannel | Outdoor38901 | SnrTrace
