@@ -1,7 +1,7 @@
 """Compile what the tests need once: every worker and every process of a test would do it for itself otherwise.
 
-The engine's kernels are compiled for each type of input and width of the first layer, the schedulers once; the two
-have no compiled function in common, so that each may have a process of its own.
+The engine's kernels are compiled for each type of input and width of the first layer, the schedulers for each link
+law; the two have no compiled function in common, so that each may have a process of its own.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -26,10 +26,11 @@ def compile_engine() -> None:
 
 
 def compile_schedulers() -> None:
-    view = fc.RoundView(np.ones(5), np.ones(5), ids=np.arange(5), profiles=np.eye(5))
-    for line in ("greedy", "optimal", "diverse"):
-        fc.parse_policy(line).decide(view, np.random.default_rng(0))
-    shortest_rounds(view, np.arange(1, 6))
+    for law in (fc.Density(), fc.Blocks(9), fc.Power(np.ones(5)), fc.Ingress(pipe_s=1.0)):
+        view = fc.RoundView(np.ones(5), np.ones(5), ids=np.arange(5), profiles=np.eye(5), law=law)
+        for line in ("greedy", "optimal", "diverse"):
+            fc.parse_policy(line).decide(view, np.random.default_rng(0))
+        shortest_rounds(view, np.arange(1, 6))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ class RoundBars:
         finish_s: (n,) when each device has delivered, in seconds.
         shares: (n,) shares of the band.
         round_s: when the round ends, in seconds.
+        labels: n texts to stand next to the bars instead of the shares.
     """
 
     title: str
@@ -41,6 +42,7 @@ class RoundBars:
     finish_s: NDArray[np.float64]
     shares: NDArray[np.float64]
     round_s: float
+    labels: Sequence[str] | None = None
 
 
 def percent(share: float, decimals: int = 1) -> str:
@@ -58,8 +60,13 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{100 * share:.{decimals}f} %" if 100 * share >= 10.0**-decimals else f"{100 * share:.2g} %"
 
 
-def round_figure(panels: Sequence[RoundBars]) -> "Figure":
-    """Draw one bar per scheduled device, training then upload; with optimal shares all finish at the same time."""
+def round_figure(panels: Sequence[RoundBars], labelled: str = "the share of the band") -> "Figure":
+    """Draw one bar per scheduled device, training then upload; with optimal shares all finish at the same time.
+
+    Args:
+        panels: the rounds.
+        labelled: what stands next to the bars; empty for nothing.
+    """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -79,7 +86,8 @@ def round_figure(panels: Sequence[RoundBars]) -> "Figure":
     for ax in axes:
         ax.tick_params(labelbottom=True, labelsize=8)
     axes[0].set_xlim(0, 1.12 * max(panel.round_s for panel in panels) or 1.0)
-    figure.supxlabel("seconds from the start of the round (next to the bars: the share of the band)", fontsize=10)
+    beside = f" (next to the bars: {labelled})" if labelled else ""
+    figure.supxlabel(f"seconds from the start of the round{beside}", fontsize=10)
     # Made by hand, for a panel without bars has none to show.
     bars_key = [Patch(color=COMPUTE, label="trains"), Patch(color=UPLOAD, label="uploads")]
     end_key = Line2D([], [], color=END, label="round ends")
@@ -100,8 +108,9 @@ def _draw_round(ax: "Axes", panel: RoundBars, slots: int) -> None:
     ax.barh(y, finish_s - compute_s, left=compute_s, color=UPLOAD, height=0.72)
     ax.axvline(panel.round_s, color=END, linewidth=1.5)
     halo = [withStroke(linewidth=2, foreground="white")]  # legible where the line of the round's end crosses it
-    for row, share, end in zip(y, panel.shares[order], finish_s, strict=True):
-        ax.text(end, float(row), f" {percent(share)}", va="center", ha="left", fontsize=8, path_effects=halo)
+    labels = [percent(share) for share in panel.shares] if panel.labels is None else panel.labels
+    for row, i, end in zip(y, order, finish_s, strict=True):
+        ax.text(end, float(row), f" {labels[i]}", va="center", ha="left", fontsize=8, path_effects=halo)
     title = f"{panel.title}: {n} device{'s' * (n != 1)} in {panel.round_s:.4g} s"
     title += f", {order.size} of them shown" if n > order.size else ""
     # Names are text as it stands: $x$ is no formula.

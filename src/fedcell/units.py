@@ -32,6 +32,11 @@ def ratio_to_db(ratio: F) -> F:
     return db
 
 
+def dbm(value: F) -> F:
+    """A power in dBm, as W (0 dBm is 1 mW)."""
+    return db_to_ratio(value) * 1e-3
+
+
 def dbm_per_mhz(dbm: F) -> F:
     """A power density in dBm/MHz, as W/Hz (0 dBm/MHz is 1e-9 W/Hz)."""
     return db_to_ratio(dbm) * 1e-9

@@ -19,6 +19,7 @@ import pytest
 import fedcell as fc
 from fedcell.plan.device_table import read_devices
 from fedcell.rng import stream
+from fedcell.schedule.laws import Law
 from harness import COMPILING, FEDCELL, Process, fedcell
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
@@ -185,6 +186,73 @@ def test_physical_columns_by_hand(run: Run) -> None:
     assert (row["share"], row["bandwidth_hz"], row["device"]) == (1.0, 5e6, "0")
 
 
+LAWS = ("blocks:count=6", "power", "dedicated", "ingress:bits_per_s=1000000")
+
+
+def table_law(line: str) -> Law:
+    """The law of the example's devices, by hand."""
+    laws: dict[str, Law] = {
+        "power": fc.Power(read_devices(EXAMPLE).snr),
+        "dedicated": fc.Dedicated(),
+        "blocks": fc.Blocks(6),
+        "ingress": fc.Ingress(pipe_s=fc.Cell().model_bits / 1e6),
+    }
+    return laws[line.partition(":")[0]]
+
+
+@pytest.mark.parametrize("line", LAWS)
+def test_a_law_is_the_librarys_and_the_heading_names_it(run: Run, line: str) -> None:
+    table = read_devices(EXAMPLE)
+    view = fc.RoundView(table.upload_s, table.compute_s, law=table_law(line))
+    plan = fc.Optimal(0).decide(view, stream(0, "policy"))
+    document = run(EXAMPLE, "--law", line, "--json").json()
+    assert (document["law"], document["round_s"]) == (line, plan.round_s)
+    assert [row["index"] for row in document["devices"]] == plan.devices.tolist()
+    assert [row["share"] for row in document["devices"]] == plan.shares.tolist()
+    finish_s = plan.finish_s(table.upload_s, table.compute_s, view.law)
+    assert [row["finish_s"] for row in document["devices"]] == finish_s.tolist()
+    rows = list(csv.DictReader(io.StringIO(run(EXAMPLE, "--law", line, "--csv").out)))
+    assert [float(row["upload_s"]) for row in rows] == [row["upload_s"] for row in document["devices"]]
+    lines = run(EXAMPLE, "--law", line).out.splitlines()
+    assert lines[1].strip() == f"law {line}"
+    compared = run(EXAMPLE, "--law", line, "--compare").out.splitlines()
+    assert compared[1].strip() == f"law {line}"
+    assert sum(text.startswith("│") for text in compared) == 10
+
+
+def test_a_plan_in_whole_blocks(run: Run) -> None:
+    document = run(EXAMPLE, "--law", "blocks:6", "--json").json()
+    blocks = [row["blocks"] for row in document["devices"]]
+    assert all(isinstance(count, int) and count >= 1 for count in blocks)
+    assert sum(blocks) <= 6
+    assert [row["share"] for row in document["devices"]] == [count / 6 for count in blocks]
+    rows = list(csv.DictReader(io.StringIO(run(EXAMPLE, "--law", "blocks:6", "--csv").out)))
+    assert [row["blocks"] for row in rows] == [str(count) for count in blocks]
+    lines = run(EXAMPLE, "--law", "blocks:6").out.splitlines()
+    assert [cell.strip() for cell in lines[3].split("┃")[1:-1]] == [
+        "device", "share", "blocks", "kHz", "compute s", "upload s", "finish s"
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 80
+    alike = "upload_s,compute_s\n1,1\n1,1\n1,1\n"
+    shown = run("d.csv", "--law", "blocks:5", "--policy", "all", **{"d.csv": alike}).out
+    assert "2 blocks stay free: they would not shorten the round" in shown
+
+
+def test_own_lines_and_rates(run: Run) -> None:
+    text = "rate_bps,compute_s\n1e6,2\n5e5,1\n"
+    options = ["--model-bits", "1000000", "--policy", "all", "--json"]
+    for law, upload_s, round_s in (
+        ("dedicated", [1.0, 2.0], 3.0),
+        ("ingress:1e7", [1.0, 2.0], 3.0),
+        ("density", None, pytest.approx(3 + math.sqrt(2), rel=1e-12)),  # 1 / (T - 2) + 2 / (T - 1) = 1
+    ):
+        document = run("d.csv", "--law", law, *options, **{"d.csv": text}).json()
+        assert document["round_s"] == round_s
+        if upload_s:
+            assert [row["upload_s"] for row in document["devices"]] == upload_s
+            assert "bandwidth_hz" not in document["devices"][0]
+
+
 def test_distances_in_a_street_canyon_and_coding_schemes_by_hand(run: Run) -> None:
     text = "distance_m,power_dbm_per_mhz,compute_s\n100,7,1\n30,7,1\n"
     devices = run(
@@ -301,6 +369,16 @@ def test_a_hundred_thousand_devices_print_a_hundred(run: Run) -> None:
         (["two.csv", "--noise-dbm-per-mhz=1e9"], "--noise-dbm-per-mhz is 1e+09; give a number between -1000 and 1000"),
         (["two.csv", "--noise-dbm-per-mhz=nan"], "--noise-dbm-per-mhz is nan"),
         (["two.csv", "--path-loss-exponent=nan"], "path_loss_exponent is nan"),
+        (["two.csv", "--law", "blocs"], "unknown law 'blocs'; did you mean 'blocks'?"),
+        (["two.csv", "--law", "blocks:0"], "count of the law blocks is 0; give a whole number of at least 1"),
+        (["two.csv", "--law", "ingress"], "needs the rate of the server's pipe; write ingress:bits_per_s=1e7"),
+        (["two.csv", "--law", "power"], "give a column snr_db, or distance_m and power_dbm, instead of upload_s"),
+        (
+            ["two.csv", "--law", "power", "--rate", "mcs64"],
+            "the law power holds for Shannon's rate; leave out the other",
+        ),
+        (["two.csv", "--law", "dedicated:3"], "law 'dedicated' takes no settings, but '3' was given; leave it out"),
+        (["two.csv", "--law", "blocks:1", "--policy", "random:2"], "k is 2, but there are 1 resource blocks"),
         (["two.csv", "--channel", "umx:los=never"], "unknown channel 'umx'; did you mean 'umi'?"),
         (
             ["two.csv", "--channel=uma", "--path-loss-1km-db=120"],

@@ -195,6 +195,11 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         (["--partition", "labels:11", "--seeds", "1"], "11"),
         (["--partition", "lables:2"], "labels"),
         (["--fading", "fog"], "cell.fading is 'fog'"),
+        (["--law", "blocs"], "unknown law 'blocs'; did you mean 'blocks'?"),
+        (["--law", "blocks:0"], "count of the law blocks is 0; give a whole number of at least 1"),
+        (["--law", "ingress"], "the law ingress needs the rate of the server's pipe; write ingress:bits_per_s=1e7"),
+        (["--policy", "greedy", "--law", "blocs"], "cell.law: unknown law 'blocs'"),
+        (["--policy", "random:8", "--seeds", "1", "--law", "blocks:4"], "k is 8, but there are 4 resource blocks"),
         (["--knowledge", "all"], "knowledge is 'all'"),
         (["--profiles", "lables"], "profiles is 'lables'; input should be 'labels', 'gradients', 'updates' or 'none'"),
         (["--epsilon", "0"], "epsilon is 0.0; input should be greater than 0"),
@@ -243,6 +248,27 @@ def test_the_default_policies_suit_a_small_cell(tmp_path: Path, fedcell_here: Ca
     assert fedcell_here("race", "--devices", "0", cwd=tmp_path).stderr.startswith(
         "fedcell: the spec: devices.count is 0"
     )
+
+
+@pytest.mark.parametrize("law", ["blocks:count=4", "power", "dedicated", "ingress:bits_per_s=1000000"])
+def test_a_race_under_another_law_is_the_librarys(law: str, tmp_path: Path, fedcell_here: Call) -> None:
+    options = [*QUICK, "--seeds", "1", "--law", law]
+    document = json.loads(fedcell_here("race", *options, "--json", "--plot", "none", cwd=tmp_path).stdout)
+    assert {row["policy"] for row in document["rounds"]} == {"greedy", "random:k=3"}
+    for policy in ("greedy", "random:k=3"):
+        spec = fc.Spec(policy=policy, budget_s=45.0, cell=fc.CellSpec(radius_m=1400.0, law=law))
+        rows = [row for row in document["rounds"] if row["policy"] == policy]
+        records = list(fc.simulate(spec))
+        assert [row["clock_s"] for row in rows] == [record.clock_s for record in records]
+        assert [row["plan_shares"] for row in rows] == [record.plan.shares.tolist() for record in records]
+        if law.startswith("blocks"):
+            assert all((4 * share).is_integer() for row in rows for share in row["plan_shares"])
+
+
+def test_the_default_policies_suit_the_blocks(tmp_path: Path, fedcell_here: Call) -> None:
+    printed = fedcell_here("race", "--law", "blocks:3", "--print-spec", cwd=tmp_path).stdout
+    assert '"proportional_fair:k=3", "random:k=3"' in printed
+    assert 'law = "blocks:count=3"' in printed
 
 
 def test_a_grid_of_other_fields_is_no_race() -> None:

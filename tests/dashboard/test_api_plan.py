@@ -64,6 +64,26 @@ def test_it_is_what_fedcell_plan_prints(served: Served) -> None:
     assert answer["cut"] is None
 
 
+@pytest.mark.parametrize("law", ["blocks:count=5", "power", "dedicated", "ingress:bits_per_s=2000000"])
+def test_a_law_is_what_fedcell_plan_prints(served: Served, law: str) -> None:
+    answer = served.post("/api/plan", {"devices_csv": CSV, "law": law})
+    PlanAnswer.model_validate(answer)
+    expected = json.loads(cli("--compare", "--law", law, "--json"))["plans"]
+    extra = {"n", "colour", "dash"}
+    assert [{k: v for k, v in plan.items() if k not in extra} for plan in answer["plans"]] == expected
+    for form, option in (("csv", "--csv"), ("json-file", "--json")):
+        sent = served.http.post("/api/plan", json={"devices_csv": CSV, "law": law, "format": form})
+        assert sent.text == cli("--compare", "--law", law, option)
+    query = {"law": law, "format": "csv"}
+    sent = served.http.post("/api/plan", params=query, content=CSV.encode(), headers={"content-type": "text/csv"})
+    assert sent.text == cli("--compare", "--law", law, "--csv")
+    curve = answer["curve"]
+    assert curve["optimal_objective_s"] == expected[0]["objective_s"]
+    assert min(curve["objective_s"]) == pytest.approx(expected[0]["objective_s"], rel=1e-9)
+    if law.startswith("blocks"):
+        assert max(curve["n"]) == 5
+
+
 def test_one_policy_is_written_as_one(served: Served) -> None:
     ask = {"devices_csv": CSV, "policies": ["deadline:seconds=8"], "format": "csv"}
     assert served.http.post("/api/plan", json=ask).text == cli("--policy", "deadline:seconds=8", "--csv")
@@ -170,6 +190,15 @@ def test_a_large_table_is_cut_and_says_so(served: Served) -> None:
         ({"draw": {}, "policies": ["all"] * 13}, "policies: list should have at most 12 items"),
         ({"draw": {}, "policies": ["x" * 300]}, "at most 200 characters"),
         ({"draw": {}, "policies": []}, "at least 1 item"),
+        ({"draw": {}, "law": "blocs:3"}, "unknown law 'blocs'; did you mean 'blocks'?"),
+        ({"draw": {}, "law": "blocks:0"}, "count of the law blocks is 0; give a whole number of at least 1"),
+        ({"draw": {}, "law": "blocks:" + "9" * 50}, "resource blocks; 100,000 at most"),
+        ({"draw": {}, "law": "blocks:count="}, "count of law 'blocks' is ''; give a whole number"),
+        ({"draw": {}, "law": "ingress"}, "the law ingress needs the rate of the server's pipe"),
+        ({"draw": {}, "law": "x" * 300}, "law: string should have at most 100 characters"),
+        ({"draw": {}, "law": 3}, "law: input should be a valid string"),
+        ({"devices_csv": "upload_s,compute_s\n1,1", "law": "power"}, "give a column snr_db, or distance_m and"),
+        ({"draw": {}, "law": "blocks:2", "policies": ["random:3"]}, "k is 3, but there are 2 resource blocks"),
         ({"draw": {}, "colour": "red"}, "colour: extra inputs are not permitted"),
         ([], "should be an object"),
         (None, "valid JSON"),

@@ -100,6 +100,8 @@ def test_info_tells_what_there_is(served: Served) -> None:
         "noise_dbm_per_mhz": -114.0,
         "path_loss_1km_db": 128.1,
         "path_loss_exponent": 3.76,
+        "channel": "paper",
+        "rate": "shannon",
     }
 
 
@@ -168,6 +170,30 @@ def test_a_round_is_drawn_as_it_was(served: Served, runs: dict[Any, list[RoundRe
             assert all(
                 one["share"] is None and one["joules"] is None for one in found["devices"] if not one["scheduled"]
             )
+
+
+@pytest.mark.parametrize("law", ["blocks:count=5", "power", "dedicated", "ingress:bits_per_s=500000"])
+def test_a_round_under_another_law_is_drawn_as_it_was(law: str, tmp_path: Path) -> None:
+    spec = tiny("all:max_devices=3", 0, cell=TINY["cell"] | {"law": law})
+    records = list(simulate(spec))
+    with Store(tmp_path / "results.db") as store:
+        store.put(spec, records)
+    with serve(tmp_path / "results.db") as served:
+        for sharing in ("planned", "optimal", "equal"):
+            found = served.get(f"/api/runs/{spec.key()}/rounds/1?sharing={sharing}")
+            RoundAnswer.model_validate(found)
+            assert (found["law"], found["blocks"]) == (law, 5 if law.startswith("blocks") else None)
+            assert found["round_s_planned"] == pytest.approx(records[0].round_s, rel=1e-12)
+            assert found["round_s_optimal"] == pytest.approx(records[0].round_s, rel=1e-9)
+            scheduled = [one for one in found["devices"] if one["scheduled"]]
+            assert found["round_s"] == pytest.approx(max(one["finish_s"] for one in scheduled))
+            if law.startswith("blocks"):
+                assert [one["blocks"] for one in scheduled] == [round(5 * one["share"]) for one in scheduled]
+                assert sum(one["blocks"] for one in scheduled) <= 5
+            elif law == "dedicated":
+                assert [one["upload_with_share_s"] for one in scheduled] == [one["upload_s"] for one in scheduled]
+                assert {one["bandwidth_hz"] for one in scheduled} == {3e6}
+            assert {one["blocks"] for one in found["devices"] if not one["scheduled"]} == {None}
 
 
 def test_a_first_round_after_reports_is_drawn_as_it_was(tmp_path: Path) -> None:

@@ -74,6 +74,40 @@ def check_round(page: Page, document: dict[str, Any], rounds: int) -> None:
     expect(row.locator(f".bar[data-device='{device['index']}']")).to_have_class(re.compile("lit"))
 
 
+def test_whole_blocks_are_shown_and_axe_finds_nothing(server: Served, page: Page) -> None:
+    spec = {"budget_s": 30.0, "cell": {"law": "blocks:count=15"}}
+    race = server.wait(begin_race(server, spec=spec, policies=["greedy"], seeds=1)["id"], "done")
+    (run,) = race["runs"]
+    page.goto(f"{server.url}#cell?run={run['key']}")
+    document = server.get(f"/api/runs/{run['key']}/rounds/1?sharing=planned")
+    scheduled = [device for device in document["devices"] if device["scheduled"]]
+    row = page.locator("[data-row=A]")
+    expect(row.locator(".block-device")).to_have_count(len(scheduled))
+    for device in scheduled:
+        drawn = row.locator(f".block-device[data-device='{device['index']}']")
+        assert drawn.get_attribute("data-blocks") == str(device["blocks"])
+    free = 15 - sum(device["blocks"] for device in scheduled)
+    told = ", ".join(f"device {device['index']} has {device['blocks']}" for device in scheduled)
+    expect(row.locator(".blocks")).to_have_attribute(
+        "aria-label", f"Resource blocks of the round of run A: {told}; {free} free"
+    )
+    expect(row.locator("h2")).to_contain_text("blocks:count=15")
+    last = scheduled[-1]
+    row.locator(f".block-device[data-device='{last['index']}'] rect").hover()
+    expect(row.locator("[data-fact='resource blocks'] dd")).to_have_text(str(last["blocks"]))
+    expect(row.locator(f".bar[data-device='{last['index']}']")).to_have_class(re.compile("lit"))
+    words = f"{last['blocks']} block{'s' * (last['blocks'] != 1)}"
+    expect(row.locator(f".bar[data-device='{last['index']}'] .share")).to_have_text(words)
+    for theme in ("light", "dark"):
+        page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
+        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        assert not found, (theme, [one["id"] for one in found])
+    for width in (1280, 414, 320):
+        page.set_viewport_size({"width": width, "height": 720})
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_two_policies_side_by_side_by_round_and_by_clock(server: Served, finished: dict[str, Any], page: Page) -> None:
     runs = {run["policy"]: run for run in finished["runs"] if run["seed"] == 0}
     page.goto(f"{server.url}#cell?run={runs['greedy']['key']}&with={runs['random:k=8']['key']}")

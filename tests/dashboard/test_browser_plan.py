@@ -92,6 +92,31 @@ def test_sliders_and_edits_plan_again(server: Served, page: Page, planned: Calla
     expect(page.locator(".compare tr[data-policy=all] td").first).to_have_text("2")
 
 
+def test_a_law_is_chosen_and_kept(server: Served, page: Page, planned: Callable[..., str]) -> None:
+    page.goto(f"{server.url}#plan")
+    drop(page, ".devices", "devices.csv", CSV)
+    expect(page.locator(".editor-caption")).to_have_text("20 devices, devices.csv")
+    page.get_by_label("link law").select_option("blocks")
+    page.get_by_label("resource blocks", exact=True).fill("6")
+    plan = json.loads(planned("--json", "--law", "blocks:6"))
+    round_s = page.locator(".compare tr[data-policy=optimal] td").nth(1)
+    expect(round_s).to_have_text(digits(plan["round_s"], 5))
+    expect(page.locator(".compare caption")).to_contain_text("Law blocks:count=6")
+    expect(page.locator(".listed thead")).to_contain_text("blocks")
+    assert numbers(page, ".listed tbody tr td:nth-of-type(1)") == [str(row["blocks"]) for row in plan["devices"]]
+    page.wait_for_timeout(700)  # the page keeps what it shows once that has rested for half a second
+    page.reload()
+    expect(page.get_by_label("resource blocks", exact=True)).to_have_value("6")
+    expect(round_s).to_have_text(digits(plan["round_s"], 5))
+    page.get_by_label("link law").select_option("ingress")
+    expect(page.get_by_label(re.compile("pipe, Mbit/s$"))).to_have_value("10")
+    piped = json.loads(planned("--json", "--law", "ingress:1e7"))
+    expect(round_s).to_have_text(digits(piped["round_s"], 5))
+    expect(page.locator(".listed thead")).to_contain_text("of the pipe")
+    page.get_by_label("link law").select_option("dedicated")
+    expect(page.locator(".listed thead")).not_to_contain_text("share")
+
+
 def test_rows_are_pasted_from_a_spreadsheet(server: Served, page: Page) -> None:
     page.goto(f"{server.url}#plan")
     expect(page.locator(".compare tr[data-policy=all] td").first).to_have_text("20")

@@ -1,5 +1,6 @@
 """What may come over the network, and what holds where it says nothing."""
 
+import re
 from typing import Any
 
 import pytest
@@ -42,3 +43,18 @@ def test_policies_by_name_only() -> None:
         known_policy("os:system")
     with pytest.raises(fc.InputError, match="a policy has 205 characters; 200 at most"):
         known_policy("all:" + " " * 201)
+
+
+def test_laws_within_the_limits_and_no_file_of_the_servers() -> None:
+    race = known_race({"cell": {"law": "blocks:6"}}, None, 1)
+    assert race.cell.law == "blocks:count=6"
+    assert race.grid["policy"][-2:] == ["proportional_fair:k=6", "random:k=6"]
+    for cell, words in (
+        ({"law": "blocs"}, "unknown law 'blocs'"),
+        ({"law": "blocks:100001"}, "law has 100001 resource blocks; 100,000 at most"),
+        ({"law": "power", "rate": "mcs64"}, "law is 'power', which holds for Shannon's rate, but rate is 'mcs64'"),
+        ({"law": 3}, "cell.law"),
+        ({"channel": "trace:/etc/passwd"}, "over the network no files"),
+    ):
+        with pytest.raises(fc.InputError, match=re.escape(words)):
+            known_race({"cell": cell}, ["all"], 1)

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Bulyan, DifferentialPrivacyServerSideFixedCl
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.flower import Device, Report, Scheduled, ScheduledRound, SimulatedRadio, report_device
+from fedcell.flower import CellRadio, Device, Report, Scheduled, ScheduledRound, SimulatedRadio, report_device
 from flower.local import LocalGrid
 from flower.test_unit_runs import Client, model, run
 
@@ -142,6 +142,15 @@ def test_a_node_that_no_longer_answers_is_asked_and_waited_for_once() -> None:
         ({"budget_s": "60"}, "budget_s is '60'; give a positive number"),
         ({"target_accuracy": "0.9"}, "target_accuracy is '0.9'"),
         ({"radio": 3}, "radio is 3; give a Cell"),
+        ({"law": "blocs"}, "unknown law 'blocs'; did you mean 'blocks'"),
+        ({"law": "blocks:0"}, "count of the law blocks is 0"),
+        ({"law": "ingress"}, "the law ingress needs the rate of the server's pipe"),
+        ({"law": 3}, "law is 3; give a law such as fedcell.Blocks"),
+        ({"law": "blocks:2", "radio": "dedicated"}, "radio is 'dedicated', but the law blocks:count=2 shares a band"),
+        (
+            {"law": "power", "radio": CellRadio(fc.Cell())},
+            "law is 'power', but CellRadio has its own; give the law",
+        ),
         ({"radio": fc.Cell}, "radio is <class"),
         ({"policy": fc.Optimal}, "policy is <class"),
         ({"state": ""}, "state is ''; give the path"),

@@ -54,6 +54,10 @@ def expected(values: dict[str, Any]) -> list[fc.RoundRecord]:
         {"policy": "random:k=8", "rounds": 3, "task.averaging": "balanced", "knowledge": "expected"},
         {"policy": "diverse", "rounds": 3, "task.averaging": "samples", "task.sizes": "lognormal:0.5"},
         {"policy": "diverse", "rounds": 2, "profiles": "none"},
+        {"policy": "greedy", "rounds": 3, "cell.law": "blocks:count=15"},
+        {"policy": "optimal", "rounds": 2, "cell.law": "power", "knowledge": "observed"},
+        {"policy": "random:k=8", "rounds": 2, "cell.law": "ingress:bits_per_s=1000000"},
+        {"policy": "optimal:0.2", "rounds": 2, "cell.law": "dedicated"},
     ],
     ids=lambda values: ",".join(f"{name}={value}" for name, value in values.items()),
 )

@@ -209,6 +209,29 @@ def test_without_a_reported_band_every_device_has_its_own_line(log: pytest.LogCa
     assert 'assuming that each has a line of its own (radio="dedicated")' in log.text
 
 
+def test_nodes_are_told_of_their_whole_blocks() -> None:
+    client = Client(lambda c: Report(compute_s=0.1, upload_s=0.01 * (1 + int(str(c.node_config["partition-id"])))))
+    done = run(client.grid(3), "all", law="blocks:count=7")
+    for i, config in client.trained:
+        assert config["fedcell-share"] == config["fedcell-blocks"] / 7
+        upload_s = 0.01 * (1 + i) * 7 / config["fedcell-blocks"]
+        assert config["fedcell-finish-s"] >= upload_s
+    first = [config for _, config in client.trained[:3]]
+    assert sum(config["fedcell-blocks"] for config in first) <= 7
+    band = fc.allocate([0.01, 0.02, 0.03], [0.1] * 3, law=fc.Blocks(7))
+    assert done.rounds[0].shares == band.shares.tolist()
+    assert done.rounds[0].planned_s == band.round_s
+
+
+def test_a_pipe_of_the_server_is_shared() -> None:
+    """Three nodes with quick lines into a pipe that takes three times 0.2 s for their models together."""
+    client = Client(Report(compute_s=0.0, rate_bps=1e9))
+    bits = 8 * sum(len(array.data) for array in model().values())
+    done = run(client.grid(3), "all", law=fc.Ingress(bits / 0.2))
+    assert done.rounds[0].shares == pytest.approx([1 / 3] * 3)
+    assert done.rounds[0].planned_s == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize(
     ("report", "given", "radio"),
     [

@@ -134,6 +134,34 @@ def test_distance_and_power_give_the_upload_time() -> None:
     assert table.notes == ()
 
 
+def test_a_total_power_is_spread_over_the_band() -> None:
+    cell = Cell(bandwidth_hz=2e6)
+    table = parse("distance_m,power_dbm,compute_s\n500,23,0\n2000,20,0\n", cell)
+    snrs = np.asarray(table.snr)
+    for distance_m, power_dbm, snr, upload_s in zip([500, 2000], [23, 20], snrs, table.upload_s, strict=True):
+        loss_db = 128.1 + 37.6 * math.log10(distance_m / 1000)
+        by_hand = 1e-3 * 10 ** ((power_dbm - loss_db) / 10) / (1e-9 * 10 ** (-114 / 10) * 2e6)  # P h / (N0 B)
+        assert snr == pytest.approx(by_hand, rel=1e-12)
+        assert upload_s == pytest.approx(50_890 * 32 / (2e6 * math.log2(1 + by_hand)), rel=1e-12)
+    assert table.notes == ()
+    # 23 dBm over 2 MHz is 20 dBm/MHz, up to rounding of the decibels.
+    density = parse("distance_m,power_dbm_per_mhz,compute_s\n500,19.98970004336019,0\n", cell)
+    assert table.upload_s[0] == pytest.approx(density.upload_s[0], rel=1e-12)
+
+
+def test_a_rate_gives_the_upload_time_and_no_snr() -> None:
+    table = parse("rate_bps,compute_s\n1e6,0\n8e6,0\n", Cell(model_bits=2_000_000))
+    assert table.upload_s.tolist() == [2.0, 0.25]
+    assert table.snr is None
+    assert parse("upload_s,compute_s\n1,1\n").snr is None
+    assert np.asarray(parse("snr_db,compute_s\n10,1\n").snr) == pytest.approx([10.0], rel=1e-15)
+
+
+def test_a_power_that_changes_nothing_is_told() -> None:
+    (note,) = parse("snr_db,power_dbm,compute_s\n10,23,1\n").notes
+    assert note == "the column power_dbm is not used: snr_db already says what it is for"
+
+
 def test_samples_and_speeds_give_the_mean_compute_time() -> None:
     table = parse("upload_s,samples,seconds_per_sample,samples_per_second\n1,3000,0.002,4000\n1,10,0,2\n")
     np.testing.assert_allclose(table.compute_s, [3000 * 0.002 + 3000 / 4000, 5.0], rtol=1e-14)
@@ -246,7 +274,10 @@ def test_every_column_has_its_bounds(column: str, value: str, low: str, high: st
         ("\ufeff", "d.csv is empty"),
         (HEADER, "d.csv has no devices; give at least one"),
         (HEADER + "\n\n,\n", "d.csv has no devices"),
-        ('""', "d.csv has no upload column upload_s or snr_db or distance_m; add one (its columns are none)"),
+        (
+            '""',
+            "d.csv has no upload column upload_s or rate_bps or snr_db or distance_m; add one (its columns",
+        ),
         (HEADER + "1,2,3\n", "line 2 has 3 cells but the header has 2; give one cell a column, and decimals with a p"),
         (HEADER + "1,5,1,5\n", "line 2 has 4 cells but the header has 2"),
         (HEADER + "1,1\n1\n", "line 3 has 1 cells but the header has 2"),
@@ -254,7 +285,7 @@ def test_every_column_has_its_bounds(column: str, value: str, low: str, high: st
         ("upload_s\n1\n", "no compute column compute_s or samples; add one (its columns are 'upload_s')"),
         (
             "uplaod_s,compute_s\n1,1\n",
-            "no upload column upload_s or snr_db or distance_m; rename 'uplaod_s' to upload_s",
+            "no upload column upload_s or rate_bps or snr_db or distance_m; rename 'uplaod_s' to upload_s",
         ),
         ("upload_s,COMPUTE_S\n1,1\n", "rename 'COMPUTE_S' to compute_s"),
         ("distance,compute_s\n1,1\n", "rename 'distance' to distance_m"),
@@ -263,6 +294,9 @@ def test_every_column_has_its_bounds(column: str, value: str, low: str, high: st
         ("upload_s,samples_per_second\n1,1\n", "add one (its columns are 'upload_s', 'samples_per_second')"),
         ("upload_s,compute_s,upload_s\n1,1,1\n", "has the column 'upload_s' twice; keep one"),
         ("upload_s,compute_s,x,x\n1,1,1,1\n", "has the column 'x' twice; keep one"),
+        ("upload_s,rate_bps,compute_s\n1,1,1\n", "has both upload_s and rate_bps, which say the same; keep one"),
+        ("distance_m,power_dbm,power_dbm_per_mhz,compute_s\n1,1,1,1\n", "has both power_dbm and power_dbm_per_mhz"),
+        ("rate_bps,compute_s\n0,1\n", "line 2: rate_bps is '0'; give a number between 1e-15 and 1e+300"),
         ("upload_s,snr_db,compute_s\n1,1,1\n", "has both upload_s and snr_db, which say the same; keep one"),
         ("upload_s,compute_s,samples\n1,1,1\n", "has both compute_s and samples"),
         ("upload_s;compute_s\n1;1\n", "separate the cells by commas (the header is 'upload_s;compute_s')"),

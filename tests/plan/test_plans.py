@@ -1,5 +1,6 @@
 """Planning one round for a table: which policies, and no work done twice."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.errors import InputError
 from fedcell.plan.device_table import DeviceTable
-from fedcell.plan.plans import TablePlan, notes, plan_round
+from fedcell.plan.plans import TablePlan, figure, law_of, notes, plan_round, plans_csv, plans_json
+from fedcell.rng import stream
+from fedcell.schedule.laws import Law
 
 TABLE = DeviceTable(
     ("a", "b", "c", "d"), np.array([1.0, 2.0, 3.0, 9.0]), np.array([4.0, 1.0, 2.0, 1.0]), None, None, notes=()
@@ -89,3 +93,112 @@ def test_ones_own_class_only_where_it_is_allowed() -> None:
     assert names([line]) == ["greedy:theta=0.25"]
     with pytest.raises(fc.InputError, match="named policies only"):
         names([line], allow_import=False)
+
+
+# ------------------------------------------------------------------------------------------------------------ link laws
+
+WITH_SNR = replace(TABLE, snr=np.array([10.0, 3.0, 1.0, 0.2]))
+CELL = fc.Cell(model_bits=1_000_000)
+LAWS: dict[str, Law] = {
+    "density": fc.Density(),
+    "blocks:count=5": fc.Blocks(5),
+    "power": fc.Power(WITH_SNR.snr),
+    "dedicated": fc.Dedicated(),
+    "ingress:bits_per_s=400000": fc.Ingress(pipe_s=2.5),
+}
+
+
+@pytest.mark.parametrize("line", LAWS)
+def test_every_policy_of_a_comparison_plans_with_the_law(line: str) -> None:
+    law = LAWS[line]
+    view = fc.RoundView(TABLE.upload_s, TABLE.compute_s, law=law, ids=np.arange(4))
+    plans = plan_round(WITH_SNR, [], CELL, 0.25, 0, law=line, compare=True)
+    assert len(plans) == 10
+    for planned in plans:
+        assert planned.law.name == line
+        decided = planned.policy.decide(view, stream(0, "policy"))
+        assert planned.plan.devices.tolist() == decided.devices.tolist()
+        assert planned.plan.shares.tolist() == decided.shares.tolist()
+        assert planned.plan.round_s == decided.round_s
+    assert plans[0].plan.round_s == fc.Optimal(0.25).decide(view, stream(0, "policy")).round_s
+
+
+@pytest.mark.parametrize("line", LAWS)
+def test_rows_take_as_long_as_the_law_says(line: str) -> None:
+    for planned in plan_round(WITH_SNR, ["all", "all:sharing=equal"], CELL, None, 0, law=line):
+        for row in planned.rows():
+            c, t, g, i = TABLE.upload_s[row["index"]], TABLE.compute_s[row["index"]], row["share"], row["index"]
+            s = np.asarray(WITH_SNR.snr)[i]
+            takes_s = {
+                "density": c / g,
+                "blocks": c / g,
+                "power": c * np.log(1 + s) / (g * np.log(1 + s / g)),
+                "dedicated": c,
+                "ingress": max(c, 2.5 / g),
+            }[line.partition(":")[0]]
+            assert row["upload_s"] == pytest.approx(takes_s, rel=1e-12)
+            assert row["finish_s"] == pytest.approx(t + takes_s, rel=1e-12)
+            assert row["finish_s"] <= planned.plan.round_s * (1 + 1e-12)
+        assert max(row["finish_s"] for row in planned.rows()) == pytest.approx(planned.plan.round_s, rel=1e-9)
+
+
+def test_blocks_are_whole_and_some_may_stay_free() -> None:
+    (planned,) = plan_round(TABLE, ["all:max_devices=3"], CELL, None, 0, law="blocks:5")
+    rows = planned.rows()
+    assert [row["share"] * 5 for row in rows] == pytest.approx([row["blocks"] for row in rows], rel=1e-12)
+    assert all(isinstance(row["blocks"], int) and row["blocks"] >= 1 for row in rows)
+    assert sum(row["blocks"] for row in rows) + planned.free_blocks == 5
+    assert planned.free_blocks == 0
+    # Three alike: whoever has one block is the last, so the other two blocks help nobody.
+    alike = replace(TABLE, names=("a", "b", "c"), upload_s=np.ones(3), compute_s=np.ones(3))
+    (planned,) = plan_round(alike, ["all"], CELL, None, 0, law="blocks:5")
+    assert ([row["blocks"] for row in planned.rows()], planned.free_blocks) == ([1, 1, 1], 2)
+
+
+def test_what_a_device_gets_is_told_in_the_laws_terms() -> None:
+    assert {line.partition(":")[0]: law_of(line, WITH_SNR, CELL).columns for line in LAWS} == {
+        "density": ["share", "bandwidth_hz"],
+        "blocks": ["share", "blocks", "bandwidth_hz"],
+        "power": ["share", "bandwidth_hz"],
+        "dedicated": ["share"],
+        "ingress": ["share", "bits_per_s"],
+    }
+    for line in LAWS:
+        (planned,) = plan_round(WITH_SNR, [], CELL, None, 0, law=line)
+        header, *lines = plans_csv([planned], several=False).splitlines()
+        assert header == ",".join(["device", "index", *planned.law.columns, "upload_s", "compute_s", "finish_s"])
+        assert len(lines) == planned.plan.devices.size
+        assert json.loads(plans_json([planned], several=False))["law"] == line
+    (piped,) = plan_round(TABLE, ["all"], CELL, None, 0, law="ingress:400000")
+    assert sum(row["bits_per_s"] for row in piped.rows()) == pytest.approx(400_000, rel=1e-12)
+
+
+def test_the_picture_says_blocks_where_there_are_blocks() -> None:
+    (planned,) = plan_round(TABLE, ["all"], CELL, None, 0, law="blocks:9")
+    drawn = figure([planned])
+    texts = [text.get_text().strip() for text in drawn.axes[0].texts]
+    assert sorted(texts) == sorted(str(row["blocks"]) for row in planned.rows())
+    assert "resource blocks, of 9" in drawn.get_supxlabel()
+    (own,) = plan_round(TABLE, ["all"], CELL, None, 0, law="dedicated")
+    drawn = figure([own])
+    assert {text.get_text().strip() for text in drawn.axes[0].texts} == {""}
+    assert "next to the bars" not in drawn.get_supxlabel()
+
+
+def test_laws_that_cannot_be_get_one_sentence() -> None:
+    forced = replace(TABLE, must_include=np.array([True, True, True, False]))
+    for table, law, words in (
+        (
+            TABLE,
+            "power",
+            "the law power needs the SNR of every device.*give a column snr_db, or distance_m and",
+        ),
+        (TABLE, "blocs:3", "unknown law 'blocs'; did you mean 'blocks'"),
+        (TABLE, "blocks:0", "count of the law blocks is 0; give a whole number of at least 1"),
+        (TABLE, "ingress", "the law ingress needs the rate of the server's pipe; write ingress:bits_per_s=1e7"),
+        (forced, "blocks:2", "must_include forces 3 devices in, but there are 2 resource blocks"),
+    ):
+        with pytest.raises(InputError, match=words):
+            plan_round(table, [], CELL, None, 0, law=law)
+    with pytest.raises(InputError, match="k is 3, but there are 2 resource blocks; give a smaller k"):
+        plan_round(TABLE, ["random:3"], CELL, None, 0, law="blocks:2")

@@ -115,8 +115,9 @@ def test_runs_are_every_policy_with_every_seed() -> None:
     assert runs[0].task.sizes == [3000] * 6
 
 
-def test_scaling_keeps_the_plans() -> None:
-    spec = build_runs(rounds=3)[0]
+@pytest.mark.parametrize("law", ["density", "blocks:count=9", "dedicated"])
+def test_scaling_keeps_the_plans(law: str) -> None:
+    spec = build_runs(rounds=3)[0].changed({"cell.law": law})
     slow, fast = (list(simulate(on_the_wire(spec, scale), threads=1)) for scale in (1.0, 0.1))
     for one, other in zip(slow, fast, strict=True):
         assert np.array_equal(one.plan.devices, other.plan.devices)
@@ -143,6 +144,8 @@ def test_a_target_replaces_the_rounds_and_a_grid_is_refused(tmp_path: Path) -> N
         ({"policy": "diverse", "profiles": "updates"}, 1.0, "profiles = 'updates' is not emulated"),
         ({"devices.mobility": "waypoint"}, 0.5, "only with a scale of 1"),
         ({"cell.model_bits": 1000}, 1.0, "model's actual size"),
+        ({"cell.law": "power"}, 1.0, "cell.law is 'power', which is not emulated; use density, blocks or dedicated"),
+        ({"cell.law": "ingress:1e6"}, 1.0, "cell.law is 'ingress:bits_per_s=1000000', which is not emulated"),
         ({"devices.availability": "daynight"}, 1.0, "availability is not emulated"),
         ({"slack": 2.0}, 1.0, "give it as --slack"),
     ],

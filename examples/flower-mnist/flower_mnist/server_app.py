@@ -7,6 +7,7 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
+from fedcell import parse_law
 from fedcell.flower import CellRadio, Scheduled, SimulatedRadio
 from flower_mnist.task import run_of, to_arrays, to_model
 
@@ -20,11 +21,12 @@ def main(grid: Grid, context: Context) -> None:
     run = run_of(context.run_config)
     spec, task, world, start = run.spec, run.task, run.world, run.start()
     simulated = context.run_config["radio"] == "simulated"
+    reported = CellRadio(world.cell, parse_law(spec.cell.law))
     state = str(context.run_config["state"]) or str(Path.home() / "fedcell-runs" / str(context.run_id))
     strategy = Scheduled(
         FedAvg(fraction_evaluate=0.0),
         spec.policy,
-        radio=SimulatedRadio(world, spec.seed, spec.knowledge) if simulated else CellRadio(world.cell),
+        radio=SimulatedRadio(world, spec.seed, spec.knowledge, spec.cell.law) if simulated else reported,
         seed=spec.seed,
         nodes=spec.devices.count,
         budget_s=spec.budget_s,

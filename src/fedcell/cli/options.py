@@ -14,6 +14,7 @@ from fedcell.files import STANDARD_OUTPUT
 MAX_SEEDS = 10_000
 # For completion, which must not import the modules that have them.
 POLICY_NAMES = ("diverse", "greedy", "optimal", "random", "round_robin", "deadline", "proportional_fair", "all")
+LAW_NAMES = ("density", "blocks", "power", "dedicated", "ingress")
 FIGURE_NAMES = (
     "fig1a",
     "fig1b",
@@ -86,11 +87,25 @@ def complete_policy(incomplete: str) -> list[str]:
     return [name for name in POLICY_NAMES if name.startswith(incomplete)]
 
 
+def complete_law(incomplete: str) -> list[str]:
+    """The link laws that begin so."""
+    return [name for name in LAW_NAMES if name.startswith(incomplete)]
+
+
 def complete_figure(incomplete: str) -> list[str]:
     """The figures that begin so."""
     return [name for name in FIGURE_NAMES if name.startswith(incomplete)]
 
 
+LawOption = Annotated[
+    str | None,
+    typer.Option(
+        help="How uploads share the link: density (default), blocks:count=15, power, dedicated or "
+        "ingress:bits_per_s=1e7.",
+        show_default=False,
+        autocompletion=complete_law,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

@@ -1,13 +1,13 @@
 """`fedcell plan`: one round for a table of devices."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedcell import defaults
 from fedcell.cli.console import announce_compiling, console, set_loudness
-from fedcell.cli.options import Csv, Json, Plot, Quiet, complete_policy, output_format
+from fedcell.cli.options import Csv, Json, LawOption, Plot, Quiet, complete_policy, output_format
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def plan(
             autocompletion=complete_policy,
         ),
     ] = None,
+    law: LawOption = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all policies, or those given.")] = False,
     theta: Annotated[
         float | None,
@@ -79,10 +80,10 @@ def plan(
     """Plan one round: who trains, with how much of the band.
 
     DEVICES has a line for each device with the columns upload_s (seconds to upload with the whole band) and compute_s
-    (seconds to train). Instead of upload_s it may give snr_db, or distance_m and power_dbm_per_mhz; instead of
-    compute_s, samples, seconds_per_sample and samples_per_second. A column device names them, must_include forces some
-    in. Columns profile:NAME say what a device's data is like, for the policy diverse: one for each label, with the
-    number or share of its samples; a device leaves all of them empty if that is unknown.
+    (seconds to train). Instead of upload_s it may give rate_bps, snr_db, or distance_m and power_dbm (or
+    power_dbm_per_mhz); instead of compute_s, samples, seconds_per_sample and samples_per_second. A column device names
+    them, must_include forces some in. Columns profile:NAME say what a device's data is like, for the policy diverse:
+    one for each label, with the number or share of its samples; a device leaves all of them empty if that is unknown.
     """
     from fedcell import units
     from fedcell.plan import plans as planning
@@ -107,7 +108,7 @@ def plan(
     _print_notes(table.notes)
     announce_compiling()
     comparing = compare or len(policy or []) > 1
-    plans = planning.plan_round(table, policy or [], cell, theta, seed, compare=compare)
+    plans = planning.plan_round(table, policy or [], cell, theta, seed, law=law or "density", compare=compare)
     _print_notes(planning.notes(plans))
     if output == "json":
         typer.echo(planning.plans_json(plans, comparing))
@@ -125,28 +126,52 @@ def _print_notes(notes: Sequence[str]) -> None:
 
 
 def _plan_table(planned: "TablePlan") -> "Table":
-    """The plan as a table: device, share, kHz, upload, compute, finish."""
+    """The plan as a table: device, what it gets of the band or the pipe, compute, upload, finish."""
     from rich.table import Table
     from rich.text import Text  # names are text as it stands: [bold] is no markup
 
-    from fedcell.plots import percent, short
+    from fedcell.plots import short
 
     n, of = planned.plan.devices.size, len(planned.table.names)
-    title = f"{planned.name}: {n:,} of {of:,} devices, {planned.plan.round_s:.6g} s"
+    title = f"{planned.name}: {n:,} of {of:,} devices, {planned.plan.round_s:.6g} s{_law_text(planned)}"
     table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
     table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
-    for heading in ("share", "kHz", "compute s", "upload s", "finish s"):
+    shown = {name: cell for name, cell in _GETS.items() if name in planned.law.columns}
+    if planned.law.columns == ["share"]:  # of its own line, and always all of it
+        shown = {}
+    for heading in (*(heading for heading, _ in shown.values()), "compute s", "upload s", "finish s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in planned.rows(MOST_ROWS):
         table.add_row(
             Text(short(row["device"], 40)),
-            percent(row["share"], 2),
-            f"{row['bandwidth_hz'] / 1e3:.5g}",
+            *(write(row[name]) for name, (_, write) in shown.items()),
             *(f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")),
         )
-    if n > MOST_ROWS:
-        table.caption = f"the first {MOST_ROWS} of {n:,}; --csv and --json list all"
+    captions = [f"the first {MOST_ROWS} of {n:,}; --csv and --json list all"] * (n > MOST_ROWS)
+    if planned.free_blocks:
+        captions.append(f"{planned.free_blocks:,} blocks stay free: they would not shorten the round")
+    table.caption = "\n".join(captions) or None
     return table
+
+
+def _percent(share: float) -> str:
+    from fedcell.plots import percent
+
+    return percent(share, 2)
+
+
+_GETS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "share": ("share", _percent),
+    "blocks": ("blocks", lambda blocks: f"{blocks:,}"),
+    "bandwidth_hz": ("kHz", lambda hz: f"{hz / 1e3:.5g}"),
+    "bits_per_s": ("Mbit/s", lambda bps: f"{bps / 1e6:.5g}"),
+}
+"""The columns that say what a device gets: their heading, and how a value is written."""
+
+
+def _law_text(planned: "TablePlan") -> str:
+    """The law, where it is not the paper's."""
+    return "" if planned.law.name == "density" else f"\nlaw {planned.law.name}"
 
 
 def _comparison_table(plans: Sequence["TablePlan"]) -> "Table":
@@ -157,7 +182,8 @@ def _comparison_table(plans: Sequence["TablePlan"]) -> "Table":
     values = [planned.objective_s for planned in plans if planned.objective_s is not None]
     best = min(values, default=None)
     n = len(plans[0].table.names)
-    table = Table(title=f"{n:,} device{'s' * (n > 1)}, one round", title_justify="left", caption_justify="left")
+    title = f"{n:,} device{'s' * (n > 1)}, one round{_law_text(plans[0])}"
+    table = Table(title=title, title_justify="left", caption_justify="left")
     table.add_column("policy")
     profiled = any(planned.imbalance is not None for planned in plans)
     for heading in ("devices", "round s", "s per device", "time to train", *(["imbalance"] * profiled)):

@@ -21,6 +21,7 @@ from fedcell.cli.console import (
 from fedcell.cli.options import (
     Csv,
     Json,
+    LawOption,
     Quiet,
     Target,
     Verbose,
@@ -115,6 +116,7 @@ def race(
         float | None,
         typer.Option(help="Standard deviation of the shadowing in dB (default: 0, no shadowing).", show_default=False),
     ] = None,
+    law: LawOption = None,
     availability: Annotated[
         str | None,
         typer.Option(
@@ -269,6 +271,7 @@ def race(
         "cell.rate": rate,
         "cell.fading": fading,
         "cell.shadowing_db": shadowing_db,
+        "cell.law": law,
         "cell.csi_error_db": csi_error_db,
         "devices.count": devices,
         "devices.mobility": mobility,
@@ -339,7 +342,8 @@ def _build(path: Path | None, policies: list[str] | None, seeds: int | None, cha
         changes = changes | {"budget_s": float("inf")}
     grid = dict(race_spec(base).grid)
     if policies or path is None:
-        grid["policy"] = policies or race_policies(max(1, changes.get("devices.count", defaults.DEVICES)))
+        count, law = changes.get("devices.count", defaults.DEVICES), changes.get("cell.law", "density")
+        grid["policy"] = policies or race_policies(max(1, count), law)
     if seeds is not None:
         grid["seed"] = list(range(seeds))
     return race_spec(base.changed(changes, grid))

@@ -11,6 +11,7 @@ from fedcell.errors import InputError
 from fedcell.learn.data import PUBLISHED
 from fedcell.runs.defaults import RACE_CELL, RACE_POLICIES, race_policies
 from fedcell.runs.race import race_spec
+from fedcell.schedule.laws import Blocks, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
@@ -23,6 +24,14 @@ def known_policy(line: str) -> Policy:
     if len(line) > limits.POLICY_CHARACTERS:
         raise InputError(f"a policy has {len(line)} characters; {limits.POLICY_CHARACTERS} at most")
     return parse_policy(line, allow_import=False)
+
+
+def known_law(line: str) -> str:
+    """The link law that a line names, as one would write it."""
+    law = parse_law(line)
+    if isinstance(law, Blocks) and law.count > limits.BLOCKS:
+        raise InputError(f"law has {str(law.count)[:20]} resource blocks; {limits.BLOCKS:,} at most")
+    return format_law(law)
 
 
 def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int) -> Spec:
@@ -40,7 +49,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     base = parse_spec(_in_the_races_cell(document), "spec")
     _check_size(base)
     if not policies:
-        lines = race_policies(base.devices.count)
+        lines = race_policies(base.devices.count, base.cell.law)
     return race_spec(base.changed({}, {"policy": lines, "seed": list(range(seeds))}))
 
 
@@ -55,6 +64,8 @@ def known_channel(line: str) -> Channel:
 def _check_cell(cell: Any) -> None:
     if isinstance(cell, dict) and isinstance(cell.get("channel"), str):
         known_channel(cell["channel"])
+    if isinstance(cell, dict) and isinstance(cell.get("law"), str):
+        known_law(cell["law"][: limits.LAW_CHARACTERS])
 
 
 def _in_the_races_cell(document: dict[str, Any]) -> dict[str, Any]:

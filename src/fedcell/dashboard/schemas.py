@@ -18,6 +18,9 @@ RoundRow = list[Number]
 PolicyLine = Annotated[str, Field(max_length=limits.POLICY_CHARACTERS)]
 
 
+LawLine = Annotated[str, Field(max_length=limits.LAW_CHARACTERS)]
+
+
 class Answer(BaseModel):
     """Something the server says."""
 
@@ -114,6 +117,8 @@ class PlanAsk(Ask):
     """Of the rounds model; unless it is given, that of the first policy which has one, else 0."""
     seed: int = Field(default=0, ge=0, le=limits.RACE_SEED)
     policies: list[PolicyLine] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
+    law: LawLine = "density"
+    """How uploads share what carries them, such as ``blocks:count=15``."""
     format: Literal["json", "csv", "json-file"] = "json"
     """``csv`` and ``json-file``: the very text of `fedcell plan --csv` and `--json`."""
 
@@ -124,7 +129,12 @@ class PlannedDevice(Answer):
     device: str
     index: int
     share: float
-    bandwidth_hz: float
+    blocks: int | None = None
+    """Whole resource blocks, under the law blocks."""
+    bandwidth_hz: Number = None
+    """Under the laws of a shared band."""
+    bits_per_s: Number = None
+    """Of the server's pipe, under the law ingress."""
     upload_s: float
     compute_s: float
     finish_s: float
@@ -135,6 +145,7 @@ class PlanDocument(Answer):
 
     fedcell: str
     policy: str
+    law: str
     round_s: float
     theta: float
     objective_s: Number
@@ -355,7 +366,10 @@ class RunAnswer(Answer):
 
 
 class RoundDevice(Answer):
-    """A device in one round: from share on null unless it is scheduled, the last three null unless measured."""
+    """A device in one round: from share on null unless it is scheduled, the last three null unless measured.
+
+    ``blocks``: whole resource blocks, null unless the law is blocks.
+    """
 
     index: int
     x_m: float
@@ -368,6 +382,7 @@ class RoundDevice(Answer):
     scheduled: bool
     delivered: bool
     share: Number
+    blocks: int | None
     bandwidth_hz: Number
     upload_with_share_s: Number
     finish_s: Number
@@ -387,6 +402,9 @@ class RoundAnswer(Answer):
     joules: Number
     accuracy: Number
     radius_m: float
+    law: str
+    blocks: int | None
+    """How many resource blocks there are; null unless the law is blocks."""
     sharing: Literal["planned", "optimal", "equal"]
     round_s_planned: float
     round_s_optimal: float

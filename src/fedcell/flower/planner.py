@@ -12,7 +12,7 @@ from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S
 from fedcell.flower.flwr_api import LOG
 from fedcell.flower.nodes import Nodes
-from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, reports_band
+from fedcell.flower.radio import AnyLaw, Device, Grant, Radio, radio_of, reports_band
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound
 from fedcell.rng import stream
@@ -41,6 +41,7 @@ class Planner:
         epsilon: of the noise in profiles, or None.
         profiles_wanted: whether profiles are used at all.
         least: how many devices a round needs.
+        law: the link law of a radio that is not yet one; None for its own.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class Planner:
         epsilon: float | None,
         profiles_wanted: bool,
         least: int,
+        law: AnyLaw | None = None,
     ) -> None:
-        self.policy, self.seed, self.radio, self.nodes = policy, seed, radio, nodes
+        self.policy, self.seed, self.radio, self.nodes, self.law = policy, seed, radio, nodes, law
         self.explore, self.epsilon, self.profiles_wanted, self.least = explore, epsilon, profiles_wanted, least
         self.roster = Roster.empty()
         self._warned: set[tuple[str, str]] = set()
@@ -94,7 +96,8 @@ class Planner:
         radio = self._resolved(devices, arrays)
         look = radio.look(devices, round_index, clock_s)
         view = self._view(devices, look, round_index, clock_s)
-        fits = view.upload_s + view.compute_s <= left_s  # with the entire band
+        alone_s = view.law.takes_s(view.upload_s, np.ones(len(view)))  # with the entire band, or the entire pipe
+        fits = alone_s + view.compute_s <= left_s
         if radio.real_time and fits.any() and not fits.all():
             for name in [device.name for device, fit in zip(devices, fits, strict=True) if not fit]:
                 self._warn_once("budget", name, f"device {name} would need longer than the budget")
@@ -107,7 +110,7 @@ class Planner:
         policy = self._for_devices(len(devices))
         with blaming(format_policy(policy)):
             plan = policy.decide(view, stream(self.seed, "policy", round_index))
-        finish_s = plan.finish_s(view.upload_s, view.compute_s) if plan.devices.size else np.empty(0)
+        finish_s = plan.finish_s(view.upload_s, view.compute_s, view.law) if plan.devices.size else np.empty(0)
         return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s), known)
 
     def _for_devices(self, count: int) -> Policy:
@@ -156,17 +159,15 @@ class Planner:
 
     def _resolved(self, devices: list[Device], arrays: ArrayRecord) -> Radio:
         """The radio, which is chosen now if it was left to the reports; uploads have the size of the model."""
-        if self.radio is None and not any(reports_band(device.report) for device in devices):
+        if self.radio is None and self.law is None and not any(reports_band(device.report) for device in devices):
             LOG.info(
                 "fedcell: no device reports an SNR, a rate or an upload time: assuming that each has a line of its own "
                 '(radio="dedicated")'
             )
             self.radio = "dedicated"
         bits = max(1, 8 * sum(len(array.data) for array in arrays.values()))
-        if self.radio is None or isinstance(self.radio, Cell):
-            self.radio = CellRadio(replace(self.radio or Cell(), model_bits=bits))
-        elif isinstance(self.radio, str):
-            self.radio = DedicatedRadio(bits)
+        if self.radio is None or isinstance(self.radio, Cell | str):
+            self.radio = radio_of(self.radio, self.law, bits)
         return self.radio
 
     @property

@@ -10,7 +10,7 @@ A Radio is called three times per round: for the state of the links (``look``), 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,12 +18,15 @@ import numpy as np
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.report import Report
-from fedcell.schedule.laws import Dedicated
+from fedcell.schedule.laws import Dedicated, Density, Ingress, Law, Power, format_law, parse_law
 from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Foresight, Look, Timing, known_compute_s
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
+
+AnyLaw = Density | Power | Ingress
+_STEEPEST_BITS = 100.0  # bit/s/Hz: nobody has a better link, and 2^100 is still a number
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,9 @@ class CellRadio:
 
     Attributes:
         cell: its bandwidth and the size of one upload, ``model_bits``.
+        law: how uploads share the band, such as ``fc.Blocks(15)``. Under `Power`, a node that reports a rate or an
+            upload time instead of its SNR has the SNR that gives it, and one that reports nothing the median of the
+            others.
 
     Example:
         >>> from fedcell import Cell
@@ -123,6 +129,14 @@ class CellRadio:
     """
 
     cell: Cell
+    law: AnyLaw = Density()  # noqa: RUF009 - frozen, without fields
+
+    def __post_init__(self) -> None:
+        if isinstance(self.law, Power) and self.cell.rate != Cell.rate:
+            raise InputError(
+                f"law is 'power', which holds for Shannon's rate, but the cell's rate is {self.cell.rate}; change one "
+                "of them"
+            )
 
     @property
     def real_time(self) -> bool:
@@ -130,9 +144,19 @@ class CellRadio:
         return True
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:  # noqa: ARG002
-        """Return the upload times that follow from the latest reports."""
+        """Return the upload times that follow from the latest reports, under the law."""
         upload_s = np.array([self._upload_s(device.report) for device in devices])
-        return Look(upload_s, np.full(len(devices), np.nan))
+        snr = self._snr(devices, upload_s) if isinstance(self.law, Power) else None
+        return Look(upload_s, np.full(len(devices), np.nan), self.law.bound(snr, self.cell.model_bits))
+
+    def _snr(self, devices: Sequence[Device], upload_s: Floats) -> Floats:
+        """(M,) the SNR with the entire band: as reported, or as Shannon's formula has it for the upload time."""
+        bits = np.minimum(self.cell.model_bits / (upload_s * self.cell.bandwidth_hz), _STEEPEST_BITS)
+        by_time = np.maximum(np.expm1(np.log(2.0) * bits), SMALLEST_S)
+        told = np.array([np.nan if d.report.snr_db is None else units.db_to_ratio(d.report.snr_db) for d in devices])
+        snr: Floats = np.where(np.isnan(told), by_time, told)
+        known = snr[np.isfinite(snr)]
+        return np.where(np.isfinite(snr), snr, np.median(known) if known.size else 1.0)
 
     def _upload_s(self, report: Report) -> float:
         upload_s = _reported_upload_s(report, self.cell.model_bits)
@@ -151,13 +175,15 @@ class CellRadio:
 
 @dataclass(frozen=True)
 class DedicatedRadio:
-    """Lines that share nothing, as over the internet: a round lasts as long as the slowest of the chosen nodes.
+    """A line for each node, as over the internet: a round lasts as long as the slowest of the chosen nodes.
 
     An upload time is the reported one (``upload_s``, or the size of the model over ``rate_bps``); otherwise it is
     learnt from earlier rounds: all of a reply's delay that the node did not spend on training.
 
     Attributes:
         model_bits: size of one upload in bits.
+        law: `Dedicated`, or `Ingress` where all lines end in one pipe of the server's: ``fc.Ingress(1e7)`` for one of
+            10 Mbit/s. What the pipe makes of an upload is then no news of the node's line.
 
     Example:
         >>> from fedcell.flower import DedicatedRadio, Device, Report
@@ -168,6 +194,7 @@ class DedicatedRadio:
     """
 
     model_bits: int
+    law: Dedicated | Ingress = Dedicated()  # noqa: RUF009 - frozen, without fields
 
     @property
     def real_time(self) -> bool:
@@ -177,7 +204,7 @@ class DedicatedRadio:
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:  # noqa: ARG002
         """Return the upload times that the nodes reported, if any."""
         upload_s = np.array([_reported_upload_s(device.report, self.model_bits) for device in devices])
-        return Look(upload_s, np.full(len(devices), np.nan), Dedicated())
+        return Look(upload_s, np.full(len(devices), np.nan), self.law.bound(None, self.model_bits))
 
     def grant(self, grant: Grant) -> None:
         """Do nothing: there is nothing to share."""
@@ -185,6 +212,25 @@ class DedicatedRadio:
     def measure(self, grant: Grant) -> Timing | None:  # noqa: ARG002
         """Return None: the server's clock measures."""
         return None
+
+
+def radio_of(given: Cell | str | None, law: AnyLaw | None, model_bits: int) -> CellRadio | DedicatedRadio:
+    """Return the radio for what `Scheduled` was given.
+
+    Args:
+        given: a `Cell`, ``"dedicated"``, or None for whatever the law needs.
+        law: a link law, or None for the radio's own.
+        model_bits: size of one upload in bits.
+    """
+    if given == "dedicated" or (given is None and isinstance(law, Dedicated | Ingress)):
+        if not isinstance(law, Dedicated | Ingress | None):
+            raise InputError(
+                f"radio is 'dedicated', but the law {format_law(law)} shares a band; give radio=Cell(...), or the law "
+                "dedicated or ingress"
+            )
+        return DedicatedRadio(model_bits, law or Dedicated())
+    cell = given if isinstance(given, Cell) else Cell()
+    return CellRadio(replace(cell, model_bits=model_bits), law or Density())
 
 
 def refuse_absence(world: World) -> None:
@@ -229,6 +275,7 @@ class SimulatedRadio:
         seed: random seed of the world.
         knowledge: what the server knows about compute times: ``perfect``, ``expected``, or ``observed`` (estimates from
             earlier rounds).
+        law: how uploads share the band, as ``spec.cell.law`` has it, such as ``"blocks:count=15"``.
 
     Example:
         >>> from fedcell import Devices, World
@@ -241,10 +288,12 @@ class SimulatedRadio:
     world: World
     seed: int
     knowledge: Foresight = "perfect"
-    _now: tuple[Floats, Floats] | None = field(default=None, init=False, repr=False)
+    law: str = "density"
+    _now: tuple[Floats, Floats, Law] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         refuse_absence(self.world)
+        parse_law(self.law)
 
     @property
     def real_time(self) -> bool:
@@ -256,8 +305,10 @@ class SimulatedRadio:
         there = [self._number(device) for device in devices]
         conditions = self.world.conditions(self.seed, round_index, clock_s)
         require_links(conditions)
-        self._now = conditions.upload_s[there], conditions.compute_s[there]
-        return Look(conditions.believed_upload_s[there], known_compute_s(conditions, self.knowledge)[there])
+        law, bits = parse_law(self.law), self.world.cell.model_bits
+        true_law, believed = law.bound(conditions.snr[there], bits), law.bound(conditions.believed_snr[there], bits)
+        self._now = conditions.upload_s[there], conditions.compute_s[there], true_law
+        return Look(conditions.believed_upload_s[there], known_compute_s(conditions, self.knowledge)[there], believed)
 
     def _number(self, device: Device) -> int:
         count = len(self.world.devices)
@@ -274,5 +325,5 @@ class SimulatedRadio:
     def measure(self, grant: Grant) -> Timing | None:
         """Return the times of the plan under the true conditions of the round."""
         assert self._now is not None  # look comes first
-        upload_s, compute_s = self._now
-        return Timing(compute_s[grant.plan.devices], grant.plan.finish_s(upload_s, compute_s))
+        upload_s, compute_s, law = self._now
+        return Timing(compute_s[grant.plan.devices], grant.plan.finish_s(upload_s, compute_s, law))

@@ -68,8 +68,8 @@ class PlannedRound:
 
     def upload_s(self) -> Floats:
         """(n,) planned seconds of upload of each scheduled device with its share."""
-        upload: Floats = self.view.upload_s[self.plan.devices] / self.plan.shares
-        return upload
+        devices = self.plan.devices
+        return self.view.law.take(devices).takes_s(self.view.upload_s[devices], self.plan.shares)
 
 
 @dataclass(frozen=True, eq=False)

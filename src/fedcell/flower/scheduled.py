@@ -35,7 +35,7 @@ from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.planner import AnyRadio, Planner
 from fedcell.flower.privacy import require_round_size, require_sample_size, sample_size, skip_round
-from fedcell.flower.radio import Radio
+from fedcell.flower.radio import AnyLaw, Radio, radio_of
 from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded
 from fedcell.flower.replies import Demands, evaluate_demands, faults, train_demands, unsound
 from fedcell.flower.resume import Saving
@@ -43,6 +43,7 @@ from fedcell.flower.roster import Roster
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.state import Run
 from fedcell.learn.profile import noise_of
+from fedcell.schedule.laws import Blocks, Density, Ingress, Law, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import format_policy, parse_policy
@@ -61,8 +62,9 @@ class Scheduled(Strategy):
 
     In each round the policy sees every node's upload time c_i (from its report, through the radio) and compute time t_i
     (first reported, then observed), and decides who trains with which share g_i of the band. The messages to the chosen
-    nodes have ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i) and ``fedcell-round`` (from 0) in their
-    config. The wrapped strategy sees a federation of the chosen nodes only. Evaluation is left to it.
+    nodes have ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i, or as the law has it), ``fedcell-round``
+    (from 0) and, under the law blocks, ``fedcell-blocks`` (a whole number) in their config. The wrapped strategy sees a
+    federation of the chosen nodes only. Evaluation is left to it.
 
     Args:
         strategy: any strategy of ``flwr.serverapp.strategy``.
@@ -70,6 +72,9 @@ class Scheduled(Strategy):
         radio: the radio network, which knows the upload times and applies the shares: a `Cell` for nodes that report an
             SNR or a rate; ``dedicated`` for nodes that share no link; or your own `Radio`. By default ``dedicated``
             unless a node reports its SNR, rate or upload time.
+        law: how uploads share what carries them: a law such as ``fedcell.Blocks(15)``, or a string such as
+            ``blocks:count=15``, ``power``, ``dedicated`` or ``ingress:bits_per_s=1e7``. By default the paper's for a
+            `Cell`, and dedicated lines without one. Your own `Radio` says its law in `Look`.
         seed: random seed of the policy; its draws depend on (seed, round) only.
         nodes: number of nodes to wait for before the first round; a resumed run does not wait for them again.
         wait_s: how many seconds to wait for them.
@@ -115,6 +120,7 @@ class Scheduled(Strategy):
         policy: Policy | str,
         *,
         radio: AnyRadio = None,
+        law: AnyLaw | str | None = None,
         seed: int = 0,
         nodes: int = 2,
         wait_s: float = 300.0,
@@ -161,6 +167,7 @@ class Scheduled(Strategy):
         a_radio = radio is None or radio == "dedicated" or isinstance(radio, Cell) or hasattr(radio, "look")
         if not a_radio or isinstance(radio, type):
             raise InputError(f"radio is {radio!r}; give a Cell, a Radio or 'dedicated'")
+        law = _checked_law(law, radio)
         if not isinstance(policy, Policy | str):
             raise InputError(f"policy is {policy!r}; give a policy such as fedcell.Optimal(), or a string")
         if state is not None and (not isinstance(state, str | Path) or not str(state)):
@@ -189,6 +196,7 @@ class Scheduled(Strategy):
             epsilon=epsilon,
             profiles_wanted=averaging == "balanced" or self.policy.uses_profiles,
             least=sample_size(strategy) or 1,
+            law=law,
         )
         self._start_s = start_s
         self._planned: PlannedRound | None = None
@@ -392,6 +400,7 @@ class Scheduled(Strategy):
                     "fedcell-share": float(plan.shares[i]),
                     "fedcell-finish-s": float(planned.grant.finish_s[i]),
                     "fedcell-round": server_round - 1,
+                    **blocks_of(planned.view.law, float(plan.shares[i])),
                 },
             )
             for message in made
@@ -533,6 +542,26 @@ class Scheduled(Strategy):
             note(result, number, {source: MetricRecord(values) for source, values in metrics.items()})
         LOG.info("fedcell: resuming after round %d, %.6g s, from %s", self._resumed_after, self._clock_s, self.state)
         return result
+
+
+def _checked_law(law: object, radio: AnyRadio) -> AnyLaw | None:
+    if law is None:
+        return None
+    found = parse_law(law) if isinstance(law, str) else law
+    if not isinstance(found, Density | Power | Ingress):
+        raise InputError(f"law is {law!r:.60}; give a law such as fedcell.Blocks(15), or a string")
+    if radio is not None and not isinstance(radio, Cell | str):
+        raise InputError(
+            f"law is {format_law(found)!r}, but {type(radio).__name__} has its own; give the law there, such as "
+            "CellRadio(cell, law=Blocks(15))"
+        )
+    radio_of(radio, found, 1)  # refuses what does not go together
+    return found
+
+
+def blocks_of(law: Law, share: float) -> dict[str, int]:
+    """What a node is told of its whole resource blocks; nothing where there are none."""
+    return {"fedcell-blocks": round(share * law.count)} if isinstance(law, Blocks) else {}
 
 
 def _is_number(value: object) -> bool:

@@ -2,13 +2,14 @@
 
 Each of the two times comes straight from a column, or from physical ones:
 
-    upload_s    or  snr_db  or  distance_m [power_dbm_per_mhz]
+    upload_s    or  rate_bps  or  snr_db  or  distance_m [power_dbm or power_dbm_per_mhz]
     compute_s   or  samples [seconds_per_sample] [samples_per_second]     (then its mean, a D + D/mu)
 
-with more columns if wanted: ``device`` (a name), ``must_include`` (true or false), and ``profile:NAME`` for what a
-device's data is like, such as ``profile:cat`` and ``profile:dog`` with the number of samples of each label. A device
-has a number in every profile column, or in none: then its profile is unknown. Nothing read here is trusted: sizes are
-limited, every value is checked, and each mistake gets one sentence with the file, the line and the value.
+The last two also give the SNR, which the link law power needs. There may be more columns: ``device`` (a name),
+``must_include`` (true or false), and ``profile:NAME`` for what a device's data is like, such as ``profile:cat`` and
+``profile:dog`` with the number of samples of each label. A device has a number in every profile column, or in none:
+then its profile is unknown. Nothing read here is trusted: sizes are limited, every value is checked, and each mistake
+gets one sentence with the file, the line and the value.
 """
 
 import csv
@@ -48,12 +49,15 @@ MAX_NAME_CHARACTERS = 1000
 MAX_HEADING_CHARACTERS = 100
 _CHUNK_ROWS = 10_000
 
-UPLOAD = ("upload_s", "snr_db", "distance_m")
+UPLOAD = ("upload_s", "rate_bps", "snr_db", "distance_m")
 COMPUTE = ("compute_s", "samples")
+POWER = ("power_dbm", "power_dbm_per_mhz")
 _BOUNDS = {
     "upload_s": (SMALLEST_S, LARGEST_S),
+    "rate_bps": (1e-15, 1e300),
     "snr_db": (-1000.0, 1000.0),
     "distance_m": (0.0, 1e9),
+    "power_dbm": (-1000.0, 1000.0),
     "power_dbm_per_mhz": (-1000.0, 1000.0),
     "compute_s": (0.0, LARGEST_S),
     "samples": (1.0, 1e15),
@@ -81,6 +85,7 @@ class DeviceTable:
         profiles: (M, d) what the devices' data is like, the absolute values of a row summing to 1, or a row of NaN
             where it is unknown; None without profile columns.
         notes: what was assumed or ignored, a sentence each, to show to the user.
+        snr: (M,) signal-to-noise ratio with the entire band, linear; None where the file does not tell.
     """
 
     names: tuple[str, ...]
@@ -89,6 +94,7 @@ class DeviceTable:
     must_include: Bools | None
     profiles: Floats | None
     notes: tuple[str, ...]
+    snr: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,8 @@ class DeviceColumns:
             known = ", ".join((*COLUMNS, f"{PROFILE}NAME"))
             notes.append(f"ignored the columns {_listed(unknown)} of {rows.source}; known are {known}")
         with np.errstate(all="ignore"):  # what leaves the floats is refused below, with its row
-            upload_s = _upload_s(number, len(rows), cell, notes)
+            snr = _snr(number, len(rows), cell, notes)
+            upload_s = _upload_s(number, snr, cell)
             compute_s = _compute_s(number, len(rows), notes)
         for name, values, origins in (("upload_s", upload_s, UPLOAD), ("compute_s", compute_s, COMPUTE)):
             bad = _outside(values, name)
@@ -152,7 +159,7 @@ class DeviceColumns:
                     f"{origin} is {_shown(rows.columns[origin][bad[0]])}, which gives {name} = {values[bad[0]]:g}, "
                     f"beyond {SMALLEST_S:g} to {LARGEST_S:g} s; change it or leave the device out",
                 )
-        return DeviceTable(self.names, upload_s, compute_s, self.must_include, self.profiles, tuple(notes))
+        return DeviceTable(self.names, upload_s, compute_s, self.must_include, self.profiles, tuple(notes), snr)
 
 
 def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
@@ -326,11 +333,11 @@ def _check_header(header: Sequence[str], source: str) -> None:
                 f"{source} has a column {_shown(name)}; give it a name of at most {MAX_HEADING_CHARACTERS} printable "
                 "characters"
             )
-    for time, alternatives in (("upload", UPLOAD), ("compute", COMPUTE)):
+    for time, alternatives in (("upload", UPLOAD), ("compute", COMPUTE), ("power", POWER)):
         present = [name for name in alternatives if name in header]
         if len(present) > 1:
             raise InputError(f"{source} has both {' and '.join(present)}, which say the same; keep one")
-        if not present:
+        if not present and alternatives is not POWER:
             raise InputError(
                 f"{source} has no {time} column {' or '.join(alternatives)}; {_advice(alternatives, header)}"
             )
@@ -479,19 +486,28 @@ def _refuse_profile(rows: _Rows, row: int, names: Sequence[str], good: Sequence[
     rows.refuse(row, f"{name} is {_shown(cell)}; give a number{comma}{span}")
 
 
-def _upload_s(number: dict[str, Floats], size: int, cell: Cell, notes: list[str]) -> Floats:
-    if "upload_s" in number:
-        return number["upload_s"]
-    if "snr_db" in number:
-        snr = units.db_to_ratio(number["snr_db"])
+def _snr(number: dict[str, Floats], size: int, cell: Cell, notes: list[str]) -> Floats | None:
+    """(M,) the SNR with the entire band: a total power is spread over it, P h / (N0 B)."""
+    given = next((name for name in POWER if name in number), None)
+    if "distance_m" not in number:
+        if given is not None:
+            origin = next(name for name in UPLOAD if name in number)
+            notes.append(f"the column {given} is not used: {origin} already says what it is for")
+        return units.db_to_ratio(number["snr_db"]) if "snr_db" in number else None
+    power: Floats | float = PAPER_POWER_W_PER_HZ
+    if given == "power_dbm":
+        power = units.dbm(number["power_dbm"]) / cell.bandwidth_hz
+    elif given is not None:
+        power = units.dbm_per_mhz(number["power_dbm_per_mhz"])
     else:
-        power: Floats | float = PAPER_POWER_W_PER_HZ
-        if "power_dbm_per_mhz" in number:
-            power = units.dbm_per_mhz(number["power_dbm_per_mhz"])
-        else:
-            notes.append(f"no column power_dbm_per_mhz: took {defaults.POWER_DBM_PER_MHZ:g} dBm/MHz, as in the paper")
-        snr = link_snr(cell, np.broadcast_to(power, size), path_loss_db(cell, number["distance_m"]))
-    return unchecked_upload_s(cell, cell.rate.efficiency(snr))
+        notes.append(f"no column power_dbm_per_mhz: took {defaults.POWER_DBM_PER_MHZ:g} dBm/MHz, as in the paper")
+    return link_snr(cell, np.broadcast_to(power, size), path_loss_db(cell, number["distance_m"]))
+
+
+def _upload_s(number: dict[str, Floats], snr: Floats | None, cell: Cell) -> Floats:
+    if snr is not None:
+        return unchecked_upload_s(cell, cell.rate.efficiency(snr))
+    return number["upload_s"] if "upload_s" in number else cell.model_bits / number["rate_bps"]
 
 
 def _compute_s(number: dict[str, Floats], size: int, notes: list[str]) -> Floats:

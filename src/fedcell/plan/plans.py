@@ -14,10 +14,11 @@ import numpy as np
 from fedcell import __version__
 from fedcell.errors import InputError
 from fedcell.plan.device_table import DeviceTable
-from fedcell.plots import RoundBars, round_figure
+from fedcell.plots import RoundBars, percent, round_figure
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
+from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
 from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, Policy, RoundView
 from fedcell.schedule.profiles import Profiles, imbalance, standardise
@@ -26,6 +27,60 @@ from fedcell.world import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+
+@dataclass(frozen=True, eq=False)
+class TableLaw:
+    """The link law of a table's devices.
+
+    Attributes:
+        asked: as one would write it.
+        of: the same law, with what it must know of the devices.
+    """
+
+    asked: Density | Power | Ingress
+    of: Law
+
+    @property
+    def name(self) -> str:
+        """As one would write it."""
+        return format_law(self.asked)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of a plan that say what a device gets."""
+        if isinstance(self.asked, Ingress):
+            return ["share", "bits_per_s"]
+        if isinstance(self.asked, Dedicated):
+            return ["share"]
+        return ["share", "blocks", "bandwidth_hz"] if isinstance(self.asked, Blocks) else ["share", "bandwidth_hz"]
+
+    def gets(self, share: float, bandwidth_hz: float) -> dict[str, Any]:
+        """What a device with this share gets, by column."""
+        count = self.asked.count if isinstance(self.asked, Blocks) else 0
+        pipe_bps = getattr(self.asked, "bits_per_s", None) or 0.0
+        values = {"share": share, "blocks": round(share * count), "bandwidth_hz": share * bandwidth_hz}
+        return {name: (values | {"bits_per_s": share * pipe_bps})[name] for name in self.columns}
+
+
+def law_of(line: str, table: DeviceTable, cell: Cell) -> TableLaw:
+    """Return the link law of a table's devices.
+
+    Args:
+        line: the law, such as ``"blocks:count=15"``.
+        table: the devices.
+        cell: the size of a model.
+    """
+    law = parse_law(line)
+    if isinstance(law, Power) and cell.rate != Cell.rate:
+        raise InputError("the law power holds for Shannon's rate; leave out the other rate, or choose another law")
+    if isinstance(law, Power) and table.snr is None:
+        raise InputError(
+            "the law power needs the SNR of every device, which an upload time or a rate does not tell; give a column "
+            "snr_db, or distance_m and power_dbm, instead of upload_s or rate_bps"
+        )
+    return TableLaw(law, law.bound(table.snr, cell.model_bits))
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +92,7 @@ class TablePlan:
         table: the devices.
         plan: who trains, with which share.
         bandwidth_hz: the band.
+        law: how the uploads share it.
         theta: of the rounds model.
         objective_s: (theta + 1/n) round_s, None for an empty plan or where the rounds model does not hold.
         imbalance: D, how far the set is from the whole table by its profiles; None for an empty plan or where profiles
@@ -47,6 +103,7 @@ class TablePlan:
     table: DeviceTable
     plan: Plan
     bandwidth_hz: float
+    law: TableLaw
     theta: float
     objective_s: float | None
     imbalance: float | None
@@ -62,13 +119,12 @@ class TablePlan:
         finish_s = self.finish_s()
         compute_s = self.table.compute_s[devices]
         # Not finish - compute, which has no digits left where training takes a million times as long.
-        upload_s = self.table.upload_s[devices] / shares
+        upload_s = self.law.of.take(devices).takes_s(self.table.upload_s[devices], shares)
         return [
             {
                 "device": self.table.names[i],
                 "index": int(i),
-                "share": float(shares[j]),
-                "bandwidth_hz": float(shares[j] * self.bandwidth_hz),
+                **self.law.gets(float(shares[j]), self.bandwidth_hz),
                 "upload_s": float(upload_s[j]),
                 "compute_s": float(compute_s[j]),
                 "finish_s": float(finish_s[j]),
@@ -78,7 +134,13 @@ class TablePlan:
 
     def finish_s(self) -> Floats:
         """(n,) when each scheduled device has delivered."""
-        return self.plan.finish_s(self.table.upload_s, self.table.compute_s)
+        return self.plan.finish_s(self.table.upload_s, self.table.compute_s, self.law.of)
+
+    @property
+    def free_blocks(self) -> int:
+        """Resource blocks that nobody gets, because they would not shorten the round."""
+        law = self.law.asked
+        return law.count - round(law.count * self.plan.shares.sum()) if isinstance(law, Blocks) else 0
 
 
 def plan_round(
@@ -88,6 +150,7 @@ def plan_round(
     theta: float | None,
     seed: int,
     *,
+    law: str = "density",
     compare: bool = False,
     allow_import: bool = True,
 ) -> list[TablePlan]:
@@ -100,21 +163,23 @@ def plan_round(
         theta: of the rounds model, and of Greedy and Optimal unless their line has another; Diverse has its own. If
             None, that of the first of them that is asked for, 0 if none is.
         seed: of the random draws; every policy has the same.
+        law: how the uploads share what carries them, such as ``"blocks:count=15"``; see `parse_law`.
         compare: without lines, plan with all policies, with k as many devices as the optimum has.
         allow_import: whether a line may name a class of one's own; see parse_policy.
 
     Returns:
         A plan for each policy; without lines and comparison the optimum's alone.
     """
+    under = law_of(law, table, cell)
     if lines:
         chosen = [_parse(line, theta or 0.0, allow_import) for line in lines]
         own = (policy.theta for policy in chosen if isinstance(policy, ByObjective))
-        return make_plans(table, chosen, cell, next(own, 0.0) if theta is None else theta, seed)
+        return make_plans(table, chosen, cell, next(own, 0.0) if theta is None else theta, seed, under)
     theta = theta or 0.0
-    best = make_plans(table, [parse_policy(f"optimal:theta={theta}")], cell, theta, seed)
+    best = make_plans(table, [parse_policy(f"optimal:theta={theta}")], cell, theta, seed, under)
     if not compare:
         return best
-    return best + make_plans(table, _others(theta, len(best[0].plan.devices)), cell, theta, seed)
+    return best + make_plans(table, _others(theta, len(best[0].plan.devices)), cell, theta, seed, under)
 
 
 def _others(theta: float, k: int) -> list[Policy]:
@@ -138,8 +203,11 @@ def _parse(text: str, theta: float, allow_import: bool) -> Policy:
     return parse_policy(text, otherwise={"theta": theta}) if isinstance(policy, ByObjective) else policy
 
 
-def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int) -> list[TablePlan]:
-    """Plan one round with each policy; all have the same random seed."""
+def make_plans(
+    table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int, law: TableLaw | None = None
+) -> list[TablePlan]:
+    """Plan one round with each policy; all have the same random seed, and the paper's law unless another is given."""
+    law = law or TableLaw(Density(), Density())
     objective(1, 1.0, theta)  # refuses a theta that predicts no rounds for any set
     # The file's order is the devices' identity, as far as there is one.
     view = RoundView(
@@ -148,6 +216,7 @@ def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: 
         must_include=table.must_include,
         ids=np.arange(len(table.names)),
         profiles=table.profiles,
+        law=law.of,
     )
     profiles = _told(table)
     plans = []
@@ -159,7 +228,7 @@ def make_plans(table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: 
         n = len(plan.devices)
         value = objective(n, plan.round_s, theta) if 0 < n <= largest_set(theta) else None
         unlike = imbalance(profiles, plan.devices) if profiles is not None and n else None
-        plans.append(TablePlan(policy, table, plan, cell.bandwidth_hz, theta, value, unlike))
+        plans.append(TablePlan(policy, table, plan, cell.bandwidth_hz, law, theta, value, unlike))
     return plans
 
 
@@ -198,6 +267,7 @@ def plans_json(plans: Sequence[TablePlan], several: bool) -> str:
         {
             "fedcell": __version__,
             "policy": planned.name,
+            "law": planned.law.name,
             "round_s": planned.plan.round_s,
             "theta": planned.theta,
             "objective_s": planned.objective_s,
@@ -213,7 +283,7 @@ def plans_json(plans: Sequence[TablePlan], several: bool) -> str:
 def plans_csv(plans: Sequence[TablePlan], several: bool) -> str:
     """One line a scheduled device; with the policy before it where there are several."""
     text = io.StringIO()
-    columns = ["device", "index", "share", "bandwidth_hz", "upload_s", "compute_s", "finish_s"]
+    columns = ["device", "index", *plans[0].law.columns, "upload_s", "compute_s", "finish_s"]
     writer = csv.DictWriter(text, ["policy", *columns] if several else columns, lineterminator="\n")
     writer.writeheader()
     for planned in plans:
@@ -232,7 +302,24 @@ def figure(plans: Sequence[TablePlan]) -> "Figure":
             planned.finish_s(),
             planned.plan.shares,
             planned.plan.round_s,
+            _labels(planned),
         )
         for planned in plans
     ]
-    return round_figure(panels)
+    return round_figure(panels, _labelled(plans[0].law.asked))
+
+
+def _labels(planned: TablePlan) -> list[str]:
+    """What stands next to the bars of a plan's devices."""
+    law, shares = planned.law.asked, planned.plan.shares.tolist()
+    if isinstance(law, Blocks):
+        return [str(round(share * law.count)) for share in shares]
+    return [""] * len(shares) if isinstance(law, Dedicated) else [percent(share) for share in shares]
+
+
+def _labelled(law: Density | Power | Ingress) -> str:
+    if isinstance(law, Blocks):
+        return f"its resource blocks, of {law.count:,}"
+    if isinstance(law, Dedicated):
+        return ""
+    return "the share of the server's pipe" if isinstance(law, Ingress) else "the share of the band"

@@ -3,12 +3,13 @@
 from typing import Any
 
 from fedcell import defaults
+from fedcell.schedule.laws import parse_law
 from fedcell.sim.spec import CellSpec, Spec
 
 
-def race_policies(devices: int = defaults.DEVICES) -> list[str]:
-    """The policies of the paper's Fig. 3, and Diverse, for a cell of so many devices."""
-    k = min(8, devices)
+def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list[str]:
+    """The policies of the paper's Fig. 3, and Diverse, for a cell of so many devices under a link law."""
+    k = int(min(8, devices, parse_law(law).most))
     by_time = ["diverse", "greedy", "optimal", "deadline:seconds=8", "deadline:seconds=25"]
     return [*by_time, f"proportional_fair:k={k}", f"random:k={k}"]
 

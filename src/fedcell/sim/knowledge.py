@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.laws import Density, Law
+from fedcell.schedule.laws import Density, Ingress, Law
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan, RoundView
 from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
@@ -299,7 +299,8 @@ class Knowledge:
 
         # A device that waits for the model does not train yet.
         trained_s = timing.began_s if plan.starts_s is None else np.maximum(timing.began_s - plan.starts_s, 0.0)
-        whole_band_s = np.maximum((timing.finish_s - timing.began_s) * plan.shares, SHORTEST_S)
+        law = view.law.take(plan.devices)
+        whole_band_s = np.maximum(_alone_s(law, timing.finish_s - timing.began_s, plan.shares), SHORTEST_S)
         seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
         unknown = seen & ~np.isfinite(look.upload_s[plan.devices])
 
@@ -368,3 +369,13 @@ def _with_median(values: Floats, otherwise: float) -> Floats:
     if known.all():
         return values
     return np.where(known, values, np.median(values[known]) if known.any() else otherwise)
+
+
+def _alone_s(law: Law, took_s: Floats, shares: Floats) -> Floats:
+    """How long uploads would have taken with everything to themselves, from how long they took with their shares."""
+    if isinstance(law, Density):
+        return took_s * shares
+    if isinstance(law, Ingress):  # no slower than this; how much of it was the pipe's cannot be told
+        return took_s
+    alone_s: Floats = took_s / law.takes_s(np.ones(shares.size), shares)
+    return alone_s

@@ -12,6 +12,7 @@ import numpy as np
 from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Look, Timing
 from fedcell.flower.radio import require_links
+from fedcell.schedule.laws import parse_law
 from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
@@ -62,7 +63,9 @@ class TestbedRadio:
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
         require_links(now)
-        return Look(now.believed_upload_s[there], known_compute_s(now, self.spec.knowledge)[there])
+        # Of density, blocks and dedicated lines, which alone are let in here: their rates are multiples of the band's.
+        law = parse_law(self.spec.cell.law)
+        return Look(now.believed_upload_s[there], known_compute_s(now, self.spec.knowledge)[there], law)
 
     def grant(self, grant: Grant) -> None:
         """Set all rates, tell the devices when the round began, and arm its faults."""

@@ -13,6 +13,7 @@ from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.runs.store import Measured, parse_document
 from fedcell.schedule.bandwidth import allocate
+from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
@@ -73,10 +74,13 @@ def round_document(
     devices = record.plan.devices
     if devices.size and devices.max() >= len(conditions.upload_s):
         raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
-    shares, ends = _shared(conditions, devices, record.plan.shares)
+    law = parse_law(place.spec.cell.law)
+    bound = law.bound(conditions.snr, place.world.cell.model_bits)
+    shares, ends = _shared(conditions, devices, record.plan.shares, bound)
     if measured is None:  # as it went: with slack a round may end before all have finished
         ends["planned"] = record.round_s
-    band_hz = place.world.cell.bandwidth_hz
+    count = law.count if isinstance(law, Blocks) else None
+    band = Band(bound, count, place.world.cell.bandwidth_hz, isinstance(law, Dedicated | Ingress))
     return {
         "round": record.round,
         "rounds": rounds,
@@ -85,14 +89,40 @@ def round_document(
         "joules": record.joules,
         "accuracy": record.accuracy,
         "radius_m": place.world.cell.radius_m,
+        "law": place.spec.cell.law,
+        "blocks": count,
         "sharing": sharing,
         **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
-        **_device_rows(conditions, record, shares[sharing], band_hz, measured),
+        **_device_rows(conditions, record, shares[sharing], band, measured),
     }
 
 
+@dataclass(frozen=True, eq=False)
+class Band:
+    """What carries the uploads of a run.
+
+    Attributes:
+        law: how they share it.
+        blocks: how many resource blocks it has, or None.
+        bandwidth_hz: all of it.
+        own: whether each device has it to itself.
+    """
+
+    law: Law
+    blocks: int | None
+    bandwidth_hz: float
+    own: bool
+
+    def part(self, share: float | None) -> dict[str, Any]:
+        """What a device with this share has of it."""
+        if share is None:
+            return {"share": None, "blocks": None, "bandwidth_hz": None}
+        blocks = None if self.blocks is None else round(share * self.blocks)
+        return {"share": share, "blocks": blocks, "bandwidth_hz": self.bandwidth_hz * (1.0 if self.own else share)}
+
+
 def _shared(
-    conditions: Conditions, devices: Indices, planned: Floats
+    conditions: Conditions, devices: Indices, planned: Floats, law: Law
 ) -> tuple[dict[ShownSharing, Floats], dict[ShownSharing, float]]:
     """The shares of the scheduled devices in three ways, and when the round ends with each."""
     c, t = conditions.upload_s[devices], conditions.compute_s[devices]
@@ -100,19 +130,22 @@ def _shared(
     if devices.size == 0:
         names: tuple[ShownSharing, ...] = ("planned", "optimal", "equal")
         return dict.fromkeys(names, planned), dict.fromkeys(names, 0.0)
-    shares["optimal"] = allocate(c, t).shares
-    shares["equal"] = allocate(c, t, sharing="equal").shares
-    return shares, {name: float((t + c / share).max()) for name, share in shares.items()}
+    mine = law.take(devices)
+    shares["optimal"] = allocate(c, t, law=mine).shares
+    shares["equal"] = allocate(c, t, sharing="equal", law=mine).shares
+    return shares, {name: float((t + mine.takes_s(c, share)).max()) for name, share in shares.items()}
 
 
 def _device_rows(
-    conditions: Conditions, record: RoundRecord, shares: Floats, band_hz: float, measured: Measured | None
+    conditions: Conditions, record: RoundRecord, shares: Floats, band: Band, measured: Measured | None
 ) -> dict[str, Any]:
     devices = record.plan.devices
     count = len(conditions.upload_s)
     rest = np.setdiff1d(np.arange(count), devices)
     shown = np.concatenate((devices, rest))[: limits.ROUND_DEVICES]
     share_of = dict(zip(devices.tolist(), shares.tolist(), strict=True))
+    takes_s = band.law.take(devices).takes_s(conditions.upload_s[devices], shares)
+    takes_of = dict(zip(devices.tolist(), takes_s.tolist(), strict=True))
     joules_of = dict(zip(devices.tolist(), record.plan_joules.tolist(), strict=True))
     arrived = set(record.delivered.tolist())
     real = _measured(measured)
@@ -122,7 +155,7 @@ def _device_rows(
     for i in sorted(shown.tolist()):
         share = share_of.get(i)
         upload_s, compute_s = float(conditions.upload_s[i]), float(conditions.compute_s[i])
-        taken_s = None if share is None else upload_s / share
+        taken_s = takes_of.get(i)
         rows.append(
             {
                 "index": i,
@@ -135,8 +168,7 @@ def _device_rows(
                 "compute_s": compute_s,
                 "scheduled": share is not None,
                 "delivered": i in arrived,
-                "share": share,
-                "bandwidth_hz": None if share is None else share * band_hz,
+                **band.part(share),
                 "upload_with_share_s": taken_s,
                 "finish_s": None if taken_s is None else compute_s + taken_s,
                 "joules": joules_of.get(i),

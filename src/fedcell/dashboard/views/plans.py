@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fedcell import __version__, units
 from fedcell.dashboard import limits
-from fedcell.dashboard.checks import known_channel, known_policy, one_sentence, parse_body
+from fedcell.dashboard.checks import known_channel, known_law, known_policy, one_sentence, parse_body
 from fedcell.dashboard.schemas import PlanAsk, as_json
 from fedcell.dashboard.views.colours import plan_styles
 from fedcell.errors import InputError
@@ -49,7 +49,7 @@ def answer(body: bytes, media_type: str, query: dict[str, str]) -> tuple[str, st
 
 def parse_csv_ask(body: bytes, query: dict[str, str]) -> PlanAsk:
     """A CSV file as the body, the rest of the request in the query."""
-    known = {"theta", "seed", "format"}
+    known = {"theta", "seed", "format", "law"}
     cell = {name: value for name, value in query.items() if name not in known}
     try:
         fields: dict[str, Any] = {name: value for name, value in query.items() if name in known}
@@ -110,8 +110,9 @@ def answer_plan(ask: PlanAsk) -> Made:
     for line in lines:  # before a table of a hundred thousand devices is read
         known_policy(line)
     objective(1, 1.0, ask.theta or 0.0)
+    law = known_law(ask.law)
     table, shown = _devices(ask, cell)
-    plans = planning.plan_round(table, lines, cell, ask.theta, ask.seed, compare=True, allow_import=False)
+    plans = planning.plan_round(table, lines, cell, ask.theta, ask.seed, law=law, compare=True, allow_import=False)
     return Made(ask, table, shown, plans, len(plans) > 1)
 
 
@@ -183,6 +184,7 @@ def _plan_document(plan: TablePlan, most: int | None, colour: str, dash: str) ->
     return {
         "fedcell": __version__,
         "policy": plan.name,
+        "law": plan.law.name,
         "round_s": plan.plan.round_s,
         "theta": plan.theta,
         "objective_s": plan.objective_s,
@@ -214,14 +216,14 @@ def _comparison(plans: list[TablePlan], colours: dict[str, tuple[str, str]]) -> 
 def _curve(table: DeviceTable, plans: list[TablePlan]) -> dict[str, Any]:
     """The best objective with n devices, for every n (of a large table for some), and where the two policies stop."""
     theta = plans[0].theta
-    view = RoundView(table.upload_s, table.compute_s, must_include=table.must_include)
+    view = RoundView(table.upload_s, table.compute_s, must_include=table.must_include, law=plans[0].law.of)
     stops: dict[str, Any] = {}
     for name, policy in (("greedy", Greedy(theta)), ("optimal", Optimal(theta))):
         known = [one.plan for one in plans if one.policy == policy]
         plan = known[0] if known else policy.decide(view, stream(0, "policy"))
         n = int(plan.devices.size)
         stops |= {f"{name}_n": n, f"{name}_objective_s": objective(n, plan.round_s, theta) if n else None}
-    sizes = _sizes(max(1, view.forced.size), int(min(len(view), largest_set(theta))))
+    sizes = _sizes(max(1, view.forced.size), int(min(len(view), largest_set(theta), view.law.most)))
     for n in (stops["greedy_n"], stops["optimal_n"]):
         sizes = np.union1d(sizes, [n])
     round_s = shortest_rounds(view, sizes)

@@ -27,7 +27,7 @@ export class RoundBars {
     new ResizeObserver(() => this.draw()).observe(host);
   }
 
-  /** data: {bars: [{id, name, compute_s, finish_s, share, delivered, measured_s}], round_s, xMax, colour, now_s} */
+  /** data: {bars: [{id, name, compute_s, finish_s, share, label, delivered, measured_s}], round_s, xMax, colour, now_s} */
   update(data) {
     this.data = data;
     this.draw();
@@ -149,7 +149,7 @@ export class RoundBars {
         s("text", { class: "tick", x: left - em * 0.5, y: y + thick / 2, "text-anchor": "end", dy: "0.35em" }, text),
       );
       group.append(
-        s("text", { class: "share", x: sx(bar.finish_s) + em * 0.4, y: y + thick / 2, dy: "0.35em" }, share(bar.share)),
+        s("text", { class: "share", x: sx(bar.finish_s) + em * 0.4, y: y + thick / 2, dy: "0.35em" }, bar.label ?? share(bar.share)),
       );
     }
     this.rows.set(bar.id, group);

@@ -1,14 +1,15 @@
 // The cell from above: the base station, the SNR as shade and contours, and the devices.
 
 import { s } from "../lib/dom.js";
-import { hertz, joules, percent, seconds, share, significant } from "../lib/format.js";
+import { hertz, integer, joules, percent, seconds, share, significant } from "../lib/format.js";
 import { ink } from "./chart.js";
 import { contour, levels, readable, shade } from "./field.js";
 
 const EDGE = 0.465; // of the map's width, from the base station to the cell's edge
 
 /** What is said of a device: label and value, in the order one asks. */
-export function facts(device) {
+export function facts(device, law = "density") {
+  const pipe = law.startsWith("ingress");
   const always = [
     ["distance", `${significant(device.distance_m, 4)} m`],
     ["SNR", `${significant(device.snr_db, 3)} dB`],
@@ -19,8 +20,9 @@ export function facts(device) {
   return [
     ["in this round", device.delivered === false ? "scheduled, lost" : "scheduled"],
     ...always,
-    ["share of the band", share(device.share)],
-    ["that is", hertz(device.bandwidth_hz)],
+    ...(device.blocks === null ? [] : [["resource blocks", integer(device.blocks)]]),
+    [pipe ? "share of the pipe" : "share of the band", share(device.share)],
+    ...(pipe ? [] : [["that is", hertz(device.bandwidth_hz)]]),
     ["uploads, its share", seconds(device.upload_with_share_s)],
     ["finishes at", seconds(device.finish_s)],
     ["spends", joules(device.joules)],
@@ -223,6 +225,7 @@ export const DEVICE_COLUMNS = [
   ["scheduled", (d) => (d.scheduled ? "yes" : "")],
   ["distance, m", (d) => significant(d.distance_m, 5)],
   ["SNR, dB", (d) => significant(d.snr_db, 4)],
+  ["blocks", (d) => (d.scheduled && d.blocks !== null ? integer(d.blocks) : "")],
   ["share", (d) => (d.scheduled ? percent(d.share) : "")],
   ["trains, s", (d) => significant(d.compute_s, 5)],
   ["uploads, s", (d) => (d.scheduled ? significant(d.upload_with_share_s, 5) : "")],

@@ -29,6 +29,17 @@ export function hertz(value) {
   return value >= 1e3 ? `${significant(value / 1e3, 4)} kHz` : `${significant(value, 4)} Hz`;
 }
 
+export function bitRate(value) {
+  if (!known(value)) return DASH;
+  return value >= 1e6 ? `${significant(value / 1e6, 4)} Mbit/s` : `${significant(value / 1e3, 4)} kbit/s`;
+}
+
+/** What a scheduled device gets, next to its bar: whole blocks, a share, or nothing to tell where its line is its own. */
+export function gets(device, law) {
+  if (known(device.blocks)) return plural(device.blocks, "block");
+  return law === "dedicated" ? "" : share(device.share);
+}
+
 /** When something was, as one would say it. */
 export function when(unixSeconds) {
   if (!known(unixSeconds)) return DASH;

@@ -1,11 +1,12 @@
 // One run of the Cell page: its map, its bars, the numbers of the device pointed at, and all of them as a table.
 
 import { RoundBars } from "../charts/bars.js";
+import { BlockStrip } from "../charts/blocks.js";
 import { swatch } from "../charts/chart.js";
 import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
 import { get, query } from "../lib/client.js";
 import { h, scroller } from "../lib/dom.js";
-import { joules, percent, plural, seconds, significant } from "../lib/format.js";
+import { gets, joules, percent, plural, seconds, significant } from "../lib/format.js";
 import { rounds } from "../lib/rounds.js";
 import { makeTable } from "../lib/table.js";
 
@@ -28,6 +29,7 @@ export class CellRow {
     this.facts = h("dl", { class: "facts" });
     const map = h("div", { class: "map-host" });
     const bars = h("div", { class: "bars-host" });
+    const strip = h("div", { class: "blocks-host", hidden: true });
     this.table = scroller(`The round of run ${name} as a table`, { class: "round-table", hidden: true });
     this.button = h(
       "button",
@@ -38,12 +40,14 @@ export class CellRow {
       "section",
       { class: "card cell-row", "aria-label": `Run ${name}`, "data-row": name, hidden: true },
       h("div", { class: "cell-row-head" }, this.title, this.summary, this.button),
+      strip,
       map,
       bars,
       this.facts,
       this.table,
     );
     this.map = new CellMap(map, { hover });
+    this.strip = new BlockStrip(strip, { label: `Resource blocks of the round of run ${name}`, hover });
     this.bars = new RoundBars(bars, {
       label: `Timeline of the round of run ${name}, one bar per scheduled device; the table below has the numbers`,
       hover,
@@ -128,7 +132,8 @@ export class CellRow {
     if (!round) return;
     if (this.ground !== run) {
       this.map.setField(this.field, round.radius_m);
-      this.title.lastChild.textContent = `seed ${run.seed} · radius ${significant(round.radius_m)} m`;
+      const law = round.law === "density" ? "" : ` · ${round.law}`;
+      this.title.lastChild.textContent = `seed ${run.seed} · radius ${significant(round.radius_m)} m${law}`;
     }
     this.ground = run;
     const began = round.clock_s - (this.records[round.round - 1]?.round_s ?? round.round_s);
@@ -145,10 +150,12 @@ export class CellRow {
         compute_s: device.compute_s,
         finish_s: device.finish_s,
         share: device.share,
+        label: gets(device, round.law),
         delivered: device.delivered,
         measured_s: device.measured_finish_s ?? undefined,
       }));
     this.bars.update({ bars, round_s: round.round_s, xMax, colour: run.colour, now_s: now });
+    this.strip.update(round.blocks, this.devices.filter((device) => device.scheduled));
     this.drawSummary(bars.length);
     this.highlight(this.at ?? null);
     this.fillTable();
@@ -183,8 +190,11 @@ export class CellRow {
     this.at = index;
     this.map.highlight(index);
     this.bars.highlight(index);
+    this.strip.highlight(index);
     const device = this.devices?.find((other) => other.index === index);
-    const rows = device ? [["device", String(index)], ...facts(device)] : [["device", "hover over one, or tap it"]];
+    const rows = device
+      ? [["device", String(index)], ...facts(device, this.round.law)]
+      : [["device", "hover over one, or tap it"]];
     this.facts.replaceChildren(
       ...rows.map(([name, value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, value))),
     );
@@ -198,7 +208,8 @@ export class CellRow {
 
   fillTable() {
     if (this.table.hidden || !this.devices) return;
-    const columns = DEVICE_COLUMNS.map(([head, cell]) => ({ head, cell }));
+    const known = DEVICE_COLUMNS.filter(([head]) => head !== "blocks" || this.round.blocks !== null);
+    const columns = known.map(([head, cell]) => ({ head, cell }));
     this.table.replaceChildren(
       makeTable(`${this.run.policy}, round ${this.round.round}`, columns, this.devices, (device) => ({
         "data-device": device.index,

@@ -3,6 +3,7 @@
 import { atMost, compute, computeText, latest } from "../lib/client.js";
 import { download, h, icon, throttle } from "../lib/dom.js";
 import { DeviceEditor } from "./devices.js";
+import { lawChoice } from "./law.js";
 import { PlanView } from "./plan_view.js";
 
 const STORED = "fedcell-plan";
@@ -67,6 +68,7 @@ class PlanPage {
       model: slider("model", "one upload, Mbit", { min: 0.1, max: 30, step: 0.1, value: info.plan_cell.model_bits / 1e6 }, changed),
       theta: slider("theta", "theta", { min: -0.05, max: 0.2, step: 0.005, value: 0 }, changed),
     };
+    this.law = lawChoice(changed);
     this.radiusNote = h(
       "small",
       { class: "note", hidden: true },
@@ -80,6 +82,7 @@ class PlanPage {
       "section",
       { class: "card what-if", "aria-label": "What if" },
       ...Object.values(this.sliders).map(({ element }) => element),
+      ...this.law.fields,
       this.radiusNote,
       this.error,
     );
@@ -104,7 +107,8 @@ class PlanPage {
 
   body(source) {
     const theta = this.sliders?.theta.number.value ?? "0";
-    return { ...source, cell: this.sliders ? this.cell() : {}, theta: theta === "" ? null : Number(theta) };
+    const law = this.law?.line() ?? "density";
+    return { ...source, law, cell: this.sliders ? this.cell() : {}, theta: theta === "" ? null : Number(theta) };
   }
 
   changed() {
@@ -150,7 +154,7 @@ class PlanPage {
   /** A reload keeps the plan, as long as the tab is open. */
   keep() {
     const sliders = Object.fromEntries(Object.entries(this.sliders).map(([name, { number }]) => [name, number.value]));
-    const text = JSON.stringify({ sliders, source: this.editor.source, name: this.editor.name });
+    const text = JSON.stringify({ sliders, law: this.law.line(), source: this.editor.source, name: this.editor.name });
     try {
       if (text.length < 1e6) sessionStorage.setItem(STORED, text);
     } catch {
@@ -163,6 +167,7 @@ class PlanPage {
       const kept = JSON.parse(sessionStorage.getItem(STORED) ?? "null");
       if (!kept) return;
       for (const [name, value] of Object.entries(kept.sliders)) this.sliders[name].set(value);
+      if (kept.law) this.law.set(kept.law);
       this.editor.restore(kept.source, kept.name);
       this.changed();
     } catch {

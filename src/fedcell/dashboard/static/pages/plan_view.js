@@ -3,12 +3,20 @@
 import { RoundBars, barsLegend } from "../charts/bars.js";
 import { LineChart, swatch } from "../charts/chart.js";
 import { announce, h, scroller, segmented, setOptions } from "../lib/dom.js";
-import { fixed, hertz, plural, seconds, share, significant } from "../lib/format.js";
+import { bitRate, fixed, gets, hertz, integer, plural, seconds, share, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";
 
 const SCALES = [
   ["same", "same scale"],
   ["own", "each its own"],
+];
+
+/** What a device gets, by the law: field, heading and text. */
+const OF_THE_LAW = [
+  ["blocks", "blocks", (row) => integer(row.blocks)],
+  ["share", "share", (row) => share(row.share)],
+  ["bandwidth_hz", "band", (row) => hertz(row.bandwidth_hz)],
+  ["bits_per_s", "of the pipe", (row) => bitRate(row.bits_per_s)],
 ];
 
 /** The cards of an answer of /api/plan; `exports` are its buttons. */
@@ -104,7 +112,7 @@ export class PlanView {
     const profiled = answer.comparison.some((row) => Number.isFinite(row.imbalance));
     this.comparison.replaceChildren(
       makeTable(
-        "Time to train: (theta + 1/n) × round, relative to the minimum" +
+        `${answer.plans[0].law === "density" ? "" : `Law ${answer.plans[0].law}. `}Time to train: (theta + 1/n) × round, relative to the minimum` +
           (profiled ? "; imbalance: 0 for data like that of all devices together, 1 for one device on average" : ""),
         [
           { head: "policy", left: true, cell: named },
@@ -166,7 +174,12 @@ export class PlanView {
       const { title, bars } = this.panels.get(plan.policy);
       title.textContent = `${plural(plan.n, "device")} in ${seconds(plan.round_s)}`;
       bars.update({
-        bars: plan.devices.map((device) => ({ id: device.index, name: device.device, ...device })),
+        bars: plan.devices.map((device) => ({
+          id: device.index,
+          name: device.device,
+          label: gets(device, plan.law),
+          ...device,
+        })),
         round_s: plan.round_s,
         total: plan.n,
         xMax: this.scale === "same" ? common : 1.02 * plan.round_s,
@@ -205,10 +218,11 @@ export class PlanView {
   fillDevices() {
     const plan = this.answer?.plans.find(({ policy }) => policy === this.pick.value);
     if (!plan) return;
+    const own = plan.law === "dedicated"; // all of it: there is nothing to tell
+    const has = (name) => !own && plan.devices.some((device) => Number.isFinite(device[name]));
     const columns = [
       { head: "device", left: true, cell: (row) => row.device },
-      { head: "share", cell: (row) => share(row.share) },
-      { head: "band", cell: (row) => hertz(row.bandwidth_hz) },
+      ...OF_THE_LAW.filter(([name]) => has(name)).map(([, head, cell]) => ({ head, cell })),
       { head: "trains, s", cell: (row) => significant(row.compute_s, 5) },
       { head: "uploads, s", cell: (row) => significant(row.upload_s, 5) },
       { head: "finish, s", cell: (row) => significant(row.finish_s, 5) },

@@ -2,6 +2,7 @@
 
 import { swatch } from "../charts/chart.js";
 import { field, h, icon, setOptions } from "../lib/dom.js";
+import { lawChoice } from "./law.js";
 
 const numberInput = (name, value, extra = {}) =>
   h("input", { type: "number", name, value, required: true, step: "any", ...extra });
@@ -100,6 +101,7 @@ export function raceForm(info, start) {
     return element;
   };
   const policies = new Policies(info);
+  const law = lawChoice();
   const error = h("p", { class: "error", role: "alert" });
   const button = h("button", { type: "submit", class: "primary wide" }, icon("play"), "Start race");
   const form = h(
@@ -113,6 +115,7 @@ export function raceForm(info, start) {
         "Cell",
         field("radius, m", numberInput("radius_m", cell.radius_m, { min: 1, step: 50 })),
         field("bandwidth, MHz", numberInput("bandwidth_mhz", cell.bandwidth_hz / 1e6, { step: 0.5 })),
+        ...law.fields,
         field("devices", numberInput("count", devices.count, { min: 1, step: 1 })),
         field("channel", textInput("channel", cell.channel, "channels")),
         field("rate", select("rate", choices.rate, cell.rate)),
@@ -149,7 +152,7 @@ export function raceForm(info, start) {
     error.textContent = "";
     button.disabled = true;
     try {
-      await start(raceDocument(form, policies.lines));
+      await start(raceDocument(form, policies.lines, law.line()));
     } catch (problem) {
       error.textContent = problem.message;
       error.scrollIntoView({ block: "nearest" });
@@ -161,7 +164,7 @@ export function raceForm(info, start) {
 }
 
 /** Numbers as written: an empty or odd one goes to the server as text, which says what is wrong with it. */
-function raceDocument(form, policies) {
+function raceDocument(form, policies, law) {
   const value = (name) => form.elements.namedItem(name).value.trim();
   const number = (name, scale = 1) =>
     value(name) !== "" && Number.isFinite(Number(value(name)))
@@ -181,6 +184,7 @@ function raceDocument(form, policies) {
         rate: value("rate"),
         shadowing_db: number("shadowing_db"),
         fading: value("fading"),
+        law,
         csi_error_db: number("csi_error_db"),
       },
       devices: { count: number("count"), mobility: value("mobility"), availability: value("availability") },

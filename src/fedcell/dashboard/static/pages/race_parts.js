@@ -20,6 +20,7 @@ function describe(race) {
     cell.channel && cell.channel !== "paper" && cell.channel,
     cell.rate && cell.rate !== "shannon" && cell.rate,
     cell.fading !== "none" && cell.fading,
+    cell.law && cell.law !== "density" && `law ${cell.law}`,
     devices.battery_j && "batteries",
     cell.shadowing_db > 0 && `shadowing ${cell.shadowing_db} dB`,
     cell.csi_error_db > 0 && `SNR error ${cell.csi_error_db} dB`,
