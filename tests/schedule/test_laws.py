@@ -182,6 +182,15 @@ def test_permuting_the_devices_permutes_the_round(law: str, cell: Cell) -> None:
         assert two.round_s == pytest.approx(one.round_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("policy", [fc.Optimal(0.05), fc.Optimal(0.0), fc.Diverse()])
+@laws
+def test_the_search_ends_where_a_bound_is_met_exactly(policy: fc.Policy, law: str) -> None:
+    """Once a range of T was empty but for rounding, and was looked at for ever."""
+    c, t = np.array([1.0, 2.0, 3.0, 9.0]), np.array([4.0, 1.0, 2.0, 1.0])
+    value = fc.Ingress(pipe_s=2.5) if law == "ingress" else LAWS[law](np.ones(4))
+    assert policy.decide(fc.RoundView(c, t, law=value), NO_DRAWS).devices.size
+
+
 def test_many_blocks_are_the_papers_band_and_few_take_longer() -> None:
     drawn = fc.World(fc.Cell(radius_m=1400.0)).conditions(1)
     smooth = float(fc.allocate(drawn.upload_s, drawn.compute_s).round_s)
@@ -263,6 +272,7 @@ def test_more_devices_than_blocks() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
+        (lambda: fc.Blocks(10**400), "count of the law blocks is more than 1,000,000,000"),
         (lambda: fc.Blocks(0), "count of the law blocks is 0; give a whole number"),
         (lambda: fc.Power(np.array([1.0, -2.0])), r"snr\[1\] of the law power is -2"),
         (lambda: fc.Power(np.array([math.nan])), "snr.* of the law power is nan"),

@@ -18,6 +18,8 @@ from fedcell.errors import InputError
 from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, Floats, IngressNeeds, Needs, PowerNeeds
 
 _NEXT_TO_NOTHING = 1e-15
+MOST_BLOCKS = 10**9
+"""More blocks than that are the paper's band, but for rounding."""
 
 
 class Law(Protocol):
@@ -120,6 +122,8 @@ class Blocks(Density):
 
     def __post_init__(self) -> None:
         require_whole("count of the law blocks", self.count, least=1)
+        if self.count > MOST_BLOCKS:
+            raise InputError(f"count of the law blocks is more than {MOST_BLOCKS:,}; give at most that, or use density")
 
     @property
     def most(self) -> float:

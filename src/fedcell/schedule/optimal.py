@@ -287,6 +287,8 @@ def _best_set_by(
     n = low
     while n < most and (theta + 1.0 / most) * low_s < value:
         high_s = min(2.0 * low_s, value / (theta + 1.0 / most))  # no set is of use that takes longer
+        if high_s <= low_s:  # the bound is reached, but for rounding
+            break
         n_high = min(most, _fitting(law, c, t, e, q, high_s))
         if n_high > n and (theta + 1.0 / n_high) * low_s < value * _DOWN:
             keep = _contenders(law, c, t, e, q, n_high, low_s, high_s)
