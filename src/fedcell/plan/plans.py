@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-
 @dataclass(frozen=True, eq=False)
 class TableLaw:
     """The link law of a table's devices.
