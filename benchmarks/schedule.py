@@ -210,13 +210,14 @@ def laws(quick: bool) -> Table:
         profiles = np.zeros((M, 10))
         np.put_along_axis(profiles, np.random.default_rng(M).random((M, 10)).argsort(axis=1)[:, :2], 0.5, axis=1)
         papers: list[float] = []
-        for name, law in {
+        kinds: dict[str, fc.Density | fc.Power | fc.Ingress] = {
             "density": fc.Density(),
             "blocks, 10 a device": fc.Blocks(10 * M),
             "power": fc.Power(drawn.snr),
             "dedicated": fc.Dedicated(),
             "ingress": fc.Ingress(pipe_s=0.1),
-        }.items():
+        }
+        for name, law in kinds.items():
             view = fc.RoundView(drawn.upload_s, drawn.compute_s, law=law, ids=np.arange(M), profiles=profiles)
             calls: list[Callable[[], Any]] = [
                 partial(fc.allocate, drawn.upload_s, drawn.compute_s, law=law),

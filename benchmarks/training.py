@@ -31,7 +31,7 @@ from rich.table import Table
 
 import fedcell as fc
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.engine import Engine, Evaluation, Job, Vector
+from fedcell.learn.engine import Engine, Evaluation, Job, Updates, Vector
 from fedcell.learn.mlp import MlpEngine
 from fedcell.runs.defaults import RACE_CELL
 from fedcell.sim import loop as simulation
@@ -301,6 +301,10 @@ class TimedEngine:
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
         """As the engine's."""
         return self._timed(lambda: self.engine.train(jobs))
+
+    def update(self, jobs: Sequence[Job]) -> Updates:
+        """As the engine's."""
+        return self._timed(lambda: self.engine.update(jobs))
 
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
         """As the engine's."""

@@ -385,7 +385,7 @@ def test_a_pytorch_model_has_the_simulators_profile() -> None:
 
     from fedcell.flower import profile_of
     from fedcell.learn.data import load_dataset
-    from fedcell.learn.torch_engine import mlp_module
+    from fedcell.learn.torch_modules import mlp_module
     from fedcell.rng import keyed
     from fedcell.sim.loop import Simulation
 

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.engine import Job
+from fedcell.learn.engine import Job, cross_entropy
 from fedcell.learn.mlp import MlpEngine
 from harness import python
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from fedcell.learn.torch_engine import TorchEngine, cnn_module, mlp_module  # noqa: E402
+from fedcell.learn.torch_engine import TorchEngine  # noqa: E402
+from fedcell.learn.torch_modules import cnn_module, mlp_module  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,10 @@ def _frozen() -> Any:
             lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10)),
             "buffer '2.running_mean'.*GroupNorm instead of BatchNorm",
         ),
-        (lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, 10)), r"layer '1' \(Dropout\) draws"),
+        (
+            lambda: nn.Sequential(nn.Flatten(), nn.AlphaDropout(0.5), nn.Linear(784, 10)),
+            r"layer '1' \(AlphaDropout\) draws",
+        ),
         (_SecretDropout, "cannot be trained.*random"),
         (_tied, "shares a parameter"),
         (_frozen, "parameter '1.bias' is frozen"),
@@ -215,6 +219,77 @@ def test_a_cnn_needs_images(mnist: Dataset) -> None:
     flat = replace(mnist, train_x=mnist.train_x[:, :4, :5])
     with pytest.raises(InputError, match=r"samples have shape \(4, 5\); the CNN needs"):
         cnn_module(flat)
+
+
+def test_losses_norms_means_and_tails_are_those_of_the_plain_loop(mnist: Dataset) -> None:
+    engine = TorchEngine(mnist, mlp_module(mnist), stack=2)
+    jobs = some_jobs(engine, [(1, 40), (2, 33), (1, 5)])
+    found = engine.update(jobs)
+    models = found.models()
+    np.testing.assert_allclose(found.norms(), [np.linalg.norm(m - j.start) for m, j in zip(models, jobs, strict=True)])
+    np.testing.assert_array_equal(found.tail(10), models[:, -10:])
+    weights = np.array([1.0, 0.0, 3.0])
+    np.testing.assert_allclose(found.mean(weights), (models[0] + 3 * models[2]) / 4, rtol=1e-6, atol=1e-7)
+    # The loss of a job, by hand: the model before each step on that step's samples.
+    total = 0.0
+    for first in range(0, 33, 10):
+        before = engine.train([Job(jobs[1].start, jobs[1].order[:1, :first])])[0] if first else jobs[1].start
+        total += batch_loss(mnist, before, jobs[1].order[0, first : first + 10])
+    alone = engine.update([Job(jobs[1].start, jobs[1].order[:1])])
+    assert alone.losses[0] == pytest.approx(total / 33, rel=1e-5)
+    assert found.losses[1] < alone.losses[0]  # the second epoch's are lower
+    np.testing.assert_allclose(found.losses, MlpEngine(mnist).update(jobs).losses, rtol=1e-5)
+    assert engine.update([]).losses.shape == (0,)
+
+
+def batch_loss(data: Dataset, model: NDArray[Any], ids: NDArray[np.int64]) -> float:
+    """The summed cross-entropy of samples, from NumPy alone."""
+    x = ((data.train_x[ids].reshape(len(ids), -1) / 255 - data.shift) / data.scale).astype(np.float64)
+    w1, b1, w2, b2 = np.split(model.astype(np.float64), np.cumsum([64 * 784, 64, 640]))
+    hidden = np.maximum(x @ w1.reshape(64, 784).T + b1, 0)
+    return len(ids) * cross_entropy(hidden @ w2.reshape(10, 64).T + b2, data.train_y[ids])
+
+
+def test_a_jobs_rate_scales_its_steps(mnist: Dataset) -> None:
+    for make in (
+        lambda rate: TorchEngine(mnist, mlp_module(mnist), learning_rate=rate),
+        lambda rate: MlpEngine(mnist, learning_rate=rate),
+    ):
+        jobs = some_jobs(make(0.01), [(1, 40), (1, 40)])
+        halves = [replace(job, rate=0.5) for job in jobs]
+        np.testing.assert_allclose(make(0.02).train(halves), make(0.01).train(jobs), rtol=1e-6, atol=1e-8)
+        with pytest.raises(InputError, match=r"job 0 has the learning-rate factor 0.0; give a number above 0"):
+            make(0.01).train([replace(jobs[0], rate=0.0)])
+
+
+def test_smaller_stacks_where_memory_runs_out(mnist: Dataset) -> None:
+    def greedy(logits: Any, labels: Any) -> Any:
+        if len(labels) > 30 and len(labels) != 2000:  # as if more than three clients did not fit
+            raise torch.OutOfMemoryError("no room")
+        return nn.functional.cross_entropy(logits, labels, reduction="none")
+
+    engine = TorchEngine(mnist, mlp_module(mnist), loss=greedy, stack=8)
+    jobs = some_jobs(engine, [(1, 30 + k) for k in range(7)])
+    roomy = TorchEngine(mnist, mlp_module(mnist)).train(jobs)
+    np.testing.assert_allclose(engine.train(jobs), roomy, rtol=1e-4, atol=1e-6)
+
+    def impossible(logits: Any, labels: Any) -> Any:
+        if len(labels) == 10:
+            raise torch.OutOfMemoryError("no room")
+        return greedy(logits, labels)
+
+    with pytest.raises(InputError, match="one client does not fit into the memory of cpu: no room"):
+        TorchEngine(mnist, mlp_module(mnist), loss=impossible).train(jobs)
+
+
+def test_threads_change_nothing(mnist: Dataset) -> None:
+    found = [TorchEngine(mnist, mlp_module(mnist), threads=threads) for threads in (1, 3)]
+    jobs = some_jobs(found[0], [(1, 20 + k) for k in range(9)])
+    before = torch.get_num_threads()
+    one, three = (engine.update(jobs) for engine in found)
+    assert torch.get_num_threads() == before
+    np.testing.assert_array_equal(one.models(), three.models())
+    np.testing.assert_array_equal(one.losses, three.losses)
 
 
 @pytest.mark.processes

@@ -227,20 +227,20 @@ def test_safetensors_byte_by_byte(tmp_path: Path) -> None:
 
 
 def test_the_names_are_those_of_the_torch_modules(small_npz: Path) -> None:
-    torch_engine = pytest.importorskip("fedcell.learn.torch_engine")
+    torch_modules = pytest.importorskip("fedcell.learn.torch_modules")
     data = load_dataset("mnist")
     for hidden in ([], [7], [6, 5]):
-        module = torch_engine.mlp_module(data, hidden)
+        module = torch_modules.mlp_module(data, hidden)
         expected = {name: tuple(array.shape) for name, array in module.state_dict().items()}
         assert layers(TaskSpec(hidden=hidden)) == expected == layers(TaskSpec(hidden=hidden, engine="torch"))
-    cnn = torch_engine.cnn_module(data)
+    cnn = torch_modules.cnn_module(data)
     task = TaskSpec(engine="torch", model="cnn")
     assert layers(task) == {name: tuple(array.shape) for name, array in cnn.state_dict().items()}
 
 
 def test_torch_loads_a_saved_model_and_computes_the_same(small_npz: Path, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from fedcell.learn.torch_engine import mlp_module
+    from fedcell.learn.torch_modules import mlp_module
 
     (one, *_) = runs(small_npz)
     fc.save_model(tmp_path / "m.safetensors", one, truth(one))

@@ -82,7 +82,7 @@ def test_what_a_device_trains_does_not_depend_on_who_else_does() -> None:
     spec = spec_of(policy="all")
     task = load_task(spec.task, 20, 0)
     model = task.engine.initial(stream(0, "model"))
-    alone = loop.train(task, model, np.array([7]), 0, 3, spec)
+    alone = task.engine.train(loop.jobs(task, model, np.array([7]), spec, 3))
     order = keyed(0, "batches", 3)(7).permutation(task.parts[7])[np.newaxis]
     np.testing.assert_array_equal(alone, task.engine.train([Job(model, order)]))
 
@@ -95,11 +95,11 @@ def test_the_mean_is_plain_or_weighted_by_samples() -> None:
         )
         task = load_task(spec.task, 2, 0)
         model, both = task.engine.initial(stream(0, "model")), np.array([0, 1])
-        first, second = loop.train(task, model, both, 0, 0, spec).astype(np.float64)
-        models = loop.train(task, model, both, 0, 0, spec)
+        updates = task.engine.update(loop.jobs(task, model, both, spec, 0))
+        first, second = updates.models().astype(np.float64)
         expected = (first + 3 * second) / 4 if averaging == "samples" else (first + second) / 2
         np.testing.assert_allclose(
-            loop.mean(models, loop.mean_weights(spec, task, view, both)), expected, rtol=1e-6, atol=1e-8
+            updates.mean(loop.mean_weights(spec, task, view, both)), expected, rtol=1e-6, atol=1e-8
         )
 
 
@@ -293,3 +293,12 @@ def test_a_batch_larger_than_all_samples_is_all_samples() -> None:
 
     for engine in ("mlp", "torch"):
         assert loss(engine, 10**30) == loss(engine, 15_000)
+
+
+def test_without_a_gpu_the_mlp_trains_on_the_cpu_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("torch")
+    task: dict[str, object] = {"hidden": [4], "sizes": [100] * 20}
+    found = records(rounds=1, task={**task, "device": "cuda"})
+    assert "task.device is 'cuda', but the MLP trains on the CPU: PyTorch" in caplog.text
+    assert found == records(rounds=1, task=task)
+    assert spec_of(task={**task, "device": "cuda"}).key() != spec_of(task=task).key()

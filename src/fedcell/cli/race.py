@@ -117,6 +117,13 @@ def race(
         typer.Option(help="Standard deviation of the shadowing in dB (default: 0, no shadowing).", show_default=False),
     ] = None,
     law: LawOption = None,
+    downlink: Annotated[
+        str | None,
+        typer.Option(
+            help="How the model comes to the devices: free (default, no time), multicast or unicast.",
+            show_default=False,
+        ),
+    ] = None,
     availability: Annotated[
         str | None,
         typer.Option(
@@ -203,7 +210,7 @@ def race(
         ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Device of the torch engine: cpu (default) or cuda.", show_default=False)
+        str | None, typer.Option(help="Where models are trained: cpu (default) or cuda.", show_default=False)
     ] = None,
     target: Target = defaults.TARGET_ACCURACY,
     workers: Workers = None,
@@ -272,6 +279,7 @@ def race(
         "cell.fading": fading,
         "cell.shadowing_db": shadowing_db,
         "cell.law": law,
+        "cell.downlink": downlink,
         "cell.csi_error_db": csi_error_db,
         "devices.count": devices,
         "devices.mobility": mobility,

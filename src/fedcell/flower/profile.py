@@ -15,7 +15,7 @@ from fedcell.learn.profile import REPORT_SAMPLES, normalised, private
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from fedcell.learn.torch_engine import Loss
+    from fedcell.learn.torch_stack import Loss
 
     Batches = Iterable[tuple[Tensor, Tensor]]
 

@@ -3,7 +3,10 @@
 A model is one flat float32 vector, in the order of PyTorch's ``state_dict``: for each layer its weights (out, in) by
 rows, then its biases. A job is an initial model and the samples to visit, in order. The jobs of one call may start from
 different models and visit different numbers of samples, so one call can train the clients of a round or the clients of
-many runs; a job's result does not depend on the other jobs of the call.
+many runs; a job's result does not depend on the other jobs of the call (on a GPU: but for rounding).
+
+Trained models stay where they were trained. What comes back are `Updates`, which a loop asks for the little it needs:
+the mean of the models, each client's training loss, the size of its update, its output layer's biases.
 """
 
 from collections.abc import Sequence
@@ -32,10 +35,85 @@ class Job:
         start: (P,), the initial model.
         order: (epochs, D), indices into the training set. Row e is the visiting order of epoch e; its batches are
             consecutive runs of ``batch_size``, the last of which may be short.
+        rate: factor of the engine's learning rate, for schedules over rounds.
+        key: integers that name the job's own random draws (dropout), such as seed, round and device.
     """
 
     start: Vector
     order: NDArray[np.int64]
+    rate: float = 1.0
+    key: tuple[int, ...] = (0,)
+
+
+class Updates(Protocol):
+    """What J jobs have come to; their models stay where they were trained.
+
+    Attributes:
+        losses: (J,) the mean loss of the samples that a job visited, each before the step it was part of.
+    """
+
+    @property
+    def losses(self) -> NDArray[np.float64]:
+        """See above."""
+
+    def part(self, first: int, last: int) -> "Updates":
+        """Return those of the jobs from ``first`` to before ``last``."""
+
+    def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
+        """Return the mean model (P,); ``weights`` (J,) are those of the jobs, up to a common factor."""
+
+    def norms(self) -> NDArray[np.float64]:
+        """Return the Euclidean lengths (J,) of the updates: of each model minus its start."""
+
+    def tail(self, count: int) -> NDArray[np.float32]:
+        """Return the last ``count`` weights of each model (J, count): the biases of the output layer."""
+
+    def models(self) -> NDArray[np.float32]:
+        """Return all models (J, P), copied if they are on a device."""
+
+
+@dataclass(frozen=True, eq=False)
+class HostUpdates:
+    """Updates in the memory of this process.
+
+    Attributes:
+        starts: J vectors (P,), the initial models.
+        trained: (J, P).
+        losses: (J,) mean training losses.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.learn.engine import HostUpdates
+        >>> start = np.zeros(2, np.float32)
+        >>> found = HostUpdates([start, start], np.array([[3, 4], [1, 0]], np.float32), np.ones(2))
+        >>> found.mean().tolist(), found.norms().tolist(), found.tail(1).tolist()
+        ([2.0, 2.0], [5.0, 1.0], [[4.0], [0.0]])
+    """
+
+    starts: Sequence[Vector]
+    trained: NDArray[np.float32]
+    losses: NDArray[np.float64]
+
+    def part(self, first: int, last: int) -> "HostUpdates":
+        """Those of some of the jobs."""
+        return HostUpdates(self.starts[first:last], self.trained[first:last], self.losses[first:last])
+
+    def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
+        """The mean model (P,)."""
+        return np.average(self.trained, axis=0, weights=weights).astype(np.float32, copy=False)
+
+    def norms(self) -> NDArray[np.float64]:
+        """The Euclidean lengths (J,) of the updates."""
+        pairs = zip(self.trained, self.starts, strict=True)
+        return np.array([np.linalg.norm(model - start) for model, start in pairs], np.float64)
+
+    def tail(self, count: int) -> NDArray[np.float32]:
+        """The last ``count`` weights of each model, (J, count)."""
+        return self.trained[:, -count:]
+
+    def models(self) -> NDArray[np.float32]:
+        """All models (J, P)."""
+        return self.trained
 
 
 @dataclass(frozen=True)
@@ -61,8 +139,11 @@ class Engine(Protocol):
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return an initial model (P,), drawn from ``rng`` as PyTorch draws it: see ``linear_start``."""
 
+    def update(self, jobs: Sequence[Job]) -> Updates:
+        """Return what stochastic gradient descent makes of the J jobs."""
+
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
-        """Return the models (J, P) after stochastic gradient descent, one for each of the J jobs."""
+        """Return the models (J, P) themselves, one for each of the J jobs: ``update(jobs).models()``."""
 
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
         """Return accuracy and loss of the models (K, P) on the test set."""
@@ -137,22 +218,34 @@ def is_count(value: Any) -> bool:
 
 def checked_jobs(jobs: Sequence[Job], parameters: int, samples: int) -> list[Job]:
     """Return the jobs with contiguous arrays of the right types, or raise if one cannot be trained."""
-    return [_checked_job(job, f"job {number}", parameters, samples) for number, job in enumerate(jobs)]
+    starts = dict[int, Vector]()  # the clients of a round have one: it is looked at once
+    for number, job in enumerate(jobs):
+        if id(job.start) not in starts:
+            starts[id(job.start)] = _checked_start(job.start, f"job {number}", parameters)
+    return [_checked_job(job, starts[id(job.start)], f"job {number}", samples) for number, job in enumerate(jobs)]
 
 
-def _checked_job(job: Job, name: str, parameters: int, samples: int) -> Job:
-    start, order = np.asarray(job.start), np.asarray(job.order)
+def _checked_start(given: Vector, name: str, parameters: int) -> Vector:
+    start = np.asarray(given)
     if start.shape != (parameters,):
         raise InputError(f"{name} starts from a vector of shape {start.shape}; give one of shape ({parameters},)")
     if not np.isfinite(start).all():
         raise InputError(f"{name} starts from a model with NaN or infinity in it; lower the learning rate")
+    return np.ascontiguousarray(start, np.float32)
+
+
+def _checked_job(job: Job, start: Vector, name: str, samples: int) -> Job:
+    order = np.asarray(job.order)
     if order.ndim != 2 or order.size == 0 or not np.issubdtype(order.dtype, np.integer):
         raise InputError(
             f"{name} has an order of shape {order.shape} and type {order.dtype}; give indices (epochs, samples)"
         )
-    if order.min() < 0 or order.max() >= samples:
+    order = np.ascontiguousarray(order, np.int64)
+    if order.view(np.uint64).max() >= samples:  # a negative number is a large one there
         raise InputError(f"{name} visits samples {order.min()} to {order.max()}; give indices from 0 to {samples - 1}")
-    return Job(np.ascontiguousarray(start, np.float32), np.ascontiguousarray(order, np.int64))
+    if not (np.isfinite(job.rate) and job.rate > 0):
+        raise InputError(f"{name} has the learning-rate factor {job.rate}; give a number above 0")
+    return Job(start, order, job.rate, job.key)
 
 
 def checked_models(models: NDArray[np.float32], parameters: int) -> NDArray[np.float32]:

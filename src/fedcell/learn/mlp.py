@@ -22,6 +22,7 @@ from fedcell.learn.engine import (
     HIDDEN,
     LEARNING_RATE,
     Evaluation,
+    HostUpdates,
     Job,
     Vector,
     checked_dataset,
@@ -111,18 +112,25 @@ class MlpEngine:
 
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
         """Return the trained models (J, P), one for each of the J jobs."""
+        return self.update(jobs).models()
+
+    def update(self, jobs: Sequence[Job]) -> HostUpdates:
+        """Return the trained models and their mean training losses."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         models = np.empty((len(checked), self.parameters), np.float32)
+        losses = np.empty(len(checked))
+        learning_rate, batch_size, center = self._setting
 
         def run(number: int) -> None:
             job = checked[number]
+            setting = (learning_rate * job.rate, batch_size, center)
             with self._workspace() as work:
                 arrays = (self._train_set, self._train_y, self._layers, work)
-                kernel.train_mlp(job.start, models[number], job.order, *arrays, self._setting, self._lanes)
+                losses[number] = kernel.train_mlp(job.start, models[number], job.order, *arrays, setting, self._lanes)
 
         longest_first = sorted(range(len(checked)), key=lambda number: -checked[number].order.size)
         self._spread(run, longest_first)
-        return models
+        return HostUpdates([job.start for job in checked], models, losses)
 
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
         """Return accuracy and mean cross-entropy of the models (K, P) on the test set."""

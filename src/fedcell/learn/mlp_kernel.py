@@ -266,20 +266,27 @@ def exponentials(first: Any, count: Any, layers: Any, work: Any, scratch: Any) -
 
 
 @compiled
-def softmax_steps(labels: Any, ids: Any, layers: Any, work: Any, scratch: Any, rate: Any) -> None:
-    """The last layer's steps: -rate/n (softmax(logits) - onehot(label)), batch of n."""
+def softmax_steps(labels: Any, ids: Any, layers: Any, work: Any, scratch: Any, rate: Any) -> Any:
+    """The last layer's steps: -rate/n (softmax(logits) - onehot(label)), batch of n; and the sum of its losses."""
     last = layers.shape[0] - 1
     classes, pad, n = layers[last, OUT], layers[last, OUT_PAD], ids.size
     factor = np.float32(-rate / n)
+    loss = 0.0
     for first in range(0, n, STEP):
         count = min(STEP, n - first)
         exponentials(first, count, layers, work, scratch)
+        sums = 1.0  # of the exponentials, each from 1 to classes: one logarithm for 16 samples
         for b in range(count):
             at = layers[last, DELTA] + (first + b) * pad
             share = factor / scratch[STEP + b]
+            label = item(labels, item(ids, first + b))
             for o in range(classes):
                 work[at + o] = share * scratch[(2 + o) * STEP + b]
-            work[at + item(labels, item(ids, first + b))] -= factor
+            work[at + label] -= factor
+            sums *= np.float64(scratch[STEP + b])
+            loss += np.float64(scratch[b]) - item(work, layers[last, OUTPUT] + (first + b) * pad + label)
+        loss += log(sums)
+    return loss
 
 
 @compiled
@@ -311,12 +318,14 @@ def make_scratch(layers: Any, lanes: Any) -> Any:
 @entry
 def train_mlp(
     start: Any, out: Any, order: Any, samples: Any, labels: Any, layers: Any, work: Any, setting: Any, lanes: Any
-) -> None:
+) -> Any:
     """One job: SGD from ``start`` over the batches of ``order`` (epochs, D); the model it ends with is in ``out``.
 
-    ``samples`` is (x flat, masks flat, sums, table), ``setting`` is (learning rate, batch size, c).
+    ``samples`` is (x flat, masks flat, sums, table), ``setting`` is (learning rate, batch size, c). Returns the mean
+    loss of the samples, each before the step it was part of.
     """
     rate, batch, c = setting
+    loss = 0.0
     pad = layers[0, OUT_PAD]
     steps, column_sums = np.zeros(pad), np.zeros(pad)
     v, bias = np.zeros(pad, np.float32), np.zeros(pad, np.float32)
@@ -330,11 +339,12 @@ def train_mlp(
             first_forward(samples, ids, coming, layers, work, v, bias, c, lanes)
             for k in range(1, layers.shape[0]):
                 upper_forward(layers, k, ids.size, work, lanes)
-            softmax_steps(labels, ids, layers, work, scratch, rate)
+            loss += softmax_steps(labels, ids, layers, work, scratch, rate)
             for k in range(layers.shape[0] - 1, 0, -1):
                 upper_backward(layers, k, ids.size, work, lanes)
             first_update(samples, ids, coming, layers, work, steps, column_sums, scratch, lanes)
     pack(layers, work, steps, c, out, lanes)
+    return loss / order.size
 
 
 @entry

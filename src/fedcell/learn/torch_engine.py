@@ -1,16 +1,15 @@
-"""The general engine: any ``torch.nn.Module``, with all clients of a call stacked and trained together.
+"""The general engine: any ``torch.nn.Module``, with clients stacked and trained together, on a CPU or a GPU.
 
-The jobs of a call become one tensor of models (J, P). Each step takes batch number t of every job at once: ``vmap`` of
-``functional_call`` over J, and one backward pass, are a few kernel launches whatever J is, so many small models keep a
-GPU busy. Indices and models go to the device once per call, the data set once per engine, and results come back at the
-end: the host never waits for a step.
+The jobs of a call become stacks of models. Each step takes batch number t of every job of a stack at once: ``vmap`` of
+``functional_call``, and one backward pass, are a few dozen operations whatever the number of jobs. `torch_stack` makes
+them one: on a GPU a recorded graph, on a CPU a trace without the bookkeeping of autograd, one stack to a thread.
 
 Jobs may differ in length: a batch is padded with samples of weight 0, and a job that has no batch t keeps its model. So
-a job's batches, and its result up to rounding, do not depend on the other jobs.
+a job's batches, and its result up to rounding, do not depend on the other jobs. Models stay on the device: see Updates.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any, cast
@@ -19,17 +18,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 from torch.nn import functional
 
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset
 from fedcell.learn.engine import (
     BATCH_SIZE,
-    HIDDEN,
     LEARNING_RATE,
     Evaluation,
+    HostUpdates,
     Job,
+    Updates,
     Vector,
     checked_dataset,
     checked_jobs,
@@ -37,11 +37,15 @@ from fedcell.learn.engine import (
     checked_setting,
     linear_start,
 )
+from fedcell.learn.torch_modules import checked_module, for_training, wants_channel, wrapped
+from fedcell.learn.torch_stack import Loss, Recorded, StackedStep, Traced, exact
+from fedcell.learn.torch_updates import DeviceUpdates, starts_of
+from fedcell.machine import cores
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 ROWS = 2000  # test samples that go through the network together
+STACK_CPU = 4  # clients that train together in one thread; fixed, so that no result depends on the number of threads
+STACK_GPU = 64  # more make a step no better: docs/gpu.md
 
-_RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
 _DRAWN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -52,7 +56,7 @@ class TorchEngine:
 
         g = dL/dw + d w,    u = m u + g (u = g at first),    w = w - learning_rate u.
 
-    The momentum of a job starts at zero: clients keep no state between rounds.
+    The momentum of a job starts at zero: clients keep no state between rounds. Dropout draws from the job's own key.
 
     Args:
         dataset: the module gets scaled float32 inputs (batch, *shape); samples of shape (height, width) get a
@@ -64,6 +68,9 @@ class TorchEngine:
         momentum: m above, at least 0 and less than 1.
         weight_decay: d above, at least 0.
         device: where to compute, such as ``"cpu"`` or ``"cuda"``.
+        tf32: whether a GPU may round the inputs of products to 10 bits of mantissa, which is faster.
+        threads: stacks that train in parallel on a CPU; None is one per core.
+        stack: most clients of a stack; None is what is fastest. It is halved, for good, where memory runs out.
     """
 
     def __init__(
@@ -76,23 +83,31 @@ class TorchEngine:
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         device: str | torch.device = "cpu",
+        tf32: bool = False,
+        threads: int | None = None,
+        stack: int | None = None,
     ) -> None:
         checked_setting(learning_rate, batch_size)
         _check_factor("momentum", momentum, below=1.0)
         _check_factor("weight_decay", weight_decay, below=np.inf)
-        data = checked_dataset(dataset)
+        self._data = checked_dataset(dataset)
         self._device = _device(device)
+        self._gpu = self._device.type == "cuda"
         self._loss = loss or _cross_entropy
-        self._rate, self._batch = float(learning_rate), int(batch_size)
-        self._momentum, self._decay = float(momentum), float(weight_decay)
-        self._data = data
-        self._train_x, self._train_y = self._tensor(data.train_x), self._tensor(data.train_y)
-        self._test_x, self._test_y = self._tensor(data.test_x), self._tensor(data.test_y)
-        self._module = _checked_module(deepcopy(module) if isinstance(module, nn.Module) else module()).to(self._device)
-        self._channel = _wants_channel(self._module) and data.train_x.ndim == 3
+        self._rate, self._batch, self._tf32 = float(learning_rate), int(batch_size), tf32
+        self._threads = threads or cores()
+        self._stack = stack or (STACK_GPU if self._gpu else STACK_CPU)
+        self._train_x, self._train_y = self._tensor(self._data.train_x), self._tensor(self._data.train_y)
+        self._test_x, self._test_y = self._tensor(self._data.test_x), self._tensor(self._data.test_y)
+        given = deepcopy(module) if isinstance(module, nn.Module) else module()
+        self._module = checked_module(given).to(self._device).eval()
+        self._channel = wants_channel(self._module) and self._data.train_x.ndim == 3
         self._names = [name for name, _ in self._module.named_parameters()]
         self._shapes = [parameter.shape for parameter in self._module.parameters()]
+        training, self._keys = for_training(self._module, patches=self._gpu)
+        self._step = StackedStep(training, self._keys, self._loss, float(momentum), float(weight_decay))
         self._try_out()
+        self._programs: dict[int, Traced | Recorded] = {}
 
     @property
     def parameters(self) -> int:
@@ -116,19 +131,95 @@ class TorchEngine:
 
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
         """Return the trained models (J, P), one for each of the J jobs."""
+        return self.update(jobs).models()
+
+    def update(self, jobs: Sequence[Job]) -> Updates:
+        """Return what the J jobs have come to; on a GPU their models stay there."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
-        if not checked:
-            return np.empty((0, self.parameters), np.float32)
-        order = self._tensor(_batches(checked, self._batch))  # (steps, J, batch), -1 where there is no sample
-        weights, ids = (order >= 0).float(), order.clamp(min=0)
-        models = self._tensor(np.stack([job.start for job in checked]))
-        velocity = torch.zeros_like(models)
-        with _exact():
-            for weight, picked in zip(weights, ids, strict=True):
-                gradient = self._gradient(models, self._train_x[picked], self._train_y[picked], weight)
-                velocity = self._momentum * velocity + (gradient + self._decay * models)
-                models = torch.where(weight[:, :1] > 0, models - self._rate * velocity, models)
-        return cast(NDArray[np.float32], models.cpu().numpy())
+        numbers = np.argsort([-self._steps(job) for job in checked], kind="stable")  # those of like length together
+        starts, which = starts_of(checked, self.parameters, self._device)
+        models = torch.empty((len(checked), self.parameters), device=self._device)
+        losses = torch.empty(len(checked), dtype=torch.float64, device=self._device)
+        if checked:
+            with exact(self._tf32):
+                self._train_stacks([checked[number] for number in numbers], starts, models, losses)
+        if (numbers[1:] < numbers[:-1]).any():
+            back = self._tensor(np.argsort(numbers))
+            models, losses = models[back], losses[back]
+        means = losses.cpu().numpy() / np.array([job.order.size for job in checked], np.float64)
+        if self._gpu:
+            return DeviceUpdates(starts, which, models, means)
+        return HostUpdates([job.start for job in checked], models.numpy(), means)
+
+    def _train_stacks(self, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
+        """Train the jobs in stacks; where memory runs out, in smaller ones."""
+        while True:
+            edges = np.linspace(0, len(jobs), -(-len(jobs) // self._stack) + 1).astype(int).tolist()
+            parts = [slice(first, last) for first, last in pairwise(edges)]
+            try:
+                programs = [self._program(part.stop - part.start) for part in parts]
+                return self._spread(
+                    [
+                        (program, jobs[part], starts, models[part], losses[part])
+                        for program, part in zip(programs, parts, strict=True)
+                    ]
+                )
+            except torch.OutOfMemoryError as error:
+                if self._stack == 1:
+                    raise InputError(f"one client does not fit into the memory of {self._device}: {error}") from None
+            self._stack //= 2
+            self._programs.clear()
+            if self._gpu:
+                torch.cuda.empty_cache()
+
+    def _spread(self, work: list[tuple[Any, ...]]) -> None:
+        """Train the stacks: one after the other on a GPU, each in a thread with no threads of its own on a CPU."""
+        if self._gpu or min(len(work), self._threads) == 1:
+            for stack in work:
+                self._train_stack(*stack)
+            return
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with ThreadPoolExecutor(self._threads, initializer=lambda: torch.set_num_threads(1)) as pool:
+                list(pool.map(lambda stack: self._train_stack(*stack), work))
+        finally:
+            torch.set_num_threads(threads)
+
+    def _train_stack(self, program: Any, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
+        """Train the jobs of a stack; write their models and the sums of their losses."""
+        sizes = [shape.numel() for shape in self._shapes]
+        if len(starts) > 1:
+            starts, which = starts_of(jobs, self.parameters, self._device)
+            starts = starts[which]
+        parts = torch.split(starts.expand(len(jobs), -1), sizes, dim=1)
+        stacked = [part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        rates = torch.tensor([self._rate * job.rate for job in jobs], device=self._device)
+        keys = torch.tensor([self._key(job) for job in jobs], device=self._device)
+        trained, loss = program.run(stacked, self._tensor(batches(jobs, self._batch)), rates, keys)
+        for part, place in zip(trained, torch.split(models, sizes, dim=1), strict=True):
+            place.copy_(part[: len(jobs)].flatten(1))
+        losses.copy_(loss[: len(jobs)])
+
+    def _program(self, clients: int) -> Traced | Recorded:
+        """One step of a stack of so many clients, made ready once."""
+        size = padded(clients) if self._gpu else clients
+        if size not in self._programs:
+            data = (self._train_x, self._train_y, self._input)
+            kind = Recorded if self._gpu else Traced
+            self._programs[size] = kind(self._step, size, self._batch, self._shapes, data)
+        return self._programs[size]
+
+    def _steps(self, job: Job) -> int:
+        epochs, samples = job.order.shape
+        return int(epochs * -(-samples // self._batch))
+
+    def _key(self, job: Job) -> int:
+        """64 bits that stand for the job's draws, as a signed integer."""
+        if not self._keys.layers:
+            return 0
+        drawn: Any = np.random.SeedSequence(list(job.key)).generate_state(1, np.uint64)[0]
+        return wrapped(int(drawn))
 
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
         """Return accuracy and mean loss of the models (K, P) on the test set."""
@@ -136,7 +227,7 @@ class TorchEngine:
         count = len(self._test_y)
         right = torch.zeros(len(rows), dtype=torch.float64, device=self._device)
         loss = torch.zeros_like(right)
-        with torch.no_grad(), _exact():
+        with torch.no_grad(), exact(self._tf32):
             for first in range(0, count, ROWS):
                 x = self._input(self._test_x[first : first + ROWS])
                 y = self._test_y[first : first + ROWS]
@@ -151,18 +242,6 @@ class TorchEngine:
         named = {name: part.view(shape) for name, part, shape in zip(self._names, parts, self._shapes, strict=True)}
         return cast(Tensor, functional_call(self._module, named, (x,)))
 
-    def _gradient(self, models: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """Return each job's gradient (J, P) of its mean loss over a batch: x (J, n, *shape), y and weight (J, n).
-
-        A job's loss depends on no other job's model, so one backward pass of the sum gives them all. The loss is
-        called on all J n samples at once, outside vmap, so it may use operations that vmap does not support.
-        """
-        leaf = models.detach().requires_grad_()
-        logits = vmap(self._logits, randomness="error")(leaf, self._input(x))
-        losses = self._loss(logits.flatten(0, 1), y.flatten()).view_as(weight)
-        means = (losses * weight).sum(1) / weight.sum(1).clamp(min=1.0)
-        return torch.autograd.grad(means.sum(), leaf)[0]
-
     def _input(self, raw: Tensor) -> Tensor:
         x = raw.float() / 255.0 if raw.dtype == torch.uint8 else raw
         x = (x - self._data.shift) / self._data.scale
@@ -173,14 +252,20 @@ class TorchEngine:
 
     def _try_out(self) -> None:
         """Run one forward pass of two samples and one step of two clients, so that errors show at construction."""
-        models = torch.zeros((2, self.parameters), device=self._device)
         x, y = self._input(self._train_x[:1]), self._train_y[:1]
         try:
-            logits = self._logits(models[0], torch.cat([x, x]))
+            zeros = torch.zeros(self.parameters, device=self._device)
+            logits = self._logits(zeros, torch.cat([x, x]))
             losses = self._loss(logits, torch.cat([y, y]))
             if losses.shape == (2,):
-                twice = torch.stack([self._train_x[:1], self._train_x[:1]])
-                self._gradient(models, twice, torch.stack([y, y]), torch.ones((2, 1), device=self._device))
+                models = [torch.zeros((2, *shape), device=self._device) for shape in self._shapes]
+                keys = torch.zeros(2, dtype=torch.int64, device=self._device)
+                weight = torch.ones((2, 1), device=self._device)
+                self._step.gradients(
+                    models, torch.stack([x, x]), torch.stack([y, y]), weight, torch.ones(2, device=self._device), keys
+                )
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # whatever a user's module may raise
             reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
             raise InputError(
@@ -194,68 +279,35 @@ class TorchEngine:
             raise InputError(f"the loss of 2 samples has shape {tuple(losses.shape)}; give one loss per sample")
 
 
-def mlp_module(dataset: Dataset, hidden: Sequence[int] = HIDDEN) -> nn.Module:
-    """Return the network of ``MlpEngine``: flatten, then linear layers with ReLU between them.
+def padded(clients: int) -> int:
+    """Return the size of the stack on a GPU that holds so many clients: few sizes, each of which is recorded once.
 
     Args:
-        dataset: its sample shape and number of classes set the sizes of the input and the output.
-        hidden: units of each hidden layer.
+        clients: at least 1.
+
+    Example:
+        >>> from fedcell.learn.torch_engine import padded
+        >>> [padded(n) for n in (1, 8, 9, 50, 64)]
+        [8, 8, 12, 52, 64]
     """
-    sizes = [int(np.prod(dataset.train_x.shape[1:])), *hidden, dataset.classes]
-    layers: list[nn.Module] = [nn.Flatten()]
-    for n_in, n_out in pairwise(sizes):
-        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    return max(8, -(-clients // 4) * 4)
 
 
-def cnn_module(dataset: Dataset, channels: tuple[int, int] = (8, 16)) -> nn.Module:
-    """Return a small convolutional network: twice 5x5 convolution, ReLU and 2x2 max pooling, then one linear layer.
-
-    Args:
-        dataset: samples of (height, width) or (channels, height, width), at least 16 x 16 pixels.
-        channels: output channels of the two convolutions.
-    """
-    shape = dataset.train_x.shape[1:]
-    *depth, height, width = shape if len(shape) >= 2 else (0, 0)
-    if len(depth) > 1 or min(height, width) < 16:
-        raise InputError(f"samples have shape {dataset.train_x.shape[1:]}; the CNN needs images of at least 16 x 16")
-    first, second = channels
-    rows, columns = ((size - 4) // 2 - 4 for size in (height, width))
-    return nn.Sequential(
-        nn.Conv2d(depth[0] if depth else 1, first, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(first, second, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(second * (rows // 2) * (columns // 2), dataset.classes),
-    )
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(logits, labels, reduction="none")
-
-
-def _exact() -> AbstractContextManager[None]:
-    """Deterministic convolutions in full float32; by default cuDNN uses TF32 and its fastest algorithm."""
-    return cast(
-        AbstractContextManager[None],
-        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
-    )
-
-
-def _batches(jobs: Sequence[Job], size: int) -> NDArray[np.int64]:
+def batches(jobs: Sequence[Job], size: int) -> NDArray[np.int64]:
     """Return the indices of all jobs as (steps, J, size); -1 where a batch is short or a job has ended."""
     steps = max(job.order.shape[0] * -(-job.order.shape[1] // size) for job in jobs)
     table = np.full((steps, len(jobs), size), -1, np.int64)
     for number, job in enumerate(jobs):
         epochs, samples = job.order.shape
-        padded = np.full((epochs, -(-samples // size) * size), -1, np.int64)
-        padded[:, :samples] = job.order
-        batches = padded.reshape(-1, size)
-        table[: len(batches), number] = batches
+        whole = np.full((epochs, -(-samples // size) * size), -1, np.int64)
+        whole[:, :samples] = job.order
+        rows = whole.reshape(-1, size)
+        table[: len(rows), number] = rows
     return table
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(logits, labels, reduction="none")
 
 
 def _reset(layer: nn.Module, seed: int) -> Vector:
@@ -267,37 +319,6 @@ def _reset(layer: nn.Module, seed: int) -> Vector:
             reset()
     own = [parameter.detach().cpu().numpy().ravel() for parameter in layer.parameters(recurse=False)]
     return np.concatenate(own).astype(np.float32)
-
-
-def _checked_module(module: nn.Module) -> nn.Module:
-    """Return the module, or raise if its state does not fit into a model vector or it cannot be trained stacked."""
-    if not isinstance(module, nn.Module):
-        raise InputError(f"module is a {type(module).__name__}; give an nn.Module or a function that returns one")
-    for name, layer in module.named_modules():
-        if isinstance(layer, _RANDOM) and getattr(layer, "p", 1.0) != 0:
-            raise InputError(
-                f"layer {name!r} ({type(layer).__name__}) draws random numbers in training, which would not be "
-                "reproducible across clients; remove it"
-            )
-    buffers = [name for name, _ in module.named_buffers()]
-    if buffers:
-        raise InputError(
-            f"the module has the buffer {buffers[0]!r}, which is not part of the model vector and would not be "
-            "averaged; use layers without running statistics, such as GroupNorm instead of BatchNorm"
-        )
-    parameters = dict(module.named_parameters())
-    if len(parameters) != len(dict(module.named_parameters(remove_duplicate=False))):
-        raise InputError("the module shares a parameter between layers; give each layer its own")
-    wrong = [name for name, value in parameters.items() if value.dtype != torch.float32 or not value.requires_grad]
-    if wrong or not parameters:
-        what = f"parameter {wrong[0]!r} is frozen or not float32" if wrong else "the module has no parameters"
-        raise InputError(f"{what}; give a module whose parameters are all float32 and trained")
-    return module.train()
-
-
-def _wants_channel(module: nn.Module) -> bool:
-    first = next((layer for layer in module.modules() if list(layer.parameters(recurse=False))), None)
-    return isinstance(first, nn.Conv2d)
 
 
 def _device(name: str | torch.device) -> torch.device:

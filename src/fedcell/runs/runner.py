@@ -41,6 +41,8 @@ SAVE_EVERY_S = 3.0
 """A run under way is stored no more often than this."""
 TICK_S = 0.2
 MAX_CHUNK = 256
+MAX_LOCKSTEP = 64
+"""Runs on a GPU that advance together."""
 MAX_TRIES = 3
 
 
@@ -299,7 +301,8 @@ class Runner:
             if self._flying and (last_try or alone):
                 return  # a last try flies alone
             keys = self._next_chunk()
-            slices = [Slice(key, self._text(key), self._courses[key].state, self._models) for key in keys]
+            on_gpu = self._on_gpu(keys[0])
+            slices = [Slice(key, self._text(key), self._courses[key].state, self._models, on_gpu) for key in keys]
             try:
                 future = executor.submit(advance, slices, SLICE_S, threads, whole)
             except BrokenExecutor as error:
@@ -311,9 +314,17 @@ class Runner:
         """The next runs, as many as should travel together; one that lost a worker travels by itself."""
         most = 1 if self._together else min(self._chunk, -(-len(self._waiting) // (2 * self._workers)))
         keys = [heapq.heappop(self._waiting)[-1]]
+        gpu = self._on_gpu(keys[0])
+        if gpu:  # one call trains the clients of all of them
+            most = min(MAX_LOCKSTEP, 1 + len(self._waiting))
         while not self._tries[keys[0]] and len(keys) < most and not self._tries[self._waiting[0][-1]]:
+            if self._on_gpu(self._waiting[0][-1]) != gpu:
+                break
             keys.append(heapq.heappop(self._waiting)[-1])
         return keys
+
+    def _on_gpu(self, key: str) -> bool:
+        return self._courses[key].spec.task.device != "cpu"
 
     def _text(self, key: str) -> str:
         """The run for a worker, whose current directory may be another."""

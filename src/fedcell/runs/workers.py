@@ -9,6 +9,7 @@ from functools import lru_cache
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
 from fedcell.runs.rows import Row, encode
+from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, State
 from fedcell.sim.spec import parse_spec
 
@@ -22,12 +23,14 @@ class Slice:
         text: its spec as JSON.
         state: where it goes on; None at the start.
         wants_model: whether the final model is to be handed over.
+        together: whether it advances in step with those beside it, as on a GPU.
     """
 
     key: str
     text: str
     state: State | None
     wants_model: bool = False
+    together: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,8 @@ def advance(slices: Sequence[Slice], slice_s: float, threads: int, whole: bool) 
         Of the runs that were begun, how far they got; the last may not have ended.
     """
     end_s, found = time.perf_counter() + slice_s, list[Advance]()
+    if any(one.together for one in slices):
+        return _advance_together(slices, float("inf") if whole else end_s, threads)
     for one in slices:
         found.append(_advance(one, float("inf") if whole else end_s, threads))
         if time.perf_counter() > end_s:
@@ -87,7 +92,38 @@ def _advance(one: Slice, end_s: float, threads: int) -> Advance:
         return Advance(one.key, rows, None, reason_of(error), time.perf_counter() - began_s)
 
 
-@lru_cache(maxsize=64)  # the runs of a race take turns
+def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> list[Advance]:
+    """All runs, a round each, until the time is used up."""
+    began_s, rows, ended = time.perf_counter(), [list[Row]() for _ in slices], dict[int, str]()
+    live = dict[int, tuple[Simulation, State]]()
+    for number, one in enumerate(slices):
+        try:
+            run = _simulation(one.key, one.text, threads)
+            live[number] = run, run.start() if one.state is None else one.state
+        except Exception as error:
+            ended[number] = reason_of(error)
+    last = {number: state for number, (_, state) in live.items()}
+    while live:
+        for number, played in zip(list(live), step_together(list(live.values())), strict=True):
+            if played is None or isinstance(played, Exception):
+                ended[number] = reason_of(played) if played is not None else ""
+                del live[number]
+                continue
+            record, last[number] = played
+            live[number] = live[number][0], last[number]
+            rows[number].append(encode(record))
+        if time.perf_counter() > end_s:
+            break
+    share_s = (time.perf_counter() - began_s) / len(slices)
+    found = []
+    for number, one in enumerate(slices):
+        done, reason = number in ended, ended.get(number, "")
+        model = last[number].model if done and not reason and one.wants_model else None
+        found.append(Advance(one.key, rows[number], None if done else last[number], reason, share_s, model))
+    return found
+
+
+@lru_cache(maxsize=128)  # the runs of a race take turns
 def _simulation(key: str, text: str, threads: int) -> Simulation:
     spec = parse_spec(json.loads(text), "the run")
     if spec.key() != key:

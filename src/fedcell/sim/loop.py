@@ -3,14 +3,14 @@
 import io
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell.errors import InputError
-from fedcell.learn.engine import Job, Vector
+from fedcell.learn.engine import Evaluation, Job, Updates, Vector
 from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
@@ -179,8 +179,19 @@ class Simulation:
         profile = self.start().knowledge.profiles[device]
         return [float(entry) for entry in profile] if profile.size and np.isfinite(profile).all() else None
 
-    def step(self, state: State) -> tuple[RoundRecord, State] | None:
+    def step(self, state: State) -> "Played | None":
         """Play one round: what it did and the state after it, or None if the run has ended."""
+        playing, engine = self.playing(state), self.task.engine
+        try:
+            updates = engine.update(cast(list[Job], next(playing)))
+            result = engine.evaluate(cast(Vector, playing.send(updates))[np.newaxis])
+            playing.send(result)
+        except StopIteration as end:
+            return cast(Played | None, end.value)
+        raise AssertionError("a round asks twice")
+
+    def playing(self, state: State) -> "Generator[list[Job] | Vector, Any, Played | None]":
+        """One round that asks for its training: it yields jobs and wants Updates, then a model and its Evaluation."""
         spec, task, r = self.spec, self.task, state.round
         if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
             return None
@@ -224,15 +235,15 @@ class Simulation:
                 f"{spec.policy} scheduled nobody and its round takes no time: it would never end; set rounds"
             )
         delivered = arrivals(plan.devices[went.delivered], spec, r)
-        models = train(task, state.model, delivered, spec.seed, r, spec)
+        updates: Updates = yield jobs(task, state.model, delivered, spec, r)
         weights = mean_weights(spec, task, view, delivered)
-        model = mean(models, weights) if delivered.size else state.model
-        accuracy, loss = self._evaluate(model)
+        model = updates.mean(weights) if delivered.size else state.model
+        accuracy, loss = _scores((yield model))
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
         knowledge = state.knowledge.after(view, chosen, look, went.taught, clock_s).averaged(delivered, weights)
         if self.learns_profiles and delivered.size:
             classes = task.label_counts.shape[1]
-            knowledge = knowledge.learning(delivered, output_change(models, state.model, classes))
+            knowledge = knowledge.learning(delivered, output_change(updates.tail(classes), state.model, classes))
         joules = float(plan_j.sum()) + state.reports_j
         record = RoundRecord(r + 1, clock_s, went.round_s, plan, delivered, accuracy, loss, joules, plan_j)
         return record, State(r + 1, clock_s, model, knowledge, spent_j, reached)
@@ -258,21 +269,20 @@ class Simulation:
         timing = true_timing(held, conditions, self.law(conditions.snr[there]))
         return replace(turnout(timing, planned_upload_s, late_s, leaves_s), starts_s=held.starts_s)
 
-    def _wait(self, state: State) -> tuple[RoundRecord, State] | None:
+    def _wait(self, state: State) -> "Played | None":
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
         next_s = self.world.next_s(self.spec.seed, state.clock_s)
         if next_s > self.spec.budget_s or math.isinf(next_s):
             return None
         wait_s, nobody = next_s - state.clock_s, np.empty(0, np.int64)
-        plan, (accuracy, loss) = Plan(nobody, np.empty(0), wait_s), self._evaluate(state.model)
+        plan = Plan(nobody, np.empty(0), wait_s)
+        accuracy, loss = _scores(self.task.engine.evaluate(state.model[np.newaxis]))
         record = RoundRecord(state.round + 1, next_s, wait_s, plan, nobody, accuracy, loss, state.reports_j)
         return record, replace(state, round=state.round + 1, clock_s=next_s)
 
-    def _evaluate(self, model: Vector) -> tuple[float, float]:
-        """Accuracy and loss on the test set."""
-        result = self.task.engine.evaluate(model[np.newaxis])
-        loss = float(result.loss[0])
-        return float(result.accuracy[0]), loss if math.isfinite(loss) else math.inf  # or it is taken for unknown
+
+Played = tuple[RoundRecord, State]
+"""What a round did, and the state after it."""
 
 
 def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]:
@@ -320,17 +330,19 @@ def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
     return devices[stream(spec.seed, "failure", r).random(spec.devices.count)[devices] >= spec.devices.failure]
 
 
-def train(task: Task, model: Vector, delivered: Indices, seed: int, r: int, spec: Spec) -> NDArray[np.float32]:
-    """(n, P) the models of the n devices that deliver, after their local training."""
-    if delivered.size == 0:
-        return np.empty((0, model.size), np.float32)
-    orders = keyed(seed, "batches", r)
-    return task.engine.train([Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i)))) for i in delivered])
+def jobs(task: Task, model: Vector, delivered: Indices, spec: Spec, r: int) -> list[Job]:
+    """The local training of the n devices that deliver, in round r."""
+    orders, rate = keyed(spec.seed, "batches", r), spec.task.rate(r)
+    return [
+        Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i))), rate, (spec.seed, r, int(i)))
+        for i in delivered
+    ]
 
 
-def mean(models: NDArray[np.float32], weights: Floats | None) -> Vector:
-    """(P,) the mean of models (n, P), with weights (n,) or without."""
-    return np.average(models, axis=0, weights=weights).astype(np.float32, copy=False)
+def _scores(result: Evaluation) -> tuple[float, float]:
+    """Accuracy and loss of the one model that was evaluated."""
+    loss = float(result.loss[0])
+    return float(result.accuracy[0]), loss if math.isfinite(loss) else math.inf  # or it is taken for unknown
 
 
 def mean_weights(spec: Spec, task: Task, view: RoundView, delivered: Indices) -> Floats | None:

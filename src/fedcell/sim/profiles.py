@@ -40,7 +40,7 @@ def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats
         return np.full((M, classes), np.nan), 0.0, np.zeros(M)
     orders = keyed(spec.seed, "profiles", 0)
     visited = [orders(i).permutation(part)[:REPORT_SAMPLES] for i, part in enumerate(task.parts)]
-    trained = task.engine.train([Job(model, order[np.newaxis]) for order in visited])
+    updates = task.engine.update([Job(model, order[np.newaxis], key=(spec.seed, i)) for i, order in enumerate(visited)])
     conditions = world.conditions(spec.seed, 0, 0.0)
     work = np.array([len(order) for order in visited]) / np.asarray(world.devices.samples)
     size = BITS_PER_ENTRY * classes / world.cell.model_bits
@@ -49,14 +49,14 @@ def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats
         report_s = float(allocate(conditions.upload_s[there] * size, (conditions.compute_s * work)[there]).round_s)
     sending_j = transmit_j(world.devices.power_w_per_hz, world.cell.bandwidth_hz, size, conditions.upload_s)
     report_j = work * compute_j(world.devices, conditions.compute_s) + sending_j
-    return _hidden(output_change(trained, model, classes), spec), report_s, report_j
+    return _hidden(output_change(updates.tail(classes), model, classes), spec), report_s, report_j
 
 
 def output_change(models: NDArray[np.float32], start: Vector, classes: int) -> Floats:
     """Return the normalised change of the last ``classes`` weights: the output layer's biases.
 
     Args:
-        models: (n, P) after training.
+        models: (n, P) after training, or the end of each that has at least ``classes`` weights.
         start: (P,) before it.
         classes: the number of classes.
 

@@ -23,6 +23,7 @@ from fedcell.errors import InputError
 from fedcell.learn.data import IDX_FILES, PUBLISHED
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
+from fedcell.learn.rates import parse_schedule
 from fedcell.own import code_sha256
 from fedcell.schedule.laws import Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
@@ -50,6 +51,7 @@ _NEWER = {
     "": ("slack", "budget_j"),
     "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
     "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
+    "task": ("precision", "schedule"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
@@ -201,11 +203,15 @@ class TaskSpec(_Part):
         partition: how samples are dealt to devices: ``iid``, ``labels:L`` (L labels per device) or ``dirichlet:alpha``.
         sizes: how many samples the devices get: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or a list with one
             number per device.
-        engine: ``mlp`` (compiled, on the CPU) or ``torch``.
+        engine: ``mlp`` (compiled, for MLPs) or ``torch``.
         model: ``mlp``; with the torch engine also ``cnn``, or ``package.module:function`` that returns an nn.Module.
-        device: where the torch engine computes, such as ``cuda``.
+        device: where the engine computes: ``cpu`` or ``cuda``.
+        precision: of products on a GPU: ``float32``, or ``tf32``, which is faster and has 10 bits of mantissa; torch
+            engine only.
         hidden: sizes of the hidden layers of the MLP.
         learning_rate: of stochastic gradient descent.
+        schedule: how it changes over the rounds: ``constant``, ``exponential:factor=0.99``,
+            ``step:every=50,factor=0.1`` or ``cosine:rounds=200,end=0.01``.
         momentum: of stochastic gradient descent; torch engine only.
         weight_decay: L2 penalty; torch engine only.
         batch_size: samples per step of stochastic gradient descent.
@@ -228,8 +234,10 @@ class TaskSpec(_Part):
     engine: Literal["mlp", "torch"] = "mlp"
     model: str = "mlp"
     device: str = "cpu"
+    precision: Literal["float32", "tf32"] = "float32"
     hidden: list[int] = list(HIDDEN)
     learning_rate: float = Field(default=LEARNING_RATE, gt=0.0)
+    schedule: str = "constant"
     momentum: float = Field(default=0.0, ge=0.0, lt=1.0)
     weight_decay: float = Field(default=0.0, ge=0.0)
     batch_size: int = Field(default=BATCH_SIZE, ge=1)
@@ -239,6 +247,16 @@ class TaskSpec(_Part):
     def data_sha256(self) -> str:
         """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
         return "" if self.data in PUBLISHED else _data_sha256(os.path.expanduser(self.data))
+
+    def rate(self, r: int) -> float:
+        """Return the factor of the learning rate in round r, from 0."""
+        return parse_schedule(self.schedule)(r)
+
+    @field_validator("schedule")
+    @classmethod
+    def _known_schedule(cls, text: str) -> str:
+        parse_schedule(text)
+        return text
 
     @field_validator("epochs")
     @classmethod

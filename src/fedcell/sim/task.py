@@ -1,5 +1,6 @@
 """A task ready to be trained: the data, its partition, and the engine. Data and engines are shared between runs."""
 
+import logging
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -59,7 +60,8 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
         _check_size(spec, data, devices)
         # No batch is larger than all samples, which a larger batch_size would make room for.
         batch_size = min(spec.batch_size, len(data.train_y))
-        same = spec.model_copy(update={"partition": "iid", "sizes": "equal", "epochs": 1, "batch_size": batch_size})
+        plain = {"partition": "iid", "sizes": "equal", "epochs": 1, "averaging": "plain", "schedule": "constant"}
+        same = spec.model_copy(update={**plain, "batch_size": batch_size})
         engine = _engine(data, content, same, threads)
     parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes)
     return Task(engine, parts, np.array([len(part) for part in parts]), label_counts(data.train_y, parts, data.classes))
@@ -82,7 +84,7 @@ def layers(spec: TaskSpec) -> dict[str, tuple[int, ...]]:
         if spec.model != "mlp":
             return {name: tuple(array.shape) for name, array in _module(data, spec).named_parameters()}
     found: dict[str, tuple[int, ...]] = {}
-    # In torch_engine.mlp_module layer 0 flattens, and every other layer is a ReLU.
+    # In torch_modules.mlp_module layer 0 flattens, and every other layer is a ReLU.
     for number, (n_in, n_out) in enumerate(pairwise(_mlp_sizes(spec, data))):
         found |= {f"{2 * number + 1}.weight": (n_out, n_in), f"{2 * number + 1}.bias": (n_out,)}
     return found
@@ -167,6 +169,8 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
             )
         if spec.momentum or spec.weight_decay:
             raise InputError("momentum and weight_decay need the torch engine; set task.engine to 'torch'")
+        if spec.device != "cpu" and (engine := _mlp_on_gpu(data, spec)) is not None:
+            return engine
         return MlpEngine(data, tuple(spec.hidden), spec.learning_rate, spec.batch_size, threads)
     try:
         from fedcell.learn import torch_engine
@@ -180,18 +184,38 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
         momentum=spec.momentum,
         weight_decay=spec.weight_decay,
         device=spec.device,
+        tf32=spec.precision == "tf32",
+        threads=threads,
     )
+
+
+def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine | None:
+    """The GPU's kernel for this task, or None, and a word about it, if the CPU's has to do."""
+    try:
+        from fedcell.learn import mlp_cuda
+
+        reason = mlp_cuda.obstacle(data, spec.hidden, spec.batch_size, spec.device)
+    except ImportError:
+        reason = "PyTorch is not installed (pip install 'fedcell[torch]')"
+    if not reason:
+        return mlp_cuda.MlpCudaEngine(data, spec.learning_rate, spec.batch_size, spec.device)
+    logging.getLogger("fedcell").warning(
+        "task.device is %r, but the MLP trains on the CPU: %s; task.engine 'torch' trains any model on a GPU",
+        spec.device,
+        reason,
+    )
+    return None
 
 
 def _module(data: Dataset, spec: TaskSpec) -> Any:
     from torch import nn
 
-    from fedcell.learn import torch_engine
+    from fedcell.learn import torch_modules
 
     if spec.model == "mlp":
-        return torch_engine.mlp_module(data, tuple(spec.hidden))
+        return torch_modules.mlp_module(data, tuple(spec.hidden))
     if spec.model == "cnn":
-        return torch_engine.cnn_module(data)
+        return torch_modules.cnn_module(data)
     module, colon, name = spec.model.partition(":")
     if not colon:
         raise InputError(f"task.model is {spec.model!r}; write mlp, cnn or package.module:function")

@@ -1,0 +1,72 @@
+"""Trained models that stay on a GPU: what a loop asks of them is computed there, and only that is copied."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcell.learn.engine import Job, Vector
+from fedcell.learn.torch_stack import exact
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceUpdates:
+    """Updates on a GPU.
+
+    Attributes:
+        starts: (S, P) the different initial models.
+        which: (J,) the row of each job's among them.
+        trained: (J, P).
+        losses: (J,) mean training losses.
+    """
+
+    starts: Tensor
+    which: Tensor
+    trained: Tensor
+    losses: NDArray[np.float64]
+
+    def part(self, first: int, last: int) -> "DeviceUpdates":
+        """Those of some of the jobs."""
+        some = slice(first, last)
+        return DeviceUpdates(self.starts, self.which[some], self.trained[some], self.losses[some])
+
+    def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
+        """The mean model (P,), one copy from the device."""
+        shares = np.ones(len(self.trained)) if weights is None else np.asarray(weights, np.float64)
+        row = torch.tensor(shares / shares.sum(), dtype=torch.float32, device=self.trained.device)
+        with exact(tf32=False):
+            return cast(Vector, (row @ self.trained).cpu().numpy())
+
+    def norms(self) -> NDArray[np.float64]:
+        """The Euclidean lengths (J,) of the updates."""
+        pairs = zip(self.trained, self.which, strict=True)
+        lengths = [torch.linalg.vector_norm(model - self.starts[row]) for model, row in pairs]
+        return torch.stack(lengths).double().cpu().numpy() if lengths else np.empty(0)
+
+    def tail(self, count: int) -> NDArray[np.float32]:
+        """The last ``count`` weights of each model, (J, count)."""
+        return cast(NDArray[np.float32], self.trained[:, -count:].cpu().numpy())
+
+    def models(self) -> NDArray[np.float32]:
+        """All models (J, P)."""
+        return cast(NDArray[np.float32], self.trained.cpu().numpy())
+
+
+def starts_of(jobs: Sequence[Job], parameters: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the different initial models (S, P), each sent to the device once, and which of them a job has (J,).
+
+    Args:
+        jobs: checked jobs.
+        parameters: P.
+        device: where to.
+    """
+    starts = {id(job.start): job.start for job in jobs}
+    rows = {number: row for row, number in enumerate(starts)}
+    which = torch.tensor([rows[id(job.start)] for job in jobs], dtype=torch.int64, device=device)
+    if not starts:
+        return torch.empty((0, parameters), device=device), which
+    return torch.stack([torch.tensor(start, device=device) for start in starts.values()]), which
