@@ -109,7 +109,7 @@ export class RoundBars {
         s(
           "text",
           { class: "axis-label", x, y: bottom + em * 2.6, "text-anchor": "middle" },
-          "seconds from the start of the round",
+          "seconds into the round",
         ),
       );
     }
