@@ -42,7 +42,7 @@ _FAST = {"reassoc", "contract", "nsz"}
 _BLOCK = 4096  # partial sums of this many terms keep the rounding error of a million terms near 1e-16
 _WHOLE = 1.0 - 1e-13
 """A number of blocks that is whole but for rounding is whole."""
-_FITS = 1.0 + 1e-12
+FITS = 1.0 + 1e-12
 """Needs that sum to this fit: they are rounded, and the exact round time is solved for later."""
 
 
@@ -186,7 +186,7 @@ def _fits_before(_law: Any, total: float) -> bool:
 
 
 def _fits_perhaps(_law: Any, total: float) -> bool:  # needs that fall in steps may be met exactly
-    return total <= _FITS
+    return total <= FITS
 
 
 by_law(fits, _fits_perhaps, {DensityNeeds: _fits_before})

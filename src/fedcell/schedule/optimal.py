@@ -24,7 +24,7 @@ from numba import njit
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, Needs, alone, need, pace, round_time
+from fedcell.schedule.needs import FITS, GROUP_ROWS, DensityNeeds, Floats, Indices, Needs, alone, need, pace, round_time
 from fedcell.schedule.policy import RoundView
 
 _DOWN = 1.0 - 1e-15
@@ -41,23 +41,33 @@ def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Float
 
 
 @njit(cache=True, nogil=True)
+def _parted(a: Floats, low: int, high: int) -> tuple[int, int, float]:  # pragma: no cover - compiled
+    """Part a[low..high] around a pivot, Hoare's way: up to j none is larger, from i on none smaller, between all equal.
+
+    Returns i, j and the pivot; i > low and j < high.
+    """
+    first, middle, last = a[low], a[(low + high) // 2], a[high]
+    pivot = max(min(first, middle), min(max(first, middle), last))
+    i, j = low, high
+    while i <= j:
+        while a[i] < pivot:
+            i += 1
+        while a[j] > pivot:
+            j -= 1
+        if i <= j:
+            a[i], a[j] = a[j], a[i]
+            i += 1
+            j -= 1
+    return i, j, pivot
+
+
+@njit(cache=True, nogil=True)
 def _nth_largest(values: Floats, n: int) -> float:  # pragma: no cover - compiled
     """Return what np.partition would find, which takes eight times as long to compile as this: Hoare's FIND."""
     a, k = values.copy(), values.size - n
     low, high = 0, a.size - 1
     while low < high:
-        first, middle, last = a[low], a[(low + high) // 2], a[high]
-        pivot = max(min(first, middle), min(max(first, middle), last))
-        i, j = low, high
-        while i <= j:
-            while a[i] < pivot:
-                i += 1
-            while a[j] > pivot:
-                j -= 1
-            if i <= j:
-                a[i], a[j] = a[j], a[i]
-                i += 1
-                j -= 1
+        i, j, _ = _parted(a, low, high)
         if k <= j:
             high = j
         elif k >= i:
@@ -179,31 +189,19 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
         elif mine <= 1.0:
             needs[size] = mine
             size += 1
-    most = 1.0 + 1e-12
-    if total > most:
+    if total > FITS:
         return 0
     low, high = 0, size - 1
     while low <= high:
-        first, middle, last = needs[low], needs[(low + high) // 2], needs[high]
-        pivot = max(min(first, middle), min(max(first, middle), last))
-        i, j = low, high
-        while i <= j:
-            while needs[i] < pivot:
-                i += 1
-            while needs[j] > pivot:
-                j -= 1
-            if i <= j:
-                needs[i], needs[j] = needs[j], needs[i]
-                i += 1
-                j -= 1
+        i, j, pivot = _parted(needs, low, high)
         part = 0.0
         for k in range(low, j + 1):
             part += needs[k]
-        if total + part > most:
+        if total + part > FITS:
             high = j
             continue
         total += part
-        equal = min(i - j - 1, int((most - total) / pivot)) if pivot > 0.0 else i - j - 1
+        equal = min(i - j - 1, int((FITS - total) / pivot)) if pivot > 0.0 else i - j - 1
         total += equal * pivot
         low = j + 1 + equal
         if low < i:

@@ -5,6 +5,7 @@ import math
 import zipfile
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -154,7 +155,11 @@ class Simulation:
 
     def law(self, snr: Floats) -> Law:
         """The law of the uploads of (n,) devices with this SNR."""
-        return parse_law(self.spec.cell.law).bound(snr, self.world.cell.model_bits)
+        return self._law_of_cell.bound(snr, self.world.cell.model_bits)
+
+    @cached_property
+    def _law_of_cell(self) -> Law:
+        return parse_law(self.spec.cell.law)
 
     def downlink(self, there: Indices, snr: Floats) -> Downlink | None:
         """How the model comes down to (n,) devices with this SNR; None if it takes no time."""
