@@ -13,7 +13,8 @@ from fedcell.flower.report import Report, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.schedule.policy import Plan
 from fedcell.sim.estimates import Estimates
-from fedcell.sim.knowledge import Knowledge, Look, Timing
+from fedcell.sim.heard import Timing
+from fedcell.sim.knowledge import Knowledge, Look
 from fedcell.world import Cell, DayNight, Devices, World
 
 NAN = math.nan

@@ -21,8 +21,9 @@ from fedcell.runs.store import Measured, Store, StoredRace, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, STORE_VERSION
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord, State
+from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import RESULTS_VERSION, Spec, parse_spec
+from fedcell.sim.state import State
 
 
 def make_records(rounds: int, seed: int = 0, devices: int = 20) -> list[RoundRecord]:
