@@ -30,7 +30,7 @@ Memory = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Mean:
+class Plain:
     """The mean of the models is the next global model."""
 
     name: ClassVar[str] = "mean"
@@ -46,7 +46,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Momentum(Mean):
+class Momentum(Plain):
     """Steps towards the means, with momentum ``beta`` from 0 to below 1 and the step size ``rate``."""
 
     name: ClassVar[str] = "momentum"
@@ -65,7 +65,7 @@ class Momentum(Mean):
 
 
 @dataclass(frozen=True)
-class Adam(Mean):
+class Adam(Plain):
     """Steps scaled weight by weight; ``tau`` bounds them where updates are small."""
 
     name: ClassVar[str] = "adam"
@@ -91,7 +91,7 @@ class Adam(Mean):
 
 
 @dataclass(frozen=True)
-class Average(Mean):
+class Average(Plain):
     """Training goes on from the mean; what is shown is a running average, each model counting ``beta`` the next."""
 
     name: ClassVar[str] = "average"
@@ -113,9 +113,9 @@ class Average(Mean):
         return average
 
 
-Server = Mean
+Server = Plain
 """Any of them."""
-SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Mean, Momentum, Adam, Average)}
+SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Plain, Momentum, Adam, Average)}
 
 
 def parse_server(text: str) -> Server:

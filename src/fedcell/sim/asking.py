@@ -20,7 +20,7 @@ from fedcell.sim.estimates import SHORTEST_S
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Look
 from fedcell.sim.profiles import BITS_PER_ENTRY
-from fedcell.sim.requests import Playing, Score, Train
+from fedcell.sim.requests import Losses, Playing, Train
 from fedcell.sim.turnout import turnout
 from fedcell.world import Conditions, compute_j, transmit_j
 
@@ -102,6 +102,6 @@ def asking(run: "Simulation", state: "State", scene: Scene, question: Question) 
             part if question.samples is None else draw(int(i)).permutation(part)[: question.samples]
             for i, part in zip(who, parts, strict=True)
         ]
-        losses = yield Score([Job(state.model, order[np.newaxis]) for order in orders])
+        losses = yield Losses([Job(state.model, order[np.newaxis]) for order in orders])
         answered = view.answered(places, went.round_s, losses=losses)
     return Scene(answered, look, conditions, went.round_s, places, asked_j, trained)

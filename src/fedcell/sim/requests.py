@@ -1,4 +1,4 @@
-"""What a round asks of an engine while it is played: to train, to score or to evaluate.
+"""What a round asks of an engine while it is played: to train, for losses, or to evaluate.
 
 A round is a generator of requests, so that one call can serve those of many runs; see lockstep.py.
 """
@@ -23,7 +23,7 @@ class Train:
 
 
 @dataclass(frozen=True, eq=False)
-class Score:
+class Losses:
     """The losses of models on training samples; the answer is an array with one for each job."""
 
     jobs: list[Job]
@@ -36,7 +36,7 @@ class Evaluate:
     model: Vector
 
 
-Request = Train | Score | Evaluate
+Request = Train | Losses | Evaluate
 Playing = Generator[Request, Any, T]
 """Something that is played, asks an engine for what it needs, and ends with a T."""
 
@@ -46,7 +46,7 @@ def answers(engine: Engine, requests: Sequence[Any]) -> list[Any]:
 
     Args:
         engine: of all of them.
-        requests: all Train, all Score or all Evaluate.
+        requests: all Train, all Losses or all Evaluate.
     """
     if isinstance(requests[0], Evaluate):
         result = engine.evaluate(np.stack([request.model for request in requests]))
@@ -54,7 +54,7 @@ def answers(engine: Engine, requests: Sequence[Any]) -> list[Any]:
         return [Evaluation(np.array([accuracy]), np.array([loss])) for accuracy, loss in pairs]
     jobs = [job for request in requests for job in request.jobs]
     edges = pairwise(accumulate((len(request.jobs) for request in requests), initial=0))
-    if isinstance(requests[0], Score):
+    if isinstance(requests[0], Losses):
         losses = engine.losses(jobs)
         return [losses[first:last] for first, last in edges]
     updates = engine.update(jobs)
