@@ -30,6 +30,16 @@ demo: $(VENV)/.installed
 paper: $(VENV)/.installed
 	$(BIN)/fedcell reproduce all --out out/paper
 
+# The documentation as a site in out/docs: open out/docs/index.html.
+.PHONY: docs
+docs: $(VENV)/.installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open out/docs/index.html"
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.installed
+	$(PIP) install -c constraints.txt -e ".[docs,flower,gym]"
+	@touch $@
+
 # Half of the tests wait most of the time, for processes, browsers and links: five workers keep two cores busy.
 # The bytecode of tests and package is kept, also where the environment says otherwise: the next run and every process
 # of a test would compile it again.
