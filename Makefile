@@ -54,6 +54,11 @@ test: system-packages $(VENV)/.installed-test
 test-stress: system-packages compiled $(VENV)/.installed-test
 	@BIN=$(BIN) tests/stress.sh
 
+# The wheel installed and used on every Python from 3.11 on that this machine has; `make test` takes one.
+.PHONY: test-package
+test-package: $(VENV)/.installed-test
+	@FEDCELL_PYTHONS=all $(BIN)/python -m pytest tests/test_package.py
+
 # A federation of 20 real nodes that are killed, paused, slow and lie; 15 to 30 minutes.
 .PHONY: soak
 soak: $(VENV)/.installed-test
