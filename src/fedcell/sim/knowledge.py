@@ -215,7 +215,7 @@ class Knowledge:
             mean_upload_s=np.where(self.looks[there] > 0, self.mean_upload_s[there], upload_s),
             profiles=self.profiles[there] if self.profiles.shape[1] else None,
             recent=self.recent[there],
-            presence=self.looks[there] / max(round_index, 1),
+            presence=self.looks[there] / round_index if round_index else np.ones(there.size),
             clock_s=clock_s,
             law=look.law,
             **self.heard.columns(there),
