@@ -18,6 +18,7 @@ LINES = {
     "deadline": "deadline:seconds=11",
     "proportional_fair": "proportional_fair:k={k}",
     "all": "all",
+    "fedcs": "fedcs:seconds=11",
 }
 CAPPED = (
     "random:k=3",
@@ -28,6 +29,12 @@ CAPPED = (
     "greedy",
     "optimal",
     "diverse",
+    "oort:k=3",
+    "power_of_choice:k=3",
+    "tifl:k=3",
+    "fedcs:seconds=11",
+    "age_of_update:k=3",
+    "cs_ucb:k=3",
 )
 EXTRA = (
     "all:sharing=equal",
@@ -35,6 +42,11 @@ EXTRA = (
     "greedy:max_devices=2",
     "optimal:max_devices=2",
     "diverse:memory=0",
+    "oort:k={k},most_turns=2",
+    "power_of_choice:k={k},variant=rpow-d",
+    "tifl:k={k},interval=0,credits=1",
+    "age_of_update:k={k},alpha=0.5",
+    "cs_ucb:k={k},fair=true",
 )
 
 
@@ -229,7 +241,7 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
     ("line", "words"),
     [
         ("gredy", "unknown policy 'gredy'; did you mean 'greedy'?"),
-        ("xyzzy", "unknown policy 'xyzzy'; choose from all, deadline, diverse, greedy, optimal"),
+        ("xyzzy", "unknown policy 'xyzzy'; choose from .*all, .*deadline, .*diverse, .*optimal"),
         ("random", "policy 'random' needs k; write random:k=..."),
         ("random:k=many", "k of policy 'random' is 'many'; give a whole number"),
         ("random:k=0", "k is 0; give a whole number of devices of at least 1"),

@@ -22,6 +22,12 @@ POLICY_NAMES = (
     "deadline",
     "proportional_fair",
     "all",
+    "oort",
+    "power_of_choice",
+    "tifl",
+    "fedcs",
+    "age_of_update",
+    "cs_ucb",
 )
 LAW_NAMES = ("density", "blocks", "power", "dedicated", "ingress")
 FIGURE_NAMES = (
