@@ -77,7 +77,7 @@ def test_the_fair_relative_gives_everybody_his_fraction() -> None:
     policy = fc.CsUcb(k=2, longest_s=10.0, fair=True, fraction=0.3)
     fair, _ = played(policy, mean_s, rounds)
     assert fair.min() >= 0.29 * rounds
-    assert fair[:2].min() > 0.45 * rounds  # and the rest goes to the fast
+    assert fair[:2].sum() > 2 * rounds - 3 * 0.31 * rounds  # and the rest goes to the fast
     greedy, _ = played(fc.CsUcb(k=2, longest_s=10.0, fair=True, beta=0.0), mean_s, rounds)
     assert greedy[2:].max() < 0.1 * rounds
 
