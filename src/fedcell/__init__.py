@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from fedcell.schedule.policy import Plan, Policy, Question
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.schedule.view import RoundView
+    from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
+    from fedcell.schedule.zoo.cs_ucb import CsUcb
+    from fedcell.schedule.zoo.fedcs import FedCS
+    from fedcell.schedule.zoo.oort import Oort
+    from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
+    from fedcell.schedule.zoo.tifl import TiFL
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
@@ -68,6 +74,12 @@ __getattr__ = lazy_names(
         "fedcell.schedule.policy": "Plan Policy Question",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
         "fedcell.schedule.view": "RoundView",
+        "fedcell.schedule.zoo.age_of_update": "AgeOfUpdate",
+        "fedcell.schedule.zoo.cs_ucb": "CsUcb",
+        "fedcell.schedule.zoo.fedcs": "FedCS",
+        "fedcell.schedule.zoo.oort": "Oort",
+        "fedcell.schedule.zoo.power_of_choice": "PowerOfChoice",
+        "fedcell.schedule.zoo.tifl": "TiFL",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
@@ -88,6 +100,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "POLICIES",
     "TABLE_I",
+    "AgeOfUpdate",
     "All",
     "Allocation",
     "Always",
@@ -95,6 +108,7 @@ __all__ = [
     "Cell",
     "CellSpec",
     "Conditions",
+    "CsUcb",
     "DayNight",
     "Deadline",
     "Dedicated",
@@ -102,17 +116,20 @@ __all__ = [
     "Devices",
     "DevicesSpec",
     "Diverse",
+    "FedCS",
     "Greedy",
     "Ingress",
     "InputError",
     "Mcs64",
     "Mcs256",
     "Multicast",
+    "Oort",
     "Optimal",
     "PaperChannel",
     "Plan",
     "Policy",
     "Power",
+    "PowerOfChoice",
     "ProportionalFair",
     "Question",
     "RMa",
@@ -139,6 +156,7 @@ __all__ = [
     "Store",
     "SweepResult",
     "TaskSpec",
+    "TiFL",
     "Trace",
     "UMa",
     "UMi",

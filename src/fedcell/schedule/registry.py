@@ -20,6 +20,12 @@ from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.optimal import Optimal
 from fedcell.schedule.policy import Policy
+from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
+from fedcell.schedule.zoo.cs_ucb import CsUcb
+from fedcell.schedule.zoo.fedcs import FedCS
+from fedcell.schedule.zoo.oort import Oort
+from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
+from fedcell.schedule.zoo.tifl import TiFL
 
 POLICIES: dict[str, type[Policy]] = {
     "diverse": Diverse,
@@ -30,6 +36,12 @@ POLICIES: dict[str, type[Policy]] = {
     "deadline": Deadline,
     "proportional_fair": ProportionalFair,
     "all": All,
+    "oort": Oort,
+    "power_of_choice": PowerOfChoice,
+    "tifl": TiFL,
+    "fedcs": FedCS,
+    "age_of_update": AgeOfUpdate,
+    "cs_ucb": CsUcb,
 }
 """Policy classes by name. A new policy is one class and one line here; the contract tests cover all of them."""
 GROUP = "fedcell.policies"
