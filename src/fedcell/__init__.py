@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from fedcell.schedule.policy import Plan, Policy, Question
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.schedule.view import RoundView
+    from fedcell.schedule.zoo.div_fl import DivFl
+    from fedcell.schedule.zoo.fed_cbs import FedCbs
+    from fedcell.schedule.zoo.fed_cgd import FedCgd
+    from fedcell.schedule.zoo.norms import BestChannel, BestNorm, ChannelThenNorm
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
@@ -68,6 +72,10 @@ __getattr__ = lazy_names(
         "fedcell.schedule.policy": "Plan Policy Question",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
         "fedcell.schedule.view": "RoundView",
+        "fedcell.schedule.zoo.div_fl": "DivFl",
+        "fedcell.schedule.zoo.fed_cbs": "FedCbs",
+        "fedcell.schedule.zoo.fed_cgd": "FedCgd",
+        "fedcell.schedule.zoo.norms": "BestChannel BestNorm ChannelThenNorm",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
@@ -91,9 +99,12 @@ __all__ = [
     "All",
     "Allocation",
     "Always",
+    "BestChannel",
+    "BestNorm",
     "Blocks",
     "Cell",
     "CellSpec",
+    "ChannelThenNorm",
     "Conditions",
     "DayNight",
     "Deadline",
@@ -101,7 +112,10 @@ __all__ = [
     "Density",
     "Devices",
     "DevicesSpec",
+    "DivFl",
     "Diverse",
+    "FedCbs",
+    "FedCgd",
     "Greedy",
     "Ingress",
     "InputError",

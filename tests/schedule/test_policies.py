@@ -18,6 +18,12 @@ LINES = {
     "deadline": "deadline:seconds=11",
     "proportional_fair": "proportional_fair:k={k}",
     "all": "all",
+    "best_channel": "best_channel:k={k}",
+    "best_norm": "best_norm:k={k}",
+    "channel_then_norm": "channel_then_norm:k={k},candidates=6",
+    "div_fl": "div_fl:k={k}",
+    "fed_cbs": "fed_cbs:k={k}",
+    "fed_cgd": "fed_cgd:max_devices=4",
 }
 CAPPED = (
     "random:k=3",
@@ -35,6 +41,8 @@ EXTRA = (
     "greedy:max_devices=2",
     "optimal:max_devices=2",
     "diverse:memory=0",
+    "div_fl:k={k},subsample=0.5",
+    "fed_cgd:seconds=11",
 )
 
 
@@ -217,7 +225,7 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
     ("line", "words"),
     [
         ("gredy", "unknown policy 'gredy'; did you mean 'greedy'?"),
-        ("xyzzy", "unknown policy 'xyzzy'; choose from all, deadline, diverse, greedy, optimal"),
+        ("xyzzy", "unknown policy 'xyzzy'; choose from all, best_channel"),
         ("random", "policy 'random' needs k; write random:k=..."),
         ("random:k=many", "k of policy 'random' is 'many'; give a whole number"),
         ("random:k=0", "k is 0; give a whole number of devices of at least 1"),

@@ -51,6 +51,7 @@ def played(run: loop.Simulation) -> list[fc.RoundRecord]:
 
 
 LINES = ["random:k=8", "round_robin:k=8", "proportional_fair:k=8", "deadline:seconds=20", "all", "greedy", "optimal"]
+LINES += ["best_channel", "best_norm", "channel_then_norm", "div_fl", "fed_cbs", "fed_cgd"]
 
 
 @pytest.mark.parametrize("policy", [*LINES, "diverse"])

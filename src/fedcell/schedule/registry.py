@@ -20,6 +20,10 @@ from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.optimal import Optimal
 from fedcell.schedule.policy import Policy
+from fedcell.schedule.zoo.div_fl import DivFl
+from fedcell.schedule.zoo.fed_cbs import FedCbs
+from fedcell.schedule.zoo.fed_cgd import FedCgd
+from fedcell.schedule.zoo.norms import BestChannel, BestNorm, ChannelThenNorm
 
 POLICIES: dict[str, type[Policy]] = {
     "diverse": Diverse,
@@ -30,6 +34,12 @@ POLICIES: dict[str, type[Policy]] = {
     "deadline": Deadline,
     "proportional_fair": ProportionalFair,
     "all": All,
+    "best_channel": BestChannel,
+    "best_norm": BestNorm,
+    "channel_then_norm": ChannelThenNorm,
+    "div_fl": DivFl,
+    "fed_cbs": FedCbs,
+    "fed_cgd": FedCgd,
 }
 """Policy classes by name. A new policy is one class and one line here; the contract tests cover all of them."""
 GROUP = "fedcell.policies"
