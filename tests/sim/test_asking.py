@@ -205,6 +205,7 @@ def test_views_say_what_was_heard() -> None:
     updates = run.task.engine.update(jobs(run.task, run.start().model, record.delivered, run.spec, 0))
     np.testing.assert_array_equal(second.losses[[1, 3]], updates.losses)  # type: ignore[index]
     np.testing.assert_array_equal(second.norms[[1, 3]], updates.norms())  # type: ignore[index]
+    assert (first.round_losses.tolist(), second.round_losses.tolist()) == ([], [updates.losses.mean()])  # type: ignore[union-attr]
     np.testing.assert_allclose(second.took_s[[1, 3]], record.round_s)  # type: ignore[index]
     np.testing.assert_allclose(second.planned_s[[1, 3]], record.round_s)  # type: ignore[index]
     assert second.heard_round is not None

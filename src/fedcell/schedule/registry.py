@@ -21,10 +21,16 @@ from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.optimal import Optimal
 from fedcell.schedule.policy import Policy
+from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
+from fedcell.schedule.zoo.cs_ucb import CsUcb
 from fedcell.schedule.zoo.div_fl import DivFl
 from fedcell.schedule.zoo.fed_cbs import FedCbs
 from fedcell.schedule.zoo.fed_cgd import FedCgd
+from fedcell.schedule.zoo.fedcs import FedCS
 from fedcell.schedule.zoo.norms import BestChannel, BestNorm, ChannelThenNorm
+from fedcell.schedule.zoo.oort import Oort
+from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
+from fedcell.schedule.zoo.tifl import TiFL
 
 POLICIES: dict[str, type[Policy]] = {
     "diverse": Diverse,
@@ -35,6 +41,12 @@ POLICIES: dict[str, type[Policy]] = {
     "deadline": Deadline,
     "proportional_fair": ProportionalFair,
     "all": All,
+    "oort": Oort,
+    "power_of_choice": PowerOfChoice,
+    "tifl": TiFL,
+    "fedcs": FedCS,
+    "age_of_update": AgeOfUpdate,
+    "cs_ucb": CsUcb,
     "best_channel": BestChannel,
     "best_norm": BestNorm,
     "channel_then_norm": ChannelThenNorm,

@@ -1,1 +1,1 @@
-"""Policies of other papers, a module each."""
+"""Policies of other papers, a module each; docs/policies.md compares them."""
