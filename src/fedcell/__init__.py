@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from fedcell.schedule.view import RoundView
     from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
     from fedcell.schedule.zoo.cs_ucb import CsUcb
+    from fedcell.schedule.zoo.div_fl import DivFl
+    from fedcell.schedule.zoo.fed_cbs import FedCbs
+    from fedcell.schedule.zoo.fed_cgd import FedCgd
     from fedcell.schedule.zoo.fedcs import FedCS
+    from fedcell.schedule.zoo.norms import BestChannel, BestNorm, ChannelThenNorm
     from fedcell.schedule.zoo.oort import Oort
     from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
     from fedcell.schedule.zoo.tifl import TiFL
@@ -80,6 +84,10 @@ __getattr__ = lazy_names(
         "fedcell.schedule.zoo.oort": "Oort",
         "fedcell.schedule.zoo.power_of_choice": "PowerOfChoice",
         "fedcell.schedule.zoo.tifl": "TiFL",
+        "fedcell.schedule.zoo.div_fl": "DivFl",
+        "fedcell.schedule.zoo.fed_cbs": "FedCbs",
+        "fedcell.schedule.zoo.fed_cgd": "FedCgd",
+        "fedcell.schedule.zoo.norms": "BestChannel BestNorm ChannelThenNorm",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
@@ -104,9 +112,12 @@ __all__ = [
     "All",
     "Allocation",
     "Always",
+    "BestChannel",
+    "BestNorm",
     "Blocks",
     "Cell",
     "CellSpec",
+    "ChannelThenNorm",
     "Conditions",
     "CsUcb",
     "DayNight",
@@ -115,8 +126,11 @@ __all__ = [
     "Density",
     "Devices",
     "DevicesSpec",
+    "DivFl",
     "Diverse",
     "FedCS",
+    "FedCbs",
+    "FedCgd",
     "Greedy",
     "Ingress",
     "InputError",

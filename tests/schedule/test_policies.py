@@ -19,6 +19,8 @@ LINES = {
     "proportional_fair": "proportional_fair:k={k}",
     "all": "all",
     "fedcs": "fedcs:seconds=11",
+    "channel_then_norm": "channel_then_norm:k={k},candidates=6",
+    "fed_cgd": "fed_cgd:max_devices=4",
 }
 CAPPED = (
     "random:k=3",
@@ -35,6 +37,11 @@ CAPPED = (
     "fedcs:seconds=11",
     "age_of_update:k=3",
     "cs_ucb:k=3",
+    "best_norm:k=3",
+    "channel_then_norm:k=3",
+    "div_fl:k=3",
+    "fed_cbs:k=3",
+    "fed_cgd:seconds=11",
 )
 EXTRA = (
     "all:sharing=equal",
@@ -47,6 +54,8 @@ EXTRA = (
     "tifl:k={k},interval=0,credits=1",
     "age_of_update:k={k},alpha=0.5",
     "cs_ucb:k={k},fair=true",
+    "div_fl:k={k},subsample=0.5",
+    "fed_cgd:seconds=11",
 )
 
 

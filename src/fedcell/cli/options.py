@@ -28,6 +28,12 @@ POLICY_NAMES = (
     "fedcs",
     "age_of_update",
     "cs_ucb",
+    "best_channel",
+    "best_norm",
+    "channel_then_norm",
+    "div_fl",
+    "fed_cbs",
+    "fed_cgd",
 )
 LAW_NAMES = ("density", "blocks", "power", "dedicated", "ingress")
 FIGURE_NAMES = (

@@ -76,5 +76,5 @@ def test_nobody_in_time_costs_the_deadline_and_the_forced_come_anyhow() -> None:
 
 
 def test_a_bad_deadline_is_named() -> None:
-    with pytest.raises(fc.InputError, match="seconds is 0.0; give a finite number above 0"):
+    with pytest.raises(fc.InputError, match=r"seconds is 0\.0; give a finite number above 0"):
         fc.parse_policy("fedcs:0")
