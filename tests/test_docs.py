@@ -41,7 +41,7 @@ def test_commands_run_one_after_the_other(lines: list[str], tmp_path: Path) -> N
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for line in lines:
         words = shlex.split(line.partition("#")[0].partition(">")[0])
-        done = fedcell(*words[1:], cwd=tmp_path)
+        done = fedcell(*words[1:], cwd=tmp_path, cold=True)
         assert done.returncode == 0, f"{line}: {done.stderr}"
         assert done.stdout, line
 
