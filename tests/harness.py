@@ -34,7 +34,7 @@ LIMIT_S = 180.0
 """How long a test waits for what must come: far more than a loaded machine needs, and yet an end."""
 FEDCELL = (sys.executable, "-W", "error", "-m", "fedcell")
 BASE_INSTALL = Path(__file__).with_name("base_install")
-"""For PYTHONPATH: hides what fedcell does not need, but what takes time to import where it is installed."""
+"""For PYTHONPATH: hides what processes do not need, but take time to import where it is installed."""
 TINY: dict[str, Any] = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden": [4]}}
 """A race of seconds: each device has 15,000 digits, the model 4 hidden units."""
 
@@ -145,7 +145,7 @@ class _Zygote:
         atexit.register(self._end)
 
     def fork(self, command: Sequence[str], cwd: Path | None, env: Mapping[str, str], fds: list[int]) -> _Forked:
-        words = {"arguments": command[len(FEDCELL) :], "cwd": str(cwd or Path.cwd()), "env": with_base_install(env)}
+        words = {"arguments": command[len(FEDCELL) :], "cwd": str(cwd or Path.cwd()), "env": dict(env)}
         adopt = ctypes.CDLL(None).prctl
         with self._lock:
             adopt(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that the kernel gives us its orphans
@@ -182,8 +182,8 @@ class Process:
     """A process in a session of its own; leaving its block ends it and all that it started.
 
     A `fedcell` command starts from the zygote: it is forked from a process that has imported everything. It starts from
-    nothing if that is what is tested (``cold``), and where a process may look at what differs: at an environment or
-    streams of its own.
+    nothing where it may look at what differs: at an environment or streams of its own. With ``cold`` a process starts
+    from nothing, and finds all that is installed, as a user's does.
 
     Attributes:
         popen: for what is not asked for here, such as a pipe.
@@ -204,6 +204,8 @@ class Process:
         self._out, self._err = _Printed(), _Printed()
         words = [str(word) for word in command]
         whole_env = {**(os.environ if env is None else env), MARK: self._mark}
+        if not cold:
+            whole_env = with_base_install(whole_env)
         special = (env, stdout, stderr) != (None, None, None) or stdin == subprocess.PIPE
         if cold or special or sys.platform != "linux" or tuple(words[: len(FEDCELL)]) != FEDCELL:
             warm = False
