@@ -3,11 +3,13 @@
 import sys
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.schedule import diverse, greedy, optimal
 
 LINES = {
     "diverse": "diverse:theta=0.1",
@@ -369,3 +371,17 @@ def test_forcing_more_than_fit_is_refused() -> None:
     for policy in (fc.Greedy(max_devices=4), fc.Optimal(max_devices=4), fc.Deadline(9.0, max_devices=4)):
         with pytest.raises(fc.InputError, match="but max_devices is 4; raise max_devices"):
             policy.decide(view, rng())
+
+
+@pytest.mark.parametrize("law", [fc.Density(), fc.Blocks(9)], ids=["density", "blocks"])
+def test_whole_numbers_as_settings_are_not_compiled_for_again(law: fc.Density | fc.Blocks) -> None:
+    """It takes seconds, and a user who writes theta=0 rather than theta=0.0 means the same."""
+    functions: list[Any] = [greedy._grow, optimal._best_set, optimal._best_set_by, diverse._search]
+
+    def compiled_for(one: float) -> list[int]:
+        view = view_of(5, law=law)
+        for policy in (fc.Greedy(one), fc.Optimal(one), fc.Diverse(one), fc.Deadline(11 * one)):
+            assert len(policy.decide(view, rng()).devices)
+        return [len(function.signatures) for function in functions]
+
+    assert compiled_for(1.0) == compiled_for(1)
