@@ -195,6 +195,53 @@ def diverse(quick: bool) -> Table:
     return rows
 
 
+def informed(M: int) -> fc.RoundView:
+    """The paper's cell with M devices, of which the server knows whatever a policy may ask for."""
+    plain, draw = cell(M), np.random.default_rng(M)
+    labels = np.zeros((M, 10))
+    np.put_along_axis(labels, draw.random((M, 10)).argsort(axis=1)[:, :2], 300, axis=1)
+    return fc.RoundView(
+        plain.upload_s,
+        plain.compute_s,
+        round_index=60,
+        ids=np.arange(M),
+        last_round=draw.integers(40, 60, M),
+        mean_upload_s=plain.upload_s,
+        samples=labels.sum(axis=1),
+        label_counts=labels,
+        profiles=labels / 600,
+        recent=draw.dirichlet(np.ones(M)),
+        losses=draw.random(M),
+        rms_losses=draw.random(M),
+        norms=draw.random(M),
+        heard_round=draw.integers(40, 60, M),
+        updates=draw.normal(size=(M, 256)),
+        turns=draw.integers(1, 30, M),
+        took_s=draw.uniform(8, 30, M),
+        planned_s=draw.uniform(8, 30, M),
+        presence=np.ones(M),
+        round_losses=np.linspace(2.0, 0.5, 60),
+    )
+
+
+def every_policy() -> Table:
+    rows = table(
+        "Deciding with each policy: who is asked, who trains, the shares", "policy", "20", "10,000", "scheduled"
+    )
+    needed = {"random": "random:k=8", "round_robin": "round_robin:k=8", "proportional_fair": "proportional_fair:k=8"}
+    views = [informed(M) for M in (20, 10_000)]
+    for name in fc.POLICIES:
+        policy = fc.parse_policy(needed.get(name, "deadline:seconds=8" if name == "deadline" else name))
+
+        def decide(view: fc.RoundView, policy: fc.Policy = policy) -> fc.Plan:
+            policy.ask(view, RNG)
+            return policy.decide(view, RNG)
+
+        took = [shown(seconds(partial(decide, view))) for view in views]
+        rows.add_row(fc.format_policy(policy), *took, " and ".join(str(len(decide(view).devices)) for view in views))
+    return rows
+
+
 def laws(quick: bool) -> Table:
     rows = table(
         "Link laws, x the paper's law in brackets; the sets differ in size",
@@ -255,6 +302,7 @@ def main() -> None:
         lambda: greedy(quick),
         lambda: optimal(quick),
         lambda: diverse(quick),
+        every_policy,
         lambda: laws(quick),
         start_up,
     ):
