@@ -226,6 +226,7 @@ def heard(M: int) -> fc.RoundView:
         took_s=took_s,
         planned_s=took_s,
         presence=np.ones(M),
+        round_losses=np.linspace(2.0, 0.5, 50),
     )
 
 

@@ -12,6 +12,10 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+def view_of(upload_s: Any, compute_s: Any, **more: Any) -> fc.RoundView:
+    return fc.RoundView(upload_s, compute_s, **more)
+
+
 def algorithm_3(upload_s: Any, compute_s: Any, down_s: Any, together: bool, deadline_s: float) -> list[int]:
     """The paper's loop: every client is looked at and removed, whether it is taken or not."""
 
@@ -51,7 +55,7 @@ def test_it_is_algorithm_3(seed: int, downlink: Any) -> None:
 
 def test_by_hand() -> None:
     """Device 1 is ready at 1 and done at 3; then 0, ready at 2, uploads from 3 to 7; 2 would end at 13."""
-    view = fc.RoundView(upload_s=[4.0, 2.0, 5.0], compute_s=[2.0, 1.0, 8.0])
+    view = view_of(upload_s=[4.0, 2.0, 5.0], compute_s=[2.0, 1.0, 8.0])
     assert fc.FedCS(6.9).choose(view, rng()).tolist() == [1]
     assert fc.FedCS(7.0).choose(view, rng()).tolist() == [1, 0]
     assert fc.FedCS(12.9).choose(view, rng()).tolist() == [1, 0]
@@ -59,17 +63,17 @@ def test_by_hand() -> None:
 
 
 def test_with_shares_of_the_band_the_round_may_be_longer_than_the_deadline() -> None:
-    view = fc.RoundView(upload_s=[5.0, 5.0], compute_s=[0.0, 10.0])
+    view = view_of(upload_s=[5.0, 5.0], compute_s=[0.0, 10.0])
     plan = fc.FedCS(15.0).decide(view, rng())
     assert plan.devices.tolist() == [0, 1]
     assert plan.round_s == pytest.approx(10 + 50**0.5)  # 5 / T + 5 / (T - 10) = 1
 
 
 def test_nobody_in_time_costs_the_deadline_and_the_forced_come_anyhow() -> None:
-    view = fc.RoundView(upload_s=[4.0, 2.0], compute_s=[2.0, 1.0])
+    view = view_of(upload_s=[4.0, 2.0], compute_s=[2.0, 1.0])
     nobody = fc.FedCS(2.0).decide(view, rng())
     assert (nobody.devices.size, nobody.round_s) == (0, 2.0)
-    forced = fc.RoundView([4.0, 2.0, 0.5], [2.0, 1.0, 0.5], must_include=[True, False, False])
+    forced = view_of([4.0, 2.0, 0.5], [2.0, 1.0, 0.5], must_include=[True, False, False])
     assert fc.FedCS(2.0).decide(forced, rng()).devices.tolist() == [0]
     assert fc.FedCS(6.5).decide(forced, rng()).devices.tolist() == [0, 2]  # 2 uploads from 6 to 6.5
     assert fc.FedCS(99.0, max_devices=1).decide(view, rng()).devices.tolist() == [1]

@@ -139,8 +139,8 @@ def test_the_pacer_relaxes_once_a_window_that_brought_less() -> None:
 
 
 def test_a_run_hands_over_what_it_needs() -> None:
-    spec = fc.Spec(policy="oort:k=3,window=2", rounds=6, devices={"count": 8}, task={"hidden": [4], "sizes": [40] * 8})
-    records = list(fc.simulate(spec))
+    fields: dict[str, Any] = {"rounds": 6, "devices": {"count": 8}, "task": {"hidden": [4], "sizes": [40] * 8}}
+    records = list(fc.simulate(fc.Spec(policy="oort:k=3,window=2", **fields)))
     assert [record.plan.devices.size for record in records] == [3] * 6
     assert len({int(i) for record in records for i in record.plan.devices}) == 8  # exploration has met everybody
 

@@ -12,7 +12,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def view_of(M: int, **more: Any) -> fc.RoundView:
-    return fc.RoundView(np.linspace(1, 2, M), np.full(M, 5.0), **{"ids": np.arange(M), "round_index": 7} | more)
+    fields: dict[str, Any] = {"ids": np.arange(M), "round_index": 7} | more
+    return fc.RoundView(np.linspace(1, 2, M), np.full(M, 5.0), **fields)
 
 
 def test_candidates_are_drawn_by_their_data_without_replacement() -> None:

@@ -13,11 +13,11 @@ def rng(seed: int = 0) -> np.random.Generator:
 def view_of(M: int, **more: Any) -> fc.RoundView:
     """Device i is the i-th fastest."""
     fields: dict[str, Any] = {"ids": np.arange(M), "round_index": 50} | more
-    return fc.RoundView(np.full(M, 0.1), 5.0 + np.arange(M), **fields)
+    return fc.RoundView(np.full(M, 0.1), np.linspace(5.0, 9.0, M), **fields)
 
 
 def probabilities(policy: fc.TiFL, view: fc.RoundView) -> list[float]:
-    return policy._probabilities(view, policy._tiers(view)).tolist()
+    return list(policy._probabilities(view, policy._tiers(view)))
 
 
 def test_tiers_are_by_response_time_and_hold_k_devices() -> None:
@@ -30,7 +30,7 @@ def test_tiers_are_by_response_time_and_hold_k_devices() -> None:
 
 
 def test_the_average_channel_counts_not_that_of_the_round() -> None:
-    view = fc.RoundView([9.0, 0.1], [1.0, 1.0], mean_upload_s=[0.1, 9.0])
+    view = fc.RoundView(np.array([9.0, 0.1]), np.ones(2), mean_upload_s=np.array([0.1, 9.0]))
     assert [tier.tolist() for tier in fc.TiFL(k=1)._tiers(view)] == [[0], [1]]
 
 
