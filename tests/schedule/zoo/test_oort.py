@@ -87,6 +87,13 @@ def test_the_round_is_full_whoever_is_left() -> None:
             assert fc.Oort(k=k).decide(view_of(10, rms_losses=rms), rng()).devices.size == k
 
 
+def test_no_losses_and_no_speed_left_are_no_trouble() -> None:
+    rms = np.where(np.arange(8) < 4, np.nan, 0.0)
+    for fields in ({"round_index": 0}, {"compute_s": np.geomspace(1, 1e9, 8)}):
+        devices = fc.Oort(k=6, alpha=500.0).decide(view_of(8, rms_losses=rms, **fields), rng()).devices
+        assert devices.size == 6
+
+
 def test_only_devices_near_the_cut_off_are_drawn_from() -> None:
     rms = np.array([1.0, 1.0, 1.0, 0.5, 0.5, 0.1])
     seen = set()

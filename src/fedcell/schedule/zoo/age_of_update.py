@@ -17,7 +17,8 @@ devices with the largest f_alpha(T_i + 1) / c_i come first.
 Where this differs from the paper: there a device gets as many whole subchannels as its rate requires, and devices are
 added while subchannels are left; here k devices are scheduled and the band is shared among them as with all policies,
 and the ratio of what a device saves to the band that it needs is our reading of how age and channel are weighed.
-alpha = 0 goes by T / c, a larger one more by the channel; alpha is 0 to 1, and 1 (the logarithm) by default.
+The default, alpha = 0, is the sum of the ages; with a larger one the channel counts more and devices far away wait
+longer.
 
 The public implementation that we found (xxyen/age-based-multi-center-fed-learning) goes by the age alone; with equal
 channels the order here is the same.
@@ -54,7 +55,7 @@ class AgeOfUpdate(_FixedNumber):
     """
 
     k: int = 8
-    alpha: float = field(default=1.0, kw_only=True)
+    alpha: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

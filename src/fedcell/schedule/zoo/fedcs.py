@@ -31,7 +31,7 @@ import numpy as np
 
 from fedcell.check import require_number
 from fedcell.schedule.downlink import Multicast
-from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.needs import Indices
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.view import RoundView
 
@@ -65,28 +65,23 @@ class FedCS(Policy):
 
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
         """Return the devices in the order in which they were added."""
-        most = room(view, self.max_devices, "max_devices")
-        down: Floats = np.zeros(len(view)) if view.downlink is None else view.downlink.seconds
-        together = isinstance(view.downlink, Multicast)
-        down_s = elapsed_s = 0.0
-        left, chosen = np.ones(len(view), np.bool_), list[int]()
-        order = view.order()
-        while len(chosen) < most and left.any():
-            among = order[left[order]]
-            if view.must_include is not None and view.must_include[among].any():
-                among = among[view.must_include[among]]
-            more_down = np.maximum(down[among] - down_s, 0.0) if together else down[among]
-            more_up = view.upload_s[among] + np.maximum(view.compute_s[among] - elapsed_s, 0.0)
-            best = int(np.argmin(more_down + more_up))
-            device = int(among[best])
-            ends_s = down_s + more_down[best] + elapsed_s + more_up[best]
-            forced = view.must_include is not None and view.must_include[device]
-            if ends_s > self.seconds and not forced:
+        order, most = view.order(), room(view, self.max_devices, "max_devices")
+        c, t, down = view.upload_s[order], view.compute_s[order], np.zeros(len(view))
+        if view.downlink is not None:
+            down = view.downlink.seconds[order]
+        must = np.zeros(len(view), np.bool_) if view.must_include is None else view.must_include[order]
+        places, down_s, elapsed_s = list[int](), 0.0, 0.0
+        while len(places) < most:
+            more_down = np.maximum(down - down_s, 0.0) if isinstance(view.downlink, Multicast) else down
+            more_up = c + np.maximum(t - elapsed_s, 0.0)
+            more_s, forced = more_down + more_up, len(places) < view.forced.size
+            best = int(np.argmin(np.where(must, more_s, np.inf) if forced else more_s))
+            if down_s + elapsed_s + more_s[best] > self.seconds and not forced:
                 break  # all others would end later still
             down_s, elapsed_s = down_s + float(more_down[best]), elapsed_s + float(more_up[best])
-            chosen.append(device)
-            left[device] = False
-        return np.array(chosen, np.int64)
+            places.append(best)
+            c[best] = np.inf
+        return order[places]
 
     def cost_of_nobody_s(self) -> float:
         """The deadline: the server waits until then."""

@@ -110,8 +110,8 @@ class Oort(_FixedNumber):
             return self._first(first, view)
         utility = self._utility(view, rms, durations_s)
         threshold = self.cutoff * np.partition(utility[known], -exploiting)[-exploiting]
-        pool = heard & (utility >= threshold)
-        return self._first(np.concatenate((first, drawn(np.where(pool, utility, 0.0), view, rng)[:exploiting])), view)
+        weights = np.where(heard & (utility >= threshold), np.maximum(utility, 1e-12), 0.0)
+        return self._first(np.concatenate((first, drawn(weights, view, rng)[:exploiting])), view)
 
     def _utility(self, view: RoundView, rms: Floats, durations_s: Floats) -> Floats:
         """(M,) Util, above 0 where a device was heard."""
