@@ -30,13 +30,13 @@ import numpy as np
 
 from fedcell.check import require_number
 from fedcell.errors import InputError
-from fedcell.schedule.baselines import _FixedNumber
+from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
 
 
 @dataclass(frozen=True)
-class AgeOfUpdate(_FixedNumber):
+class AgeOfUpdate(FixedNumber):
     """Schedule the k devices with the most age of update for the band: after Yang, Arafa, Quek and Poor.
 
     Attributes:

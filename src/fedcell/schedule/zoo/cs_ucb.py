@@ -36,13 +36,13 @@ import numpy as np
 
 from fedcell.check import require_number
 from fedcell.errors import InputError
-from fedcell.schedule.baselines import _FixedNumber
+from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
 
 
 @dataclass(frozen=True)
-class CsUcb(_FixedNumber):
+class CsUcb(FixedNumber):
     """Schedule the k devices with the best upper confidence bound on their time: Xia et al.'s CS-UCB and CS-UCB-Q.
 
     Attributes:

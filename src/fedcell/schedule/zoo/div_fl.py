@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.schedule.baselines import _FixedNumber
+from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
 
@@ -36,7 +36,7 @@ _BATCH = 256
 
 
 @dataclass(frozen=True)
-class DivFl(_FixedNumber):
+class DivFl(FixedNumber):
     """Schedule the k devices whose updates stand best for those of all: DivFL.
 
     Attributes:

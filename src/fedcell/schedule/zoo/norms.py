@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcell.schedule.baselines import _FixedNumber
+from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Question, at_least_one
 from fedcell.schedule.view import RoundView
 
 
 @dataclass(frozen=True)
-class BestChannel(_FixedNumber):
+class BestChannel(FixedNumber):
     """Schedule the k devices with the best channel: BC of Amiri et al.
 
     Attributes:
@@ -47,7 +47,7 @@ class BestChannel(_FixedNumber):
 
 
 @dataclass(frozen=True)
-class BestNorm(_FixedNumber):
+class BestNorm(FixedNumber):
     """Let all devices train and schedule the k with the longest updates: BN2 of Amiri et al.
 
     It asks all devices for their norm first. On a view without norms, every device counts as most wanted, and k of them
@@ -82,7 +82,7 @@ class BestNorm(_FixedNumber):
 
 
 @dataclass(frozen=True)
-class ChannelThenNorm(_FixedNumber):
+class ChannelThenNorm(FixedNumber):
     """Let the devices with the best channels train, and schedule the k of them with the longest updates: BC-BN2.
 
     On a view without norms, the best channels are scheduled.

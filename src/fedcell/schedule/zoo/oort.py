@@ -35,7 +35,7 @@ import numpy as np
 
 from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
-from fedcell.schedule.baselines import _FixedNumber
+from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
@@ -46,7 +46,7 @@ CLIP = 0.95
 
 
 @dataclass(frozen=True)
-class Oort(_FixedNumber):
+class Oort(FixedNumber):
     """Schedule k devices by statistical utility and speed, with exploration: Lai et al.'s Oort.
 
     Attributes:

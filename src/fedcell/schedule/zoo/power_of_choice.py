@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcell.schedule.baselines import _FixedNumber
+from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Question, at_least_one
 from fedcell.schedule.view import RoundView
@@ -31,7 +31,7 @@ from fedcell.schedule.zoo.common import drawn
 
 
 @dataclass(frozen=True)
-class PowerOfChoice(_FixedNumber):
+class PowerOfChoice(FixedNumber):
     """Schedule the k devices with the largest loss among d candidates: Cho, Wang and Joshi's Power-of-Choice.
 
     Attributes:

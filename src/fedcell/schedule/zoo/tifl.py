@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcell.check import require_whole
-from fedcell.schedule.baselines import _FixedNumber
+from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
@@ -40,7 +40,7 @@ from fedcell.schedule.zoo.common import fair_s
 
 
 @dataclass(frozen=True)
-class TiFL(_FixedNumber):
+class TiFL(FixedNumber):
     """Schedule k devices of one tier of speed, the tiers with larger losses more often: Chai et al.'s TiFL.
 
     Attributes:
