@@ -12,8 +12,9 @@ In round r, counted from 1, the first device c is drawn with a probability propo
     1 / QCID({c})^beta_1 + lambda sqrt(3 ln r / (2 T_c)),
 
 where T_c is how often c has been drawn, and the m-th, given those before it, S, with one proportional to
-1 / QCID(S + {c})^beta_m. (The paper divides this by what S alone is worth, which is the same for all c.) beta_m = m
-and lambda = 10 are what two public implementations have; we could not check them against the paper's full text. A set is then drawn with a probability that falls with its QCID, and none is left out.
+1 / QCID(S + {c})^beta_m. (The paper divides this by what S alone is worth, which is the same for all c.) A set is then
+drawn with a probability that falls with its QCID, and none is left out. beta_m = m and lambda = 10 are what two public
+implementations have; we could not check them against the paper's full text.
 
 T_c is 1 more here than the number of models that c has delivered: with T_c = 0 the sum has no value, and the public
 implementations that we found count so too. The paper's server gets inner products of the label counts under homomorphic
