@@ -60,16 +60,15 @@ def html_page(title: str, parts: Sequence[str]) -> str:
     )
 
 
-def html_picture(png: bytes, title: str, kind: str = "") -> str:
+def html_picture(png: bytes, title: str) -> str:
     """A picture that is part of the page.
 
     Args:
         png: the file.
         title: read out to those who cannot see it.
-        kind: a class of STYLE.
     """
     data = base64.b64encode(png).decode()
-    return f'<figure class="{kind}"><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
 
 def html_table(table: Grid) -> str:
@@ -89,7 +88,7 @@ def html_table(table: Grid) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return not text or text[0] in "+-[0123456789" or text in ("never", "no fit")
+    return not text or text[0] in "+-[0123456789" or text.startswith(("never", "no fit"))
 
 
 def html_rows(headings: Sequence[str], rows: Sequence[str], numbers: Sequence[int] = ()) -> str:

@@ -502,7 +502,7 @@ def ranking_heat_map(
     from matplotlib.patches import Rectangle
 
     n, m = ranks.shape
-    figure = Figure(figsize=(2.6 + 0.66 * m, 1.7 + 0.27 * n), layout="constrained")
+    figure = Figure(figsize=(max(6.0, 2.6 + 0.66 * m), 1.7 + 0.27 * n), layout="constrained")
     ax = figure.subplots()
     shown = ax.imshow(ranks, cmap="viridis", vmin=1.0, vmax=float(max(n, 2)), aspect="auto")
     for row in range(n):

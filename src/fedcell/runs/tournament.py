@@ -70,8 +70,11 @@ class Winner:
     tied: list[str]
 
     def text(self) -> str:
-        """Such as ``diverse``, or ``a tie of diverse, greedy``."""
-        return f"a tie of {', '.join([self.best, *self.tied])}" if self.tied else self.best
+        """Such as ``diverse``, or ``tie of 2: diverse, greedy``; of many, the first few."""
+        everybody = [self.best, *self.tied]
+        more = f" and {len(everybody) - 4} more" if len(everybody) > 5 else ""
+        few = everybody[:4] if more else everybody
+        return f"tie of {len(everybody)}: {', '.join(few)}{more}" if self.tied else self.best
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +95,8 @@ class TournamentResult:
         >>> wanted = Tournament([Scenario("tiny", "", 0.5, spec)], ["all", "random:k=2"], [0, 1])
         >>> with tempfile.TemporaryDirectory() as folder, fc.Store(f"{folder}/results.db") as store:
         ...     result = run_tournament(wanted, store)
-        >>> len(result.rounds), result.ranking("time").blocks, result.winner("tiny", "time").text()[:8]
-        (4, 2, 'a tie of')
+        >>> len(result.rounds), result.ranking("time").blocks, result.winners["tiny", "time"].text()[:9]
+        (4, 2, 'tie of 2:')
     """
 
     tournament: Tournament
@@ -101,33 +104,38 @@ class TournamentResult:
     failures: dict[Entry, str]
     deciding_s: dict[tuple[str, int], float] = field(default_factory=dict)
 
-    def runs_of(self, scenario: str, policy: str) -> list[Rounds]:
-        """The finished runs of a policy in a scenario, in the order of the seeds."""
-        found = (self.rounds.get((scenario, policy, seed)) for seed in self.tournament.seeds)
-        return [run for run in found if run is not None]
+    @cached_property
+    def summaries(self) -> dict[tuple[str, str], stats.Summary]:
+        """By scenario and policy, what tables say of it; a run that failed counts as one without a round."""
+        return {
+            (one.name, policy): stats.summarise(
+                [self._run(one.name, policy, seed) for seed in self.tournament.seeds], one.target, one.spec.budget_s
+            )
+            for one in self.tournament.scenarios
+            for policy in self.tournament.policies
+        }
 
-    def summary(self, scenario: Scenario, policy: str) -> stats.Summary:
-        """All that a table says of a policy in a scenario; a run that failed counts as one without a round."""
-        runs = self.runs_of(scenario.name, policy)
-        nothing = [Rounds.of([])] * (len(self.tournament.seeds) - len(runs))
-        return stats.summarise([*runs, *nothing], scenario.target, scenario.spec.budget_s)
+    def _run(self, scenario: str, policy: str, seed: int) -> Rounds:
+        """A run; one without a round if it failed."""
+        return self.rounds.get((scenario, policy, seed), Rounds.of([]))
 
     @cached_property
     def _values(self) -> dict[tuple[str, Measure], Floats]:
-        """(seeds, policies) by scenario and measure; of a failed run, the budget or an accuracy of 0."""
-        found: dict[tuple[str, Measure], Floats] = {}
-        nothing = Rounds.of([])
-        for one in self.tournament.scenarios:
-            for measure in MEASURES:
-                values = [
-                    stats.value_of(
-                        self.rounds.get((one.name, policy, seed), nothing), measure, one.target, one.spec.budget_s
-                    )
-                    for seed in self.tournament.seeds
-                    for policy in self.tournament.policies
-                ]
-                found[one.name, measure] = np.array(values).reshape(len(self.tournament.seeds), -1)
-        return found
+        return {(one.name, m): self._values_of(one, m) for one in self.tournament.scenarios for m in MEASURES}
+
+    def _values_of(self, one: Scenario, measure: Measure) -> Floats:
+        grid = [
+            [
+                stats.value_of(self._run(one.name, policy, seed), measure, one.target, one.spec.budget_s)
+                for policy in self.tournament.policies
+            ]
+            for seed in self.tournament.seeds
+        ]
+        return np.array(grid)
+
+    def values(self, scenario: str, measure: Measure) -> Floats:
+        """(seeds, policies) seconds or accuracies; of a failed run, the budget or 0."""
+        return self._values[scenario, measure]
 
     def scores(self, scenario: str, measure: Measure) -> Floats:
         """(seeds, policies) the smaller the better, infinity for runs that failed."""
@@ -157,15 +165,19 @@ class TournamentResult:
         names = [one.name for one in self.tournament.scenarios]
         return ranking(self.tournament.policies, np.concatenate([self.scores(name, measure) for name in names]))
 
-    def winner(self, scenario: str, measure: Measure) -> Winner:
-        """Who is significantly better than all others in a scenario, or who shares the lead."""
+    @cached_property
+    def winners(self) -> dict[tuple[str, Measure], Winner]:
+        """By scenario and measure, who is significantly better than all others, or who shares the lead."""
+        return {(scenario, measure): self._winner(scenario, measure) for scenario, measure in self._values}
+
+    def _winner(self, scenario: str, measure: Measure) -> Winner:
         values, names = self._values[scenario, measure], self.tournament.policies
         pairs = list(combinations(range(len(names)), 2))
         differences = [stats.paired_difference(list(values[:, a]), list(values[:, b])) for a, b in pairs]
         apart = {pair for pair, holds in zip(pairs, stats.significant_among(differences), strict=True) if holds}
         means = values.mean(axis=0) if measure == "time" else -values.mean(axis=0)
-        best = int(np.argmin(means))
-        tied = [i for i in np.argsort(means, kind="stable") if i != best and (min(i, best), max(i, best)) not in apart]
+        best, *others = (int(i) for i in np.argsort(means, kind="stable"))
+        tied = [i for i in others if (min(i, best), max(i, best)) not in apart]
         return Winner(names[best], [names[i] for i in tied])
 
     def troubles(self) -> list[str]:
