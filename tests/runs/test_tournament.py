@@ -362,3 +362,12 @@ def test_markdown_stands_between_the_marks_of_a_page(made: TournamentResult) -> 
 
 def test_a_bar_in_a_name_does_not_break_a_table() -> None:
     assert markdown_table(Grid("t", ["a|b"], [["c"]])) == "**t**\n\n| a\\|b |\n| --- |\n| c |\n"
+
+
+def test_the_page_of_the_docs_lists_the_standard_scenarios_and_has_the_marks() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tournament.md").read_text()
+    for one in load_scenarios():
+        target = f"{100 * one.target:g} %, {one.spec.budget_s:g} s"
+        assert f"| `{one.name}` | {one.about} | {target} |" in page
+    assert f"{len(load_scenarios())} standard scenarios" in page
+    assert page.count(BEGIN) == page.count(END) == 1

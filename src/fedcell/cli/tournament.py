@@ -95,10 +95,11 @@ def tournament(
     if store is not None:
         with Store(store):  # a bad one is refused before anything is made
             pass
-    make_folder(out, "--out")
     place = store or out / "results.db"
-    with resumable(place), crew(cluster) as (executor, width), Store(place) as kept, progress("tournament") as watch:
-        result = run_tournament(contest, kept, executor, workers or width, watch, time_decisions=True)
+    with crew(cluster) as (executor, width):
+        make_folder(out, "--out")
+        with resumable(place), Store(place) as kept, progress("tournament") as watch:
+            result = run_tournament(contest, kept, executor, workers or width, watch, time_decisions=True)
     options = {"--policy": policy, "--only": only, "--scenarios": scenarios and [scenarios], "--scenario": scenario}
     said = [word for name, values in options.items() for value in values or [] for word in (name, str(value))]
     _hand_over(result, shlex.join(["fedcell", "tournament", *said, "--seeds", str(seeds)]), out, markdown)
