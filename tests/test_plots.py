@@ -239,7 +239,7 @@ def test_a_heat_map_has_a_text_in_every_field_and_frames_the_best() -> None:
     figure = plots.ranking_heat_map(["one", "two"], ["x", "y", "z"], ranks, texts, ranks == 1.0, "Ranks")
     ax = figure.axes[0]
     assert texts_of(figure)["f"] == (2, 1)
-    np.testing.assert_array_equal(ax.images[0].get_array(), ranks)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(ax.images[0].get_array(), ranks)
     framed = {(round(p.get_x() + 0.47), round(p.get_y() + 0.46)) for p in ax.patches if isinstance(p, Rectangle)}
     assert framed == {(0, 0), (1, 1), (2, 1)}
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["one", "two"]
