@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from fedcell.runs.models import SavedModel, Score, load_model, save_model
     from fedcell.runs.race import RaceResult, run_race
     from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
+    from fedcell.runs.scenarios import Scenario, load_scenarios
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import SweepResult, run_sweep
+    from fedcell.runs.tournament import Tournament, TournamentResult, run_tournament
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
@@ -71,8 +73,10 @@ __getattr__ = lazy_names(
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
+        "fedcell.runs.scenarios": "Scenario load_scenarios",
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
+        "fedcell.runs.tournament": "Tournament TournamentResult run_tournament",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
         "fedcell.world": "Always Cell Conditions DayNight Devices Mcs64 Mcs256 PaperChannel RMa RandomWaypoint Redrawn "
@@ -131,6 +135,7 @@ __all__ = [
     "RunFailed",
     "Runner",
     "SavedModel",
+    "Scenario",
     "Score",
     "Shannon",
     "SnrTrace",
@@ -139,6 +144,8 @@ __all__ = [
     "Store",
     "SweepResult",
     "TaskSpec",
+    "Tournament",
+    "TournamentResult",
     "Trace",
     "UMa",
     "UMi",
@@ -150,6 +157,7 @@ __all__ = [
     "format_law",
     "format_policy",
     "load_model",
+    "load_scenarios",
     "load_spec",
     "mean_upload_s",
     "objective",
@@ -159,6 +167,7 @@ __all__ = [
     "rounds_needed",
     "run_race",
     "run_sweep",
+    "run_tournament",
     "save_model",
     "simulate",
 ]

@@ -29,10 +29,10 @@ class Scenario:
         spec: everything but the policy and the seed.
 
     Example:
-        >>> from fedcell.runs.scenarios import load_scenarios
-        >>> paper, small, *_ = load_scenarios()
-        >>> paper.name, paper.target, paper.spec.cell.radius_m, small.spec.cell.radius_m
-        ('paper', 0.8, 1400.0, 300.0)
+        >>> import fedcell as fc
+        >>> far = fc.Scenario("far", "A large cell.", 0.7, fc.Spec(budget_s=300.0, cell=fc.CellSpec(radius_m=2000.0)))
+        >>> far.name, far.spec.cell.radius_m
+        ('far', 2000.0)
     """
 
     name: str
@@ -46,10 +46,17 @@ def load_scenarios(path: str | Path = STANDARD) -> list[Scenario]:
 
     Args:
         path: a file of tables ``[[scenario]]``, each with a ``name``, and if wanted ``about``, ``target`` and any
-            fields of a spec; those of a table ``[defaults]`` hold where a scenario says nothing else.
+            fields of a spec; those of a table ``[defaults]`` hold where a scenario says nothing else. The standard
+            scenarios by default.
 
     Returns:
         At least one; an InputError names the file, the scenario and the field that is wrong.
+
+    Example:
+        >>> import fedcell as fc
+        >>> paper, small, *_ = fc.load_scenarios()
+        >>> paper.name, paper.target, paper.spec.cell.radius_m, small.spec.cell.radius_m
+        ('paper', 0.8, 1400.0, 300.0)
     """
     document = read_toml(path, "fedcell tournament --print-scenarios")
     source = "the standard scenarios" if path == STANDARD else str(path)

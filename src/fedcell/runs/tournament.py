@@ -36,6 +36,12 @@ class Tournament:
         scenarios: where.
         policies: who, two at least.
         seeds: the seeds of each.
+
+    Example:
+        >>> import fedcell as fc
+        >>> wanted = fc.Tournament(fc.load_scenarios()[:2], ["greedy", "random:k=8"], [0, 1, 2])
+        >>> len(wanted.runs())
+        12
     """
 
     scenarios: list[Scenario]
@@ -88,15 +94,16 @@ class TournamentResult:
         deciding_s: by policy and number of devices, the seconds that it takes to decide a round on this machine.
 
     Example:
-        >>> import tempfile, fedcell as fc
-        >>> from fedcell.runs.scenarios import Scenario
-        >>> from fedcell.runs.tournament import Tournament, run_tournament
-        >>> spec = fc.Spec(budget_s=40.0, rounds=2, task=fc.TaskSpec(hidden=[4]))
-        >>> wanted = Tournament([Scenario("tiny", "", 0.5, spec)], ["all", "random:k=2"], [0, 1])
-        >>> with tempfile.TemporaryDirectory() as folder, fc.Store(f"{folder}/results.db") as store:
-        ...     result = run_tournament(wanted, store)
-        >>> len(result.rounds), result.ranking("time").blocks, result.winners["tiny", "time"].text()[:9]
-        (4, 2, 'tie of 2:')
+        >>> import fedcell as fc, numpy as np
+        >>> from fedcell.runs.rows import Rounds
+        >>> wanted = fc.Tournament(fc.load_scenarios()[:1], ["diverse", "greedy"], [0, 1, 2])
+        >>> def run(reached_s):
+        ...     return Rounds(np.array([reached_s]), np.array([reached_s]), np.ones(1), np.array([0.8]))
+        >>> times_s = {"diverse": [58.0, 61.0, 55.0], "greedy": [158.0, 163.0, 154.0]}
+        >>> rounds = {("paper", who, seed): run(times_s[who][seed]) for who in times_s for seed in (0, 1, 2)}
+        >>> result = fc.TournamentResult(wanted, rounds, failures={})
+        >>> result.ranking("time").mean.tolist(), result.winners["paper", "time"].text()
+        ([1.0, 2.0], 'diverse')
     """
 
     tournament: Tournament
@@ -217,6 +224,15 @@ def run_tournament(
 
     Returns:
         TournamentResult: of all runs. Ctrl-C raises a KeyboardInterrupt once what was computed is stored.
+
+    Example:
+        >>> import tempfile, fedcell as fc
+        >>> spec = fc.Spec(budget_s=40.0, rounds=2, task=fc.TaskSpec(hidden=[4]))
+        >>> wanted = fc.Tournament([fc.Scenario("tiny", "", 0.5, spec)], ["all", "random:k=2"], [0, 1])
+        >>> with tempfile.TemporaryDirectory() as folder, fc.Store(f"{folder}/results.db") as store:
+        ...     result = fc.run_tournament(wanted, store)
+        >>> len(result.rounds), result.ranking("time").blocks, result.winners["tiny", "time"].text()[:9]
+        (4, 2, 'tie of 2:')
     """
     runs = tournament.runs()
     keys = {entry: run.key() for entry, run in runs.items()}
