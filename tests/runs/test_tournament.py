@@ -4,6 +4,7 @@ import json
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,8 @@ from fedcell.runs.tournament_report import (
     tournament_page,
     winners_table,
 )
-from fedcell.schedule.registry import POLICIES
+from fedcell.schedule import registry
+from fedcell.schedule.registry import GROUP, POLICIES
 from twins.small import write_small_npz
 
 PAPER = Scenario("paper", "The paper's.", 0.8, fc.Spec(budget_s=300.0))
@@ -149,6 +151,18 @@ def test_in_a_small_cell_nobody_enters_with_more_devices_than_there_are() -> Non
     found = contenders([PAPER, few])
     assert {"random:k=5", "round_robin:k=5"} <= set(found)
     assert all(getattr(fc.parse_policy(policy), "k", 0) <= 5 for policy in found)
+
+
+def test_a_package_whose_policy_cannot_enter_is_named_and_costs_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    usual = contenders([PAPER])
+    lost = EntryPoint("lost", "no_such_module:Lost", GROUP)
+    monkeypatch.setattr(registry, "installed", lambda: {"lost": lost})
+    monkeypatch.setattr("fedcell.runs.contenders.installed", lambda: {"lost": lost})
+    assert contenders([PAPER]) == usual
+    (said,) = caplog.messages
+    assert said.startswith("policy 'lost' does not enter the tournament: policy 'lost' of the package 'unknown' cannot")
 
 
 def test_own_policies_are_added_or_stand_alone() -> None:

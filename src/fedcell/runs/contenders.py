@@ -1,13 +1,13 @@
 """Who enters a tournament, and how long each takes to decide."""
 
+import logging
 import time
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from fedcell import settings
 from fedcell.errors import InputError
 from fedcell.runs.scenarios import Scenario
 from fedcell.schedule.laws import parse_law
@@ -25,24 +25,28 @@ TIMED_ROUNDS = 8
 def default_contenders(scenarios: Sequence[Scenario]) -> list[str]:
     """Every policy that fedcell and installed packages register, with its defaults or the values of the paper's race.
 
-    A policy that schedules k devices by default takes as many as the smallest of the cells has, if these are fewer.
-    One of another package that needs a setting we know no value of is left out.
+    A policy that schedules k devices takes as many as the smallest of the cells has, if these are fewer. One of another
+    package that cannot be loaded, or needs a setting of which we know no value, is left out with a word about it.
 
     Args:
         scenarios: where they are to compete.
     """
     fewest = int(min(min(one.spec.devices.count, parse_law(one.spec.cell.law).most) for one in scenarios))
-    found = [text for name in [*POLICIES, *installed()] for text in _forms(name)]
-    return [format_policy(limited(parse_policy(text), fewest)) for text in found]
+    found = [policy for name in [*POLICIES, *installed()] for policy in _entering(name)]
+    return [format_policy(limited(policy, fewest)) for policy in found]
 
 
-def _forms(name: str) -> list[str]:
-    """The ways in which a policy enters by default."""
-    kind: type[Policy] = POLICIES[name] if name in POLICIES else installed()[name].load()
-    needed = [field.name for field in settings.settable(kind) if settings.default(field) is MISSING]
-    if not needed:
-        return [name]
-    return [f"{name}:{needed[0]}={value}" for value in RACE_SETTINGS.get(needed[0], ())] if len(needed) == 1 else []
+def _entering(name: str) -> list[Policy]:
+    """The forms in which a registered policy enters by default: one, or one for each of the race's values."""
+    raced = [[f"{name}:{key}={value}" for value in values] for key, values in RACE_SETTINGS.items()]
+    reasons = []
+    for texts in [[name], *raced]:
+        try:
+            return [parse_policy(text) for text in texts]
+        except InputError as error:
+            reasons.append(error)
+    logging.getLogger("fedcell").warning("policy %r does not enter the tournament: %s", name, reasons[0])
+    return []
 
 
 def contenders(scenarios: Sequence[Scenario], added: Sequence[str] = (), only: Sequence[str] = ()) -> list[str]:
