@@ -18,6 +18,7 @@ p { margin: .5rem 0; max-width: 46rem; }
 .warning { border-left: 3px solid #b00020; padding-left: .8rem; }
 figure { margin: 1.2rem 0; }
 figure img { display: block; width: 100%; max-width: 44rem; height: auto; }
+figure.large img { max-width: none; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .86rem; line-height: 1.4;
   font-variant-numeric: tabular-nums lining-nums; }
@@ -60,15 +61,16 @@ def html_page(title: str, parts: Sequence[str]) -> str:
     )
 
 
-def html_picture(png: bytes, title: str) -> str:
+def html_picture(png: bytes, title: str, *, large: bool = False) -> str:
     """A picture that is part of the page.
 
     Args:
         png: the file.
         title: read out to those who cannot see it.
+        large: whether it has the width of the page.
     """
     data = base64.b64encode(png).decode()
-    return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
+    return f'<figure{" class=large" * large}><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
 
 def html_table(table: Grid) -> str:

@@ -86,7 +86,10 @@ def test_killed_it_resumes_and_leaves_a_page_tables_and_pictures(folder: Path, f
     document = json.loads((folder / "out" / "tournament.json").read_text())
     assert document["policies"] == ["all", "random:k=2", "mine:First:k=2"]
     assert all(row["deciding_s"] > 0 for row in document["results"])
-    assert (folder / "tables.md").read_text().startswith("`fedcell tournament --policy mine:First:k=2 --only all")
+    tables = (folder / "tables.md").read_text()
+    assert tables.startswith("`fedcell tournament --policy mine:First:k=2 --only all")
+    assert "![heat-map](tables-heat-map.png)" in tables
+    assert (folder / "tables-ranks.png").read_bytes() == (folder / "out" / "ranks.png").read_bytes()
     assert load_scenarios(folder / "s.toml")[0].name == document["scenarios"][0]["name"]
 
     again = fedcell_here(*command, cwd=folder)  # all from the store, into a file that has no place for tables
@@ -130,6 +133,7 @@ def test_scenarios_printed_are_those_read(tmp_path: Path, fedcell_here: Call) ->
         (["--seeds", "0"], "--seeds is 0"),
         (["--store", "no/results.db"], "is not a directory; create it first"),
         (["--markdown", "no/tables.md"], "is not a directory; create it first"),
+        (["--markdown", "odd.toml"], "odd.toml has no lines <!-- tournament: begin --> and"),
         (["--out", "empty.toml/out"], "cannot write into empty.toml/out"),
         (["--cluster", "localhost"], "--cluster is 'localhost'; give the scheduler's address"),
     ],

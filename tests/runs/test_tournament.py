@@ -356,7 +356,7 @@ def test_the_page_needs_nothing_else_and_shows_everything(made: TournamentResult
     assert set(names) == {"ranks", "ranks-scenarios", "ranks-last", "heat-map"}
     page = tournament_page(made, "fedcell tournament --policy 'a<b'", dict.fromkeys(names, b"png"))
     assert not re.search(r"<script|<link|@import|url\(|src=\"(?!data:image/png;base64,)", page)
-    assert page.count("<figure>") == 4
+    assert page.count("<figure class=large>") == 4
     assert "a&lt;b" in page
     for words in ("Friedman", "Holm", "critical difference", "tie of 2", "Another.", "never (0/12)", "[[scenario]]"):
         assert words in page

@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcell.cli.console import announce_compiling, console, policy_table, progress, resumable, set_loudness
+from fedcell.cli.console import (
+    Loudness,
+    announce_compiling,
+    console,
+    loudness,
+    policy_table,
+    progress,
+    resumable,
+    set_loudness,
+)
 from fedcell.cli.options import Cluster, Quiet, Seeds, Verbose, Workers, complete_policy
 from fedcell.cli.sweep import crew, load_data
-from fedcell.files import check_output, filled_folder, make_folder, write_output
+from fedcell.errors import InputError
+from fedcell.files import STANDARD_OUTPUT, check_output, filled_folder, make_folder, write_output
 
 if TYPE_CHECKING:
     from fedcell.runs.tournament import TournamentResult
@@ -61,7 +71,7 @@ def tournament(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the tables in Markdown too: into a new file, or between the marks of one that has them.",
+            help="Write the tables in Markdown too, with two pictures beside them: into a new file, or one with marks.",
             show_default=False,
         ),
     ] = None,
@@ -99,11 +109,22 @@ def tournament(
     with crew(cluster) as (executor, width):
         make_folder(out, "--out")
         with resumable(place), Store(place) as kept, progress("tournament") as watch:
-            result = run_tournament(contest, kept, executor, workers or width, watch, time_decisions=True)
+            result = run_tournament(contest, kept, executor, workers or width, watch)
+    result = _with_times(result)
     options = {"--policy": policy, "--only": only, "--scenarios": scenarios and [scenarios], "--scenario": scenario}
     said = [word for name, values in options.items() for value in values or [] for word in (name, str(value))]
     _hand_over(result, shlex.join(["fedcell", "tournament", *said, "--seeds", str(seeds)]), out, markdown)
     raise typer.Exit(1 if result.failures else 0)
+
+
+def _with_times(result: "TournamentResult") -> "TournamentResult":
+    from dataclasses import replace
+
+    from fedcell.runs.tournament import measured_decisions
+
+    if loudness() is not Loudness.QUIET:
+        typer.echo("tournament: timing how long each policy takes to decide", err=True)
+    return replace(result, deciding_s=measured_decisions(result.tournament))
 
 
 def _old_markdown(path: Path | None) -> str:
@@ -113,7 +134,10 @@ def _old_markdown(path: Path | None) -> str:
     if path is None:
         return ""
     check_output(path)
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"cannot read {path} as UTF-8 text; name another file for --markdown") from None
     put_between(text, "", str(path))
     return text
 
@@ -129,9 +153,16 @@ def _hand_over(result: "TournamentResult", command: str, out: Path, markdown: Pa
     _write(result, command, out)
     typer.echo(f"Page: {out / 'index.html'}")
     if markdown is not None:
-        text = put_between(_old_markdown(markdown), to_markdown(result, command), str(markdown))
-        write_output(markdown, lambda file: file.write(text.encode()))
+        files = {} if markdown == STANDARD_OUTPUT else {n: f"{markdown.stem}-{n}.png" for n in ("ranks", "heat-map")}
+        text = put_between(_old_markdown(markdown), to_markdown(result, command, files), str(markdown))
+        for name, file in files.items():
+            _put(markdown.with_name(file), (out / f"{name}.png").read_bytes())
+        _put(markdown, text.encode())
         typer.echo(f"Tables: {markdown}")
+
+
+def _put(path: Path, content: bytes) -> None:
+    write_output(path, lambda file: file.write(content))
 
 
 def _print(result: "TournamentResult") -> None:
@@ -155,10 +186,11 @@ def _write(result: "TournamentResult", command: str, out: Path) -> None:
     from fedcell.runs.tournament_report import pictures, tournament_page
 
     with filled_folder(out, "--out") as folder:
-        for name, figure in pictures(result).items():
+        figures = pictures(result)
+        for name, figure in figures.items():
             save_picture(figure, folder / f"{name}.png")
             save_picture(figure, folder / f"{name}.svg")
-        png = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
+        png = {name: (folder / f"{name}.png").read_bytes() for name in figures}
         texts = {
             "index.html": tournament_page(result, command, png),
             "tournament.csv": table_csv(rows_of(result)),

@@ -91,7 +91,7 @@ class TournamentResult:
         tournament: what was run.
         rounds: the runs that were finished.
         failures: why the others failed.
-        deciding_s: by policy and number of devices, the seconds that it takes to decide a round on this machine.
+        deciding_s: by policy and number of devices, the seconds to decide a round, if `measured_decisions` was asked.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -209,8 +209,6 @@ def run_tournament(
     executor: Executor | None = None,
     workers: int | None = None,
     watch: Callable[[Progress], None] | None = None,
-    *,
-    time_decisions: bool = False,
 ) -> TournamentResult:
     """Run what the store lacks of a tournament, and say what came of it.
 
@@ -220,7 +218,6 @@ def run_tournament(
         executor: does the work; by default processes of this machine. The caller shuts it down.
         workers: runs at once; by default as many as this process has cores.
         watch: called with the progress.
-        time_decisions: whether it is measured how long the policies take to decide, which takes some seconds.
 
     Returns:
         TournamentResult: of all runs. Ctrl-C raises a KeyboardInterrupt once what was computed is stored.
@@ -246,12 +243,14 @@ def run_tournament(
             f"all {len(runs):,} runs failed, the first of them {policy} in {scenario}, seed {seed}: {reason}"
         )
     rounds = {entry: store.rounds(key) for entry, key in keys.items() if entry not in failures}
-    deciding = measured_decisions(tournament) if time_decisions else {}
-    return TournamentResult(tournament, rounds, failures, deciding)
+    return TournamentResult(tournament, rounds, failures)
 
 
 def measured_decisions(tournament: Tournament) -> dict[tuple[str, int], float]:
-    """By policy and number of devices, how long it takes to decide, in the first scenario with so many devices."""
+    """By policy and number of devices, the seconds to decide a round of the first scenario with so many devices.
+
+    It is measured here and now, apart from the runs, in less than a second each.
+    """
     sizes: dict[int, Scenario] = {}
     for one in tournament.scenarios:
         sizes.setdefault(one.spec.devices.count, one)

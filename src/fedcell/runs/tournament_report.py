@@ -167,9 +167,13 @@ def tournament_page(result: TournamentResult, command: str, png: Mapping[str, by
         f"<h2 id=ranks>The ranking</h2>{html_table(overall_table(result))}",
         f"<p class=note>{escape(COLUMNS)}</p>",
         *(f"<p>{escape(sentence)}.</p>" for sentence in verdicts_of(result)),
-        *(html_picture(png[name], name) for name in ("ranks", "ranks-scenarios", "ranks-last") if name in png),
+        *(
+            html_picture(png[name], name, large=True)
+            for name in ("ranks", "ranks-scenarios", "ranks-last")
+            if name in png
+        ),
         f"<h2 id=where>Who wins where</h2>{html_table(winners_table(result))}",
-        html_picture(png["heat-map"], "median times and mean ranks by policy and scenario"),
+        html_picture(png["heat-map"], "median times and mean ranks by policy and scenario", large=True),
         *(_section(result, one) for one in scenarios),
         "<h2 id=again>Again</h2><p>The same scenarios, for --scenarios (scenarios.toml has them too). tournament.csv "
         "has a line for each scenario and policy, runs.csv one for each run, tournament.json all of it.</p>"
@@ -202,12 +206,19 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-def markdown(result: TournamentResult, command: str) -> str:
-    """The tables in Markdown."""
+def markdown(result: TournamentResult, command: str, files: Mapping[str, str] | None = None) -> str:
+    """The tables in Markdown.
+
+    Args:
+        result: the tournament.
+        command: that made it.
+        files: of pictures to show among them, by the names of `pictures`.
+    """
+    shown = {name: f"![{name}]({file})\n" for name, file in (files or {}).items()}
     listed = "".join(f"- {sentence}.\n" for sentence in [*verdicts_of(result), *result.troubles()])
-    others = [winners_table(result), matrix_table(result, "time"), matrix_table(result, "last")]
-    first = [f"`{command}`, fedcell {__version__}:\n", markdown_table(overall_table(result)), f"{COLUMNS}\n", listed]
-    return "\n".join([*first, *map(markdown_table, others)])
+    parts = [f"`{command}`, fedcell {__version__}:\n", markdown_table(overall_table(result)), f"{COLUMNS}\n", listed]
+    parts += [shown.get("ranks", ""), markdown_table(winners_table(result)), shown.get("heat-map", "")]
+    return "\n".join(part for part in [*parts, *(markdown_table(matrix_table(result, m)) for m in MEASURES)] if part)
 
 
 def put_between(text: str, tables: str, source: str) -> str:
