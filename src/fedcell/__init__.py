@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from fedcell.runs.models import SavedModel, Score, load_model, save_model
     from fedcell.runs.race import RaceResult, run_race
     from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
+    from fedcell.runs.scenarios import Scenario, load_scenarios
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import SweepResult, run_sweep
+    from fedcell.runs.tournament import Tournament, TournamentResult, run_tournament
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
@@ -91,8 +93,10 @@ __getattr__ = lazy_names(
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
+        "fedcell.runs.scenarios": "Scenario load_scenarios",
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
+        "fedcell.runs.tournament": "Tournament TournamentResult run_tournament",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
         "fedcell.world": "Always Cell Conditions DayNight Devices Mcs64 Mcs256 PaperChannel RMa RandomWaypoint Redrawn "
@@ -162,6 +166,7 @@ __all__ = [
     "RunFailed",
     "Runner",
     "SavedModel",
+    "Scenario",
     "Score",
     "Shannon",
     "SnrTrace",
@@ -171,6 +176,8 @@ __all__ = [
     "SweepResult",
     "TaskSpec",
     "TiFL",
+    "Tournament",
+    "TournamentResult",
     "Trace",
     "UMa",
     "UMi",
@@ -182,6 +189,7 @@ __all__ = [
     "format_law",
     "format_policy",
     "load_model",
+    "load_scenarios",
     "load_spec",
     "mean_upload_s",
     "objective",
@@ -191,6 +199,7 @@ __all__ = [
     "rounds_needed",
     "run_race",
     "run_sweep",
+    "run_tournament",
     "save_model",
     "simulate",
 ]

@@ -156,6 +156,15 @@ Workers = Annotated[
     typer.Option(help="Number of runs at a time (default: one per core).", show_default=False, callback=_check_workers),
 ]
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Address of a Dask scheduler to run on, such as tcp://10.0.0.1:8786.",
+        show_default=False,
+    ),
+]
+
 PutStore = Annotated[
     Path | None, typer.Option("--store", help="Add the runs to this results file.", show_default=False)
 ]
