@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -166,7 +167,7 @@ class Planner:
         devices = [known[node] for node in nodes]
         if not devices:
             return []
-        wanted = max(self.least, getattr(self.policy, "k", 1))
+        wanted = max(self.least, ceil(self.policy.overcommit * getattr(self.policy, "k", 1)))
         rests = self.roster.resting(devices, round_index, min(wanted, len(devices)))
         order = np.argsort(self.roster.indices(devices))
         return [nodes[i] for i in order if not rests[i]]
@@ -213,7 +214,7 @@ class Planner:
         reports, odd = reports_of(played.kept, model, self.policy, loss_metric)
         for place, what in odd:
             name = planned.grant.devices[devices[place]].name
-            self._warn_once("told", name, f"device {name} counts as silent about this: {what}")
+            self._warn_once("told", name, f"device {name} counts as silent: {what}")
         self.roster = self.roster.told(there[devices], round_index, reports)
 
     def averaged(self, devices: Indices, weights: Floats | None) -> None:

@@ -19,7 +19,7 @@ from fedcell.schedule.policy import Plan, Question
 from fedcell.schedule.view import RoundView
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Look
-from fedcell.sim.turnout import allowed_s
+from fedcell.sim.turnout import allowed_s, enough_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,8 @@ def play(
     for node, fault in bad.items():
         LOG.warning("fedcell: the reply of device %s is not used: %s", _name(planned, node), fault)
     usable = np.array([node in whole and node not in bad for node in planned.chosen], dtype=bool)
-    cut_s = _cut_s(timing.finish_s[usable], len(planned.chosen) if needed is None else needed, len(planned.chosen))
+    early = needed is not None and needed < len(planned.chosen)
+    cut_s = enough_s(timing.finish_s[usable], needed or 0) if early else math.inf
     delivered = usable & ~(timing.finish_s > cut_s)
     kept = [whole[node] for node, used in zip(planned.chosen, delivered, strict=True) if used]
     # A node whose app failed teaches nothing; one whose reply did not arrive is at least as slow as it was waited for.
@@ -212,14 +213,6 @@ def play(
     taught = Timing(np.where(spoilt, np.nan, began_s), np.where(spoilt, np.nan, finish_s), absent | missed)
     failed = spoilt if cut else absent | spoilt
     return PlayedRound(kept, delivered, late | missed, failed, timing, taught, measured is not None, cut_s)
-
-
-def _cut_s(finish_s: Floats, needed: int, scheduled: int) -> float:
-    """When as many usable models as are needed, fewer than were scheduled, have arrived; infinity if that never was."""
-    if needed >= scheduled or finish_s.size < needed:
-        return math.inf
-    # Devices that were planned to finish together do, but for rounding.
-    return float(np.sort(finish_s)[max(needed, 1) - 1]) * (1.0 + 1e-9)
 
 
 def _in_order(planned: PlannedRound, replies: Replies) -> list[tuple[int, tuple[Message, float]]]:

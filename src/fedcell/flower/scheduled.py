@@ -336,6 +336,8 @@ class Scheduled(Strategy):
     def _why_untrained(self) -> str:
         if not self.rounds:
             return f"no round can end within the budget of {self.budget_s:g} s; raise it, or schedule fewer devices"
+        if any(done.asked for done in self.rounds) and not any(done.answered for done in self.rounds):
+            return f"no node answered in {len(self.rounds)} rounds what the policy asked; the log says why"
         if not any(done.devices for done in self.rounds):
             return f"{format_policy(self.policy)} scheduled no device in {len(self.rounds)} rounds; try another policy"
         return (
