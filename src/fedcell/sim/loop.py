@@ -158,18 +158,12 @@ class Simulation:
 
     def playing(self, state: State) -> "Playing[Played | None]":
         """One round that asks an engine for what it needs; see requests.py."""
-        spec, r = self.spec, state.round
-        if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
+        spec, r, conditions = self.spec, state.round, self.conditions(state)
+        if conditions is None:
             return None
-        conditions = state.late.narrowed(self.world.conditions(spec.seed, r, state.clock_s))
-        if self.world.devices.battery_j is not None:
-            left = can_pay(conditions, self.world, state.spent_j)
-            if not left.any():
-                return None
-            conditions = conditions.among(left)
         if conditions.there.size == 0:
             return (yield from self._wait(state))
-        first = self._scene(state, conditions)
+        first = self.scene(state, conditions)
         scene, chosen = yield from self._decided(state, first)
         plan = replace(chosen, devices=scene.conditions.there[chosen.devices])
         went = self._play(chosen, scene, state)
@@ -200,8 +194,19 @@ class Simulation:
         record = RoundRecord(r + 1, clock_s, went.round_s, plan, delivered, accuracy, loss, joules, plan_j)
         return record, replace(after, reached=reached)
 
-    def _scene(self, state: State, conditions: Conditions) -> Scene:
-        """What the server sees before the round."""
+    def conditions(self, state: State) -> Conditions | None:
+        """What holds in the state's round; None if the run has ended."""
+        spec, r = self.spec, state.round
+        if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
+            return None
+        conditions = state.late.narrowed(self.world.conditions(spec.seed, r, state.clock_s))
+        if self.world.devices.battery_j is None:
+            return conditions
+        left = can_pay(conditions, self.world, state.spent_j)
+        return conditions.among(left) if left.any() else None
+
+    def scene(self, state: State, conditions: Conditions) -> Scene:
+        """What the server sees before the state's round, if anybody is there."""
         spec, task, there, r = self.spec, self.task, conditions.there, state.round
         compute_s = known_compute_s(conditions, spec.knowledge)[there]
         look = Look(conditions.believed_upload_s[there], compute_s, self.law(conditions.believed_snr[there]))
