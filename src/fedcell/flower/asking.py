@@ -15,11 +15,11 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
 from fedcell.flower.answers import ANSWER, HOLD, LOSS_QUERY, ROUND, SAMPLES, SEND
-from fedcell.flower.exchange import Came, Exchange
 from fedcell.flower.flwr_api import LOG
 from fedcell.flower.heard import told_number
 from fedcell.flower.inner import personal, take_train_s
 from fedcell.flower.log import listed
+from fedcell.flower.messenger import Came, Messenger
 from fedcell.flower.radio import Grant
 from fedcell.flower.round import Answers, PlannedRound, Sight, by_server_clock
 from fedcell.schedule.bandwidth import allocate
@@ -38,7 +38,7 @@ _WANTED = {"loss": "their losses", "norm": "the lengths of their updates"}
 
 
 def ask(
-    exchange: Exchange,
+    messenger: Messenger,
     sight: Sight,
     question: Question,
     made_for: Callable[[list[int]], list[Message]],
@@ -48,7 +48,7 @@ def ask(
     """Ask, and wait for the answers.
 
     Args:
-        exchange: how long to wait.
+        messenger: how long to wait.
         sight: what is known of the devices.
         question: of the policy.
         made_for: from node ids to a message for each, of `loss_messages` or of training; a node for which there is none
@@ -60,7 +60,7 @@ def ask(
     messages = asked_in(sight.view.round_index, made_for(planned.chosen), question)
     planned = planned.only({message.metadata.dst_node_id for message in messages})
     question = replace(question, devices=planned.plan.devices)
-    came = exchange.send(planned, messages)
+    came = messenger.send(planned, messages)
     train_s = {node: take_train_s(reply) for node, (reply, _) in came.replies.items()}
     timing = came.measured or by_server_clock(planned, came.replies, train_s)
     waited_s = came.waited_s if came.measured is None else float(timing.finish_s.max())

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from fedcell.flower.answers import update_of
 from fedcell.flower.inner import records_of
 from fedcell.flower.npy import LARGEST_VALUE
-from fedcell.flower.replies import short
+from fedcell.flower.replies import quoted
 from fedcell.learn.engine import HostUpdates
 from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Policy
@@ -27,7 +27,7 @@ def told_number(record: MetricRecord | None, name: str) -> tuple[float, str | No
         return math.nan, None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= LARGEST_VALUE:
         return float(value), None
-    return math.nan, f"its {name!r} is {short(value)}, not a number from 0 to {LARGEST_VALUE:g}"
+    return math.nan, f"its {name!r} is {quoted(value)}, not a number from 0 to {LARGEST_VALUE:g}"
 
 
 def reports_of(

@@ -18,7 +18,6 @@ from fedcell.check import did_you_mean, require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.flower.asking import ask, loss_messages, send_messages
 from fedcell.flower.collect import POLL_S, collect
-from fedcell.flower.exchange import Exchange
 from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
 from fedcell.flower.folder import held
 from fedcell.flower.inner import (
@@ -35,6 +34,7 @@ from fedcell.flower.inner import (
     weight_key,
 )
 from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
+from fedcell.flower.messenger import Messenger
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.planner import AnyRadio, Planner
 from fedcell.flower.privacy import (
@@ -364,7 +364,7 @@ class Scheduled(Strategy):
         assert self._demands is not None  # start made them
         demands, needed = self._demands, self.policy.needed(len(messages))
         self._start_clock()
-        came = self._exchange(grid).send(
+        came = self._messenger(grid).send(
             planned,
             messages,
             began_s=None if planned.answers is None else planned.answers.began_s,
@@ -402,7 +402,7 @@ class Scheduled(Strategy):
             losses = partial(loss_messages, arrays=arrays, config=config, question=question)
             bits, epochs = self._planner.model_bits(arrays), 1.0 if self.spec is None else self.spec.task.epochs
             made_for = losses if question.about == "loss" else make
-            return ask(self._exchange(grid), sight, question, made_for, bits, epochs)
+            return ask(self._messenger(grid), sight, question, made_for, bits, epochs)
 
         planned = self._planner.plan(nodes, arrays, server_round - 1, self._clock_s, left_s, asking)
         self._planned = planned
@@ -415,9 +415,9 @@ class Scheduled(Strategy):
         config_of = dict(zip(planned.chosen, configs(planned), strict=True))
         return [personal(message, config_of[message.metadata.dst_node_id]) for message in made]
 
-    def _exchange(self, grid: Grid) -> Exchange:
+    def _messenger(self, grid: Grid) -> Messenger:
         radio, left_s = self._planner.resolved_radio, self.budget_s - self._clock_s
-        return Exchange(grid, radio, self.slack, self.grace_s, self._timeout_s, self.poll_s, left_s)
+        return Messenger(grid, radio, self.slack, self.grace_s, self._timeout_s, self.poll_s, left_s)
 
     def _start_clock(self) -> None:
         if self._began_s is None:  # waiting for nodes and their reports, or for Ray, is no training

@@ -36,7 +36,7 @@ class Came:
 
 
 @dataclass(frozen=True, eq=False)
-class Exchange:
+class Messenger:
     """How long replies are waited for.
 
     Attributes:
