@@ -49,8 +49,7 @@ def train(message: Message, context: Context) -> Message:
     start = to_model(message.content.array_records["arrays"])
     updates = task.engine.update(jobs(task, start, np.array([device]), spec, number, rms=run.policy.uses_rms))
     weight = len(task.parts[device]) if spec.task.averaging == "samples" else 1
-    metrics = {"num-examples": weight, "train_loss": float(updates.losses[0])}
+    metrics = MetricRecord({"num-examples": weight, "train_loss": float(updates.losses[0])})
     if run.policy.uses_rms:
         metrics["train_loss_rms"] = float(updates.rms[0])
-    content = {"arrays": to_arrays(updates.models()[0]), "metrics": MetricRecord(metrics)}
-    return Message(RecordDict(content), reply_to=message)
+    return Message(RecordDict({"arrays": to_arrays(updates.models()[0]), "metrics": metrics}), reply_to=message)
