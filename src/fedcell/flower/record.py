@@ -1,7 +1,7 @@
 """The record of a round, and the metrics of all rounds as Flower's Result has them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,6 +130,20 @@ def recorded(
 
 def _or_none(values: Floats) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def why_untrained(rounds: Sequence[ScheduledRound], policy: str, budget_s: float) -> str:
+    """Say why rounds in which no model was ever used brought nothing, and what to do."""
+    if not rounds:
+        return f"no round can end within the budget of {budget_s:g} s; raise it, or schedule fewer devices"
+    if any(done.asked for done in rounds) and not any(done.answered for done in rounds):
+        return f"no node answered in {len(rounds)} rounds what the policy asked; the log says why"
+    if not any(done.devices for done in rounds):
+        return f"{policy} scheduled no device in {len(rounds)} rounds; try another policy"
+    return (
+        f"no node brought a model that could be used in {len(rounds)} rounds; the log says why for each of those that "
+        "were asked"
+    )
 
 
 def note(result: Result, number: int, metrics: Mapping[str, MetricRecord | None]) -> None:

@@ -45,7 +45,7 @@ from fedcell.flower.privacy import (
     skip_round,
 )
 from fedcell.flower.radio import AnyLaw, Radio, radio_of
-from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded
+from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded, why_untrained
 from fedcell.flower.replies import Demands, evaluate_demands, faults, train_demands, unsound, usable
 from fedcell.flower.resume import Saving
 from fedcell.flower.roster import Roster
@@ -73,7 +73,8 @@ class Scheduled(Strategy):
     (first reported, then observed), and decides who trains with which share g_i of the band. The messages to the chosen
     nodes have ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i, or as the law has it), ``fedcell-round``
     (from 0) and, under the law blocks, ``fedcell-blocks`` (a whole number) in their config. The wrapped strategy sees a
-    federation of the chosen nodes only. Evaluation is left to it.
+    federation of the chosen nodes only. Evaluation is left to it. A policy that asks before it decides has its question
+    sent first; see `answer_loss` and `upload_when_asked`.
 
     Args:
         strategy: any strategy of ``flwr.serverapp.strategy``.
@@ -331,19 +332,8 @@ class Scheduled(Strategy):
 
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
-            raise InputError(f"nothing was learnt: {self._why_untrained()}")
-
-    def _why_untrained(self) -> str:
-        if not self.rounds:
-            return f"no round can end within the budget of {self.budget_s:g} s; raise it, or schedule fewer devices"
-        if any(done.asked for done in self.rounds) and not any(done.answered for done in self.rounds):
-            return f"no node answered in {len(self.rounds)} rounds what the policy asked; the log says why"
-        if not any(done.devices for done in self.rounds):
-            return f"{format_policy(self.policy)} scheduled no device in {len(self.rounds)} rounds; try another policy"
-        return (
-            f"no node brought a model that could be used in {len(self.rounds)} rounds; the log says why for each of "
-            "those that were asked"
-        )
+            why = why_untrained(self.rounds, format_policy(self.policy), self.budget_s)
+            raise InputError(f"nothing was learnt: {why}")
 
     # --- one round -------------------------------------------------------------------------------------------------
 
