@@ -282,6 +282,23 @@ def test_a_round_ends_when_enough_usable_models_are_there() -> None:
     assert done._planner.roster.knowledge.failures.tolist() == [1, 0, 0, 0, 0]
 
 
+def test_a_model_that_is_late_is_not_one_of_those_that_are_enough() -> None:
+    """Two of three are needed. Device 0 is planned to take no time and comes after 1.5 s, the others after 2 s."""
+    client = Client()
+    app = ClientApp()
+    planned_s = {0: 0.01, 1: 30.0, 2: 30.0}
+    report_device(app, lambda c: Report(compute_s=planned_s[int(str(c.node_config["partition-id"]))], upload_s=0.01))
+    app.train()(client.train)
+
+    def delay_s(m: Message) -> float:
+        late = m.metadata.dst_node_id == 100
+        return (1.5 if late else 2.0) if m.metadata.message_type == "train" else 0.0
+
+    grid = LocalGrid({100 + i: node(app, i) for i in range(3)}, delay_s)
+    done = run(grid, "random:k=2,overcommit=1.5", 1, grace_s=0.1, radio="dedicated")
+    assert (done.rounds[0].delivered, done.rounds[0].late) == ([1, 2], [0])
+
+
 def test_a_question_and_differential_privacy_do_not_go_together() -> None:
     private = DifferentialPrivacyServerSideFixedClipping(FedAvg(fraction_evaluate=0.0), 0.1, 1.0, 2)
     with pytest.raises(InputError, match="DifferentialPrivacyServerSideFixedClipping does not hide their answers"):

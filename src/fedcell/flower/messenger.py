@@ -71,7 +71,7 @@ class Messenger:
             planned: the plan.
             messages: one for each scheduled device.
             began_s: the start of the round by the monotonic clock, if a question came before; now by default.
-            enough: whether these replies are all that are needed; asked only if arrival is in real time.
+            enough: whether these replies, of those in time, are all that are needed; asked only in real time.
         """
         radio = self.radio
         radio.grant(planned.grant)
@@ -83,7 +83,12 @@ class Messenger:
         if radio.real_time:
             past_s = sent_s - began_s
             deadline_s = min(self.timeout_s, max(latest_s - past_s, 0.0))
-            found = collect(self.grid, messages, deadline_s, self.poll_s, enough)
+            until_s = dict(zip(planned.chosen, allowed_s - past_s, strict=True))
+
+            def enough_in_time(replies: Replies) -> bool:
+                return enough({node: found for node, found in replies.items() if found[1] <= until_s[node]})
+
+            found = collect(self.grid, messages, deadline_s, self.poll_s, enough_in_time)
             replies = {node: (reply, past_s + came_s) for node, (reply, came_s) in found.items()}
         else:
             replies = collect(self.grid, messages, self.timeout_s, self.poll_s)

@@ -148,9 +148,11 @@ def faults(replies: dict[int, Message], demands: Demands) -> dict[int, str]:
     return found
 
 
-def usable(replies: Mapping[int, tuple[Message, float]], demands: Demands) -> int:
-    """Return how many of the replies so far, by node with their arrival times, may be used."""
-    return len(replies) - len(faults({node: reply for node, (reply, _) in replies.items()}, demands))
+def enough_usable(replies: Mapping[int, tuple[Message, float]], demands: Demands, needed: int) -> bool:
+    """Whether as many as needed of the replies so far, by node with their arrival times, may be used."""
+    if len(replies) < needed:
+        return False
+    return len(replies) - len(faults({node: reply for node, (reply, _) in replies.items()}, demands)) >= needed
 
 
 def unsound(model: ArrayRecord, demands: Demands) -> str | None:

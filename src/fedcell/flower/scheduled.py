@@ -46,7 +46,7 @@ from fedcell.flower.privacy import (
 )
 from fedcell.flower.radio import AnyLaw, Radio, radio_of
 from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded, why_untrained
-from fedcell.flower.replies import Demands, evaluate_demands, faults, train_demands, unsound, usable
+from fedcell.flower.replies import Demands, enough_usable, evaluate_demands, faults, train_demands, unsound
 from fedcell.flower.resume import Saving
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, configs, play
@@ -358,7 +358,7 @@ class Scheduled(Strategy):
             planned,
             messages,
             began_s=None if planned.answers is None else planned.answers.began_s,
-            enough=lambda replies: needed < len(messages) and usable(replies, demands) >= needed,
+            enough=lambda replies: needed < len(messages) and enough_usable(replies, demands, needed),
         )
         played = play(planned, came.replies, came.measured, came.allowed_s, came.waited_s, demands, needed)
         self._planner.hear(planned, played, result.arrays, self.loss_metric)
