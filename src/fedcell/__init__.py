@@ -26,6 +26,16 @@ if TYPE_CHECKING:
     from fedcell.schedule.policy import Plan, Policy, Question
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.schedule.view import RoundView
+    from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
+    from fedcell.schedule.zoo.cs_ucb import CsUcb
+    from fedcell.schedule.zoo.div_fl import DivFl
+    from fedcell.schedule.zoo.fed_cbs import FedCbs
+    from fedcell.schedule.zoo.fed_cgd import FedCgd
+    from fedcell.schedule.zoo.fedcs import FedCS
+    from fedcell.schedule.zoo.norms import BestChannel, BestNorm, ChannelThenNorm
+    from fedcell.schedule.zoo.oort import Oort
+    from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
+    from fedcell.schedule.zoo.tifl import TiFL
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
@@ -68,6 +78,16 @@ __getattr__ = lazy_names(
         "fedcell.schedule.policy": "Plan Policy Question",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
         "fedcell.schedule.view": "RoundView",
+        "fedcell.schedule.zoo.age_of_update": "AgeOfUpdate",
+        "fedcell.schedule.zoo.cs_ucb": "CsUcb",
+        "fedcell.schedule.zoo.fedcs": "FedCS",
+        "fedcell.schedule.zoo.oort": "Oort",
+        "fedcell.schedule.zoo.power_of_choice": "PowerOfChoice",
+        "fedcell.schedule.zoo.tifl": "TiFL",
+        "fedcell.schedule.zoo.div_fl": "DivFl",
+        "fedcell.schedule.zoo.fed_cbs": "FedCbs",
+        "fedcell.schedule.zoo.fed_cgd": "FedCgd",
+        "fedcell.schedule.zoo.norms": "BestChannel BestNorm ChannelThenNorm",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
@@ -88,31 +108,42 @@ def __dir__() -> list[str]:
 __all__ = [
     "POLICIES",
     "TABLE_I",
+    "AgeOfUpdate",
     "All",
     "Allocation",
     "Always",
+    "BestChannel",
+    "BestNorm",
     "Blocks",
     "Cell",
     "CellSpec",
+    "ChannelThenNorm",
     "Conditions",
+    "CsUcb",
     "DayNight",
     "Deadline",
     "Dedicated",
     "Density",
     "Devices",
     "DevicesSpec",
+    "DivFl",
     "Diverse",
+    "FedCS",
+    "FedCbs",
+    "FedCgd",
     "Greedy",
     "Ingress",
     "InputError",
     "Mcs64",
     "Mcs256",
     "Multicast",
+    "Oort",
     "Optimal",
     "PaperChannel",
     "Plan",
     "Policy",
     "Power",
+    "PowerOfChoice",
     "ProportionalFair",
     "Question",
     "RMa",
@@ -139,6 +170,7 @@ __all__ = [
     "Store",
     "SweepResult",
     "TaskSpec",
+    "TiFL",
     "Trace",
     "UMa",
     "UMi",

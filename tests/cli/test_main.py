@@ -59,7 +59,7 @@ def hiding(tmp_path: Path) -> Path:
 @pytest.mark.processes
 def test_modules_of_this_directory_hide_no_others(hiding: Path) -> None:
     for command in ((SCRIPT,), ("-m", "fedcell")):
-        done = run(sys.executable, "-W", "error", *command, "plan", EXAMPLE, "--json", cwd=hiding)
+        done = run(sys.executable, "-W", "error", *command, "plan", EXAMPLE, "--json", cwd=hiding, cold=True)
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["policy"] == "optimal"
 

@@ -13,7 +13,28 @@ from fedcell.files import STANDARD_OUTPUT
 
 MAX_SEEDS = 10_000
 # For completion, which must not import the modules that have them.
-POLICY_NAMES = ("diverse", "greedy", "optimal", "random", "round_robin", "deadline", "proportional_fair", "all")
+POLICY_NAMES = (
+    "diverse",
+    "greedy",
+    "optimal",
+    "random",
+    "round_robin",
+    "deadline",
+    "proportional_fair",
+    "all",
+    "oort",
+    "power_of_choice",
+    "tifl",
+    "fedcs",
+    "age_of_update",
+    "cs_ucb",
+    "best_channel",
+    "best_norm",
+    "channel_then_norm",
+    "div_fl",
+    "fed_cbs",
+    "fed_cgd",
+)
 LAW_NAMES = ("density", "blocks", "power", "dedicated", "ingress")
 FIGURE_NAMES = (
     "fig1a",
