@@ -50,6 +50,9 @@ def simulated(values: dict[str, Any]) -> tuple[list[fc.RoundRecord], Heard]:
         {"policy": "flower.asks:Asks:about=norm,overcommit=2", "task.epochs": 0.1, "cell.law": "blocks:count=15"},
         {"policy": "flower.asks:Asks:about=nothing", "task.averaging": "samples", "task.sizes": "lognormal:0.5"},
         {"policy": "random:k=4,overcommit=1.5", "task.epochs": 0.1, "knowledge": "expected"},
+        {"policy": "power_of_choice", "task.epochs": 0.1},
+        {"policy": "best_norm", "task.epochs": 0.1, "seed": 1},
+        {"policy": "oort", "task.epochs": 0.1, "budget_s": 500.0},
     ],
     ids=lambda values: ",".join(f"{name}={value}" for name, value in values.items()),
 )
