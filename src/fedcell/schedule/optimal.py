@@ -24,7 +24,18 @@ from numba import njit
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import FITS, GROUP_ROWS, DensityNeeds, Floats, Indices, Needs, alone, need, pace, round_time
+from fedcell.schedule.needs import (
+    FITS,
+    GROUP_ROWS,
+    DensityNeeds,
+    Floats,
+    Indices,
+    Needs,
+    alone,
+    needs_at,
+    paces,
+    round_time,
+)
 from fedcell.schedule.policy import RoundView
 
 _DOWN = 1.0 - 1e-15
@@ -35,8 +46,7 @@ _DOWN = 1.0 - 1e-15
 def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Floats:  # pragma: no cover - compiled
     """Return the paces, (T - t) / c under the paper's law, of the devices from q on: the larger, the less they need."""
     found = np.empty(c.size - q)
-    for i in range(found.size):
-        found[i] = pace(law, c[q + i], t[q + i], e[q + i], T)
+    paces(law, c[q:], t[q:], e[q:], T, found)
     return found
 
 
@@ -86,17 +96,17 @@ def _take(
     for i in range(q):
         at[i] = i
     if n > q:
-        paces = _paces(law, c, t, e, q, T)
-        least = _nth_largest(paces, n - q)
+        found = _paces(law, c, t, e, q, T)
+        least = _nth_largest(found, n - q)
         size = q
-        for i in range(paces.size):
-            if paces[i] > least:
+        for i in range(found.size):
+            if found[i] > least:
                 at[size] = q + i
                 size += 1
-        for i in range(paces.size):
+        for i in range(found.size):
             if size == n:
                 break
-            if paces[i] == least:
+            if found[i] == least:
                 at[size] = q + i
                 size += 1
 
@@ -165,11 +175,13 @@ def _contenders(
 ) -> Indices:  # pragma: no cover - compiled
     """Return the devices that can be among the best n at some T in [low_s, high_s]; the first q always are."""
     beaten = _nth_largest(_paces(law, c, t, e, q, low_s), n - q) if n > q else np.inf
+    later = np.empty(c.size)
+    paces(law, c, t, e, high_s, later)
     keep = np.empty(c.size, np.int64)
     size = 0
     for i in range(c.size):
         # Paces rise with T. A device equal to the n-th, but for rounding, is a contender.
-        if i < q or beaten <= 0.0 or pace(law, c[i], t[i], e[i], high_s) >= beaten * (1.0 - 1e-12):
+        if i < q or beaten <= 0.0 or later[i] >= beaten * (1.0 - 1e-12):
             keep[size] = i
             size += 1
     return keep[:size]
@@ -182,12 +194,12 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
     A selection by weight: the smallest needs are counted, part by part, as long as they fit.
     """
     total, needs, size = 0.0, np.empty(c.size), 0
+    needs_at(law, c, t, e, T, needs)
     for i in range(c.size):
-        mine = need(law, c[i], t[i], e[i], T)
         if i < q:
-            total += mine
-        elif mine <= 1.0:
-            needs[size] = mine
+            total += needs[i]
+        elif needs[i] <= 1.0:
+            needs[size] = needs[i]
             size += 1
     if total > FITS:
         return 0
