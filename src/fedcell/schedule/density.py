@@ -91,3 +91,76 @@ def density_time(c: Floats, t: Floats, d: Floats, start_s: float) -> float:  # p
         d[i] = slowest - t[i]
     end: float = slowest + slack_after_slowest(c, d, start_s - slowest)
     return end
+
+
+# A set that grows. Around T_0 the shares of its devices sum to a series in x = T - T_0,
+#     sum c / (T_0 - t + x) = sum_k a_k (-x / r)^k,   a_k = sum c r^k / (T_0 - t)^(k+1),   r = min (T_0 - t),
+# whose coefficients only get one term more with each device. ``sums`` are T_0, r, the number of devices, and the a_k.
+
+_TERMS = 16
+_REACH = 0.1
+"""As far as |x| / r: the terms that are left out are below 1e-16 of the first."""
+SUMS = 3 + _TERMS
+
+
+@njit(cache=True, nogil=True)
+def _count_in(c: float, t: float, sums: Floats) -> None:  # pragma: no cover - compiled
+    """Add a device to the series."""
+    gap = sums[0] - t
+    term, ratio = c / gap, sums[1] / gap
+    for k in range(_TERMS):
+        sums[3 + k] += term
+        term *= ratio
+    sums[2] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def _expand(group: Floats, n: int, T: float, sums: Floats) -> None:  # pragma: no cover - compiled
+    """Begin a new series of the group's first n devices, around T."""
+    for k in range(SUMS):
+        sums[k] = 0.0
+    sums[0], sums[1] = T, np.inf
+    for i in range(n):
+        sums[1] = min(sums[1], T - group[1, i])
+    for i in range(n):
+        _count_in(group[0, i], group[1, i], sums)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _longer(c: float, t: float, T: float, sums: Floats) -> float:  # pragma: no cover - compiled
+    """Return when the devices of the series and one more are done, from T on; NaN if the series does not reach it."""
+    for _ in range(20):
+        x = (T - sums[0]) / sums[1]
+        if not (abs(x) <= _REACH and t < T):
+            return np.nan
+        f, slope = sums[2 + _TERMS], 0.0
+        for k in range(_TERMS - 2, -1, -1):
+            slope = f - x * slope
+            f = sums[3 + k] - x * f
+        share = c / (T - t)
+        f += share
+        step = (f - 1.0) * f / (slope / sums[1] + share / (T - t))
+        T += step
+        if abs(step) <= 1e-15 * T:
+            return T
+    return np.nan
+
+
+@njit(cache=True, nogil=True)
+def longer_by_sums(group: Floats, n: int, T: float, sums: Floats) -> float:  # pragma: no cover - compiled
+    """Return when a group's n devices are done, given when all but the last are: T.
+
+    ``sums``, zeros at first, are kept from call to call while the group grows.
+    """
+    if sums[2] == 0.0 or abs(T - sums[0]) > 0.5 * _REACH * sums[1]:
+        _expand(group, n - 1, T, sums)
+    while sums[2] < n - 1:
+        at = int(sums[2])
+        if sums[0] - group[1, at] < sums[1]:
+            _expand(group, n - 1, T, sums)
+        else:
+            _count_in(group[0, at], group[1, at], sums)
+    end_s = _longer(group[0, n - 1], group[1, n - 1], T, sums)
+    if np.isnan(end_s):
+        return density_time(group[0, :n], group[1, :n], group[3, :n], T)
+    return end_s

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.greedy import ByObjective
+from fedcell.schedule.greedy import ByObjective, ends_first
 from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.needs import (
     FITS,
@@ -37,6 +37,7 @@ from fedcell.schedule.needs import (
     round_time,
 )
 from fedcell.schedule.policy import RoundView
+from fedcell.schedule.selection import nth_largest, parted
 
 _DOWN = 1.0 - 1e-15
 """A few units in the last place: a set must be better by more than rounding error to be considered."""
@@ -51,44 +52,6 @@ def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Float
 
 
 @njit(cache=True, nogil=True)
-def _parted(a: Floats, low: int, high: int) -> tuple[int, int, float]:  # pragma: no cover - compiled
-    """Part a[low..high] around a pivot, Hoare's way: up to j none is larger, from i on none smaller, between all equal.
-
-    Returns i, j and the pivot; i > low and j < high.
-    """
-    first, middle, last = a[low], a[(low + high) // 2], a[high]
-    pivot = max(min(first, middle), min(max(first, middle), last))
-    i, j = low, high
-    while i <= j:
-        while a[i] < pivot:
-            i += 1
-        while a[j] > pivot:
-            j -= 1
-        if i <= j:
-            a[i], a[j] = a[j], a[i]
-            i += 1
-            j -= 1
-    return i, j, pivot
-
-
-@njit(cache=True, nogil=True)
-def _nth_largest(values: Floats, n: int) -> float:  # pragma: no cover - compiled
-    """Return what np.partition would find, which takes eight times as long to compile as this: Hoare's FIND."""
-    a, k = values.copy(), values.size - n
-    low, high = 0, a.size - 1
-    while low < high:
-        i, j, _ = _parted(a, low, high)
-        if k <= j:
-            high = j
-        elif k >= i:
-            low = i
-        else:  # between j and i all are the pivot
-            break
-    nth: float = a[k]
-    return nth
-
-
-@njit(cache=True, nogil=True)
 def _take(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, T: float, at: Indices
 ) -> None:  # pragma: no cover - compiled
@@ -97,7 +60,7 @@ def _take(
         at[i] = i
     if n > q:
         found = _paces(law, c, t, e, q, T)
-        least = _nth_largest(found, n - q)
+        least = nth_largest(found, n - q)
         size = q
         for i in range(found.size):
             if found[i] > least:
@@ -174,7 +137,7 @@ def _contenders(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, low_s: float, high_s: float
 ) -> Indices:  # pragma: no cover - compiled
     """Return the devices that can be among the best n at some T in [low_s, high_s]; the first q always are."""
-    beaten = _nth_largest(_paces(law, c, t, e, q, low_s), n - q) if n > q else np.inf
+    beaten = nth_largest(_paces(law, c, t, e, q, low_s), n - q) if n > q else np.inf
     later = np.empty(c.size)
     paces(law, c, t, e, high_s, later)
     keep = np.empty(c.size, np.int64)
@@ -205,7 +168,7 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
         return 0
     low, high = 0, size - 1
     while low <= high:
-        i, j, pivot = _parted(needs, low, high)
+        i, j, pivot = parted(needs, low, high)
         part = 0.0
         for k in range(low, j + 1):
             part += needs[k]
@@ -336,9 +299,8 @@ def best_set(view: RoundView, theta: float, most: int) -> Indices:
 
 def _soonest_set(view: RoundView, theta: float, most: int) -> Indices:
     """The best set with dedicated lines: T_n is the n-th smallest end, so one sort is enough."""
-    ends_s, q = view.upload_s + view.compute_s, view.forced.size
-    free = np.setdiff1d(np.argsort(ends_s, kind="stable"), view.forced, assume_unique=True)
-    order: Indices = np.concatenate((view.forced, free))[:most]
+    order, q, ends_s = ends_first(view)
+    order = order[:most]
     n = np.arange(1, order.size + 1)
     values = (theta + 1.0 / n) * np.maximum.accumulate(ends_s[order])
     first = max(q, 1) - 1
