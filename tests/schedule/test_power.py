@@ -7,7 +7,16 @@ import pytest
 
 import fedcell as fc
 from fedcell.schedule.needs import GROUP_ROWS
-from fedcell.schedule.power import _log, power_alone, power_needs, power_pace, power_paces, power_time, without_limits
+from fedcell.schedule.power import (
+    _log,
+    power_alone,
+    power_needs,
+    power_pace,
+    power_paces,
+    power_tangent,
+    power_time,
+    without_limits,
+)
 from twins.laws import round_seconds
 
 
@@ -66,3 +75,17 @@ def test_a_round_of_a_million_devices_uses_the_whole_band() -> None:
     needs = np.empty(M)
     power_needs(group[0], group[1], group[2], T, needs)
     assert math.fsum(needs) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_needs_are_convex_and_their_tangents_are_tangents() -> None:
+    """What the bounds of Optimal take for granted."""
+    for s in (1e-3, 1.0, 1e6):
+        at_s = 3.0 + 2.0 * np.geomspace(1.01, 1e12, 400)
+        needs, slopes = np.array([power_tangent(2.0, 3.0, s, T) for T in at_s]).T
+        assert (np.diff(slopes) < 0.0).all()
+        for T, g, slope in zip(at_s[::40], needs[::40], slopes[::40], strict=True):
+            assert (needs >= (g - slope * (at_s - T)) * (1 - 1e-12) - 1e-300).all()
+            near = 1e-5 * (T - 5.0)
+            rise = 1.0 / power_pace(2.0, 3.0, s, T - near) - 1.0 / power_pace(2.0, 3.0, s, T + near)
+            assert rise / (2.0 * near) == pytest.approx(slope, rel=1e-5)
+    assert power_tangent(2.0, 3.0, 1.0, 5.0) == (math.inf, 0.0)

@@ -40,7 +40,7 @@ from fedcell.schedule.policy import Policy, RoundView, room
 from fedcell.schedule.selection import nth_largest
 
 Equals = tuple[Indices, Indices, Indices]
-State = tuple[int, float, float, float]
+Growth = tuple[int, float, float, float]
 
 AHEAD = 4
 """So many additions are looked ahead at first, then twice as many, up to about the root of M."""
@@ -178,8 +178,8 @@ def _add(  # pragma: no cover - compiled
     chosen: Indices,
     group: Floats,
     sums: Floats,
-    state: State,
-) -> tuple[State, float, int]:
+    state: Growth,
+) -> tuple[Growth, float, int]:
     """Add devices as far as ``near`` reaches: so many, until then, and for so many additions.
 
     The state is the number of devices, their round time, its objective, and by how much the last one lengthened it.

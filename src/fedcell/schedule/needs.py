@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from fedcell.schedule.blocks import WHOLE, blocks_time
 from fedcell.schedule.density import density_time
-from fedcell.schedule.power import power_alone, power_needs, power_pace, power_paces, power_time
+from fedcell.schedule.power import power_alone, power_needs, power_pace, power_paces, power_tangent, power_time
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -120,6 +120,22 @@ def _power_paces(_law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Fl
 by_law(paces, _paces, {PowerNeeds: _power_paces})
 
 
+def straight(law: Any) -> bool:
+    """Return whether paces are straight lines, (T - t) / c, where a device can be done at all."""
+    raise NotImplementedError
+
+
+def _straight(_law: Any) -> bool:
+    return True
+
+
+def _bent(_law: Any) -> bool:
+    return False
+
+
+by_law(straight, _straight, {PowerNeeds: _bent})
+
+
 def need(law: Any, c: float, t: float, e: float, T: float) -> float:
     """Return the share that a device needs to be done by T; infinite if none is enough."""
     raise NotImplementedError
@@ -160,6 +176,23 @@ def _power_needs_at(_law: Any, c: Floats, t: Floats, e: Floats, T: float, found:
 
 
 by_law(needs_at, _needs_at, {PowerNeeds: _power_needs_at})
+
+
+def tangent(law: Any, c: float, t: float, e: float, T: float) -> tuple[float, float]:
+    """Return value and falling slope at T of a convex function that is never above the need; infinite before it is."""
+    raise NotImplementedError
+
+
+def _tangent(_law: Any, c: float, t: float, _e: float, T: float) -> tuple[float, float]:
+    # Blocks need no less, nor do own lines.
+    return (c / (T - t), c / (T - t) / (T - t)) if t < T else (np.inf, 0.0)
+
+
+def _power_tangent(_law: Any, c: float, t: float, e: float, T: float) -> tuple[float, float]:
+    return power_tangent(c, t, e, T)
+
+
+by_law(tangent, _tangent, {PowerNeeds: _power_tangent})
 
 
 def alone(law: Any, c: float, t: float, e: float) -> float:

@@ -35,10 +35,14 @@ from fedcell.schedule.needs import (
     needs_at,
     paces,
     round_time,
+    straight,
+    tangent,
 )
 from fedcell.schedule.policy import RoundView
 from fedcell.schedule.selection import nth_largest, parted
 
+WIDE = 8
+"""From this many n on, a bound on each of them is worth its price."""
 _DOWN = 1.0 - 1e-15
 """A few units in the last place: a set must be better by more than rounding error to be considered."""
 
@@ -137,14 +141,25 @@ def _contenders(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, low_s: float, high_s: float
 ) -> Indices:  # pragma: no cover - compiled
     """Return the devices that can be among the best n at some T in [low_s, high_s]; the first q always are."""
-    beaten = nth_largest(_paces(law, c, t, e, q, low_s), n - q) if n > q else np.inf
-    later = np.empty(c.size)
+    early, later = _paces(law, c, t, e, q, low_s), np.empty(c.size)
     paces(law, c, t, e, high_s, later)
+    beaten = nth_largest(early, n - q) if n > q else np.inf
+    beaten_later = beaten
+    if straight(law) and n > q:  # whoever is behind n others both at first and at last is always behind them
+        beaten_later = np.inf
+        for i in range(early.size):
+            if early[i] >= beaten:
+                beaten_later = min(beaten_later, later[q + i])
     keep = np.empty(c.size, np.int64)
     size = 0
     for i in range(c.size):
         # Paces rise with T. A device equal to the n-th, but for rounding, is a contender.
-        if i < q or beaten <= 0.0 or later[i] >= beaten * (1.0 - 1e-12):
+        if (
+            i < q
+            or beaten <= 0.0
+            or later[i] >= beaten_later * (1.0 - 1e-12)
+            or (straight(law) and later[i] > 0.0 and (low_s - t[i]) / c[i] >= beaten * (1.0 - 1e-12))
+        ):
             keep[size] = i
             size += 1
     return keep[:size]
@@ -185,6 +200,50 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
 
 
 @njit(cache=True, nogil=True)
+def _most_by(  # pragma: no cover - compiled
+    law: Any, c: Floats, t: Floats, e: Floats, q: int, at: Indices, times: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    """Return upper bounds on how many devices are done at three times, between which they are lines at most.
+
+    ``at`` is the best set for the second time. Whatever m > 0 is, n devices that are done by T are n <= m + sum of
+    max(0, 1 - m g(T)), over all devices, with no max for the first q: weak duality. A tangent of a convex g in its
+    place makes that larger, and convex.
+    """
+    low_s, T, high_s = times
+    largest = 0.0
+    for i in at:
+        if i >= q:
+            largest = max(largest, tangent(law, c[i], t[i], e[i], T)[0])
+    m = 1.0 / largest if largest > 0.0 else 1.0
+    low, middle, high = m, m, m
+    for i in range(c.size):
+        least = 0.0 if i >= q else -np.inf
+        g, slope = tangent(law, c[i], t[i], e[i], T)
+        if g < np.inf:
+            low += max(least, 1.0 - m * (g + slope * (T - low_s)))
+            middle += max(least, 1.0 - m * g)
+            high += max(least, 1.0 - m * (g - slope * (high_s - T)))
+        else:  # not before T, and later not more than at the end
+            more = max(0.0, 1.0 - m * tangent(law, c[i], t[i], e[i], high_s)[0])
+            middle += more
+            high += more
+    return low, middle, high
+
+
+@njit(cache=True, nogil=True)
+def _raise_bounds(  # pragma: no cover - compiled
+    bounds: Floats, low: int, first: int, last: int, theta: float, times: tuple[float, float], most: tuple[float, float]
+) -> None:
+    """Raise the bounds of n = first..last, where at most ``most`` devices are done at two times, and a line between."""
+    (from_s, until_s), (fewer, more) = times, most
+    if not more > fewer:
+        return
+    for n in range(first, last + 1):
+        T = min(from_s + (until_s - from_s) * (n - fewer) / (more - fewer), until_s) * (1.0 - 1e-11)
+        bounds[n - low] = max(bounds[n - low], (theta + 1.0 / n) * T)
+
+
+@njit(cache=True, nogil=True)
 def _searched(  # pragma: no cover - compiled
     law: Any,
     c: Floats,
@@ -220,6 +279,10 @@ def _searched(  # pragma: no cover - compiled
         solved += 1
         if (theta + 1.0 / n) * T < value:
             value, best = (theta + 1.0 / n) * T, keep[at[:n]]
+        if b - a >= WIDE:
+            fewer, same, more = _most_by(law, c[keep], t[keep], e[keep], q, at[:n], (a_s, T, max(b_s, T)))
+            _raise_bounds(bounds, low, a, n - 1, theta, (a_s, T), (fewer, same))
+            _raise_bounds(bounds, low, n + 1, b, theta, (T, max(b_s, T)), (same, more))
         stack.append((a, n - 1, a_s, min(T, b_s), keep))
         stack.append((n + 1, b, T, b_s, keep))
     return best, solved
@@ -257,9 +320,10 @@ def _best_set_by(
     low_s = _shortest(law, c, t, e, q, low, _soonest(law, c, t, e), at)
     value, best, solved = (theta + 1.0 / low) * low_s, at[:low].copy(), 1
     stack = [(low, low - 1, low_s, low_s, everybody)]  # nothing, but it has the type
-    n = low
+    n, first_s = low, t.min()
     while n < most and (theta + 1.0 / most) * low_s < value:
-        high_s = min(2.0 * low_s, value / (theta + 1.0 / most))  # no set is of use that takes longer
+        # Twice the time for uploads; and no set is of use that takes longer than the last.
+        high_s = min(max(first_s + 2.0 * (low_s - first_s), 1.02 * low_s), value / (theta + 1.0 / most))
         if high_s <= low_s:  # the bound is reached, but for rounding
             break
         n_high = min(most, _fitting(law, c, t, e, q, high_s))

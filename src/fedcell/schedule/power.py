@@ -134,6 +134,21 @@ def power_needs(c: Floats, t: Floats, s: Floats, T: float, found: Floats) -> Non
         found[i] = 1.0 / found[i] if found[i] > 0.0 else np.inf
 
 
+@njit(inline="always")
+def _falls(c: float, y: float, s: float, pace: float) -> float:  # pragma: no cover - compiled
+    """Return by how much a need falls with each second more, y = T - t."""
+    u = s * pace
+    bend = c * u / y - u / (1.0 + u) if u > 1e-4 else u * u * (0.5 - u * (2.0 / 3.0))
+    return s * c / (y * y * bend)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def power_tangent(c: float, t: float, s: float, T: float) -> tuple[float, float]:  # pragma: no cover - compiled
+    """Return the need at T, a convex function, and its falling slope; infinite if no share is enough."""
+    pace = power_pace(c, t, s, T)
+    return (1.0 / pace, _falls(c, T - t, s, pace)) if pace > 0.0 else (np.inf, 0.0)
+
+
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def _needed_and_slope(
     c: Floats, t: Floats, s: Floats, T: float, pace: Floats
@@ -143,10 +158,8 @@ def _needed_and_slope(
     for start in range(0, c.size, BLOCK):
         total_block, slope_block = 0.0, 0.0
         for i in range(start, min(start + BLOCK, c.size)):
-            y, u = T - t[i], s[i] * pace[i]
-            bend = c[i] * u / y - u / (1.0 + u) if u > 1e-4 else u * u * (0.5 - u * (2.0 / 3.0))
             total_block += 1.0 / pace[i]
-            slope_block += s[i] * c[i] / (y * y * bend)
+            slope_block += _falls(c[i], T - t[i], s[i], pace[i])
         total += total_block
         slope += slope_block
     return total, slope
