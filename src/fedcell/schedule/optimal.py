@@ -8,9 +8,9 @@ search over n.
   and so on: T falls strictly until the set no longer changes, and then it is optimal (the argument is Dinkelbach's).
 - Which n, under the paper's law: T_n >= min t + (sum of the n smallest c) bounds the objective of every n from below at
   the cost of one sort. Only the n whose bound is below the best objective found remain. Under other laws: how many
-  devices fit in T, 2 T, 4 T, ... gives ranges of n, and a range (a, b] from T on is worth (theta + 1/b) T at least.
+  devices fit in ever longer rounds gives ranges of n, and a range (a, b] from T on is worth (theta + 1/b) T at least.
 - What remains is searched by branch and bound: T_n does not fall as n grows, so for a <= n <= b the objective is at
-  least (theta + 1/b) T_a.
+  least (theta + 1/b) T_a; and each T_n that is solved bounds all others of its interval, by duality and tangents.
 - Which devices: where n <= b and T_a <= T <= T_b, a device whose need at T_b is larger than the b-th smallest need at
   T_a is beaten by b others everywhere in that range, and is not considered again.
 """
