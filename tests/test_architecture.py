@@ -18,11 +18,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "learn": {"world"},
     "sim": {"schedule", "learn", "world"},
     "plots": set(),
+    "pages": set(),
     "plan": {"plots", "schedule", "world", "__init__"},
-    "runs": {"sim", "schedule", "learn", "world", "plots", "__init__"},
-    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "__init__"},
+    "runs": {"sim", "schedule", "learn", "world", "plots", "pages", "__init__"},
+    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "pages", "__init__"},
     # Shells: nothing imports them but the command line.
     "flower": {"sim", "schedule", "learn", "world"},
+    "gym": {"runs", "sim", "schedule", "learn", "world", "plots"},
     "testbed": {"flower", "runs", "sim", "schedule", "learn", "world", "plots"},
     "dashboard": {"paper", "runs", "sim", "plan", "plots", "schedule", "learn", "world", "__init__"},
     "__main__": {"cli"},
@@ -35,13 +37,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sim",
         "plan",
         "plots",
+        "pages",
         "schedule",
         "learn",
         "world",
         "__init__",
     },
 }
-OPTIONAL = ("torch", "flwr", "dask", "pyarrow", "fastapi", "scipy")
+OPTIONAL = ("torch", "flwr", "gymnasium", "dask", "pyarrow", "fastapi", "scipy")
 
 
 def part(module: str) -> str:

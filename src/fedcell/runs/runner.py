@@ -32,8 +32,8 @@ from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.workers import Advance, Slice, advance, reason_of
-from fedcell.sim.loop import State
 from fedcell.sim.spec import Spec
+from fedcell.sim.state import State
 
 SLICE_S = 0.15
 """A worker reports after about so long, or after the round that takes longer; tiny runs travel together."""
@@ -205,6 +205,11 @@ class Runner:
         self.known = 0
         self.done = 0
         self.failures: dict[str, str] = {}
+
+    @property
+    def keys(self) -> list[str]:
+        """Of the runs, in their order."""
+        return list(self._runs)
 
     @property
     def complete(self) -> bool:

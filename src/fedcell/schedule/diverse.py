@@ -21,8 +21,9 @@ from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
-from fedcell.schedule.policy import Policy, RoundView, room
+from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.profiles import Profiles, profiles_of
+from fedcell.schedule.view import RoundView
 
 _LESS = 1.0 - 1e-12
 """A move must gain more than rounding errors, or the search might not end."""
@@ -378,7 +379,7 @@ def diverse_set(
             past = memory * (view.recent[order] @ z)
     forced = np.zeros(len(view), dtype=np.bool_) if view.must_include is None else view.must_include[order]
     sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law.take(order))
-    needs, M = sorted_view.needs, len(view)
+    needs, M, theta = sorted_view.needs, len(view), float(theta)
     starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
     if M <= MEDIUM:
         starts += [best_set(sorted_view, 0.0, most), *([np.arange(M)] if most == M else [])]

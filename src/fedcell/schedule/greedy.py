@@ -36,8 +36,9 @@ from fedcell.schedule.needs import (
     paces,
     round_time,
 )
-from fedcell.schedule.policy import Policy, RoundView, room
+from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.selection import nth_largest
+from fedcell.schedule.view import RoundView
 
 Equals = tuple[Indices, Indices, Indices]
 Growth = tuple[int, float, float, float]
@@ -293,7 +294,7 @@ def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = 
     """
     if isinstance(view.law, Dedicated):
         return _grow_by_ends(view, most, theta, deadline_s)
-    rules = (most, theta, deadline_s, MANY)
+    rules = (most, float(theta), float(deadline_s), MANY)  # as floats: for integers it would be compiled again
     chosen, crowded = _grow(*view.needs, view.forced, rules, AHEAD, (_UNKNOWN, _UNKNOWN, _UNKNOWN))
     if crowded:
         chosen, _ = _grow(*view.needs, view.forced, rules, AHEAD, _equals(view.needs))

@@ -24,8 +24,9 @@ from fedcell.learn.data import IDX_FILES, PUBLISHED
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
 from fedcell.learn.rates import parse_schedule
+from fedcell.learn.server import parse_server
 from fedcell.own import code_sha256
-from fedcell.schedule.laws import Power, format_law, parse_law
+from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
@@ -48,10 +49,10 @@ from fedcell.world.rates import RATES
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 _NEWER = {
-    "": ("slack", "budget_j"),
+    "": ("slack", "budget_j", "late_weight"),
     "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
     "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
-    "task": ("precision", "schedule"),
+    "task": ("precision", "schedule", "server"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
@@ -220,6 +221,8 @@ class TaskSpec(_Part):
         averaging: ``plain``, the unweighted mean of the models as in the paper; ``samples``, weighted by each device's
             number of samples; or ``balanced``, weighted so that the round is most like the whole cell, by the devices'
             profiles.
+        server: what the server makes of that mean: ``mean`` (the next global model), ``momentum:beta=0.9``,
+            ``adam:rate=0.01``, or ``average:beta=0.9`` for a running average of the global models; see `parse_server`.
 
     Example:
         >>> import fedcell as fc
@@ -243,6 +246,7 @@ class TaskSpec(_Part):
     batch_size: int = Field(default=BATCH_SIZE, ge=1)
     epochs: int | float = Field(default=1, gt=0)
     averaging: Literal["plain", "samples", "balanced"] = "plain"
+    server: str = "mean"
 
     def data_sha256(self) -> str:
         """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
@@ -257,6 +261,12 @@ class TaskSpec(_Part):
     def _known_schedule(cls, text: str) -> str:
         parse_schedule(text)
         return text
+
+    @field_validator("server")
+    @classmethod
+    def _known_server(cls, text: str) -> str:
+        server = parse_server(text)
+        return settings.write(server.name, server)
 
     @field_validator("epochs")
     @classmethod
@@ -297,6 +307,8 @@ class Spec(_Part):
             means) or ``observed`` (estimates from earlier rounds).
         slack: a device that takes more than ``slack`` times its planned time is late: the server does not wait for it
             any longer, and its model is not used. None: it waits for all.
+        late_weight: the weight, from 0 to 1, with which a model that arrives after its round counts in the next one's
+            mean; 0: it is dropped.
         explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
             have become faster. Without effect otherwise.
         profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
@@ -323,6 +335,7 @@ class Spec(_Part):
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
     slack: float | None = Field(default=None, ge=1.0)
+    late_weight: float = Field(default=0.0, ge=0.0, le=1.0)
     explore: bool = True
     profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
     epsilon: float | None = Field(default=None, gt=0.0)
@@ -355,6 +368,11 @@ class Spec(_Part):
         if isinstance(parse_law(self.cell.law), Power) and self.cell.rate != CellSpec().rate:
             raise InputError(
                 f"law is 'power', which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one of them"
+            )
+        if self.late_weight and type(parse_law(self.cell.law)) not in (Density, Dedicated):
+            raise InputError(
+                f"late_weight is {self.late_weight:g}, but under the law {self.cell.law!r} it is not defined what a "
+                "late upload leaves of the band; use density or dedicated, or leave late_weight out"
             )
         # Constructing them checks them.
         self.world([1] * self.devices.count, 1)
@@ -625,30 +643,40 @@ def load_spec(path: str | Path) -> Spec:
         >>> spec.policy, spec.rounds, spec.cell.radius_m
         ('random:k=5', 3, 500.0)
     """
+    return parse_spec(read_toml(path, "fedcell race --print-spec"), str(path))
+
+
+def read_toml(path: str | Path, example: str) -> dict[str, Any]:
+    """Read a TOML document that a user wrote.
+
+    Args:
+        path: the file.
+        example: the command that prints one, for messages.
+
+    Returns:
+        The document; an InputError says why it cannot be read.
+    """
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_SPEC_BYTES + 1)
     except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; give a TOML file (fedcell race --print-spec)"
-        ) from None
+        raise InputError(f"cannot read {path}: {error.strerror}; give a TOML file ({example})") from None
     if len(content) > MAX_SPEC_BYTES:
         raise InputError(f"{path} is larger than {MAX_SPEC_BYTES >> 10} KiB; a spec is a short TOML document")
     try:
-        document = tomllib.loads(content.decode("utf-8-sig"))
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte at offset {error.start}); save it as UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML ({error}); correct it") from None
-    return parse_spec(document, str(path))
 
 
 def _toml(document: dict[str, Any]) -> str:
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
-    lines = [f"{name} = {_toml_value(value)}" for name, value in document.items() if name not in tables]
+    lines = [f"{name} = {toml_value(value)}" for name, value in document.items() if name not in tables]
     for name, table in tables.items():
         if table:
-            lines += ["", f"[{name}]", *(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items())]
+            lines += ["", f"[{name}]", *(f"{_toml_key(key)} = {toml_value(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -656,14 +684,15 @@ def _toml_key(key: str) -> str:
     return f'"{key}"' if "." in key else key
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = value.translate(_ESCAPES)
         return f'"{escaped}"'
     if isinstance(value, list):
-        return f"[{', '.join(_toml_value(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     return repr(value)
 
 
