@@ -9,6 +9,8 @@ from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.errors import InputError
+    from fedcell.learn.data import Dataset, load_dataset, save_dataset
+    from fedcell.learn.hugging_face import dataset_from
     from fedcell.runs.models import SavedModel, Score, load_model, save_model
     from fedcell.runs.race import RaceResult, run_race
     from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
@@ -55,6 +57,8 @@ __getattr__ = lazy_names(
     "fedcell",
     {
         "fedcell.errors": "InputError",
+        "fedcell.learn.data": "Dataset load_dataset save_dataset",
+        "fedcell.learn.hugging_face": "dataset_from",
         "fedcell.schedule.bandwidth": "Allocation allocate",
         "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
         "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
@@ -93,6 +97,7 @@ __all__ = [
     "Cell",
     "CellSpec",
     "Conditions",
+    "Dataset",
     "DayNight",
     "Deadline",
     "Dedicated",
@@ -143,9 +148,11 @@ __all__ = [
     "WorkerLost",
     "World",
     "allocate",
+    "dataset_from",
     "fit_rounds",
     "format_law",
     "format_policy",
+    "load_dataset",
     "load_model",
     "load_spec",
     "mean_upload_s",
@@ -156,6 +163,7 @@ __all__ = [
     "rounds_needed",
     "run_race",
     "run_sweep",
+    "save_dataset",
     "save_model",
     "simulate",
 ]

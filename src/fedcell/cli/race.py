@@ -181,7 +181,11 @@ def race(
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Data set: mnist (default), fashion-mnist or an .npz file.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Data set: mnist (default), fashion-mnist, cifar-10, cifar-100, an .npz file, a directory or hf:PATH.",
+            show_default=False,
+        ),
     ] = None,
     partition: Annotated[
         str | None,

@@ -52,7 +52,8 @@ def sweep(
     any time, and start it again: it resumes. A run that fails is recorded with the reason, does not stop the others,
     and is tried again by the next sweep.
     """
-    from fedcell.learn.data import PUBLISHED, load_dataset
+    from fedcell.learn.data import load_dataset
+    from fedcell.learn.published import PUBLISHED
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import run_sweep
     from fedcell.sim.spec import load_spec

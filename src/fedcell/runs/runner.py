@@ -7,7 +7,6 @@ resumed on another day at the round where it was. The driver alone writes to the
 
 import heapq
 import json
-import os
 import threading
 import time
 from collections import Counter
@@ -25,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fedcell.errors import InputError
-from fedcell.learn.data import PUBLISHED
+from fedcell.learn.data import absolute
 from fedcell.learn.engine import Vector
 from fedcell.machine import cores
 from fedcell.runs.processes import Processes
@@ -331,8 +330,7 @@ class Runner:
         course = self._courses[key]
         if not course.text:
             fields = spec_document(course.spec)
-            if course.spec.task.data not in PUBLISHED:
-                fields["task"]["data"] = os.path.abspath(os.path.expanduser(course.spec.task.data))
+            fields["task"]["data"] = absolute(course.spec.task.data)
             course.text = json.dumps(fields)
         return course.text
 

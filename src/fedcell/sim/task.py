@@ -56,14 +56,14 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
     """
     with _LOADING:
         content = spec.data_sha256()  # a file that changes while a long process runs is loaded again
-        data = _dataset(spec.data, spec.scaling, content)
+        data = _dataset(spec, content)
         _check_size(spec, data, devices)
         # No batch is larger than all samples, which a larger batch_size would make room for.
         batch_size = min(spec.batch_size, len(data.train_y))
         plain = {"partition": "iid", "sizes": "equal", "epochs": 1, "averaging": "plain", "schedule": "constant"}
         same = spec.model_copy(update={**plain, "batch_size": batch_size})
         engine = _engine(data, content, same, threads)
-    parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes)
+    parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes, data.owners)
     return Task(engine, parts, np.array([len(part) for part in parts]), label_counts(data.train_y, parts, data.classes))
 
 
@@ -80,7 +80,7 @@ def layers(spec: TaskSpec) -> dict[str, tuple[int, ...]]:
         {'1.weight': (4, 784), '1.bias': (4,), '3.weight': (10, 4), '3.bias': (10,)}
     """
     with _LOADING:
-        data = _dataset(spec.data, spec.scaling, spec.data_sha256())
+        data = _dataset(spec, spec.data_sha256())
         if spec.model != "mlp":
             return {name: tuple(array.shape) for name, array in _module(data, spec).named_parameters()}
     found: dict[str, tuple[int, ...]] = {}
@@ -99,7 +99,7 @@ def evaluate_models(spec: TaskSpec, models: NDArray[np.float32], label: int | No
         label: of the test samples; all by default.
     """
     with _LOADING:
-        data = _dataset(spec.data, spec.scaling, spec.data_sha256())
+        data = _dataset(spec, spec.data_sha256())
         ours = np.ones(len(data.test_y), bool) if label is None else data.test_y == label
         if not ours.any():
             return Evaluation(np.full(len(models), np.nan), np.full(len(models), np.nan))
@@ -118,7 +118,7 @@ def class_accuracy(spec: TaskSpec, models: NDArray[np.float32]) -> NDArray[np.fl
         models: (K, P) model vectors.
     """
     with _LOADING:
-        classes = _dataset(spec.data, spec.scaling, spec.data_sha256()).classes
+        classes = _dataset(spec, spec.data_sha256()).classes
     return np.stack([evaluate_models(spec, models, label).accuracy for label in range(classes)], axis=1)
 
 
@@ -141,9 +141,13 @@ def _check_size(spec: TaskSpec, data: Dataset, devices: int) -> None:
         )
 
 
+def _dataset(spec: TaskSpec, content: str) -> Dataset:
+    return _loaded(spec.data, spec.scaling, spec.layout, content)
+
+
 @lru_cache(maxsize=2)
-def _dataset(name: str, scaling: str, content: str) -> Dataset:  # noqa: ARG001
-    return load_dataset(name, scaling)
+def _loaded(name: str, scaling: str, layout: str, content: str) -> Dataset:  # noqa: ARG001
+    return load_dataset(name, scaling, layout=layout)
 
 
 _engines: dict[Any, Engine] = {}
