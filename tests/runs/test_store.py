@@ -638,7 +638,7 @@ class TestKey:
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
-            "task.schedule": "exponential:factor=0.9", "task.precision": "tf32",
+            "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
             "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid"})

@@ -304,7 +304,9 @@ def race(
         return
     from fedcell.plots import race_figure, save_picture
     from fedcell.runs.race import Axis, curves, title, to_csv, to_json
+    from fedcell.sim.task import settled
 
+    contest = settled(contest)
     files = ModelFiles(save_model, contest)
     try:
         result = _run_watched(contest, target, workers, store, files, models=per_class or save_model is not None)

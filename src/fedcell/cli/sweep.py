@@ -57,10 +57,13 @@ def sweep(
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import run_sweep
     from fedcell.sim.spec import load_spec
+    from fedcell.sim.task import settled
 
     set_loudness(quiet, verbose)
     announce_compiling()
     runs = load_spec(spec).runs()
+    if cluster is None:
+        runs = [settled(run) for run in runs]
     for data, run in {run.task.data: run for run in runs}.items():
         run.key()  # data that cannot be read are refused here, before a store is made
         if data in PUBLISHED and cluster is None:

@@ -209,7 +209,8 @@ class TaskSpec(_Part):
             number per device.
         engine: ``mlp`` (compiled, for MLPs) or ``torch``.
         model: ``mlp``; with the torch engine also ``cnn``, or ``package.module:function`` that returns an nn.Module.
-        device: where the engine computes: ``cpu`` or ``cuda``.
+        device: where the engine computes: ``cpu``, ``cuda`` (the worker processes of a sweep take turns at several
+            cards) or one card, such as ``cuda:1``.
         precision: of products on a GPU: ``float32``, or ``tf32``, which is faster and has 10 bits of mantissa; torch
             engine only.
         hidden: sizes of the hidden layers of the MLP.
@@ -481,6 +482,7 @@ class Spec(_Part):
         task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
+        task["device"] = self.task.device.partition(":")[0]  # cards of a machine are alike
         if self.task.data not in PUBLISHED:
             task["data"] = {"sha256": self.task.data_sha256()}
         document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
