@@ -1,6 +1,7 @@
 """The torch engine against the compiled one, against a plain PyTorch loop, and against modules it has to refuse."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -295,3 +296,28 @@ def test_threads_change_nothing(mnist: Dataset) -> None:
 @pytest.mark.processes
 def test_the_mlp_engine_does_not_import_torch() -> None:
     assert python("import sys, fedcell, fedcell.learn.mlp; print('torch' in sys.modules)") == "False\n"
+
+
+@pytest.mark.parametrize("traceable", [True, False])
+def test_runs_in_threads_that_share_an_engine_do_not_disturb_each_other(mnist: Dataset, traceable: bool) -> None:
+    """A module holds one model's weights at a time while it runs: several threads must not share it."""
+
+    def looks_at_values(logits: Any, labels: Any) -> Any:
+        assert float(logits.detach().sum()) is not None  # cannot be traced: the module itself is called in every step
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+
+    engine = TorchEngine(mnist, cnn_module(mnist), loss=None if traceable else looks_at_values, threads=1)
+    orders = [np.arange(20 * number, 20 * number + 20)[np.newaxis] for number in range(4)]
+    jobs = [Job(engine.initial(np.random.default_rng(number)), order) for number, order in enumerate(orders)]
+    shared = TorchEngine(mnist, cnn_module(mnist), loss=None if traceable else looks_at_values, threads=1)
+
+    def both(one: TorchEngine, number: int) -> tuple[Any, Any]:
+        [model] = one.train([jobs[number]])
+        return model, one.evaluate(model[np.newaxis]).loss[0]
+
+    alone = [both(engine, number) for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            for expected, found in zip(alone, pool.map(lambda n: both(shared, n), range(4)), strict=True):
+                np.testing.assert_array_equal(found[0], expected[0])
+                assert found[1] == expected[1]

@@ -129,6 +129,7 @@ class MlpCudaEngine:
         self._test_x, self._test_y = test * self._factor - self._center, self._tensor(data.test_y)
         self._streams = [torch.cuda.Stream(self._device) for _ in range(2)]  # type: ignore[no-untyped-call]
         self._lay_out, self._train = _kernels(self._shape, str(self._device))
+        self._at_once = int(torch.cuda.get_device_properties(self._device).multi_processor_count)
 
     @property
     def parameters(self) -> int:
@@ -145,7 +146,17 @@ class MlpCudaEngine:
         return self.update(jobs).models()
 
     def update(self, jobs: Sequence[Job]) -> Updates:
-        """Return what the J jobs have come to; their models stay on the GPU."""
+        """Return what the J jobs have come to; their models stay on the GPU. Where memory runs out, fewer at a time."""
+        while True:
+            try:
+                return self._update(jobs)
+            except torch.OutOfMemoryError as error:
+                if self._at_once == 1:
+                    raise InputError(f"one client does not fit into the memory of {self._device}: {error}") from None
+            self._at_once //= 2
+            torch.cuda.empty_cache()
+
+    def _update(self, jobs: Sequence[Job]) -> Updates:
         steps = np.array([_steps(job, self._batch) for job in jobs], np.int64)
         numbers = np.argsort(-steps, kind="stable")
         starts, which = starts_of(jobs, self.parameters, self._device)
@@ -170,7 +181,7 @@ class MlpCudaEngine:
         """How many jobs make a part: one for each multiprocessor, or as many as have rows in 1/16 of its memory."""
         card = torch.cuda.get_device_properties(self._device)
         fits = card.total_memory // 16 // (4 * ROW * self._shape.inputs * steps)
-        return int(max(1, min(card.multi_processor_count, fits)))
+        return int(max(1, min(self._at_once, fits)))
 
     def _train_part(self, jobs: list[Job], models: Tensor, losses: Tensor) -> None:
         """Train the models (n, P) of some jobs in place, and write the sums of their losses."""

@@ -6,12 +6,17 @@ them one: on a GPU a recorded graph, on a CPU a trace without the bookkeeping of
 
 Jobs may differ in length: a batch is padded with samples of weight 0, and a job that has no batch t keeps its model. So
 a job's batches, and its result up to rounding, do not depend on the other jobs. Models stay on the device: see Updates.
+
+Runs in several threads share an engine. ``functional_call`` puts a model's weights into the module while it runs, so
+every thread evaluates with a module of its own; programs are made, and a GPU's places used, by one thread at a time.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from copy import deepcopy
 from itertools import pairwise
+from threading import Lock, local
 from typing import Any, cast
 
 import numpy as np
@@ -105,6 +110,7 @@ class TorchEngine:
         self._names = [name for name, _ in self._module.named_parameters()]
         self._shapes = [parameter.shape for parameter in self._module.parameters()]
         training, self._keys = for_training(self._module, patches=self._gpu)
+        self._lock, self._own = Lock(), local()
         self._step = StackedStep(training, self._keys, self._loss, float(momentum), float(weight_decay))
         self._try_out()
         self._programs: dict[int, Traced | Recorded] = {}
@@ -121,12 +127,13 @@ class TorchEngine:
         ``reset_parameters``, seeded from ``rng`` (a layer without that method keeps its values).
         """
         parts: list[Vector] = []
-        for layer in self._module.modules():
-            own = list(layer.parameters(recurse=False))
-            if type(layer) in _DRAWN:
-                parts.append(linear_start(rng, tuple(own[0].shape), sum(bias.numel() for bias in own[1:])))
-            elif own:
-                parts.append(_reset(layer, int(rng.integers(2**63))))
+        with self._lock:  # PyTorch's generator is seeded for a moment
+            for layer in self._module.modules():
+                own = list(layer.parameters(recurse=False))
+                if type(layer) in _DRAWN:
+                    parts.append(linear_start(rng, tuple(own[0].shape), sum(bias.numel() for bias in own[1:])))
+                elif own:
+                    parts.append(_reset(layer, int(rng.integers(2**63))))
         return np.concatenate(parts)
 
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
@@ -141,7 +148,7 @@ class TorchEngine:
         models = torch.empty((len(checked), self.parameters), device=self._device)
         losses = torch.empty(len(checked), dtype=torch.float64, device=self._device)
         if checked:
-            with exact(self._tf32):
+            with exact(self._tf32), self._lock if self._gpu else nullcontext():
                 self._train_stacks([checked[number] for number in numbers], starts, models, losses)
         if (numbers[1:] < numbers[:-1]).any():
             back = self._tensor(np.argsort(numbers))
@@ -157,7 +164,8 @@ class TorchEngine:
             edges = np.linspace(0, len(jobs), -(-len(jobs) // self._stack) + 1).astype(int).tolist()
             parts = [slice(first, last) for first, last in pairwise(edges)]
             try:
-                programs = [self._program(part.stop - part.start) for part in parts]
+                with nullcontext() if self._gpu else self._lock:
+                    programs = [self._program(part.stop - part.start) for part in parts]
                 return self._spread(
                     [
                         (program, jobs[part], starts, models[part], losses[part])
@@ -240,7 +248,9 @@ class TorchEngine:
     def _logits(self, model: Tensor, x: Tensor) -> Tensor:
         parts = torch.split(model, [shape.numel() for shape in self._shapes])
         named = {name: part.view(shape) for name, part, shape in zip(self._names, parts, self._shapes, strict=True)}
-        return cast(Tensor, functional_call(self._module, named, (x,)))
+        if not hasattr(self._own, "module"):
+            self._own.module = deepcopy(self._module)
+        return cast(Tensor, functional_call(self._own.module, named, (x,)))
 
     def _input(self, raw: Tensor) -> Tensor:
         x = raw.float() / 255.0 if raw.dtype == torch.uint8 else raw
