@@ -22,7 +22,7 @@ from fedcell.learn.mlp_cuda import ROW, MlpCudaEngine, Shape, obstacle, tables
 ENTRIES = """
 extern "C" void lay_out_all(int blocks, const PIXEL* x, const int* order, double factor, int steps, float* table,
                             int* counts) {
-    launch(blocks, LAY_THREADS, 64, [=] { lay_out(x, order, factor, steps, table, counts); });
+    launch(blocks, THREADS, 64, [=] { lay_out(x, order, factor, steps, table, counts); });
 }
 extern "C" void train_all(int blocks, int bytes, float* models, const float* table, const int* counts, const int* order,
                           const int* labels, const float* sums, const float* rates, const int* lengths,

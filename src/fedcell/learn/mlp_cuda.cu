@@ -15,7 +15,6 @@
 #define SAMPLES 10
 #define ROW 12
 #define THREADS 256
-#define LAY_THREADS 128
 #define WARPS 8
 #define SLICES 32
 #define TILE 65
@@ -38,16 +37,15 @@ __device__ inline Four load_four(const PIXEL* sample, int p) {
     return found;
 }
 
-// So few threads find room beside a block that trains: the next jobs are laid out while those before them train.
 // One block a step: for each input that is not zero in all samples of the batch, a row; and how many there are.
-extern "C" __global__ void __launch_bounds__(LAY_THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS)
 lay_out(const PIXEL* inputs, const int* order, double factor, int steps, float* table, int* counts) {
-    __shared__ int totals[LAY_THREADS / 32];
+    __shared__ int totals[WARPS];
     const long step = blockIdx.x;
     float4* rows = (float4*)(table + step * INPUTS * ROW);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int before = 0;
-    for (int first = 0; first < INPUTS; first += 4 * LAY_THREADS) {
+    for (int first = 0; first < INPUTS; first += 4 * THREADS) {
         const int p = first + 4 * threadIdx.x;
         Four x[SAMPLES];
 #pragma unroll
@@ -69,7 +67,7 @@ lay_out(const PIXEL* inputs, const int* order, double factor, int steps, float* 
         if (lane == 0) totals[warp] = sum;
         __syncthreads();
         int base = before;
-        for (int w = 0; w < LAY_THREADS / 32; w++) {
+        for (int w = 0; w < WARPS; w++) {
             if (w < warp) base += totals[w];
             before += totals[w];
         }

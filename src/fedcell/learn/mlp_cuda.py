@@ -36,7 +36,7 @@ from fedcell.learn.engine import (
 from fedcell.learn.torch_stack import exact
 from fedcell.learn.torch_updates import DeviceUpdates, starts_of
 
-UNITS, SAMPLES, ROW, THREADS, LAY_THREADS, WARPS = 64, 10, 12, 256, 128, 8  # as in mlp_cuda.cu
+UNITS, SAMPLES, ROW, THREADS, WARPS = 64, 10, 12, 256, 8  # as in mlp_cuda.cu
 SOURCE = Path(__file__).with_name("mlp_cuda.cu")
 MODELS = 32  # evaluated together
 
@@ -191,7 +191,7 @@ class MlpCudaEngine:
         rows = torch.empty((count * steps, self._shape.inputs, ROW), device=self._device)
         counts = torch.empty(count * steps, dtype=torch.int32, device=self._device)
         laid = [self._x, ids, self._factor, steps, rows, counts]
-        self._lay_out(grid=(count * steps, 1, 1), block=(LAY_THREADS, 1, 1), args=laid)
+        self._lay_out(grid=(count * steps, 1, 1), block=(THREADS, 1, 1), args=laid)
         rates = self._tensor(np.array([self._rate * job.rate for job in jobs], np.float32))
         setting = [rates, self._tensor(lengths), self._tensor(sizes), self._center, steps]
         self._train(
