@@ -8,10 +8,11 @@ import pytest
 from harness import run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ARGUMENTS = {"cnn_torch.py": ["2"], "moving_cell.py": ["2"], "own_policy.py": ["2"]}
+ARGUMENTS = {"cifar_resnet.py": ["made-up", "1"], "cnn_torch.py": ["2"], "moving_cell.py": ["2"], "own_policy.py": ["2"]}
 """Fewer rounds and seeds than they have by themselves."""
 SAYS = {
     "channels.py": "of places reached",
+    "cifar_resnet.py": "1 rounds",
     "one_round.py": "all end together",
     "own_policy.py": "Rested - greedy",
     "cnn_torch.py": "round   2",
@@ -27,7 +28,7 @@ def test_no_example_is_forgotten() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("name", SAYS)
 def test_example_runs(name: str) -> None:
-    if name == "cnn_torch.py":
+    if name in ("cifar_resnet.py", "cnn_torch.py"):
         pytest.importorskip("torch")
     done = run(sys.executable, "-W", "error", EXAMPLES / name, *ARGUMENTS.get(name, []))
     assert done.returncode == 0, done.stderr
