@@ -306,6 +306,10 @@ class TimedEngine:
         """As the engine's."""
         return self._timed(lambda: self.engine.update(jobs))
 
+    def losses(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
+        """As the engine's."""
+        return self._timed(lambda: self.engine.losses(jobs))
+
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
         """As the engine's."""
         return self._timed(lambda: self.engine.evaluate(models))

@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "__init__"},
     # Shells: nothing imports them but the command line.
     "flower": {"sim", "schedule", "learn", "world"},
+    "gym": {"runs", "sim", "schedule", "learn", "world", "plots"},
     "testbed": {"flower", "runs", "sim", "schedule", "learn", "world", "plots"},
     "dashboard": {"paper", "runs", "sim", "plan", "plots", "schedule", "learn", "world", "__init__"},
     "__main__": {"cli"},
@@ -41,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "__init__",
     },
 }
-OPTIONAL = ("torch", "flwr", "dask", "pyarrow", "fastapi", "scipy")
+OPTIONAL = ("torch", "flwr", "gymnasium", "dask", "pyarrow", "fastapi", "scipy")
 
 
 def part(module: str) -> str:

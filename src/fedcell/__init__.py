@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from fedcell.schedule.greedy import Greedy
     from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
-    from fedcell.schedule.policy import Plan, Policy, RoundView
+    from fedcell.schedule.policy import Plan, Policy, Question
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
+    from fedcell.schedule.view import RoundView
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
@@ -68,8 +69,9 @@ __getattr__ = lazy_names(
         "fedcell.schedule.greedy": "Greedy",
         "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
-        "fedcell.schedule.policy": "Plan Policy RoundView",
+        "fedcell.schedule.policy": "Plan Policy Question",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
+        "fedcell.schedule.view": "RoundView",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
@@ -117,6 +119,7 @@ __all__ = [
     "Policy",
     "Power",
     "ProportionalFair",
+    "Question",
     "RMa",
     "RaceResult",
     "Random",

@@ -16,7 +16,8 @@ from fedcell.flower.report import Report
 from fedcell.flower.scheduled import blocks_of
 from fedcell.schedule.laws import Law
 from fedcell.schedule.policy import Plan
-from fedcell.sim.knowledge import Knowledge, Look, Timing
+from fedcell.sim.heard import Timing
+from fedcell.sim.knowledge import Knowledge, Look
 from fedcell.world import Devices, World
 
 NAN = math.nan

@@ -13,7 +13,8 @@ from fedcell.flower.report import Report, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.schedule.policy import Plan
 from fedcell.sim.estimates import Estimates
-from fedcell.sim.knowledge import Knowledge, Look, Timing
+from fedcell.sim.heard import Timing
+from fedcell.sim.knowledge import Knowledge, Look
 from fedcell.world import Cell, DayNight, Devices, World
 
 NAN = math.nan
@@ -92,7 +93,7 @@ def test_knowledge_is_saved_and_read_back() -> None:
     known = known.after(view, plan_of([0.4, 0.6]), look, Timing(np.array([1.0, 2.0]), np.array([3.0, 5.0])))
     again = Knowledge.from_arrays(known.knowledge.to_arrays())
     for name, array in known.knowledge.to_arrays().items():
-        assert np.array_equal(array, again.to_arrays()[name]), name
+        np.testing.assert_array_equal(array, again.to_arrays()[name], err_msg=name)
 
 
 @pytest.mark.parametrize(

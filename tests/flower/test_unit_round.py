@@ -19,8 +19,10 @@ from fedcell.flower.replies import train_demands
 from fedcell.flower.report import RECORD, Report
 from fedcell.flower.round import PlannedRound, PlayedRound, play
 from fedcell.flower.scheduled import Scheduled
-from fedcell.schedule.policy import Plan, RoundView
-from fedcell.sim.knowledge import Look, Timing
+from fedcell.schedule.policy import Plan
+from fedcell.schedule.view import RoundView
+from fedcell.sim.heard import Timing
+from fedcell.sim.knowledge import Look
 
 NAN = float("nan")
 UPLOAD_S, COMPUTE_S = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])

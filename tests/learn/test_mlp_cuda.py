@@ -63,12 +63,12 @@ def emulated(data: Dataset, folder: Path, jobs: list[Job], batch: int) -> tuple[
     table = np.full((count * steps, shape.inputs, ROW), np.nan, np.float32)
     counts = np.full(count * steps, -1, np.int32)
     kernels.lay_out_all(count * steps, *pointers(flat, order), ctypes.c_double(factor), steps, *pointers(table, counts))
-    models, losses = np.stack([job.start for job in jobs]), np.full(count, np.nan)
+    models, losses = np.stack([job.start for job in jobs]), np.full((count, 2), np.nan)
     labels, rates = data.train_y.astype(np.int32), np.array([0.01 * job.rate for job in jobs], np.float32)
     inputs = pointers(models, table, counts, order, labels, sums, rates, lengths, sizes)
     center = ctypes.c_double(data.shift / data.scale)
     kernels.train_all(count, shape.shared_bytes, *inputs, center, steps, *pointers(losses))
-    return models, losses / [job.order.size for job in jobs]
+    return models, losses / [[job.order.size] for job in jobs]
 
 
 @pytest.mark.processes
@@ -84,14 +84,15 @@ def test_the_kernels_train_like_the_cpus(kind: str, tmp_path: Path) -> None:
         )
     engine, rng = MlpEngine(data, batch_size=9 if kind == "floats" else 10), np.random.default_rng(4)
     jobs = [
-        Job(engine.initial(rng), np.stack([rng.permutation(500)[:n] for _ in range(epochs)]), rate)
+        Job(engine.initial(rng), np.stack([rng.permutation(500)[:n] for _ in range(epochs)]), rate, rms=True)
         for epochs, n, rate in ((1, 43, 1.0), (2, 20, 2.0))
     ]
     models, losses = emulated(data, tmp_path, jobs, 9 if kind == "floats" else 10)
     expected = engine.update(jobs)
     for job, ours, theirs in zip(jobs, models, expected.models(), strict=True):
         assert np.linalg.norm(ours - theirs) < 1e-5 * np.linalg.norm(theirs - job.start)
-    np.testing.assert_allclose(losses, expected.losses, rtol=1e-5)
+    np.testing.assert_allclose(losses[:, 0], expected.losses, rtol=1e-5)
+    np.testing.assert_allclose(np.sqrt(losses[:, 1]), expected.rms, rtol=1e-5)
 
 
 def test_what_cannot_be_trained_so_is_said() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.engine import Job, cross_entropy
+from fedcell.learn.engine import HostUpdates, Job, cross_entropy
 from fedcell.learn.mlp import MlpEngine
 from harness import python
 
@@ -241,6 +241,39 @@ def test_losses_norms_means_and_tails_are_those_of_the_plain_loop(mnist: Dataset
     assert found.losses[1] < alone.losses[0]  # the second epoch's are lower
     np.testing.assert_allclose(found.losses, MlpEngine(mnist).update(jobs).losses, rtol=1e-5)
     assert engine.update([]).losses.shape == (0,)
+    assert engine.losses([]).shape == (0,)
+
+
+def test_root_mean_squares_and_losses_of_both_engines_are_those_of_the_samples(mnist: Dataset) -> None:
+    torch_engine, mlp_engine = TorchEngine(mnist, mlp_module(mnist), stack=2), MlpEngine(mnist)
+    jobs = some_jobs(torch_engine, [(1, 40), (2, 33), (1, 5)])
+    # By hand: each sample's loss under the model before its step.
+    squares = 0.0
+    for first in range(0, 40, 10):
+        before = mlp_engine.train([Job(jobs[0].start, jobs[0].order[:, :first])])[0] if first else jobs[0].start
+        ids = jobs[0].order[0, first : first + 10]
+        squares += sum(batch_loss(mnist, before, ids[i : i + 1]) ** 2 for i in range(10))
+    for engine in (torch_engine, mlp_engine):
+        asked = engine.update([jobs[0], replace(jobs[0], rms=True), replace(jobs[1], rms=True)])
+        assert np.isnan(asked.rms[0])
+        assert asked.rms[1] == pytest.approx(np.sqrt(squares / 40), rel=1e-5)
+        np.testing.assert_array_equal(asked.models()[1], engine.train([jobs[0]])[0])
+        by_hand = [batch_loss(mnist, job.start, job.order.ravel()) / job.order.size for job in jobs]
+        np.testing.assert_allclose(engine.losses(jobs), by_hand, rtol=1e-5)
+    rms = [engine.update([replace(jobs[1], rms=True)]).rms[0] for engine in (torch_engine, mlp_engine)]
+    assert rms[0] == pytest.approx(rms[1], rel=1e-5)
+
+
+def test_sketches_keep_the_distances_of_updates() -> None:
+    rng = np.random.default_rng(1)
+    updates = rng.normal(size=(6, 5000)).astype(np.float32) * np.arange(1, 7, dtype=np.float32)[:, np.newaxis]
+    start = np.ones(5000, np.float32)
+    sketches = HostUpdates([start] * 6, start + updates, np.zeros(6)).sketch(256)
+    assert sketches.shape == (6, 256)
+    for i in range(6):
+        for j in range(i):
+            true = np.linalg.norm(updates[i] - updates[j])
+            assert np.linalg.norm(sketches[i] - sketches[j]) == pytest.approx(true, rel=0.2)
 
 
 def batch_loss(data: Dataset, model: NDArray[Any], ids: NDArray[np.int64]) -> float:

@@ -21,8 +21,9 @@ from fedcell.runs.store import Measured, Store, StoredRace, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, STORE_VERSION
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord, State
+from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import RESULTS_VERSION, Spec, parse_spec
+from fedcell.sim.state import State
 
 
 def make_records(rounds: int, seed: int = 0, devices: int = 20) -> list[RoundRecord]:
@@ -639,6 +640,7 @@ class TestKey:
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
             "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
+            "task.server": "adam", "late_weight": 0.5,
             "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid"})

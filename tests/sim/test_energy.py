@@ -10,6 +10,7 @@ from fedcell.runs.rows import cells, decode, encode
 from fedcell.schedule.policy import Plan
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.state import State
 
 
 def spec_of(**fields: object) -> Spec:
@@ -64,7 +65,7 @@ def test_joules_survive_a_stop_between_any_two_rounds() -> None:
     while (played := run.step(state)) is not None:
         record, state = played
         found.append((record.joules, record.plan_joules.tolist()))
-        state = loop.State.from_bytes(state.to_bytes())
+        state = State.from_bytes(state.to_bytes())
     assert len(whole) > 1
     assert found == whole
 
@@ -114,7 +115,7 @@ class TestBatteries:
         while (played := run.step(state)) is not None:
             record, state = played
             found.append((record.loss, record.plan.devices.tolist()))
-            state = loop.State.from_bytes(state.to_bytes())
+            state = State.from_bytes(state.to_bytes())
         assert found == whole
         assert 3 <= len(found) < 9
 

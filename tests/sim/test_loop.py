@@ -12,6 +12,7 @@ from fedcell.sim import loop
 from fedcell.sim.estimates import WINDOW, Estimates
 from fedcell.sim.knowledge import Knowledge, Look
 from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.state import State
 from fedcell.sim.task import load_task, settled
 from twins.policies import SEEN
 from twins.small import write_small_npz
@@ -59,18 +60,18 @@ def test_a_run_goes_on_from_any_state_as_if_it_had_never_stopped(
     while (played := run.step(state)) is not None:
         record, state = played
         found.append(told(record))
-        state = loop.State.from_bytes(state.to_bytes())  # as a store keeps it
+        state = State.from_bytes(state.to_bytes())  # as a store keeps it
         run = loop.Simulation.load(spec)
     assert found == whole
     with pytest.raises(ValueError, match="not the state of a run"):
-        loop.State.from_bytes(state.to_bytes()[:-40])
+        State.from_bytes(state.to_bytes()[:-40])
 
 
 def test_a_run_that_reached_its_target_stays_ended() -> None:
     run = loop.Simulation.load(spec_of(rounds=5, target_accuracy=0.05))
     played = run.step(run.start())
     assert played is not None
-    assert run.step(loop.State.from_bytes(played[1].to_bytes())) is None
+    assert run.step(State.from_bytes(played[1].to_bytes())) is None
 
 
 def test_all_policies_of_a_seed_meet_the_same_world() -> None:

@@ -9,6 +9,7 @@ import fedcell as fc
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.state import State
 from fedcell.world import Attendance, Availability
 
 
@@ -44,7 +45,7 @@ def played(run: loop.Simulation) -> list[fc.RoundRecord]:
     state, records = run.start(), []
     while (step := run.step(state)) is not None:
         record, state = step
-        state = loop.State.from_bytes(state.to_bytes())
+        state = State.from_bytes(state.to_bytes())
         records.append(record)
     return records
 

@@ -10,9 +10,10 @@ from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
 from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.sim.knowledge import FADE, Knowledge
-from fedcell.sim.loop import Simulation, State, simulate, visited, visits
+from fedcell.sim.loop import Simulation, simulate, visited, visits
 from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.state import State
 
 SMALL: dict[str, Any] = {"rounds": 3, "devices": {"count": 6}, "task": {"sizes": [300] * 6, "hidden": [8]}}
 

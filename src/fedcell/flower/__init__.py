@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fedcell.flower.record import ScheduledRound
     from fedcell.flower.report import Report, report_device, timed
     from fedcell.flower.scheduled import Scheduled
-    from fedcell.sim.knowledge import Look, Timing
+    from fedcell.sim.heard import Timing
+    from fedcell.sim.knowledge import Look
 
 __getattr__ = lazy_names(
     "fedcell.flower",

@@ -18,10 +18,10 @@ from fedcell.flower.round import PlannedRound, PlayedRound
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.needs import Floats, Indices
-from fedcell.schedule.policy import Policy, RoundView
+from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.registry import blaming, format_policy
+from fedcell.schedule.view import RoundView
 from fedcell.sim.knowledge import Look
-from fedcell.sim.turnout import limited
 from fedcell.world import Cell
 
 AnyRadio = Radio | Cell | Literal["dedicated"] | None

@@ -10,8 +10,10 @@ from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.needs import Floats, Indices
-from fedcell.schedule.policy import Plan, RoundView
-from fedcell.sim.knowledge import Knowledge, Look, Timing
+from fedcell.schedule.policy import Plan
+from fedcell.schedule.view import RoundView
+from fedcell.sim.heard import Timing
+from fedcell.sim.knowledge import Knowledge, Look
 
 FARTHEST = 10.0
 """How far a profile may be from the median of all, in median distances, and still count as it is."""

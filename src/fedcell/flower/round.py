@@ -13,8 +13,10 @@ from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Plan, RoundView
-from fedcell.sim.knowledge import Look, Timing
+from fedcell.schedule.policy import Plan
+from fedcell.schedule.view import RoundView
+from fedcell.sim.heard import Timing
+from fedcell.sim.knowledge import Look
 from fedcell.sim.turnout import allowed_s
 
 

@@ -10,7 +10,8 @@ the mean of the models, each client's training loss, the size of its update, its
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any, Protocol
 
@@ -29,7 +30,7 @@ HIDDEN = (64,)
 
 @dataclass(frozen=True)
 class Job:
-    """One client's local training.
+    """One client's local training, or samples on which a model's loss is asked for.
 
     Attributes:
         start: (P,), the initial model.
@@ -37,12 +38,14 @@ class Job:
             consecutive runs of ``batch_size``, the last of which may be short.
         rate: factor of the engine's learning rate, for schedules over rounds.
         key: integers that name the job's own random draws (dropout), such as seed, round and device.
+        rms: whether the root mean square of the samples' losses is wanted.
     """
 
     start: Vector
     order: NDArray[np.int64]
     rate: float = 1.0
     key: tuple[int, ...] = (0,)
+    rms: bool = False
 
 
 class Updates(Protocol):
@@ -50,14 +53,19 @@ class Updates(Protocol):
 
     Attributes:
         losses: (J,) the mean loss of the samples that a job visited, each before the step it was part of.
+        rms: (J,) the root mean square of the same losses; NaN for a job that does not ask for it.
     """
 
     @property
     def losses(self) -> NDArray[np.float64]:
         """See above."""
 
-    def part(self, first: int, last: int) -> "Updates":
-        """Return those of the jobs from ``first`` to before ``last``."""
+    @property
+    def rms(self) -> NDArray[np.float64]:
+        """See above."""
+
+    def part(self, which: slice | NDArray[np.int64]) -> "Updates":
+        """Return those of some of the jobs."""
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """Return the mean model (P,); ``weights`` (J,) are those of the jobs, up to a common factor."""
@@ -67,6 +75,9 @@ class Updates(Protocol):
 
     def tail(self, count: int) -> NDArray[np.float32]:
         """Return the last ``count`` weights of each model (J, count): the biases of the output layer."""
+
+    def sketch(self, count: int) -> NDArray[np.float64]:
+        """Return a short vector (J, count) for each update, whose distances are about those of the updates."""
 
     def models(self) -> NDArray[np.float32]:
         """Return all models (J, P), copied if they are on a device."""
@@ -80,6 +91,7 @@ class HostUpdates:
         starts: J vectors (P,), the initial models.
         trained: (J, P).
         losses: (J,) mean training losses.
+        rms: (J,) root mean squares of the samples' losses, NaN where they are not asked for.
 
     Example:
         >>> import numpy as np
@@ -93,10 +105,17 @@ class HostUpdates:
     starts: Sequence[Vector]
     trained: NDArray[np.float32]
     losses: NDArray[np.float64]
+    rms: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
-    def part(self, first: int, last: int) -> "HostUpdates":
+    def __post_init__(self) -> None:
+        if self.rms.size == 0:
+            object.__setattr__(self, "rms", np.full(len(self.trained), np.nan))
+
+    def part(self, which: slice | NDArray[np.int64]) -> "HostUpdates":
         """Those of some of the jobs."""
-        return HostUpdates(self.starts[first:last], self.trained[first:last], self.losses[first:last])
+        numbers = range(len(self.starts))[which] if isinstance(which, slice) else which.tolist()
+        starts = [self.starts[number] for number in numbers]
+        return HostUpdates(starts, self.trained[which], self.losses[which], self.rms[which])
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """The mean model (P,)."""
@@ -110,6 +129,15 @@ class HostUpdates:
     def tail(self, count: int) -> NDArray[np.float32]:
         """The last ``count`` weights of each model, (J, count)."""
         return self.trained[:, -count:]
+
+    def sketch(self, count: int) -> NDArray[np.float64]:
+        """A short vector (J, count) for each update."""
+        order, signs = sketch_plan(self.trained.shape[1], count)
+        found = np.zeros((len(self.trained), order.size))
+        for row, model, start in zip(found, self.trained, self.starts, strict=True):
+            row[: model.size] = model - start
+        sketches: NDArray[np.float64] = (found[:, order] * signs).reshape(len(found), count, -1).sum(axis=2)
+        return sketches
 
     def models(self) -> NDArray[np.float32]:
         """All models (J, P)."""
@@ -145,8 +173,30 @@ class Engine(Protocol):
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
         """Return the models (J, P) themselves, one for each of the J jobs: ``update(jobs).models()``."""
 
+    def losses(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
+        """Return the mean loss (J,) of each job's start on the training samples of its order; nothing is trained."""
+
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
         """Return accuracy and loss of the models (K, P) on the test set."""
+
+
+@lru_cache(maxsize=4)
+def sketch_plan(parameters: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return how an update is sketched: the order of its entries, padded, and their signs.
+
+    Each entry of the sketch is the sum of a random part of the update's entries with random signs, so the squared
+    distance of two sketches is that of the updates on average, with a relative spread of about sqrt(2 / count).
+
+    Args:
+        parameters: P, the length of an update.
+        count: the length of its sketch.
+
+    Returns:
+        Two arrays of the same length, the least multiple of ``count`` that is at least P.
+    """
+    rng = np.random.default_rng(parameters)
+    padded = -(-parameters // count) * count
+    return rng.permutation(padded), rng.choice([-1.0, 1.0], padded)
 
 
 def cross_entropy(logits: ArrayLike, labels: ArrayLike) -> float:
@@ -245,7 +295,7 @@ def _checked_job(job: Job, start: Vector, name: str, samples: int) -> Job:
         raise InputError(f"{name} visits samples {order.min()} to {order.max()}; give indices from 0 to {samples - 1}")
     if not (np.isfinite(job.rate) and job.rate > 0):
         raise InputError(f"{name} has the learning-rate factor {job.rate}; give a number above 0")
-    return Job(start, order, job.rate, job.key)
+    return Job(start, order, job.rate, job.key, job.rms)
 
 
 def checked_models(models: NDArray[np.float32], parameters: int) -> NDArray[np.float32]:

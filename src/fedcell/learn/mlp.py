@@ -118,7 +118,7 @@ class MlpEngine:
         """Return the trained models and their mean training losses."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         models = np.empty((len(checked), self.parameters), np.float32)
-        losses = np.empty(len(checked))
+        losses, squares = np.empty((2, len(checked)))
         learning_rate, batch_size, center = self._setting
 
         def run(number: int) -> None:
@@ -126,11 +126,26 @@ class MlpEngine:
             setting = (learning_rate * job.rate, batch_size, center)
             with self._workspace() as work:
                 arrays = (self._train_set, self._train_y, self._layers, work)
-                losses[number] = kernel.train_mlp(job.start, models[number], job.order, *arrays, setting, self._lanes)
+                losses[number], squares[number] = kernel.train_mlp(
+                    job.start, models[number], job.order, *arrays, setting, self._lanes, job.rms
+                )
 
         longest_first = sorted(range(len(checked)), key=lambda number: -checked[number].order.size)
         self._spread(run, longest_first)
-        return HostUpdates([job.start for job in checked], models, losses)
+        return HostUpdates([job.start for job in checked], models, losses, np.sqrt(squares))
+
+    def losses(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
+        """Return the mean loss (J,) of each job's start on the training samples of its order."""
+        checked = checked_jobs(jobs, self.parameters, len(self._train_y))
+        setting = (self._setting[0], ROWS, self._setting[2])
+
+        def run(job: Job) -> float:
+            with self._workspace() as work:
+                arrays = (self._train_set, self._train_y, self._layers, work)
+                _, loss = kernel.evaluate(job.start, job.order.ravel(), *arrays, setting, self._lanes)
+            return float(loss) / job.order.size
+
+        return np.array(self._spread(run, checked), np.float64)
 
     def evaluate(self, models: NDArray[np.float32]) -> Evaluation:
         """Return accuracy and mean cross-entropy of the models (K, P) on the test set."""

@@ -160,7 +160,8 @@ __device__ inline void transpose(float* model, float* weights, float* tile, bool
     }
 }
 
-// One block a job: `steps` batches from the model in `models`, which is replaced by the trained one.
+// One block a job: `steps` batches from the model in `models`, which is replaced by the trained one. `losses` gets the
+// sum of the samples' losses and of their squares.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 train(float* models, const float* table, const int* counts, const int* order, const int* labels, const float* sums,
       const float* rates, const int* lengths, const float* sizes, double center, int steps, double* losses) {
@@ -186,7 +187,7 @@ train(float* models, const float* table, const int* counts, const int* order, co
     for (int i = t; i < CLASSES * UNITS; i += THREADS) upper[i] = tail[UNITS + i];
     if (t < 16) bias2[t] = t < CLASSES ? tail[UNITS + CLASSES * UNITS + t] : 0.0f;
     const int unit = t - (THREADS - UNITS);        // the last two warps also keep the constants, a unit a thread
-    double moved = 0.0, total = 0.0, start = 0.0, loss = 0.0;
+    double moved = 0.0, total = 0.0, start = 0.0, loss = 0.0, square = 0.0;
     if (unit >= 0) {
         for (int p = 0; p < INPUTS; p++) total += weights[p * UNITS + unit];
         start = tail[unit];
@@ -286,7 +287,11 @@ train(float* models, const float* table, const int* counts, const int* order, co
                 d[c] = expf(d[c] - high);
                 sum += d[c];
             }
-            if (id >= 0) loss += (double)logf(sum) + high - chosen;
+            if (id >= 0) {
+                const double one = (double)logf(sum) + high - chosen;
+                loss += one;
+                square += one * one;
+            }
             const float scale = id >= 0 ? -rate / size_now : 0.0f, share = scale / sum;
             float g[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
@@ -381,11 +386,14 @@ train(float* models, const float* table, const int* counts, const int* order, co
     if (t < CLASSES) end[UNITS + CLASSES * UNITS + t] = bias2[t];
     // The losses of the samples are with the first lane of each half-warp.
     double* collected = (double*)parts;
-    if (warp < SAMPLES / 2 && lane % 16 == 0) collected[2 * warp + lane / 16] = loss;
+    if (warp < SAMPLES / 2 && lane % 16 == 0) {
+        collected[2 * warp + lane / 16] = loss;
+        collected[SAMPLES + 2 * warp + lane / 16] = square;
+    }
     __syncthreads();
-    if (t == 0) {
+    if (t < 2) {
         double sum = 0.0;
-        for (int s = 0; s < SAMPLES; s++) sum += collected[s];
-        losses[blockIdx.x] = sum;
+        for (int s = 0; s < SAMPLES; s++) sum += collected[t * SAMPLES + s];
+        losses[2 * blockIdx.x + t] = sum;
     }
 }

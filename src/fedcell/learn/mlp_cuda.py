@@ -161,7 +161,7 @@ class MlpCudaEngine:
         numbers = np.argsort(-steps, kind="stable")
         starts, which = starts_of(jobs, self.parameters, self._device)
         models = starts[which[self._tensor(numbers)]]
-        losses = torch.zeros(len(jobs), dtype=torch.float64, device=self._device)
+        losses = torch.zeros((len(jobs), 2), dtype=torch.float64, device=self._device)
         now = torch.cuda.current_stream(self._device)
         # The jobs are checked, and their rows laid out, while those before them train.
         for count, first in enumerate(range(0, len(jobs), most := self._most(int(steps.max(initial=1))))):
@@ -175,7 +175,9 @@ class MlpCudaEngine:
             now.wait_stream(stream)
         back = self._tensor(np.argsort(numbers))
         visited = np.array([job.order.size for job in jobs], np.float64)
-        return DeviceUpdates(starts, which, models[back], losses[back].cpu().numpy() / visited)
+        sums, asked = losses[back].cpu().numpy(), np.array([job.rms for job in jobs], bool)
+        rms = np.sqrt(np.where(asked, sums[:, 1] / visited, np.nan))
+        return DeviceUpdates(starts, which, models[back], sums[:, 0] / visited, rms)
 
     def _most(self, steps: int) -> int:
         """How many jobs make a part: one for each multiprocessor, or as many as have rows in 1/16 of its memory."""
@@ -184,7 +186,7 @@ class MlpCudaEngine:
         return int(max(1, min(self._at_once, fits)))
 
     def _train_part(self, jobs: list[Job], models: Tensor, losses: Tensor) -> None:
-        """Train the models (n, P) of some jobs in place, and write the sums of their losses."""
+        """Train the models (n, P) of some jobs in place, and write the sums of their losses and of the squares."""
         order, lengths, sizes = tables(jobs, self._batch)
         count, steps, _ = order.shape
         ids = self._tensor(order)
@@ -205,19 +207,30 @@ class MlpCudaEngine:
         """Return accuracy and mean cross-entropy of the models (K, P) on the test set."""
         rows = self._tensor(checked_models(models, self.parameters))
         with exact(tf32=False):
-            found = [self._scores(rows[first : first + MODELS]) for first in range(0, len(rows), MODELS)]
+            test = self._test_x, self._test_y
+            found = [self._scores(rows[first : first + MODELS], *test) for first in range(0, len(rows), MODELS)]
         sums = torch.cat(found).cpu().numpy() if found else np.empty((0, 2))
         return Evaluation(accuracy=sums[:, 0] / len(self._test_y), loss=sums[:, 1] / len(self._test_y))
 
-    def _scores(self, models: Tensor) -> Tensor:
-        """(K, 2) how many test samples each model labels rightly, and the sum of their losses."""
+    def losses(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
+        """Return the mean loss (J,) of each job's start on the training samples of its order."""
+        found = [np.empty(0)]
+        with exact(tf32=False):
+            for job in checked_jobs(jobs, self.parameters, len(self._y)):
+                ids, model = self._tensor(job.order.ravel()), self._tensor(job.start[np.newaxis])
+                scaled = self._x[ids].float() * self._factor - self._center
+                sums = self._scores(model, scaled, self._y[ids].long())
+                found.append(sums[:, 1].cpu().numpy() / job.order.size)
+        return np.concatenate(found)
+
+    def _scores(self, models: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """(K, 2) how many samples each model labels rightly, and the sum of their losses."""
         inputs, classes, K = self._shape.inputs, self._shape.classes, len(models)
         w1, b1, w2, b2 = torch.split(models, [inputs * UNITS, UNITS, classes * UNITS, classes], dim=1)
-        x = self._test_x.expand(K, -1, -1)
-        hidden = torch.baddbmm(b1.unsqueeze(1), x, w1.view(K, UNITS, inputs).transpose(1, 2)).relu_()
+        hidden = torch.baddbmm(b1.unsqueeze(1), x.expand(K, -1, -1), w1.view(K, UNITS, inputs).transpose(1, 2)).relu_()
         logits = torch.baddbmm(b2.unsqueeze(1), hidden, w2.view(K, classes, UNITS).transpose(1, 2))
-        right = (logits.argmax(2) == self._test_y).sum(1).double()
-        labels = self._test_y.expand(K, -1)
+        right = (logits.argmax(2) == y).sum(1).double()
+        labels = y.expand(K, -1)
         losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
         return torch.stack([right, losses.view(K, -1).double().sum(1)], dim=1)
 

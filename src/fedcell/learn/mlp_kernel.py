@@ -266,12 +266,15 @@ def exponentials(first: Any, count: Any, layers: Any, work: Any, scratch: Any) -
 
 
 @compiled
-def softmax_steps(labels: Any, ids: Any, layers: Any, work: Any, scratch: Any, rate: Any) -> Any:
-    """The last layer's steps: -rate/n (softmax(logits) - onehot(label)), batch of n; and the sum of its losses."""
+def softmax_steps(labels: Any, ids: Any, layers: Any, work: Any, scratch: Any, rate: Any, rms: Any) -> Any:
+    """The last layer's steps: -rate/n (softmax(logits) - onehot(label)), batch of n; and the sum of its losses.
+
+    The third result is the sum of their squares, which costs a logarithm a sample; NaN if it is not wanted.
+    """
     last = layers.shape[0] - 1
     classes, pad, n = layers[last, OUT], layers[last, OUT_PAD], ids.size
     factor = np.float32(-rate / n)
-    loss = 0.0
+    loss, square = 0.0, 0.0 if rms else np.nan
     for first in range(0, n, STEP):
         count = min(STEP, n - first)
         exponentials(first, count, layers, work, scratch)
@@ -286,7 +289,12 @@ def softmax_steps(labels: Any, ids: Any, layers: Any, work: Any, scratch: Any, r
             sums *= np.float64(scratch[STEP + b])
             loss += np.float64(scratch[b]) - item(work, layers[last, OUTPUT] + (first + b) * pad + label)
         loss += log(sums)
-    return loss
+        if rms:
+            for b in range(count):
+                at = layers[last, OUTPUT] + (first + b) * pad + item(labels, item(ids, first + b))
+                one = log(np.float64(scratch[STEP + b])) + np.float64(scratch[b]) - item(work, at)
+                square += one * one
+    return loss, square
 
 
 @compiled
@@ -317,15 +325,24 @@ def make_scratch(layers: Any, lanes: Any) -> Any:
 
 @entry
 def train_mlp(
-    start: Any, out: Any, order: Any, samples: Any, labels: Any, layers: Any, work: Any, setting: Any, lanes: Any
+    start: Any,
+    out: Any,
+    order: Any,
+    samples: Any,
+    labels: Any,
+    layers: Any,
+    work: Any,
+    setting: Any,
+    lanes: Any,
+    rms: Any,
 ) -> Any:
     """One job: SGD from ``start`` over the batches of ``order`` (epochs, D); the model it ends with is in ``out``.
 
     ``samples`` is (x flat, masks flat, sums, table), ``setting`` is (learning rate, batch size, c). Returns the mean
-    loss of the samples, each before the step it was part of.
+    loss of the samples, each before the step it was part of, and the mean of its square, NaN if not ``rms``.
     """
     rate, batch, c = setting
-    loss = 0.0
+    loss, square = 0.0, 0.0
     pad = layers[0, OUT_PAD]
     steps, column_sums = np.zeros(pad), np.zeros(pad)
     v, bias = np.zeros(pad, np.float32), np.zeros(pad, np.float32)
@@ -339,12 +356,14 @@ def train_mlp(
             first_forward(samples, ids, coming, layers, work, v, bias, c, lanes)
             for k in range(1, layers.shape[0]):
                 upper_forward(layers, k, ids.size, work, lanes)
-            loss += softmax_steps(labels, ids, layers, work, scratch, rate)
+            batch_loss, batch_square = softmax_steps(labels, ids, layers, work, scratch, rate, rms)
+            loss += batch_loss
+            square += batch_square
             for k in range(layers.shape[0] - 1, 0, -1):
                 upper_backward(layers, k, ids.size, work, lanes)
             first_update(samples, ids, coming, layers, work, steps, column_sums, scratch, lanes)
     pack(layers, work, steps, c, out, lanes)
-    return loss / order.size
+    return loss / order.size, square / order.size
 
 
 @entry

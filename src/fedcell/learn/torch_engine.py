@@ -146,17 +146,30 @@ class TorchEngine:
         numbers = np.argsort([-self._steps(job) for job in checked], kind="stable")  # those of like length together
         starts, which = starts_of(checked, self.parameters, self._device)
         models = torch.empty((len(checked), self.parameters), device=self._device)
-        losses = torch.empty(len(checked), dtype=torch.float64, device=self._device)
+        sums = torch.empty((len(checked), 2), dtype=torch.float64, device=self._device)
         if checked:
             with exact(self._tf32), self._lock if self._gpu else nullcontext():
-                self._train_stacks([checked[number] for number in numbers], starts, models, losses)
+                self._train_stacks([checked[number] for number in numbers], starts, models, sums)
         if (numbers[1:] < numbers[:-1]).any():
             back = self._tensor(np.argsort(numbers))
-            models, losses = models[back], losses[back]
-        means = losses.cpu().numpy() / np.array([job.order.size for job in checked], np.float64)
+            models, sums = models[back], sums[back]
+        means = sums.cpu().numpy() / np.array([[job.order.size] for job in checked], np.float64).reshape(-1, 1)
+        losses, rms = means[:, 0], np.sqrt(np.where([job.rms for job in checked], means[:, 1], np.nan))
         if self._gpu:
-            return DeviceUpdates(starts, which, models, means)
-        return HostUpdates([job.start for job in checked], models.numpy(), means)
+            return DeviceUpdates(starts, which, models, losses, rms)
+        return HostUpdates([job.start for job in checked], models.numpy(), losses, rms)
+
+    def losses(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
+        """Return the mean loss (J,) of each job's start on the training samples of its order."""
+        found = []
+        with torch.no_grad(), exact(self._tf32):
+            for job in checked_jobs(jobs, self.parameters, len(self._train_y)):
+                model, total = self._tensor(job.start), 0.0
+                for ids in torch.split(self._tensor(job.order.ravel()), ROWS):
+                    logits = self._logits(model, self._input(self._train_x[ids]))
+                    total += float(self._loss(logits, self._train_y[ids]).double().sum())
+                found.append(total / job.order.size)
+        return np.array(found, np.float64)
 
     def _train_stacks(self, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
         """Train the jobs in stacks; where memory runs out, in smaller ones."""

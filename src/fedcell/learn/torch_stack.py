@@ -46,7 +46,7 @@ class StackedStep:
     def gradients(
         self, models: Sequence[Tensor], x: Tensor, y: Tensor, weight: Tensor, scale: Tensor, keys: Tensor
     ) -> tuple[list[Tensor], Tensor]:
-        """Return the gradients of each client's mean loss, times its scale, and the sums (J,) of its losses.
+        """Return the gradients of each client's mean loss, times its scale, and the sums of its losses and squares.
 
         A client's loss depends on no other's model, so one backward pass of the sum gives them all. The loss is called
         on all J n samples at once, outside vmap, so it may use operations that vmap does not support.
@@ -64,7 +64,8 @@ class StackedStep:
         losses = self._loss(logits.flatten(0, 1), y.flatten()).view_as(weight)
         sums = (losses * weight).sum(1)
         means = scale * sums / weight.sum(1).clamp(min=1.0)
-        return list(torch.autograd.grad(means.sum(), leaves)), sums.detach()
+        squares = (losses.detach().square() * weight).sum(1)
+        return list(torch.autograd.grad(means.sum(), leaves)), torch.stack([sums.detach(), squares], dim=1)
 
     def __call__(self, state: "StackState", x: Tensor, y: Tensor, weight: Tensor, rates: Tensor, keys: Tensor) -> None:
         """Take the step in place; a client whose batch is empty keeps its model."""
@@ -92,13 +93,13 @@ class StackedStep:
 
 
 StackState = tuple[list[Tensor], list[Tensor], Tensor]
-"""Models and velocities, for each parameter (J, *shape), and the sums (J,) of losses."""
+"""Models and velocities, for each parameter (J, *shape), and the sums (J, 2) of losses and of their squares."""
 
 
 def _state(step: StackedStep, clients: int, shapes: Sequence[torch.Size], device: torch.device) -> StackState:
     models = [torch.zeros((clients, *shape), device=device) for shape in shapes]
     velocity = [torch.zeros_like(model) for model in models] if step.momentum else []
-    return models, velocity, torch.zeros(clients, dtype=torch.float64, device=device)
+    return models, velocity, torch.zeros((clients, 2), dtype=torch.float64, device=device)
 
 
 class Traced:
@@ -127,7 +128,7 @@ class Traced:
             self._call = step
 
     def run(self, start: Sequence[Tensor], order: Tensor, rates: Tensor, keys: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the models after all steps, and the sums (J,) of the losses met.
+        """Return the models after all steps, and the sums (J, 2) of the losses met and of their squares.
 
         Args:
             start: for each parameter (J, *shape).

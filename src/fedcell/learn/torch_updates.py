@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
-from fedcell.learn.engine import Job, Vector
+from fedcell.learn.engine import Job, Vector, sketch_plan
 from fedcell.learn.torch_stack import exact
 
 
@@ -22,17 +23,19 @@ class DeviceUpdates:
         which: (J,) the row of each job's among them.
         trained: (J, P).
         losses: (J,) mean training losses.
+        rms: (J,) root mean squares of the samples' losses.
     """
 
     starts: Tensor
     which: Tensor
     trained: Tensor
     losses: NDArray[np.float64]
+    rms: NDArray[np.float64]
 
-    def part(self, first: int, last: int) -> "DeviceUpdates":
+    def part(self, which: slice | NDArray[np.int64]) -> "DeviceUpdates":
         """Those of some of the jobs."""
-        some = slice(first, last)
-        return DeviceUpdates(self.starts, self.which[some], self.trained[some], self.losses[some])
+        some = which if isinstance(which, slice) else torch.tensor(which, device=self.trained.device)
+        return DeviceUpdates(self.starts, self.which[some], self.trained[some], self.losses[which], self.rms[which])
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """The mean model (P,), one copy from the device."""
@@ -50,6 +53,14 @@ class DeviceUpdates:
     def tail(self, count: int) -> NDArray[np.float32]:
         """The last ``count`` weights of each model, (J, count)."""
         return cast(NDArray[np.float32], self.trained[:, -count:].cpu().numpy())
+
+    def sketch(self, count: int) -> NDArray[np.float64]:
+        """A short vector (J, count) for each update."""
+        order, signs = sketch_plan(self.trained.shape[1], count)
+        device, more = self.trained.device, len(order) - self.trained.shape[1]
+        update = functional.pad(self.trained - self.starts[self.which], (0, more))
+        mixed = update[:, torch.tensor(order, device=device)].double() * torch.tensor(signs, device=device)
+        return cast(NDArray[np.float64], mixed.view(len(update), count, -1).sum(dim=2).cpu().numpy())
 
     def models(self) -> NDArray[np.float32]:
         """All models (J, P)."""

@@ -20,9 +20,10 @@ from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Plan, Policy, RoundView
+from fedcell.schedule.policy import Plan, Policy
 from fedcell.schedule.profiles import Profiles, imbalance, standardise
 from fedcell.schedule.registry import blaming, format_policy, parse_policy
+from fedcell.schedule.view import RoundView
 from fedcell.world import Cell
 
 if TYPE_CHECKING:

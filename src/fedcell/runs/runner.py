@@ -31,8 +31,8 @@ from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.workers import Advance, Slice, advance, reason_of
-from fedcell.sim.loop import State
 from fedcell.sim.spec import Spec
+from fedcell.sim.state import State
 
 SLICE_S = 0.15
 """A worker reports after about so long, or after the round that takes longer; tiny runs travel together."""

@@ -36,8 +36,9 @@ from fedcell.runs.rows import (
 )
 from fedcell.runs.store_file import MODELS_TABLE, check_place, clear_errors, open_file
 from fedcell.schedule.needs import Floats, Indices
-from fedcell.sim.loop import RoundRecord, State
+from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.state import State
 
 BUSY_TIMEOUT_S = 10.0
 

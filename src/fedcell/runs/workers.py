@@ -10,8 +10,9 @@ from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
 from fedcell.runs.rows import Row, encode
 from fedcell.sim.lockstep import step_together
-from fedcell.sim.loop import Simulation, State
+from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import parse_spec
+from fedcell.sim.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ def _advance(one: Slice, end_s: float, threads: int) -> Advance:
             rows.append(encode(record))
             if time.perf_counter() > end_s:
                 return Advance(one.key, rows, state, "", time.perf_counter() - began_s)
-        model = state.model if one.wants_model else None
+        model = run.shown(state) if one.wants_model else None
         return Advance(one.key, rows, None, "", time.perf_counter() - began_s, model)
     except Exception as error:  # whatever a user's own policy or model raises
         return Advance(one.key, rows, None, reason_of(error), time.perf_counter() - began_s)
@@ -95,10 +96,11 @@ def _advance(one: Slice, end_s: float, threads: int) -> Advance:
 def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> list[Advance]:
     """All runs, a round each, until the time is used up."""
     began_s, rows, ended = time.perf_counter(), [list[Row]() for _ in slices], dict[int, str]()
-    live = dict[int, tuple[Simulation, State]]()
+    live, runs = dict[int, tuple[Simulation, State]](), dict[int, Simulation]()
     for number, one in enumerate(slices):
         try:
             run = _simulation(one.key, one.text, threads)
+            runs[number] = run
             live[number] = run, run.start() if one.state is None else one.state
         except Exception as error:
             ended[number] = reason_of(error)
@@ -118,7 +120,7 @@ def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> li
     found = []
     for number, one in enumerate(slices):
         done, reason = number in ended, ended.get(number, "")
-        model = last[number].model if done and not reason and one.wants_model else None
+        model = runs[number].shown(last[number]) if done and not reason and one.wants_model else None
         found.append(Advance(one.key, rows[number], None if done else last[number], reason, share_s, model))
     return found
 

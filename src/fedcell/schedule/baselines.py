@@ -10,7 +10,8 @@ from fedcell.errors import InputError
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import grow
 from fedcell.schedule.needs import Indices
-from fedcell.schedule.policy import Policy, RoundView, at_least_one, room
+from fedcell.schedule.policy import Policy, at_least_one, room
+from fedcell.schedule.view import RoundView
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
-from fedcell.schedule.policy import Policy, RoundView, room
+from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.profiles import Profiles, profiles_of
+from fedcell.schedule.view import RoundView
 
 _LESS = 1.0 - 1e-12
 """A move must gain more than rounding errors, or the search might not end."""

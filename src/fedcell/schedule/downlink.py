@@ -20,7 +20,7 @@ from fedcell.errors import InputError
 from fedcell.schedule.needs import Floats, Indices
 
 if TYPE_CHECKING:
-    from fedcell.schedule.policy import RoundView
+    from fedcell.schedule.view import RoundView
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,8 @@ from fedcell.errors import InputError
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, alone, by_law, pace, round_time
-from fedcell.schedule.policy import Policy, RoundView, room
+from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.view import RoundView
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})

@@ -25,7 +25,7 @@ from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.needs import FITS, GROUP_ROWS, DensityNeeds, Floats, Indices, Needs, alone, need, pace, round_time
-from fedcell.schedule.policy import RoundView
+from fedcell.schedule.view import RoundView
 
 _DOWN = 1.0 - 1e-15
 """A few units in the last place: a set must be better by more than rounding error to be considered."""

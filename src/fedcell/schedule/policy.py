@@ -1,160 +1,19 @@
-"""What a policy sees (RoundView), what it decides (Plan), and the base class of all policies."""
+"""What a policy decides (Plan), what it may ask before (Question), and the base class of all policies."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from math import ceil
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.check import require_number
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Allocation, Bools, Sharing, allocate, times
-from fedcell.schedule.downlink import Downlink
+from fedcell.schedule.bandwidth import Allocation, Sharing, allocate, times
 from fedcell.schedule.laws import Density, Law
-from fedcell.schedule.needs import Floats, Indices, Needs
-
-
-@dataclass(frozen=True, eq=False)
-class RoundView:
-    """Everything the server knows when it schedules a round. Only the two times are required.
-
-    Attributes:
-        upload_s: (M,) c_i, seconds to upload a model with the entire band, positive.
-        compute_s: (M,) t_i, seconds of local training, at least 0 (this round's, its mean, or an estimate).
-        round_index: the round, from 0.
-        must_include: (M,) booleans: devices that must be scheduled (fairness, audits).
-        ids: (M,) distinct integers that identify the devices from round to round. Without them, policies that need an
-            order of the devices (Random, RoundRobin) use that of (upload_s, compute_s), never that of the arrays, so
-            that permuting the devices permutes the plan.
-        last_round: (M,) the round in which a device was last scheduled, -1 for never.
-        mean_upload_s: (M,) a device's average of upload_s so far.
-        samples: (M,) number of training samples on a device.
-        label_counts: (M, classes) number of samples of each label on a device.
-        profiles: (M, d) a vector that says what a device's data is like, such as its label shares; a row of NaN where
-            nothing is known.
-        profile_noise: the expected squared norm of the noise in a profile, such as that added for privacy.
-        recent: (M,) how much of a device is in the model of late: the sum over earlier rounds of its weight in the
-            round's mean, each round counting 0.9 times the one after it.
-        joules: (M,) what a device would spend in this round on training and sending, for policies with max_joules.
-        law: how the uploads share what carries them: `Density`, the paper's band, `Blocks`, `Power`, `Dedicated` lines
-            or one `Ingress`.
-        downlink: how the model comes to the devices, a `Multicast` or a `Unicast`; None if that takes no time.
-
-    Example:
-        >>> import fedcell as fc
-        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 9.0], compute_s=[3.0, 2.0, 5.0])
-        >>> len(view)
-        3
-        >>> audited = fc.RoundView([1.0, 2.0, 9.0], [3.0, 2.0, 5.0], must_include=[False, False, True])
-        >>> audited.forced.tolist()
-        [2]
-    """
-
-    upload_s: Floats
-    compute_s: Floats
-    round_index: int = field(default=0, kw_only=True)
-    must_include: Bools | None = field(default=None, kw_only=True)
-    ids: Indices | None = field(default=None, kw_only=True)
-    last_round: Indices | None = field(default=None, kw_only=True)
-    mean_upload_s: Floats | None = field(default=None, kw_only=True)
-    samples: NDArray[Any] | None = field(default=None, kw_only=True)
-    label_counts: NDArray[Any] | None = field(default=None, kw_only=True)
-    profiles: Floats | None = field(default=None, kw_only=True)
-    profile_noise: float = field(default=0.0, kw_only=True)
-    recent: Floats | None = field(default=None, kw_only=True)
-    joules: Floats | None = field(default=None, kw_only=True)
-    law: Law = field(default=Density(), kw_only=True)
-    downlink: Downlink | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        upload_s, compute_s = times(self.upload_s, self.compute_s)
-        if upload_s.ndim != 1 or compute_s.ndim != 1 or upload_s.size != compute_s.size:
-            raise InputError(
-                f"upload_s has shape {upload_s.shape} and compute_s has shape {compute_s.shape}; "
-                "give two vectors with one entry for every device"
-            )
-        if upload_s.size == 0:
-            raise InputError("the cell is empty: upload_s and compute_s have no entries; give at least one device")
-        self.law.check(upload_s.shape)
-        if self.downlink is not None and self.downlink.seconds.size != upload_s.size:
-            raise InputError(
-                f"the downlink has {self.downlink.seconds.size} times, upload_s has {upload_s.size}; give one each"
-            )
-        object.__setattr__(self, "upload_s", upload_s)
-        object.__setattr__(self, "compute_s", compute_s)
-        for name in _COLUMNS:
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, self._column(name))
-
-    def _column(self, name: str) -> NDArray[Any]:
-        column = np.asarray(getattr(self, name))
-        if column.shape[:1] != self.upload_s.shape or column.ndim != (2 if name in _WIDE else 1):
-            raise InputError(f"{name} has shape {column.shape}; give one entry for each of the {len(self)} devices")
-        if name == "must_include" and column.dtype != np.bool_:
-            raise InputError(f"must_include is of type {column.dtype}; give booleans, one for each device")
-        if name == "ids" and (column.dtype.kind not in "iu" or not _distinct(column)):
-            raise InputError("ids must be distinct integers, one for each device")
-        if name == "mean_upload_s" and not (np.isfinite(column).all() and (column > 0).all()):
-            bad = int(np.flatnonzero(~(np.isfinite(column) & (column > 0)))[0])
-            raise InputError(f"mean_upload_s[{bad}] is {column[bad]!r}; give a positive number of seconds")
-        if name in ("profiles", "recent", "joules"):
-            column = np.asarray(column, dtype=np.float64)
-            rows = column.reshape(len(self), -1)
-            valid = np.isfinite(rows).all(axis=1)
-            if name == "profiles":
-                valid |= np.isnan(rows).all(axis=1)
-            if not valid.all():
-                bad = int(np.flatnonzero(~valid)[0])
-                raise InputError(
-                    f"{name}[{bad}] is {column[bad].tolist()}; give finite numbers"
-                    + (", or NaN throughout where nothing is known" if name == "profiles" else "")
-                )
-        return column
-
-    def __len__(self) -> int:
-        return int(self.upload_s.size)
-
-    @property
-    def forced(self) -> Indices:
-        """Indices of the devices that must be scheduled, ascending."""
-        return _NO_DEVICES if self.must_include is None else np.flatnonzero(self.must_include)
-
-    @property
-    def needs(self) -> Needs:
-        """What the compiled solvers take of the devices, under the view's law."""
-        return self.law.needs(self.upload_s, self.compute_s)
-
-    def only(self, devices: Indices) -> "RoundView":
-        """Return the view of these devices alone, (n,) indices; the view's device j is devices[j]."""
-        columns = {name: getattr(self, name) for name in ("upload_s", "compute_s", *_COLUMNS)}
-        few = {name: column[devices] for name, column in columns.items() if column is not None}
-        downlink = None if self.downlink is None else self.downlink.take(devices)
-        return replace(self, law=self.law.take(devices), downlink=downlink, **few)
-
-    def order(self) -> Indices:
-        """(M,) the device indices in an order that does not depend on the order of the arrays."""
-        return np.lexsort((self.compute_s, self.upload_s)) if self.ids is None else np.argsort(self.ids)
-
-
-_COLUMNS = (
-    "must_include",
-    "ids",
-    "last_round",
-    "mean_upload_s",
-    "samples",
-    "label_counts",
-    "profiles",
-    "recent",
-    "joules",
-)
-_WIDE = ("label_counts", "profiles")
-_NO_DEVICES = np.empty(0, dtype=np.int64)
-
-
-def _distinct(ids: NDArray[Any]) -> bool:
-    # Ascending ids, the usual case, need no sorting, which would be a third of a round's cost with 100,000 devices.
-    return bool((ids[1:] > ids[:-1]).all()) or np.unique(ids).size == ids.size
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.view import RoundView
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +59,27 @@ class Plan:
         return finish if self.starts_s is None else self.starts_s + finish
 
 
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a policy asks some devices before it decides; see `Policy.ask`.
+
+    Attributes:
+        devices: (n,) indices of the devices that are asked.
+        about: ``"loss"``: the loss of the current model on a device's own training data, for which it gets the model;
+            or ``"norm"``: the length of its update, for which it trains first.
+        samples: on how many of its samples, drawn at random, a device evaluates the model; None for all.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> fc.Question(np.array([0, 2]), "loss", samples=100).about
+        'loss'
+    """
+
+    devices: Indices
+    about: Literal["loss", "norm"]
+    samples: int | None = None
+
+
 @dataclass(frozen=True)
 class Policy(ABC):
     """Base class of all policies: decides which devices train in a round.
@@ -212,8 +92,14 @@ class Policy(ABC):
         max_joules: a device that would spend more than this in the round is not scheduled; None for no such limit.
         sharing: ``"optimal"`` (the shortest round: all scheduled devices finish at the same time) or ``"equal"`` shares
             of the band.
+        overcommit: how many times more devices are invited than needed, at least 1. The round ends when as many as
+            needed have delivered: k of them for a policy that schedules k devices, 1/overcommit of those invited for
+            others.
         uses_profiles: whether ``choose`` looks at the view's profiles. Set it in the class of a policy that does:
-            otherwise no simulation spends time on getting them.
+            otherwise no simulation spends time on getting them. Likewise for the other three:
+        uses_rms: whether it looks at rms_losses.
+        uses_norms: whether it looks at norms of earlier rounds.
+        uses_updates: whether it looks at updates.
 
     Example:
         >>> from dataclasses import dataclass
@@ -232,7 +118,11 @@ class Policy(ABC):
     max_devices: int | None = field(default=None, kw_only=True)
     sharing: Sharing = field(default="optimal", kw_only=True)
     max_joules: float | None = field(default=None, kw_only=True, repr=False)
+    overcommit: float = field(default=1.0, kw_only=True, repr=False)
     uses_profiles: ClassVar[bool] = False
+    uses_rms: ClassVar[bool] = False
+    uses_norms: ClassVar[bool] = False
+    uses_updates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.max_devices is not None:
@@ -241,6 +131,22 @@ class Policy(ABC):
             raise InputError(f"sharing is {self.sharing!r}; write 'optimal' or 'equal'")
         if self.max_joules is not None:
             require_number("max_joules", self.max_joules, above=0)
+        require_number("overcommit", self.overcommit, least=1)
+
+    def ask(self, view: RoundView, rng: np.random.Generator) -> Question | None:  # noqa: ARG002
+        """Ask some devices something before the round is decided; a policy that decides in two stages defines this.
+
+        The answers cost time. ``choose`` then sees a view of the devices that answered, and of no others, with their
+        answers as ``losses`` or ``norms`` and ``heard_round`` equal to ``round_index``.
+
+        Args:
+            view: what the server knows this round, for M devices.
+            rng: the source of every random number that the policy uses; ``choose`` gets the same one afterwards.
+
+        Returns:
+            The question, or None to decide at once.
+        """
+        return None
 
     @abstractmethod
     def choose(self, view: RoundView, rng: np.random.Generator) -> ArrayLike:
@@ -268,10 +174,13 @@ class Policy(ABC):
         Returns:
             Plan: the scheduled devices, their shares of the band and the round time.
         """
+        if self.overcommit > 1.0 and hasattr(self, "k"):
+            invited = int(min(ceil(self.overcommit * self.k), max(self.k, min(len(view), view.law.most))))
+            return replace(self, k=invited, overcommit=1.0).decide(view, rng)  # type: ignore[call-arg]
         if self.max_joules is not None and (allowed := self._affordable(view, self.max_joules)).size < len(view):
             if allowed.size == 0:
                 return Plan(allowed, np.empty(0), self.cost_of_nobody_s())
-            few = replace(self, k=allowed.size) if getattr(self, "k", 0) > allowed.size else self  # type: ignore[call-arg]
+            few = limited(self, allowed.size)
             plan = few.decide(view.only(allowed), rng)
             return replace(plan, devices=allowed[plan.devices])
         chosen = np.asarray(self.choose(view, rng))
@@ -283,6 +192,30 @@ class Policy(ABC):
         law = view.law.take(devices)
         band: Allocation = allocate(view.upload_s[devices], ready_s, sharing=self.sharing, law=law)
         return Plan(devices, band.shares, float(band.round_s), starts_s)
+
+    def asked(self, view: RoundView, rng: np.random.Generator) -> Question | None:
+        """Return what ``ask`` returns, checked: with the devices that must be included, without those too dear.
+
+        Args:
+            view: what the server knows this round, for M devices.
+            rng: passed on to ``ask``.
+
+        Returns:
+            The question, its devices ascending, or None.
+        """
+        question = self.ask(view, rng)
+        if question is None:
+            return None
+        devices = np.union1d(self._valid(np.asarray(question.devices), view, "ask"), view.forced)
+        if self.max_joules is not None:
+            devices = np.intersect1d(devices, self._affordable(view, self.max_joules))
+        return replace(question, devices=devices.astype(np.int64)) if devices.size else None
+
+    def needed(self, invited: int) -> int:
+        """Return how many models end the round, if so many devices were scheduled."""
+        if self.overcommit == 1.0:
+            return invited
+        return min(invited, self.k) if hasattr(self, "k") else ceil(invited / self.overcommit)
 
     def _affordable(self, view: RoundView, most_j: float) -> Indices:
         """Return the devices that would spend at most max_joules; raise if one of the others must be scheduled."""
@@ -301,26 +234,49 @@ class Policy(ABC):
 
     def _checked(self, chosen: NDArray[Any], view: RoundView) -> Indices:
         """Return the chosen and the forced devices, sorted and at most max_devices; raise if the choice is invalid."""
-        who = type(self).__name__
         most = room(view, self.max_devices, "max_devices")
-        if chosen.size == 0:
+        devices = self._valid(chosen, view, "choose")
+        if devices.size == 0:
             return view.forced
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-            raise InputError(
-                f"{who}.choose returned {chosen.dtype} of shape {chosen.shape}; return a vector of device indices"
-            )
-        devices = chosen.astype(np.int64)
-        if devices.min() < 0 or devices.max() >= len(view):
-            bad = devices.min() if devices.min() < 0 else devices.max()
-            raise InputError(f"{who}.choose returned device {bad}, but the devices are 0 to {len(view) - 1}")
-        in_order = np.sort(devices)
-        if (in_order[1:] == in_order[:-1]).any():
-            twice = in_order[1:][in_order[1:] == in_order[:-1]][0]
-            raise InputError(f"{who}.choose returned device {twice} twice; return each device at most once")
         if view.must_include is None:
-            return in_order if devices.size <= most else np.sort(devices[:most])
+            return np.sort(devices[:most])
         others = devices[~view.must_include[devices]]
         return np.sort(np.concatenate((view.forced, others[: most - view.forced.size])))
+
+    def _valid(self, devices: NDArray[Any], view: RoundView, method: str) -> Indices:
+        """Return the device indices that a method of the policy returned, or raise if they are none."""
+        who = f"{type(self).__name__}.{method}"
+        if devices.size == 0:
+            return np.empty(0, np.int64)
+        if devices.ndim != 1 or devices.dtype.kind not in "iu":
+            raise InputError(
+                f"{who} returned {devices.dtype} of shape {devices.shape}; return a vector of device indices"
+            )
+        found = devices.astype(np.int64)
+        if found.min() < 0 or found.max() >= len(view):
+            bad = found.min() if found.min() < 0 else found.max()
+            raise InputError(f"{who} returned device {bad}, but the devices are 0 to {len(view) - 1}")
+        in_order = np.sort(found)
+        if (in_order[1:] == in_order[:-1]).any():
+            twice = in_order[1:][in_order[1:] == in_order[:-1]][0]
+            raise InputError(f"{who} returned device {twice} twice; return each device at most once")
+        return found
+
+
+def limited(policy: Policy, count: int) -> Policy:
+    """Return the policy, with a smaller number of devices per round if it wants more than there are.
+
+    Args:
+        policy: any policy; one that schedules a fixed number of devices has it in its field ``k``.
+        count: how many devices can be scheduled.
+
+    Example:
+        >>> import fedcell as fc
+        >>> from fedcell.schedule.policy import limited
+        >>> limited(fc.Random(k=8), 5).k, limited(fc.Random(k=8), 20).k, limited(fc.All(), 5)
+        (5, 8, All(max_devices=None, sharing='optimal'))
+    """
+    return replace(policy, k=count) if getattr(policy, "k", 0) > count else policy  # type: ignore[call-arg]
 
 
 def at_least_one(name: str, value: int) -> None:

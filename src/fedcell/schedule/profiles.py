@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from fedcell.errors import InputError
 from fedcell.schedule.needs import Floats, Indices
-from fedcell.schedule.policy import RoundView
+from fedcell.schedule.view import RoundView
 
 BALANCE = 0.1
 """lambda of balanced weights: how much each device's weight is held to 1/n."""

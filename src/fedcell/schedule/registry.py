@@ -1,11 +1,18 @@
-"""Policies by name, on the command line and in TOML: ``greedy``, ``greedy:theta=0``, ``package.module:Class:arg=1``."""
+"""Policies by name, on the command line and in TOML: ``greedy``, ``greedy:theta=0``, ``package.module:Class:arg=1``.
+
+A package that is installed beside fedcell registers policies by the entry-point group ``fedcell.policies``; they are
+named as fedcell's own. examples/own-package is one.
+"""
 
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from fedcell import settings
+from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.own import load_own
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
@@ -25,6 +32,34 @@ POLICIES: dict[str, type[Policy]] = {
     "all": All,
 }
 """Policy classes by name. A new policy is one class and one line here; the contract tests cover all of them."""
+GROUP = "fedcell.policies"
+"""The entry points of other packages' policies."""
+
+
+@cache
+def installed() -> dict[str, EntryPoint]:
+    """The policies that installed packages register, by name; fedcell's own names cannot be taken."""
+    found = {_plain(point.name): point for point in entry_points(group=GROUP)}
+    return {name: point for name, point in sorted(found.items()) if name not in POLICIES}
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_").lower()
+
+
+def _named(name: str) -> type[Policy]:
+    """The class of a policy that fedcell or an installed package has by this name."""
+    if _plain(name) in POLICIES:
+        return POLICIES[_plain(name)]
+    if _plain(name) not in installed():
+        raise InputError(f"unknown policy {name!r}; {did_you_mean(name, [*POLICIES, *installed()])}")
+    point = installed()[_plain(name)]
+    owner = f"policy {name!r} of the package {point.dist.name if point.dist else 'unknown'!r}"
+    try:
+        found = point.load()
+    except Exception as error:  # whatever another package's module raises
+        raise InputError(f"{owner} cannot be loaded ({type(error).__name__}: {error}); reinstall it") from None
+    return _checked_class(found, point.value, owner)
 
 
 @contextmanager
@@ -51,10 +86,10 @@ def parse_policy(text: str, *, allow_import: bool = True, otherwise: Mapping[str
     """Return the policy that a string such as ``greedy:theta=0`` describes, as on the command line and in TOML.
 
     Args:
-        text: ``NAME[:key=value[,key=value...]]`` for a registered policy (a key of `POLICIES`), or
-            ``package.module:Class[:key=value...]`` for your own. The value of a policy's own first setting may stand
-            without its key, in front: ``random:8`` is ``random:k=8``. The name of a registered policy always means
-            that policy, so a module of your own needs another name.
+        text: ``NAME[:key=value[,key=value...]]`` for a registered policy (a key of `POLICIES`, or one that an installed
+            package registers), or ``package.module:Class[:key=value...]`` for your own. The value of a policy's own
+            first setting may stand without its key, in front: ``random:8`` is ``random:k=8``. The name of a registered
+            policy always means that policy, so a module of your own needs another name.
         allow_import: whether ``package.module:Class`` is allowed, which imports, and so runs, that module. Pass False
             for strings from people who may not run code here.
         otherwise: values of settings that the text leaves out, instead of their defaults.
@@ -75,9 +110,8 @@ def parse_policy(text: str, *, allow_import: bool = True, otherwise: Mapping[str
     with blaming(text):
         name, rest = settings.split("policy", text)
         first = settings.split("policy", rest)[0]
-        named = name.replace("-", "_").lower() in POLICIES
-        if named or ("." not in name and (not first or "=" in first or first[0] in "+-.0123456789")):
-            kind = settings.choose("policy", name, POLICIES)
+        if _plain(name) in POLICIES or ("." not in name and (not first or "=" in first or first[0] in "+-.0123456789")):
+            kind = _named(name)
         elif not allow_import:
             raise InputError(
                 f"policy {text!r} is a Python class, which cannot be imported here; give named policies only "
@@ -113,14 +147,16 @@ def format_policy(policy: Policy) -> str:
         'deadline:max_devices=5,seconds=8'
     """
     kind = type(policy)
-    name = next((n for n, registered in POLICIES.items() if registered is kind), f"{kind.__module__}:{kind.__name__}")
-    return settings.write(name, policy)
+    own = f"{kind.__module__}:{kind.__name__}"
+    name = next((n for n, registered in POLICIES.items() if registered is kind), "")
+    return settings.write(name or next((n for n, point in installed().items() if point.value == own), own), policy)
 
 
 def _import_policy(module: str, name: str, text: str) -> type[Policy]:
-    found = load_own(f"policy {text!r}", module, name)
+    return _checked_class(load_own(f"policy {text!r}", module, name), name, f"policy {text!r}")
+
+
+def _checked_class(found: Any, name: str, what: str) -> type[Policy]:
     if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise InputError(
-            f"policy {text!r}: {name} is not a fedcell Policy; subclass fedcell.Policy and define choose()"
-        )
+        raise InputError(f"{what}: {name} is not a fedcell Policy; subclass fedcell.Policy and define choose()")
     return found

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Density, Ingress, Law
 from fedcell.schedule.needs import Floats, Indices
-from fedcell.schedule.policy import Plan, RoundView
+from fedcell.schedule.policy import Plan
+from fedcell.schedule.view import RoundView
 from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
+from fedcell.sim.heard import Heard, Timing
 from fedcell.world import Conditions
 
 Foresight = Literal["perfect", "expected", "observed"]
@@ -46,29 +48,6 @@ class Look:
     upload_s: Floats
     compute_s: Floats
     law: Law = Density()  # noqa: RUF009 - frozen, without fields
-
-
-@dataclass(frozen=True, eq=False)
-class Timing:
-    """When the n scheduled devices of a round started to upload and finished, in seconds from the start of the round.
-
-    Attributes:
-        began_s: (n,) start of the upload, in the plan's order; NaN where it was not observed.
-        finish_s: (n,) end of the upload; NaN for a device that has not delivered.
-        censored: (n,) booleans: the device took at least this long, as one that had not delivered by the deadline; None
-            if all times are what they were.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedcell.sim.knowledge import Timing
-        >>> timing = Timing(began_s=np.array([2.0, 3.0]), finish_s=np.array([6.0, np.nan]))
-        >>> (timing.finish_s - timing.began_s).tolist()
-        [4.0, nan]
-    """
-
-    began_s: Floats
-    finish_s: Floats
-    censored: Bools | None = None
 
 
 def known_compute_s(conditions: Conditions, foresight: Foresight) -> Floats:
@@ -102,10 +81,12 @@ class Knowledge:
         recent: (M,) the sum of a device's weights in the rounds' means, each round counting 0.9 times the next.
         failures: (M,) in how many rounds in a row a scheduled device brought nothing usable.
         retry_round: (M,) the first round in which it may be scheduled again.
+        heard: what the devices reported when they last delivered, and how long that took.
 
     Example:
         >>> import fedcell as fc, numpy as np
-        >>> from fedcell.sim.knowledge import Knowledge, Look, Timing
+        >>> from fedcell.sim.heard import Timing
+        >>> from fedcell.sim.knowledge import Knowledge, Look
         >>> knowledge, look = Knowledge.none(2), Look(upload_s=np.ones(2), compute_s=np.full(2, np.nan))
         >>> view = knowledge.view(look, 0)
         >>> plan = fc.All().decide(view, np.random.default_rng(0))
@@ -126,13 +107,14 @@ class Knowledge:
     recent: Floats
     failures: Indices
     retry_round: Indices
+    heard: Heard
 
     @classmethod
     def none(cls, M: int, d: int = 0) -> "Knowledge":
         """Return what is known before the first round of M devices with profiles of d entries: nothing."""
         nothing, zero = Estimates.none(M), np.zeros(M, dtype=np.int64)
         never, profiles = np.full(M, -1), np.full((M, d), np.nan)
-        return cls(nothing, nothing, never, np.zeros(M), zero, profiles, np.zeros(M), zero, zero)
+        return cls(nothing, nothing, never, np.zeros(M), zero, profiles, np.zeros(M), zero, zero, Heard.none(M))
 
     def __len__(self) -> int:
         return int(self.looks.size)
@@ -150,6 +132,7 @@ class Knowledge:
             np.pad(self.recent, more),
             np.pad(self.failures, more),
             np.pad(self.retry_round, more),
+            self.heard.for_devices(M),
         )
 
     def learning(self, devices: Indices, profiles: Floats) -> "Knowledge":
@@ -232,7 +215,10 @@ class Knowledge:
             mean_upload_s=np.where(self.looks[there] > 0, self.mean_upload_s[there], upload_s),
             profiles=self.profiles[there] if self.profiles.shape[1] else None,
             recent=self.recent[there],
+            presence=self.looks[there] / max(round_index, 1),
+            clock_s=clock_s,
             law=look.law,
+            **self.heard.columns(there),
             **columns,
         )
 
@@ -240,13 +226,13 @@ class Knowledge:
         """Return the knowledge after the mean of a round's models was taken.
 
         Args:
-            devices: (n,) distinct numbers of the devices whose models are in it; none if it was not taken.
+            devices: (n,) numbers of the devices whose models are in it; none if it was not taken.
             weights: (n,) their weights, up to a common factor; equal by default.
         """
         if devices.size == 0:
             return self
         recent, share = self.recent.copy(), np.ones(devices.size) if weights is None else weights
-        recent[devices] += share / share.sum()
+        np.add.at(recent, devices, share / share.sum())  # a device may bring a late model and one of this round
         return replace(self, recent=FADE * recent)
 
     def failing(self, devices: Indices, failed: Bools, round_index: int) -> "Knowledge":
@@ -319,7 +305,19 @@ class Knowledge:
             last_round=last_round,
             mean_upload_s=mean_upload_s,
             looks=looks,
+            heard=self.heard.after(trained, timing, plan.finish_s(view.upload_s, view.compute_s, view.law)),
         )
+
+    def hearing(self, devices: Indices, round_index: int, **reports: Floats) -> "Knowledge":
+        """Return the knowledge with what devices reported about their training.
+
+        Args:
+            devices: (n,) distinct device numbers.
+            round_index: the round, from 0.
+            reports: (n,) ``losses``, ``rms_losses``, ``norms`` and (n, d) ``updates``, as far as there are any; what is
+                not finite counts as not reported.
+        """
+        return replace(self, heard=self.heard.hearing(devices, round_index, **reports))
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as arrays by name, to be saved."""
@@ -333,6 +331,7 @@ class Knowledge:
             "recent": self.recent,
             "failures": self.failures,
             "retry_round": self.retry_round,
+            **self.heard.to_arrays(),
         }
 
     @classmethod
@@ -355,6 +354,7 @@ class Knowledge:
             floats("recent"),
             whole("failures"),
             whole("retry_round"),
+            Heard.from_arrays(arrays),
         )
 
 

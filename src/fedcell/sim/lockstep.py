@@ -5,15 +5,13 @@ engines, on a CPU or a GPU; with the torch engine it does, by rounding, for the 
 summed.
 """
 
-from collections.abc import Callable, Generator, Sequence
-from functools import partial
-from itertools import accumulate, pairwise
+from collections.abc import Generator, Sequence
 from typing import Any
 
-import numpy as np
-
-from fedcell.learn.engine import Engine, Evaluation
-from fedcell.sim.loop import Played, Simulation, State
+from fedcell.learn.engine import Engine
+from fedcell.sim.loop import Played, Simulation
+from fedcell.sim.requests import Playing, Request, answers
+from fedcell.sim.state import State
 
 Outcome = Played | Exception | None
 """A round, why it failed, or None where the run had ended."""
@@ -30,19 +28,20 @@ def step_together(runs: Sequence[tuple[Simulation, State]]) -> list[Outcome]:
     """
     outcomes: list[Outcome] = [None] * len(runs)
     rounds = [run.playing(state) for run, state in runs]
-    jobs, models, nothing = dict[int, Any](), dict[int, Any](), dict[int, Any]()
+    asked = dict[int, Request]()
     for number, playing in enumerate(rounds):
-        _go_on(number, playing, None, jobs, outcomes)
-    for engine, numbers in _by_engine(runs, jobs):
-        for number, updates in _all_or_each(partial(_updates, engine), numbers, jobs, outcomes):
-            _go_on(number, rounds[number], updates, models, outcomes)
-    for engine, numbers in _by_engine(runs, models):
-        for number, result in _all_or_each(partial(_evaluations, engine), numbers, models, outcomes):
-            _go_on(number, rounds[number], result, nothing, outcomes)
+        _go_on(number, playing, None, asked, outcomes)
+    while asked:
+        requests, asked = asked, {}
+        for engine, numbers in _alike(runs, requests):
+            for number, answer in _all_or_each(engine, numbers, requests, outcomes):
+                _go_on(number, rounds[number], answer, asked, outcomes)
     return outcomes
 
 
-def _go_on(number: int, playing: Any, answer: Any, asked: dict[int, Any], outcomes: list[Outcome]) -> None:
+def _go_on(
+    number: int, playing: Playing[Played | None], answer: Any, asked: dict[int, Request], outcomes: list[Outcome]
+) -> None:
     """Give a round what it asked for, and let it play until it asks for something else, ends or fails."""
     try:
         asked[number] = playing.send(answer)
@@ -52,36 +51,28 @@ def _go_on(number: int, playing: Any, answer: Any, asked: dict[int, Any], outcom
         outcomes[number] = error
 
 
-def _by_engine(runs: Sequence[tuple[Simulation, State]], asked: dict[int, Any]) -> list[tuple[Engine, list[int]]]:
-    engines = {id(runs[number][0].task.engine): runs[number][0].task.engine for number in asked}
-    return [(engine, [n for n in asked if runs[n][0].task.engine is engine]) for engine in engines.values()]
+def _alike(runs: Sequence[tuple[Simulation, State]], requests: dict[int, Request]) -> list[tuple[Engine, list[int]]]:
+    """The requests that one call of an engine can answer."""
+    groups = dict[tuple[int, type], tuple[Engine, list[int]]]()
+    for number, request in requests.items():
+        engine = runs[number][0].task.engine
+        groups.setdefault((id(engine), type(request)), (engine, []))[1].append(number)
+    return list(groups.values())
 
 
 def _all_or_each(
-    call: Callable[[list[Any]], list[Any]], numbers: list[int], asked: dict[int, Any], outcomes: list[Outcome]
+    engine: Engine, numbers: list[int], requests: dict[int, Request], outcomes: list[Outcome]
 ) -> Generator[tuple[int, Any]]:
     """What was asked for, by one call; if it fails, by one for each run, so that only the guilty one fails."""
     try:
-        found = call([asked[number] for number in numbers])
+        found = answers(engine, [requests[number] for number in numbers])
     except Exception:
         for number in numbers:
             try:
-                [one] = call([asked[number]])
+                [one] = answers(engine, [requests[number]])
             except Exception as error:
                 outcomes[number] = error
             else:
                 yield number, one
     else:
         yield from zip(numbers, found, strict=True)
-
-
-def _updates(engine: Engine, asked: list[Any]) -> list[Any]:
-    updates = engine.update([job for jobs in asked for job in jobs])
-    edges = accumulate((len(jobs) for jobs in asked), initial=0)
-    return [updates.part(first, last) for first, last in pairwise(edges)]
-
-
-def _evaluations(engine: Engine, asked: list[Any]) -> list[Any]:
-    result = engine.evaluate(np.stack(asked))
-    pairs = zip(result.accuracy, result.loss, strict=True)
-    return [Evaluation(np.array([accuracy]), np.array([loss])) for accuracy, loss in pairs]

@@ -1,31 +1,35 @@
 """The loop: federated training of a real model against a simulated clock, one RoundRecord a round."""
 
-import io
 import math
-import zipfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
 
 import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.learn.engine import Evaluation, Job, Updates, Vector
 from fedcell.learn.profile import noise_of
+from fedcell.learn.server import Server, parse_server
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
-from fedcell.schedule.laws import Density, Law, parse_law
+from fedcell.schedule.laws import Dedicated, Density, Law, parse_law
 from fedcell.schedule.needs import Floats, Indices
-from fedcell.schedule.policy import Plan, Policy, RoundView
+from fedcell.schedule.policy import Plan, Policy, limited
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
-from fedcell.sim.knowledge import Knowledge, Look, Timing, known_compute_s
+from fedcell.schedule.view import RoundView
+from fedcell.sim.asking import Scene, asking
+from fedcell.sim.heard import Timing
+from fedcell.sim.knowledge import Knowledge, Look, known_compute_s
+from fedcell.sim.late import Late, mixed
 from fedcell.sim.profiles import output_change, reports
+from fedcell.sim.requests import Evaluate, Playing, Train, played
 from fedcell.sim.spec import Spec
 from fedcell.sim.spending import can_pay, expected_j, true_j
+from fedcell.sim.state import State
 from fedcell.sim.task import Task, load_task, settled
-from fedcell.sim.turnout import Turnout, allowed_s, limited, turnout
+from fedcell.sim.turnout import Turnout, allowed_s, turnout
 from fedcell.world import Conditions, World, download_s
 
 
@@ -66,52 +70,6 @@ class RoundRecord:
     def __post_init__(self) -> None:
         if self.plan_joules.size == 0:
             object.__setattr__(self, "plan_joules", np.full(self.plan.devices.size, np.nan))
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where a run stands between two rounds: all that its further rounds depend on, for every draw is keyed by round.
-
-    Attributes:
-        round: rounds done.
-        clock_s: the simulated time.
-        model: (P,) the global model.
-        knowledge: what the server has learnt of the devices.
-        spent_j: (M,) the joules that each device has spent.
-        reached: whether the target accuracy was reached.
-    """
-
-    round: int
-    clock_s: float
-    model: Vector
-    knowledge: Knowledge
-    spent_j: Floats
-    reached: bool = False
-
-    @property
-    def reports_j(self) -> float:
-        """What the next round's record has to bear of the devices' reports, in joules: all of it if it is the first."""
-        return float(self.spent_j.sum()) if self.round == 0 else 0.0
-
-    def to_bytes(self) -> bytes:
-        """The state as an .npz file's content; nothing is pickled."""
-        content = io.BytesIO()
-        numbers = np.array([self.round, self.reached], dtype=np.int64)
-        arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model, "spent_j": self.spent_j}
-        np.savez(content, **arrays, **self.knowledge.to_arrays())  # type: ignore[arg-type]
-        return content.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> "State":
-        """The inverse of to_bytes; a ValueError if it is damaged."""
-        try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                number, reached = file["numbers"].tolist()
-                model = file["model"].astype(np.float32, copy=False)
-                knowledge, spent_j = Knowledge.from_arrays(file), file["spent_j"]
-                return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached))
-        except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"not the state of a run: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +127,11 @@ class Simulation:
         seconds = download_s(cell, self.world.devices.power_w_per_hz[there], snr)
         return Multicast(seconds) if cell.downlink == "multicast" else Unicast(seconds)
 
+    @cached_property
+    def server(self) -> Server:
+        """What becomes of a round's mean."""
+        return parse_server(self.spec.task.server)
+
     def start(self) -> State:
         """The state before the first round."""
         model = self.task.engine.initial(stream(self.spec.seed, "model"))
@@ -177,61 +140,36 @@ class Simulation:
         if self.spec.uses_profiles and self.spec.profiles != "none":
             profiles, clock_s, spent_j = reports(self.spec, self.task, self.world, model)
             knowledge = replace(knowledge, profiles=profiles)
-        return State(0, clock_s, model, knowledge, spent_j)
+        memory = np.zeros((self.server.slots, model.size), np.float32)
+        return State(0, clock_s, model, knowledge, spent_j, memory=memory)
 
     def report(self, device: int) -> list[float] | None:
         """The profile that a device reports before the first round; None if it reports none."""
         profile = self.start().knowledge.profiles[device]
         return [float(entry) for entry in profile] if profile.size and np.isfinite(profile).all() else None
 
+    def shown(self, state: State) -> Vector:
+        """The model (P,) that is evaluated and kept."""
+        return self.server.shown(state.model, state.memory, state.means)
+
     def step(self, state: State) -> "Played | None":
         """Play one round: what it did and the state after it, or None if the run has ended."""
-        playing, engine = self.playing(state), self.task.engine
-        try:
-            updates = engine.update(cast(list[Job], next(playing)))
-            result = engine.evaluate(cast(Vector, playing.send(updates))[np.newaxis])
-            playing.send(result)
-        except StopIteration as end:
-            return cast(Played | None, end.value)
-        raise AssertionError("a round asks twice")
+        return played(self.task.engine, self.playing(state))
 
-    def playing(self, state: State) -> "Generator[list[Job] | Vector, Any, Played | None]":
-        """One round that asks for its training: it yields jobs and wants Updates, then a model and its Evaluation."""
-        spec, task, r = self.spec, self.task, state.round
-        if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
+    def playing(self, state: State) -> "Playing[Played | None]":
+        """One round that asks an engine for what it needs; see requests.py."""
+        spec, r, conditions = self.spec, state.round, self.conditions(state)
+        if conditions is None:
             return None
-        conditions = self.world.conditions(spec.seed, r, state.clock_s)
-        if self.world.devices.battery_j is not None:
-            left = can_pay(conditions, self.world, state.spent_j)
-            if not left.any():
-                return None
-            conditions = conditions.among(left)
-        there = conditions.there
-        if there.size == 0:
-            return self._wait(state)
-        compute_s = known_compute_s(conditions, spec.knowledge)[there]
-        look = Look(conditions.believed_upload_s[there], compute_s, self.law(conditions.believed_snr[there]))
-        noise = noise_of(spec.epsilon, state.knowledge.profiles.shape[1])
-        view = state.knowledge.view(
-            look,
-            r,
-            clock_s=state.clock_s,
-            explore=spec.explores,
-            there=there,
-            samples=task.samples[there],
-            label_counts=task.label_counts[there],
-            profile_noise=noise,
-            downlink=self.downlink(there, conditions.believed_snr[there]),
-        )
-        view = replace(view, joules=expected_j(view, self.world))
-        policy = self.policy if conditions.available is None else limited(self.policy, there.size)
-        with blaming(spec.policy):
-            chosen = policy.decide(view, stream(spec.seed, "policy", r))
-        plan = replace(chosen, devices=there[chosen.devices])
-        went = self._play(chosen, view, look, conditions, state)
+        if conditions.there.size == 0:
+            return (yield from self._wait(state))
+        first = self.scene(state, conditions)
+        scene, chosen = yield from self._decided(state, first)
+        plan = replace(chosen, devices=scene.conditions.there[chosen.devices])
+        went = self._play(chosen, scene, state)
         clock_s = state.clock_s + went.round_s
-        plan_j = true_j(plan, self.world, conditions, self.law(conditions.snr), went)
-        spent_j = state.spent_j.copy()
+        plan_j = self._plan_j(plan, scene, went, state)
+        spent_j = state.spent_j + scene.asked_j
         spent_j[plan.devices] += plan_j
         if clock_s > spec.budget_s or (spec.budget_j is not None and spent_j.sum() > spec.budget_j):
             return None
@@ -240,51 +178,203 @@ class Simulation:
                 f"{spec.policy} scheduled nobody and its round takes no time: it would never end; set rounds"
             )
         delivered = arrivals(plan.devices[went.delivered], spec, r)
-        updates: Updates = yield jobs(task, state.model, delivered, spec, r)
-        weights = mean_weights(spec, task, view, delivered)
-        model = updates.mean(weights) if delivered.size else state.model
-        accuracy, loss = _scores((yield model))
+        coming = arrivals(plan.devices[went.coming], spec, r)
+        updates = yield from self._trained(state, scene, np.concatenate((delivered, coming)))
+        own, late = updates.part(slice(delivered.size)), self._under_way(updates, delivered.size, coming, plan, went)
+        mean, mixed = self._mean(state, first.view, delivered, own, went.round_s)
+        knowledge = self._learnt(state, first, scene, chosen, went).averaged(*mixed)
+        knowledge = self._reported(knowledge, state, scene, delivered, own)
+        model, memory, means = state.model, state.memory, state.means
+        if mean is not None:
+            (model, memory), means = self.server.step(model, mean, memory), means + 1
+        after = State(r + 1, clock_s, model, knowledge, spent_j, False, memory, means, late)
+        accuracy, loss = _scores((yield Evaluate(self.shown(after))))
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
-        knowledge = state.knowledge.after(view, chosen, look, went.taught, clock_s).averaged(delivered, weights)
-        if self.learns_profiles and delivered.size:
-            classes = task.label_counts.shape[1]
-            knowledge = knowledge.learning(delivered, output_change(updates.tail(classes), state.model, classes))
-        joules = float(plan_j.sum()) + state.reports_j
+        joules = float(plan_j.sum()) + float(scene.asked_j.sum()) + state.reports_j
         record = RoundRecord(r + 1, clock_s, went.round_s, plan, delivered, accuracy, loss, joules, plan_j)
-        return record, State(r + 1, clock_s, model, knowledge, spent_j, reached)
+        return record, replace(after, reached=reached)
 
-    def _play(self, chosen: Plan, view: RoundView, look: Look, conditions: Conditions, state: State) -> Turnout:
-        """What becomes of a plan for the devices of the view."""
-        if chosen.devices.size == 0:
-            nothing = Timing(np.empty(0), np.empty(0))
-            return Turnout(np.empty(0, np.bool_), chosen.round_s, nothing, nothing)
-        there, planned_s = conditions.there, chosen.finish_s(view.upload_s, view.compute_s, view.law)
-        late_s = leaves_s = np.full(chosen.devices.size, np.inf)
-        if conditions.until_s is not None:
-            leaves_s = conditions.until_s[there][chosen.devices] - state.clock_s
-        if self.spec.slack is not None:
-            known = state.knowledge.known(look, there)
-            told = np.isfinite(known.upload_s) & np.isfinite(known.compute_s)
-            late_s = allowed_s(planned_s, self.spec.slack, told[chosen.devices])
-        planned_upload_s = (
-            planned_s - view.compute_s[chosen.devices] - (0.0 if chosen.starts_s is None else chosen.starts_s)
+    def conditions(self, state: State) -> Conditions | None:
+        """What holds in the state's round; None if the run has ended."""
+        spec, r = self.spec, state.round
+        if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
+            return None
+        conditions = state.late.narrowed(self.world.conditions(spec.seed, r, state.clock_s))
+        if self.world.devices.battery_j is None:
+            return conditions
+        left = can_pay(conditions, self.world, state.spent_j)
+        return conditions.among(left) if left.any() else None
+
+    def scene(self, state: State, conditions: Conditions) -> Scene:
+        """What the server sees before the state's round, if anybody is there."""
+        spec, task, there, r = self.spec, self.task, conditions.there, state.round
+        compute_s = known_compute_s(conditions, spec.knowledge)[there]
+        look = Look(conditions.believed_upload_s[there], compute_s, self.law(conditions.believed_snr[there]))
+        view = state.knowledge.view(
+            look,
+            r,
+            clock_s=state.clock_s,
+            explore=spec.explores,
+            there=there,
+            samples=task.samples[there],
+            label_counts=task.label_counts[there],
+            profile_noise=noise_of(spec.epsilon, state.knowledge.profiles.shape[1]),
+            downlink=self.downlink(there, conditions.believed_snr[there]),
+            left_s=spec.budget_s - state.clock_s,
+            left_j=math.inf if spec.budget_j is None else spec.budget_j - float(state.spent_j.sum()),
         )
-        down = self.downlink(there, conditions.snr[there])
-        held = replace(chosen, starts_s=None if down is None else down.starts_s(chosen.devices))
-        timing = true_timing(held, conditions, self.law(conditions.snr[there]))
-        return replace(turnout(timing, planned_upload_s, late_s, leaves_s), starts_s=held.starts_s)
+        view = replace(view, joules=expected_j(view, self.world))
+        return Scene(view, look, conditions, 0.0, np.arange(there.size), np.zeros(spec.devices.count))
 
-    def _wait(self, state: State) -> "Played | None":
+    def _decided(self, state: State, first: Scene) -> "Playing[tuple[Scene, Plan]]":
+        """The policy's plan, and the scene on which it was decided: after the answers, if it asked."""
+        rng = stream(self.spec.seed, "policy", state.round)
+        policy = self.policy if first.conditions.available is None else limited(self.policy, len(first.view))
+        with blaming(self.spec.policy):
+            question = policy.asked(first.view, rng)
+        if question is None:
+            with blaming(self.spec.policy):
+                return first, policy.decide(first.view, rng)
+        scene = yield from asking(self, state, first, question)
+        if scene.places.size == 0:
+            return scene, Plan(scene.places, np.empty(0), scene.waited_s)
+        with blaming(self.spec.policy):
+            chosen = limited(policy, scene.places.size).decide(scene.view, rng)
+        return scene, replace(chosen, round_s=max(chosen.round_s, scene.waited_s))
+
+    def starts_s(self, scene: Scene, devices: Indices) -> Floats | None:
+        """(n,) when these devices of a scene really have the model, or can go on; None if at once."""
+        if scene.waited_s > 0.0:
+            return np.full(devices.size, scene.waited_s)
+        there = scene.conditions.there
+        down = self.downlink(there, scene.conditions.snr[there])
+        return None if down is None else down.starts_s(devices)
+
+    def limits_s(self, state: State, scene: Scene, devices: Indices, planned_s: Floats) -> tuple[Floats, Floats]:
+        """(n,) and (n,): after how many seconds devices of a scene are late, and after how many they leave."""
+        there = scene.conditions.there
+        late_s = leaves_s = np.full(devices.size, np.inf)
+        if scene.conditions.until_s is not None:
+            leaves_s = scene.conditions.until_s[there][devices] - state.clock_s
+        if self.spec.slack is not None:
+            known = state.knowledge.known(scene.look, there)
+            told = np.isfinite(known.upload_s) & np.isfinite(known.compute_s)
+            late_s = allowed_s(planned_s, self.spec.slack, told[devices])
+        return late_s, leaves_s
+
+    def _play(self, chosen: Plan, scene: Scene, state: State) -> Turnout:
+        """What becomes of a plan for the devices of the scene."""
+        if chosen.devices.size == 0:
+            return Turnout.of_nobody(chosen.round_s)
+        view, conditions = scene.view, scene.conditions
+        planned_s = chosen.finish_s(view.upload_s, view.compute_s, view.law)
+        waits_s = 0.0 if chosen.starts_s is None else chosen.starts_s
+        planned_upload_s = planned_s - view.compute_s[chosen.devices] - waits_s
+        held = replace(chosen, starts_s=self.starts_s(scene, chosen.devices))
+        timing = true_timing(held, conditions, self.law(conditions.snr[conditions.there]))
+        went = turnout(
+            timing,
+            planned_upload_s,
+            *self.limits_s(state, scene, chosen.devices, planned_s),
+            needed=self.policy.needed(chosen.devices.size),
+            late_count=self.spec.late_weight > 0.0,
+        )
+        return replace(went, starts_s=held.starts_s)
+
+    def _plan_j(self, plan: Plan, scene: Scene, went: Turnout, state: State) -> Floats:
+        """(n,) what the scheduled devices spend; training for an answer was paid for with it."""
+        law = self.law(scene.conditions.snr)
+        training_j, sending_j = true_j(plan, self.world, scene.conditions, law, went)
+        plan_j: Floats = sending_j * state.late.band_left + (0.0 if scene.trained is not None else training_j)
+        return plan_j
+
+    def jobs(self, state: State, devices: Indices) -> list[Job]:
+        """The local training of n devices in the state's round."""
+        return jobs(self.task, state.model, devices, self.spec, state.round, rms=self.policy.uses_rms)
+
+    def _trained(self, state: State, scene: Scene, devices: Indices) -> "Playing[Updates]":
+        """The updates of n devices; they may have trained already, to answer."""
+        if scene.trained is None:
+            updates: Updates = yield Train(self.jobs(state, devices))
+            return updates
+        return scene.trained.part(np.searchsorted(scene.conditions.there, devices))
+
+    def _under_way(self, updates: Updates, first: int, devices: Indices, plan: Plan, went: Turnout) -> Late:
+        """The models of these devices, the updates from ``first`` on, that arrive after the round."""
+        if devices.size == 0:
+            return Late.none()
+        places = np.searchsorted(plan.devices, devices)
+        shares = np.zeros(devices.size) if isinstance(self._law_of_cell, Dedicated) else plan.shares[places]
+        return Late(devices, updates.part(slice(first, None)).models(), went.after_s[places], shares)
+
+    def _mean(
+        self, state: State, view: RoundView, delivered: Indices, own: Updates, round_s: float
+    ) -> tuple[Vector | None, tuple[Indices, Floats | None]]:
+        """The mean of the models that arrived, late ones included, and whose they are with which weights."""
+        weights = mean_weights(self.spec, self.task, view, delivered)
+        mean = own.mean(weights) if delivered.size else None
+        late = state.late.arrived(round_s)
+        if late.devices.size == 0:
+            return mean, (delivered, weights)
+        each: Floats = np.ones(delivered.size) if weights is None else weights
+        usual = float(each.mean()) if delivered.size else 1.0
+        by_size = self.spec.task.averaging == "samples"
+        later = self.spec.late_weight * (
+            self.task.samples[late.devices] if by_size else np.full(late.devices.size, usual)
+        )
+        both = np.concatenate((delivered, late.devices)), np.concatenate((each, later))
+        return mixed(mean, float(each.sum()), late, later.astype(np.float64)), both
+
+    def _learnt(self, state: State, first: Scene, scene: Scene, chosen: Plan, went: Turnout) -> Knowledge:
+        """What the round's times taught about the devices that were there at its start."""
+        clock_s, taught = state.clock_s + went.round_s, went.taught
+        plan = replace(chosen, devices=scene.places[chosen.devices])
+        if scene.trained is not None:  # the server saw how long each trained; the upload began when it was told to
+            down = first.view.downlink
+            starts_s = None if down is None else down.starts_s(plan.devices)
+            began_s = first.conditions.compute_s[first.conditions.there][plan.devices]
+            began_s = began_s if starts_s is None else starts_s + began_s
+            plan = replace(plan, starts_s=starts_s)
+            taught = replace(taught, began_s=began_s, finish_s=began_s + (taught.finish_s - taught.began_s))
+        return state.knowledge.after(first.view, plan, first.look, taught, clock_s)
+
+    def _reported(
+        self, knowledge: Knowledge, state: State, scene: Scene, delivered: Indices, own: Updates
+    ) -> Knowledge:
+        """What the devices told about their training and their data."""
+        r, policy = state.round, self.policy
+        if scene.waited_s > 0.0 and scene.places.size:
+            answers = {name: getattr(scene.view, name) for name in ("losses", "norms")}
+            knowledge = knowledge.hearing(scene.conditions.there, r, **answers)
+        if delivered.size == 0:
+            return knowledge
+        told = {"losses": own.losses}
+        if policy.uses_rms:
+            told["rms_losses"] = own.rms
+        if policy.uses_norms:
+            told["norms"] = own.norms()
+        if policy.uses_updates:
+            told["updates"] = own.sketch(SKETCH)
+        knowledge = knowledge.hearing(delivered, r, **told)
+        if self.learns_profiles:
+            classes = self.task.label_counts.shape[1]
+            knowledge = knowledge.learning(delivered, output_change(own.tail(classes), state.model, classes))
+        return knowledge
+
+    def _wait(self, state: State) -> "Playing[Played | None]":
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
         next_s = self.world.next_s(self.spec.seed, state.clock_s)
         if next_s > self.spec.budget_s or math.isinf(next_s):
             return None
         wait_s, nobody = next_s - state.clock_s, np.empty(0, np.int64)
         plan = Plan(nobody, np.empty(0), wait_s)
-        accuracy, loss = _scores(self.task.engine.evaluate(state.model[np.newaxis]))
+        accuracy, loss = _scores((yield Evaluate(self.shown(state))))
         record = RoundRecord(state.round + 1, next_s, wait_s, plan, nobody, accuracy, loss, state.reports_j)
-        return record, replace(state, round=state.round + 1, clock_s=next_s)
+        return record, replace(state, round=state.round + 1, clock_s=next_s, late=Late.none())
 
+
+SKETCH = 256
+"""Numbers in the sketch of an update."""
 
 Played = tuple[RoundRecord, State]
 """What a round did, and the state after it."""
@@ -335,12 +425,12 @@ def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
     return devices[stream(spec.seed, "failure", r).random(spec.devices.count)[devices] >= spec.devices.failure]
 
 
-def jobs(task: Task, model: Vector, delivered: Indices, spec: Spec, r: int) -> list[Job]:
-    """The local training of the n devices that deliver, in round r."""
+def jobs(task: Task, model: Vector, devices: Indices, spec: Spec, r: int, rms: bool = False) -> list[Job]:
+    """The local training of n devices in round r; ``rms`` as in Job."""
     orders, rate = keyed(spec.seed, "batches", r), spec.task.rate(r)
     return [
-        Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i))), rate, (spec.seed, r, int(i)))
-        for i in delivered
+        Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i))), rate, (spec.seed, r, int(i)), rms)
+        for i in devices
     ]
 
 

@@ -25,8 +25,9 @@ from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
+from fedcell.learn.server import parse_server
 from fedcell.own import code_sha256
-from fedcell.schedule.laws import Power, format_law, parse_law
+from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
@@ -49,10 +50,10 @@ from fedcell.world.rates import RATES
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 _NEWER = {
-    "": ("slack", "budget_j"),
+    "": ("slack", "budget_j", "late_weight"),
     "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
     "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
-    "task": ("layout", "precision", "schedule"),
+    "task": ("layout", "precision", "schedule", "server"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
@@ -225,6 +226,8 @@ class TaskSpec(_Part):
         averaging: ``plain``, the unweighted mean of the models as in the paper; ``samples``, weighted by each device's
             number of samples; or ``balanced``, weighted so that the round is most like the whole cell, by the devices'
             profiles.
+        server: what the server makes of that mean: ``mean`` (the next global model), ``momentum:beta=0.9``,
+            ``adam:rate=0.01``, or ``average:beta=0.9`` for a running average of the global models; see `parse_server`.
 
     Example:
         >>> import fedcell as fc
@@ -249,6 +252,7 @@ class TaskSpec(_Part):
     batch_size: int = Field(default=BATCH_SIZE, ge=1)
     epochs: int | float = Field(default=1, gt=0)
     averaging: Literal["plain", "samples", "balanced"] = "plain"
+    server: str = "mean"
 
     def data_sha256(self) -> str:
         """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
@@ -263,6 +267,12 @@ class TaskSpec(_Part):
     def _known_schedule(cls, text: str) -> str:
         parse_schedule(text)
         return text
+
+    @field_validator("server")
+    @classmethod
+    def _known_server(cls, text: str) -> str:
+        server = parse_server(text)
+        return settings.write(server.name, server)
 
     @field_validator("epochs")
     @classmethod
@@ -303,6 +313,8 @@ class Spec(_Part):
             means) or ``observed`` (estimates from earlier rounds).
         slack: a device that takes more than ``slack`` times its planned time is late: the server does not wait for it
             any longer, and its model is not used. None: it waits for all.
+        late_weight: the weight, from 0 to 1, with which a model that arrives after its round counts in the next one's
+            mean; 0: it is dropped.
         explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
             have become faster. Without effect otherwise.
         profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
@@ -329,6 +341,7 @@ class Spec(_Part):
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
     slack: float | None = Field(default=None, ge=1.0)
+    late_weight: float = Field(default=0.0, ge=0.0, le=1.0)
     explore: bool = True
     profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
     epsilon: float | None = Field(default=None, gt=0.0)
@@ -361,6 +374,11 @@ class Spec(_Part):
         if isinstance(parse_law(self.cell.law), Power) and self.cell.rate != CellSpec().rate:
             raise InputError(
                 f"law is 'power', which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one of them"
+            )
+        if self.late_weight and type(parse_law(self.cell.law)) not in (Density, Dedicated):
+            raise InputError(
+                f"late_weight is {self.late_weight:g}, but under the law {self.cell.law!r} it is not defined what a "
+                "late upload leaves of the band; use density or dedicated, or leave late_weight out"
             )
         # Constructing them checks them.
         self.world([1] * self.devices.count, 1)

@@ -5,7 +5,8 @@ import numpy as np
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Law
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Plan, RoundView
+from fedcell.schedule.policy import Plan
+from fedcell.schedule.view import RoundView
 from fedcell.sim.estimates import SHORTEST_S
 from fedcell.sim.turnout import Turnout
 from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
@@ -18,8 +19,11 @@ def expected_j(view: RoundView, world: World) -> Floats:
     return round_j(world.cell, world.devices, compute_s, upload_s)[view.ids]
 
 
-def true_j(plan: Plan, world: World, conditions: Conditions, law: Law, went: Turnout) -> Floats:
-    """(n,) what the scheduled devices really spend on training and sending, in joules, as far as they get with it."""
+def true_j(plan: Plan, world: World, conditions: Conditions, law: Law, went: Turnout) -> tuple[Floats, Floats]:
+    """(n,) and (n,): what the scheduled devices really spend on training and on sending, in joules.
+
+    A device that is stopped has spent what it got done by then.
+    """
     devices, scheduled = world.devices, plan.devices
     worked, compute_s = went.worked, conditions.compute_s[scheduled]
     trained_s = worked.began_s if went.starts_s is None else np.maximum(worked.began_s - went.starts_s, 0.0)
@@ -27,7 +31,7 @@ def true_j(plan: Plan, world: World, conditions: Conditions, law: Law, went: Tur
     on_air_s = worked.finish_s - worked.began_s
     parts = law.take(scheduled).power_parts(conditions.upload_s[scheduled], plan.shares)
     sending_j = transmit_j(devices.power_w_per_hz[scheduled], world.cell.bandwidth_hz, parts, on_air_s)
-    return trained * compute_j(devices, conditions.compute_s)[scheduled] + sending_j
+    return trained * compute_j(devices, conditions.compute_s)[scheduled], sending_j
 
 
 def can_pay(conditions: Conditions, world: World, spent_j: Floats) -> Bools:

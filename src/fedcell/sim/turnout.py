@@ -1,29 +1,12 @@
 """How many can be asked, who arrives in time, and when a round ends: rules that the simulator and Flower share."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Policy
-from fedcell.sim.knowledge import Timing
-
-
-def limited(policy: Policy, count: int) -> Policy:
-    """Return the policy, with a smaller number of devices per round if it wants more than there are.
-
-    Args:
-        policy: any policy; one that schedules a fixed number of devices has it in its field ``k``.
-        count: how many devices can be scheduled.
-
-    Example:
-        >>> import fedcell as fc
-        >>> from fedcell.sim.turnout import limited
-        >>> limited(fc.Random(k=8), 5).k, limited(fc.Random(k=8), 20).k, limited(fc.All(), 5)
-        (5, 8, All(max_devices=None, sharing='optimal'))
-    """
-    return replace(policy, k=count) if getattr(policy, "k", 0) > count else policy  # type: ignore[call-arg]
+from fedcell.sim.heard import Timing
 
 
 def allowed_s(planned_s: Floats, slack: float, known: Bools, grace_s: float = 0.0) -> Floats:
@@ -57,6 +40,8 @@ class Turnout:
         taught: the times as the server can know them: a device that had not delivered when the round ended took at
             least so long, and one that left teaches nothing (NaN).
         worked: until when each device really trained and sent: until it had delivered, left or was waited for no more.
+        coming: (n,) booleans: the devices whose models arrive after the round, if they are still wanted then.
+        after_s: (n,) how long after the end of the round a model arrives, in seconds; 0 for those that arrived in it.
         starts_s: (n,) when each really had the model; None if the downlink takes no time.
     """
 
@@ -64,27 +49,46 @@ class Turnout:
     round_s: float
     taught: Timing
     worked: Timing
+    coming: Bools
+    after_s: Floats
     starts_s: Floats | None = None
 
+    @classmethod
+    def of_nobody(cls, round_s: float) -> "Turnout":
+        """A round in which nobody was scheduled."""
+        nothing, nobody = Timing(np.empty(0), np.empty(0)), np.empty(0, np.bool_)
+        return cls(nobody, round_s, nothing, nothing, nobody, np.empty(0))
 
-def turnout(timing: Timing, planned_upload_s: Floats, late_s: Floats, leaves_s: Floats) -> Turnout:
+
+def turnout(
+    timing: Timing,
+    planned_upload_s: Floats,
+    late_s: Floats,
+    leaves_s: Floats,
+    *,
+    needed: int | None = None,
+    late_count: bool = False,
+) -> Turnout:
     """Play a planned round.
 
     A device that leaves before it has delivered brings nothing, and the server, which notices it, does not wait for
-    it any longer. The round ends when all others have delivered, at the latest when the last of them is late.
+    it any longer. The round ends when all others have delivered, or as many as are needed, at the latest when the last
+    of them is late.
 
     Args:
         timing: when each device would start to upload and finish, if the server waited and nobody left.
         planned_upload_s: (n,) how long each upload was planned to take, in seconds.
         late_s: (n,) after how many seconds each is late; see `allowed_s`.
         leaves_s: (n,) after how many seconds each leaves; infinity for never.
+        needed: how many models end the round; all by default.
+        late_count: whether late models are still wanted after the round: then their devices go on.
 
     Returns:
         Turnout: who delivered, the length of the round, and what it taught.
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.sim.knowledge import Timing
+        >>> from fedcell.sim.heard import Timing
         >>> from fedcell.sim.turnout import turnout
         >>> timing = Timing(began_s=np.array([2.0, 3.0, 2.0]), finish_s=np.array([6.0, 20.0, 7.0]))
         >>> round = turnout(timing, np.full(3, 4.0), late_s=np.full(3, 12.0), leaves_s=np.array([np.inf, np.inf, 5.0]))
@@ -97,10 +101,17 @@ def turnout(timing: Timing, planned_upload_s: Floats, late_s: Floats, leaves_s: 
     """
     left = leaves_s < timing.finish_s
     round_s = float(min(np.minimum(timing.finish_s, leaves_s).max(), late_s.max()))
+    if needed is not None and needed < (arrive_s := np.sort(timing.finish_s[~left & (timing.finish_s <= late_s)])).size:
+        # Devices that were planned to finish together do, but for rounding.
+        round_s = min(round_s, float(arrive_s[max(needed, 1) - 1]) * (1.0 + 1e-9))
+        late_s = np.minimum(late_s, round_s)
     missing = ~left & (timing.finish_s > round_s)
     finish_s = np.where(missing, np.minimum(late_s, round_s), timing.finish_s)
     began_s = np.where(missing, np.maximum(finish_s - planned_upload_s, 0.0), timing.began_s)
     taught = Timing(np.where(left, np.nan, began_s), np.where(left, np.nan, finish_s), missing)
-    stopped_s = np.minimum(np.minimum(timing.finish_s, leaves_s), round_s)
+    delivered = ~left & (timing.finish_s <= late_s)
+    coming = ~left & ~delivered & late_count
+    stopped_s = np.where(coming, timing.finish_s, np.minimum(np.minimum(timing.finish_s, leaves_s), round_s))
     worked = Timing(np.minimum(timing.began_s, stopped_s), stopped_s)
-    return Turnout(~left & (timing.finish_s <= late_s), round_s, taught, worked)
+    after_s = np.where(coming, np.maximum(timing.finish_s - round_s, 0.0), 0.0)
+    return Turnout(delivered, round_s, taught, worked, coming, after_s)

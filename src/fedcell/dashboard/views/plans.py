@@ -26,7 +26,7 @@ from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.needs import Indices
 from fedcell.schedule.optimal import Optimal, shortest_rounds
-from fedcell.schedule.policy import RoundView
+from fedcell.schedule.view import RoundView
 from fedcell.world import Cell, Devices, World, parse_rate
 
 OFTEN_CHARACTERS = 2**18

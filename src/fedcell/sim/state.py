@@ -1,0 +1,67 @@
+"""Where a run stands between two rounds."""
+
+import io
+import zipfile
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcell.learn.engine import Vector
+from fedcell.learn.server import Memory
+from fedcell.schedule.needs import Floats
+from fedcell.sim.knowledge import Knowledge
+from fedcell.sim.late import Late
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a run stands between two rounds: all that its further rounds depend on, for every draw is keyed by round.
+
+    Attributes:
+        round: rounds done.
+        clock_s: the simulated time.
+        model: (P,) the global model.
+        knowledge: what the server has learnt of the devices.
+        spent_j: (M,) the joules that each device has spent.
+        reached: whether the target accuracy was reached.
+        memory: (slots, P) what the server's optimiser keeps; see learn/server.py.
+        means: in how many rounds there was a mean of models.
+        late: models that were under way when the last round ended.
+    """
+
+    round: int
+    clock_s: float
+    model: Vector
+    knowledge: Knowledge
+    spent_j: Floats
+    reached: bool = False
+    memory: Memory = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    means: int = 0
+    late: Late = field(default_factory=Late.none)
+
+    @property
+    def reports_j(self) -> float:
+        """What the next round's record has to bear of the devices' reports, in joules: all of it if it is the first."""
+        return float(self.spent_j.sum()) if self.round == 0 else 0.0
+
+    def to_bytes(self) -> bytes:
+        """The state as an .npz file's content; nothing is pickled."""
+        content = io.BytesIO()
+        numbers = np.array([self.round, self.reached, self.means], dtype=np.int64)
+        arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model, "spent_j": self.spent_j}
+        arrays |= {"memory": self.memory} | self.late.to_arrays() | self.knowledge.to_arrays()
+        np.savez(content, **arrays)  # type: ignore[arg-type]
+        return content.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "State":
+        """The inverse of to_bytes; a ValueError if it is damaged."""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                number, reached, means = file["numbers"].tolist()
+                model = file["model"].astype(np.float32, copy=False)
+                knowledge, spent_j = Knowledge.from_arrays(file), file["spent_j"]
+                kept = file["memory"].astype(np.float32, copy=False), means, Late.from_arrays(file)
+                return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached), *kept)
+        except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"not the state of a run: {error}") from None
