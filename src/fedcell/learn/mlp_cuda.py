@@ -151,6 +151,7 @@ class MlpCudaEngine:
             try:
                 return self._update(jobs)
             except torch.OutOfMemoryError as error:
+                torch.cuda.synchronize(self._device)  # before what its kernels still read is given away
                 if self._at_once == 1:
                     raise InputError(f"one client does not fit into the memory of {self._device}: {error}") from None
             self._at_once //= 2
