@@ -119,7 +119,7 @@ def test_where_memory_runs_out_fewer_train_at_a_time(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(engine, "_update", update)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
     assert engine.update(["job"]) == ["job"]  # type: ignore[list-item, comparison-overlap]
     assert tried == [132, 66, 33, 16]
     fits = 0

@@ -8,6 +8,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.machine import WORKER_NUMBER
+from fedcell.paper.runs import collect_runs
 from fedcell.runs.processes import Processes
 from fedcell.runs.runner import FULL_LOCKSTEP, MAX_LOCKSTEP
 from fedcell.sim.task import own_card
@@ -42,6 +43,17 @@ def test_a_worker_without_a_gpu_refuses_a_run_for_one() -> None:
     assert len(reasons) == 2
     assert "but the MLP cannot train there: PyTorch" in reasons[0]
     assert "set task.device to 'cpu'" in reasons[0]
+
+
+@no_gpu
+def test_figures_get_their_runs_by_their_own_keys_wherever_they_are_computed(tmp_path: Path) -> None:
+    asked = [run.changed({"task.device": "cpu"}) for run in ASKED.runs()]
+    with Processes(1) as pool:
+        first = collect_runs(asked[:1], tmp_path / "runs.db", 1, executor=pool, device="cuda")
+        both = collect_runs(asked, tmp_path / "runs.db", 1, executor=pool, device="cuda")
+    assert list(first) == [asked[0].key()]
+    assert list(both) == [run.key() for run in asked]
+    assert both[asked[0].key()].accuracy.tolist() == [record.accuracy for record in fc.simulate(asked[0])]
 
 
 def test_one_card_of_several_is_no_other_run() -> None:

@@ -22,7 +22,7 @@ from fedcell.runs.store_file import APPLICATION_ID, STORE_VERSION
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import RESULTS_VERSION, Spec, parse_spec
+from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
 
 
@@ -670,6 +670,13 @@ class TestKey:
         before = Spec().key()
         monkeypatch.setattr("fedcell.sim.spec.RESULTS_VERSION", RESULTS_VERSION + 1)
         assert Spec().key() != before
+
+    def test_the_torch_engines_version_counts_for_its_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plain, torch = Spec(), Spec(task=TaskSpec(engine="torch"))
+        before = plain.key(), torch.key()
+        monkeypatch.setattr("fedcell.sim.spec.TORCH_VERSION", TORCH_VERSION + 1)
+        assert plain.key() == before[0]
+        assert torch.key() != before[1]
 
     def test_data_count_by_content(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

@@ -58,6 +58,8 @@ _NEWER = {
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
+TORCH_VERSION = 2
+"""Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
 
 
 if TYPE_CHECKING:  # a type checker shall see the fields, not **fields
@@ -504,6 +506,8 @@ class Spec(_Part):
         if self.task.data not in PUBLISHED:
             task["data"] = {"sha256": self.task.data_sha256()}
         document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
+        if self.task.engine == "torch":
+            document["torch_version"] = TORCH_VERSION
         if code := self.code_sha256():
             document["code"] = code
         text = json.dumps(document, sort_keys=True)
