@@ -4,6 +4,7 @@ Run it where there is a GPU: `python benchmarks/gpu_checks.py`.
 """
 
 import argparse
+import gc
 import resource
 import sys
 import tempfile
@@ -61,7 +62,8 @@ def memory_runs_out() -> None:
     start = np.concatenate([w.ravel() for w in cifar.make_weights()])
     jobs = [Job(start, rng.permutation(2000)[:50][np.newaxis]) for _ in range(64)]
     whole: Any = None
-    for gib in (None, 2.0, 1.5, 1.2):
+    for gib in (None, 3.0, 2.0, 1.5, 1.0):
+        gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(1.0 if gib is None else gib * 2**30 / total)
         engine = TorchEngine(data, cifar.network, device="cuda")

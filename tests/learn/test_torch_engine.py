@@ -1,5 +1,6 @@
 """The torch engine against the compiled one, against a plain PyTorch loop, and against modules it has to refuse."""
 
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -314,6 +315,32 @@ def test_smaller_stacks_where_memory_runs_out(mnist: Dataset) -> None:
 
     with pytest.raises(InputError, match="one client does not fit into the memory of cpu: no room"):
         TorchEngine(mnist, mlp_module(mnist), loss=impossible).train(jobs)
+
+
+def test_what_was_too_large_is_gone_before_the_smaller_is_made(mnist: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TorchEngine(mnist, mlp_module(mnist), stack=8, threads=1)
+    jobs, train, program_of, made = (
+        some_jobs(engine, [(1, 10)] * 8),
+        engine._train_stack,
+        engine._program,
+        dict[int, Any](),
+    )
+
+    def program(clients: int) -> Any:
+        assert all(one() is None for size, one in made.items() if size > clients)
+        found = program_of(clients)
+        made[clients] = weakref.ref(found)
+        return found
+
+    def train_stack(program: Any, jobs: list[Job], *rest: Any) -> None:
+        if len(jobs) > 2:
+            raise torch.OutOfMemoryError("no room")
+        train(program, jobs, *rest)
+
+    monkeypatch.setattr(engine, "_program", program)
+    monkeypatch.setattr(engine, "_train_stack", train_stack)
+    engine.train(jobs)
+    assert list(made) == [8, 4, 2]
 
 
 def test_threads_change_nothing(mnist: Dataset) -> None:

@@ -11,6 +11,7 @@ Runs in several threads share an engine. ``functional_call`` puts a model's weig
 every thread evaluates with a module of its own; programs are made, and a GPU's places used, by one thread at a time.
 """
 
+import gc
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -174,24 +175,24 @@ class TorchEngine:
     def _train_stacks(self, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
         """Train the jobs in stacks; where memory runs out, in smaller ones."""
         while True:
-            edges = np.linspace(0, len(jobs), -(-len(jobs) // self._stack) + 1).astype(int).tolist()
-            parts = [slice(first, last) for first, last in pairwise(edges)]
             try:
-                with nullcontext() if self._gpu else self._lock:
-                    programs = [self._program(part.stop - part.start) for part in parts]
-                return self._spread(
-                    [
-                        (program, jobs[part], starts, models[part], losses[part])
-                        for program, part in zip(programs, parts, strict=True)
-                    ]
-                )
+                return self._try_stacks(jobs, starts, models, losses)
             except torch.OutOfMemoryError as error:
                 if self._stack == 1:
                     raise InputError(f"one client does not fit into the memory of {self._device}: {error}") from None
             self._stack //= 2
             self._programs.clear()
+            gc.collect()  # or what was too large would stay while the smaller is made
             if self._gpu:
                 torch.cuda.empty_cache()
+
+    def _try_stacks(self, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
+        edges = np.linspace(0, len(jobs), -(-len(jobs) // self._stack) + 1).astype(int).tolist()
+        parts = [slice(first, last) for first, last in pairwise(edges)]
+        with nullcontext() if self._gpu else self._lock:
+            programs = [self._program(part.stop - part.start) for part in parts]
+        pairs = zip(programs, parts, strict=True)
+        self._spread([(program, jobs[part], starts, models[part], losses[part]) for program, part in pairs])
 
     def _spread(self, work: list[tuple[Any, ...]]) -> None:
         """Train the stacks: one after the other on a GPU, each in a thread with no threads of its own on a CPU."""
@@ -224,7 +225,7 @@ class TorchEngine:
 
     def _program(self, clients: int) -> Traced | Recorded:
         """One step of a stack of so many clients, made ready once."""
-        size = padded(clients) if self._gpu else clients
+        size = padded(clients, self._stack) if self._gpu else clients
         if size not in self._programs:
             data = (self._train_x, self._train_y, self._input)
             kind = Recorded if self._gpu else Traced
@@ -302,18 +303,19 @@ class TorchEngine:
             raise InputError(f"the loss of 2 samples has shape {tuple(losses.shape)}; give one loss per sample")
 
 
-def padded(clients: int) -> int:
+def padded(clients: int, most: int) -> int:
     """Return the size of the stack on a GPU that holds so many clients: few sizes, each of which is recorded once.
 
     Args:
         clients: at least 1.
+        most: that fit, at least as many.
 
     Example:
         >>> from fedcell.learn.torch_engine import padded
-        >>> [padded(n) for n in (1, 8, 9, 50, 64)]
-        [8, 8, 12, 52, 64]
+        >>> [padded(n, 64) for n in (1, 8, 9, 50, 64)], padded(3, 4)
+        ([8, 8, 12, 52, 64], 4)
     """
-    return max(8, -(-clients // 4) * 4)
+    return min(most, max(8, -(-clients // 4) * 4))
 
 
 def batches(jobs: Sequence[Job], size: int) -> NDArray[np.int64]:
