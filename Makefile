@@ -46,7 +46,11 @@ $(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.installed
 WORKERS ?= 5
 test: export PYTHONDONTWRITEBYTECODE :=
 test: system-packages $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory -j2 lint compiled
+	@$(MAKE) --no-print-directory -j2 lint tested
+
+# The tests begin as soon as all is compiled, while mypy may still run.
+.PHONY: tested
+tested: compiled
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What needs real processes, browsers or links, 20 times in a row beside a load of 6; hours.

@@ -76,13 +76,15 @@ def test_it_installs_and_plans_in_an_empty_environment(python: str, built: Path,
     assert run(python, "-m", "venv", tmp_path / "venv").returncode == 0
     done = run(
         tmp_path / "venv" / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", wheel,
-        limit_s=INSTALL_S,
+        limit_s=INSTALL_S, cold=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     command = tmp_path / "venv" / "bin" / "fedcell"
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    assert run(command, "--version", env=environment).stdout.split()[-1] == fedcell.__version__
-    planned = run(command, "plan", ROOT / "examples" / "devices.csv", "--json", cwd=tmp_path, env=environment)
+    assert run(command, "--version", env=environment, cold=True).stdout.split()[-1] == fedcell.__version__
+    planned = run(
+        command, "plan", ROOT / "examples" / "devices.csv", "--json", cwd=tmp_path, env=environment, cold=True
+    )
     assert planned.returncode == 0, planned.stderr
     assert '"devices"' in planned.stdout
 

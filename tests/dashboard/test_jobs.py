@@ -190,7 +190,9 @@ def test_the_queue_has_an_end(served: Served) -> None:
     end(served, first)
 
 
-def another_worker(served: Served, than: set[int]) -> bool:
+def another_worker(served: Served, path: str, than: set[int]) -> bool:
+    race = served.get(path)
+    assert race["state"] == "running", race
     return not set(served.workers()) <= than
 
 
@@ -203,7 +205,7 @@ def test_killed_workers_are_replaced_and_no_round_is_lost(served: Served) -> Non
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         # What a killed one had sent may come late, and would look as if the run had got on since.
-        wait_until(partial(another_worker, served, killed), "another worker")
+        wait_until(partial(another_worker, served, path, killed), "another worker")
         seen = served.get(path)["runs"][0]["rounds"]
         served.until(path, lambda race, seen=seen: race["runs"][0]["rounds"] > seen + 1)
     rows = [row for kind, told in _some_events(served, id, 30) if kind == "rounds" for row in told["rows"]]
