@@ -100,32 +100,31 @@ def clock() -> tuple[float, float]:
     return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def races_and_sweeps(seeds: int) -> None:
+def races_and_sweeps(race: fc.Spec, rounds: int) -> None:
     print("                                                        seconds  processor")
-    race = default_race().changed({}, {**default_race().grid, "seed": list(range(seeds))})
     found: dict[str, Any] = {}
     for device in ("cuda", "cuda", "cpu"):
         began = clock()
         found[device] = fc.run_race(race.changed({"task.device": device}, race.grid))
         took = np.subtract(clock(), began)
-        print(f"  the default race, {seeds} seeds, {device:32}{took[0]:>8.1f}{took[1]:>11.1f}", flush=True)
+        print(f"  the race, {len(race.runs())} runs, {device:36}{took[0]:>8.1f}{took[1]:>11.1f}", flush=True)
     best = {device: {p: s.best.mean for p, s in result.summaries().items()} for device, result in found.items()}
     apart = max(abs(best["cuda"][policy] - best["cpu"][policy]) for policy in best["cpu"])
     print(f"  best accuracies, means over seeds: at most {apart:.4f} apart")
     grid: dict[str, list[Any]] = {"policy": [f"random:k={k}" for k in (2, 4, 8, 12)], "seed": list(range(16))}
     for device in ("cuda", "cpu"):
-        sweep = fc.Spec(rounds=30, task=fc.TaskSpec(device=device), grid=grid)
+        sweep = fc.Spec(rounds=rounds, task=fc.TaskSpec(device=device), grid=grid)
         with tempfile.TemporaryDirectory() as folder, fc.Store(f"{folder}/results.db") as store:
             began = clock()
             result = fc.run_sweep(sweep, store)
             took = np.subtract(clock(), began)
-        print(f"  a sweep of {result.done} runs x 30 rounds, {device:25}{took[0]:>8.1f}{took[1]:>11.1f}", flush=True)
+        print(f"  a sweep of {result.done} runs x {rounds} rounds, {device:25}{took[0]:>8.1f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="+", default=["alike", "memory", "runs"])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=30, help="of the sweep")
     given = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
     if "alike" in given.parts:
@@ -133,7 +132,7 @@ def main() -> None:
     if "memory" in given.parts:
         memory_runs_out()
     if "runs" in given.parts:
-        races_and_sweeps(given.seeds)
+        races_and_sweeps(default_race(), given.rounds)
 
 
 if __name__ == "__main__":
