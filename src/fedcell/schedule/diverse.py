@@ -85,6 +85,8 @@ def _entrant(  # pragma: no cover - compiled
     target = np.empty(d)
     for j in range(d):
         target[j] = group[_TOTAL, j] + n * past[j]
+    # No entrant shortens the round: most fail on this alone, which costs less than asking whether they fit.
+    shortest = round_time(law, group, size, 0.0) * (1.0 - 1e-12) if size > 0 else 0.0
     for k in range(c.size):
         if inside[k] or _beyond(law, c[k], t[k], e[k], longest, room_left):
             continue
@@ -94,7 +96,7 @@ def _entrant(  # pragma: no cover - compiled
             square += side * side
         factor = theta + (square + total_unknown + unknown[k]) / (n * n)
         T = best / factor
-        if t[k] >= T:
+        if T < shortest or t[k] >= T:
             continue
         if np.isfinite(T) and not fits(law, needed(law, group, size, T) + need(law, c[k], t[k], e[k], T)):
             continue
