@@ -317,6 +317,24 @@ class TableRow(Style):
     failed: int
 
 
+class SoonerDocument(Answer):
+    """How many times sooner the leader reaches the target than this policy: paired over n seeds, 95 % interval."""
+
+    policy: str
+    ratio: float
+    low: Number
+    high: Number
+    n: int
+    significant: bool
+
+
+class LeadDocument(Answer):
+    """The policy that reaches the target first, over the seeds that all policies have finished."""
+
+    policy: str
+    over: list[SoonerDocument]
+
+
 class Curves(Answer):
     """Curves, table, and what the paired differences show; so_far_s: when the table looks at unfinished runs."""
 
@@ -326,6 +344,7 @@ class Curves(Answer):
     target: float
     end_s: Number
     so_far_s: Number
+    lead: LeadDocument | None
 
 
 class RunDocument(Answer):

@@ -2,7 +2,8 @@
 
 import { h, rem, s } from "../lib/dom.js";
 import { share, significant } from "../lib/format.js";
-import { ink, ticks } from "./chart.js";
+import { ink } from "./ink.js";
+import { ticks } from "./lines.js";
 
 const MOST_BARS = 40;
 

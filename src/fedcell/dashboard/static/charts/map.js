@@ -2,7 +2,7 @@
 
 import { s } from "../lib/dom.js";
 import { hertz, integer, joules, percent, seconds, share, significant } from "../lib/format.js";
-import { ink } from "./chart.js";
+import { ink } from "./ink.js";
 import { contour, levels, readable, shade } from "./field.js";
 
 const EDGE = 0.465; // of the map's width, from the base station to the cell's edge

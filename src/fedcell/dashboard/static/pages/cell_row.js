@@ -2,7 +2,7 @@
 
 import { RoundBars } from "../charts/bars.js";
 import { BlockStrip } from "../charts/blocks.js";
-import { swatch } from "../charts/chart.js";
+import { swatch } from "../charts/ink.js";
 import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
 import { get, query } from "../lib/client.js";
 import { h, scroller } from "../lib/dom.js";

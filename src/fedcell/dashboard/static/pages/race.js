@@ -97,11 +97,16 @@ class RacePage {
     if (id && id !== this.race?.id && this.races.some((race) => race.id === id)) this.watch(id);
   }
 
+  hide() {
+    this.view.replay.stop();
+  }
+
   key(event) {
     if (event.key !== " " || !this.race) return false;
     const action = ["pause", "continue"].find((name) => ACTIONS[name].states.includes(this.race.state));
     if (action) this.act(this.race, action);
-    return Boolean(action);
+    else this.view.replay.toggle();
+    return true;
   }
 
   async start(document) {
@@ -129,6 +134,7 @@ class RacePage {
     this.wanted = id;
     this.race = this.races.find((race) => race.id === id) ?? null;
     this.curves = null;
+    this.view.reset();
     this.shared.keepPlace("race", id);
     this.drawRace();
     this.drawQueue();
@@ -198,6 +204,7 @@ class RacePage {
       endS: this.race?.spec.budget_s ?? null,
       endJ: this.race?.spec.budget_j ?? null,
       seeds: this.race?.seeds.length,
+      live: Boolean(this.race) && !ENDED.includes(this.race.state),
       empty,
     });
   }

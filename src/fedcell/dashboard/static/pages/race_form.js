@@ -1,6 +1,6 @@
 // The form of a race: the cell, the task, the policies, the seeds.
 
-import { swatch } from "../charts/chart.js";
+import { swatch } from "../charts/ink.js";
 import { field, h, icon, setOptions } from "../lib/dom.js";
 import { lawChoice } from "./law.js";
 

@@ -1,6 +1,6 @@
 // Results: the stored runs, a comparison of those chosen, and the paper's reproduced figures.
 
-import { swatch } from "../charts/chart.js";
+import { swatch } from "../charts/ink.js";
 import { CurvesView } from "../charts/curves.js";
 import { get, latest, query } from "../lib/client.js";
 import { field, h, icon, scroller, setOptions, throttle } from "../lib/dom.js";
@@ -133,6 +133,10 @@ class ResultsPage {
     setOptions(this.filters.store, [["", "all"], ...info.stores.map(({ name }) => [name, fileName(name)])]);
     if (info.paper) this.loadPaper();
     else this.fillPaper(null);
+  }
+
+  hide() {
+    this.view.replay.stop();
   }
 
   show({ params }) {

@@ -1,0 +1,141 @@
+"""What one shows in a talk, in a real browser: the race replayed, the leader board, curves hidden, zoomed, smoothed."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from fedcell.runs.race import race_spec, race_to_store
+from fedcell.runs.store import Store
+from fedcell.sim.loop import simulate
+from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
+
+pytest.importorskip("dashboard.browser")  # which says why where there is no browser
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from harness import Served, serve
+
+pytestmark = pytest.mark.browser
+ROUND_S = {"greedy": 10.0, "diverse": 4.0, "random:k=2": 20.0}
+SEEDS = 4
+END_S = 160.0
+TARGET = 0.5
+RACE = "0123456789abcdef"
+NONE = "\N{EN DASH}"
+
+
+def fill(store: Store) -> None:
+    """A race whose curves are known: 5 points a round, a round so many seconds by policy, a little more by seed."""
+    base = Spec(budget_s=END_S, devices=DevicesSpec(count=4), task=TaskSpec(hidden=[4]))
+    (record,) = simulate(base.changed({"rounds": 1, "policy": "all"}, {}))
+    spec = race_spec(base.changed({}, {"policy": list(ROUND_S), "seed": list(range(SEEDS))}))
+    for run in spec.runs():
+        round_s = ROUND_S[run.policy] * (1 + 0.01 * run.seed)
+        rounds = range(1, int(END_S / round_s) + 1)
+        store.put(
+            run,
+            [
+                replace(record, round=n, clock_s=n * round_s, round_s=round_s, accuracy=min(0.9, 0.05 * n))
+                for n in rounds
+            ],
+        )
+    store.put_race(race_to_store(RACE, spec, TARGET, "done", 1.0))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    path = tmp_path_factory.mktemp("shown") / "results.db"
+    with Store(path) as store:
+        fill(store)
+    with serve(path) as server:
+        yield server
+
+
+def board(page: Page) -> list[str]:
+    """The policies on the leader board, in their order."""
+    return [
+        str(name) for name in page.locator(".board-list li").evaluate_all("rows => rows.map((r) => r.dataset.policy)")
+    ]
+
+
+def seek(page: Page, clock_s: float) -> None:
+    page.get_by_role("slider", name="Simulated time").fill(str(clock_s))
+
+
+def test_a_stored_race_is_replayed_with_its_finish_line_and_leader_board(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#race/{RACE}")
+    headline = page.locator(".headline strong")
+    lead = server.get(f"/api/races/{RACE}/curves")["lead"]
+    assert lead["policy"] == "diverse"
+    assert lead["over"][0]["ratio"] == pytest.approx(2.5)
+    expect(headline).to_have_text(re.compile("^diverse reaches 50 % 2.5 . sooner than greedy$"))
+    expect(page.locator(".headline small")).to_have_text(re.compile("^4 seeds in which both do, paired, 95 % interval"))
+    expect(page.locator(".finish-label")).to_have_text("target 50 %")
+    assert board(page) == ["diverse", "greedy", "random:k=2"]
+    marks, heads = page.locator(".crossing"), page.locator(".race-card .head")
+    assert [marks.nth(i).is_visible() for i in range(2)] == [True, True]  # random never gets there
+    assert not heads.first.is_visible()
+    # At 45 s diverse has crossed the line, greedy is at 20 %, random at 10 %.
+    seek(page, 45)
+    expect(headline).to_be_hidden()
+    expect(page.locator(".board-list li b")).to_have_text(["53.8 %", "20.0 %", "10.0 %"])
+    expect(page.locator(".finish-time")).to_have_text(["41 s", "", ""])
+    shown = {mark.get_attribute("data-line"): mark.is_visible() for mark in marks.all()}
+    assert shown == {"diverse": True, "greedy": False}
+    axis = page.locator(".race-card .axis").first
+    left, right = (float(axis.get_attribute(name) or 0) for name in ("x1", "x2"))
+    cover = page.locator(".race-card clipPath rect")
+    assert float(cover.get_attribute("width") or 0) == pytest.approx(45 / END_S * (right - left), abs=0.5)
+    assert all(head.is_visible() for head in heads.all())
+    seek(page, 0.5)
+    expect(page.locator(".board-list li b")).to_have_text([NONE] * 3)
+    # It plays to the end and stops there; Space does the same as the button.
+    page.get_by_label("Simulated seconds per second").select_option("1000")
+    page.locator("main").press("Space")
+    expect(headline).to_be_visible()
+    expect(page.get_by_role("button", name="Replay")).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".replay .place")).to_have_text("160 s of 160 s")
+
+
+def test_curves_are_hidden_zoomed_and_smoothed_and_axe_finds_nothing(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#race/{RACE}")
+    card = page.locator(".race-card")
+    lines = card.locator("path.line[d^=M]")
+    expect(lines).to_have_count(3)
+    key = card.get_by_role("button", name="greedy")
+    key.click()
+    expect(lines).to_have_count(2)
+    expect(key).to_have_attribute("aria-pressed", "false")
+    assert card.locator(".crossing").count() == 1
+    key.press("Enter")
+    expect(lines).to_have_count(3)
+    card.get_by_role("slider", name="Smoothing").fill("80")
+    expect(card.locator("path.raw[d^=M]")).to_have_count(3)
+    chart = card.locator("svg.chart")
+    ticks = "[...svg.querySelectorAll('.tick[text-anchor=middle]')].map((tick) => Number(tick.textContent))"
+    last_tick = f"svg => Math.max(...{ticks})"
+    assert chart.evaluate(last_tick) == 150
+    chart.focus()
+    chart.press("+")
+    assert chart.evaluate(last_tick) < 150
+    show_all = card.get_by_role("button", name="Show all")
+    for theme in ("light", "dark"):
+        page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
+        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        assert not found, (theme, [one["id"] for one in found])
+    show_all.click()
+    expect(show_all).to_be_hidden()
+    box = chart.bounding_box()
+    assert box is not None
+    x, y = box["x"], box["y"]
+    page.mouse.move(x + 0.4 * box["width"], y + 0.3 * box["height"])
+    page.mouse.down()
+    page.mouse.move(x + 0.5 * box["width"], y + 0.6 * box["height"], steps=3)
+    page.mouse.up()
+    assert chart.evaluate(last_tick) < 100
+    chart.dblclick(position={"x": 0.5 * box["width"], "y": 0.5 * box["height"]})
+    expect(show_all).to_be_hidden()
+    assert chart.evaluate(last_tick) == 150
