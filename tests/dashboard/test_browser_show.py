@@ -139,3 +139,38 @@ def test_curves_are_hidden_zoomed_and_smoothed_and_axe_finds_nothing(server: Ser
     chart.dblclick(position={"x": 0.5 * box["width"], "y": 0.5 * box["height"]})
     expect(show_all).to_be_hidden()
     assert chart.evaluate(last_tick) == 150
+
+
+def test_a_race_is_named_cloned_told_as_a_command_and_deleted(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#race/{RACE}")
+    page.get_by_role("button", name="Name and note").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("name").fill("The talk's race")
+    dialog.get_by_label("note").fill("Shown on slide 7")
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.locator(".race-card h1")).to_have_text("The talk's race")
+    expect(page.locator(".race-note")).to_have_text("Shown on slide 7")
+    page.reload()
+    expect(page.locator(f"[data-race='{RACE}'] strong")).to_contain_text("The talk's race")
+    page.get_by_role("button", name="As command line").click()
+    expect(dialog.locator("pre").first).to_have_text(server.get(f"/api/races/{RACE}/command")["command"])
+    expect(dialog.locator("pre").last).to_contain_text("hidden = [4]")
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    assert not found, [one["id"] for one in found]
+    dialog.get_by_role("button", name="Close").click()
+    # A clone is the same race in all that the form does not show, too: it comes from the store.
+    page.get_by_role("button", name="Clone").click()
+    expect(page.get_by_label("budget, s")).to_have_value("160")
+    page.get_by_label("target, %").fill("60")
+    page.get_by_role("button", name="Start race").click()
+    expect(page.locator(".finish-label")).to_have_text("target 60 %")
+    page.locator(".board-list li").first.wait_for()
+    clone = server.get("/api/races")["races"][0]
+    assert {run["key"] for run in clone["runs"]} == {run["key"] for run in server.get(f"/api/races/{RACE}")["runs"]}
+    page.locator(".race-more").get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Cancel").click()
+    assert page.locator(f"[data-race='{clone['id']}']").count() == 1
+    page.locator(".race-more").get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete race and runs").click()
+    expect(page.locator(f"[data-race='{clone['id']}']")).to_have_count(0)
+    assert server.get("/api/runs")["total"] == SEEDS * len(ROUND_S)  # the first race's too

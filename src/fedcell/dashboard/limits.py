@@ -55,6 +55,8 @@ STOPPING_S = 0.5
 """When the server stops, the rounds being trained have so long to end; what is not done then is trained again."""
 QUEUE = 20
 RACES_KEPT = 50
+NAME_CHARACTERS = 100
+NOTE_CHARACTERS = 2000
 STREAMS = 100
 CONNECTIONS = 400
 """That were let in; each of the others, which have not shown a token yet, gives way to a newer one."""

@@ -210,6 +210,13 @@ class RaceAsk(Ask):
     target: float = Field(default=defaults.TARGET_ACCURACY, gt=0.0, le=1.0)
 
 
+class RaceWords(Ask):
+    """What the user calls a race, and a note on it; what is left out stays."""
+
+    name: str | None = Field(default=None, max_length=limits.NAME_CHARACTERS)
+    note: str | None = Field(default=None, max_length=limits.NOTE_CHARACTERS)
+
+
 class StyledPolicy(Style):
     """A policy of a race."""
 
@@ -229,10 +236,19 @@ class RaceRun(Answer):
     accuracy: Number
 
 
+class RaceCommand(Answer):
+    """The command that runs the race again, and the file race.toml that it reads if options cannot say all of it."""
+
+    command: str
+    toml: str | None
+
+
 class RaceDocument(Answer):
     """A race."""
 
     id: str
+    name: str
+    note: str
     state: RaceState
     reason: str
     created_unix_s: float

@@ -42,6 +42,8 @@ LIMITS: dict[str, int] = {
     "race_epochs": limits.RACE_EPOCHS,
     "races": limits.RACES_KEPT,
     "queue": limits.QUEUE,
+    "name_characters": limits.NAME_CHARACTERS,
+    "note_characters": limits.NOTE_CHARACTERS,
     "streams": limits.STREAMS,
     "keys": limits.KEYS,
     "round_devices": limits.ROUND_DEVICES,

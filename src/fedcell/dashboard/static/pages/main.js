@@ -96,7 +96,7 @@ function typing(target) {
 
 function onKey(event) {
   if (!document.getElementById("keys-on").checked) return;
-  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || document.getElementById("keys").open)
+  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || document.querySelector("dialog[open]"))
     return;
   const page = KEYS[event.key];
   if (page) location.hash = document.querySelector(`nav [data-page=${page}]`).getAttribute("href");

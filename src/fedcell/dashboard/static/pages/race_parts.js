@@ -11,6 +11,13 @@ export const ACTIONS = {
   stop: { states: ["running", "paused", "queued"], text: "Stop", icon: "stop" },
   resume: { states: ["interrupted", "stopped", "failed"], text: "Resume", icon: "play" },
 };
+const MORE = [
+  ["words", "Name and note"],
+  ["clone", "Clone"],
+  ["rerun", "Rerun", ENDED],
+  ["delete", "Delete", [...ENDED, "queued"]],
+  ["command", "As command line"],
+];
 
 /** What a race is of, in one line. */
 function describe(race) {
@@ -94,6 +101,8 @@ export function headOf(race, { finished, begun, axis }, act) {
         action.text,
       ),
     );
+  const more = ([name, text]) =>
+    h("button", { type: "button", class: "small", "data-action": name, onclick: () => act(race, name) }, text);
   const link = (file) =>
     h(
       "a",
@@ -113,7 +122,7 @@ export function headOf(race, { finished, begun, axis }, act) {
       ["figure.svg", "figure.png", "data.csv", "data.json"].map(link),
     );
   return [
-    h("div", { class: "race-title" }, h("h1", {}, `Accuracy against ${axis.by ?? "time"}`), pill(race)),
+    h("div", { class: "race-title" }, h("h1", {}, race.name || `Accuracy against ${axis.by ?? "time"}`), pill(race)),
     h(
       "div",
       { class: "actions" },
@@ -128,6 +137,8 @@ export function headOf(race, { finished, begun, axis }, act) {
       race.reason ? h("strong", { class: "reason" }, ` ${race.reason}`) : null,
       race.elsewhere ? " · running in another process, such as fedcell race in a terminal" : null,
     ),
+    race.note && h("p", { class: "race-spec race-note" }, race.note),
+    h("div", { class: "race-more", role: "group", "aria-label": "This race" }, MORE.filter(([, , states]) => !states || (states.includes(race.state) && !race.elsewhere)).map(more)),
   ];
 }
 
@@ -152,7 +163,12 @@ export function queueItem(race, here, { act, open }) {
         onclick: () => open(race.id),
       },
       pill(race),
-      h("span", { class: "queue-what" }, race.policies.map((policy) => policy.line).join(", ")),
+      h(
+        "span",
+        { class: "queue-what" },
+        race.name && h("strong", {}, `${race.name} · `),
+        race.policies.map((policy) => policy.line).join(", "),
+      ),
       h("small", {}, `${describe(race)} · ${when(race.created_unix_s)}`),
     ),
     race.state === "queued" && !race.elsewhere ? button("stop", "Cancel") : null,
