@@ -14,8 +14,9 @@ from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
 pytest.importorskip("dashboard.browser")  # which says why where there is no browser
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from dashboard.browser import Visitor
 from harness import Served, serve
 
 pytestmark = pytest.mark.browser
@@ -174,3 +175,28 @@ def test_a_race_is_named_cloned_told_as_a_command_and_deleted(server: Served, pa
     dialog.get_by_role("button", name="Delete race and runs").click()
     expect(page.locator(f"[data-race='{clone['id']}']")).to_have_count(0)
     assert server.get("/api/runs")["total"] == SEEDS * len(ROUND_S)  # the first race's too
+
+
+def test_a_round_fills_by_its_own_clock_unless_motion_is_unwanted(server: Served, browser: Browser) -> None:
+    key = next(run["key"] for run in server.get(f"/api/races/{RACE}")["runs"] if run["policy"] == "greedy")
+    for motion in ("no-preference", "reduce"):
+        with Visitor(browser, reduced_motion=motion) as visitor:
+            page = visitor.page
+            page.goto(f"{server.url}#cell?run={key}")
+            page.locator("[data-row=A] .bar").first.wait_for()
+            assert page.locator("[data-row=A] .now, .ring").count() == 0  # all of the round, until it is played
+            page.get_by_label("Speed").select_option("0.5")
+            page.get_by_role("button", name="Play").click()
+            expect(page.locator(".place")).to_have_text(re.compile("round 2 of"))
+            if motion == "reduce":
+                assert page.locator("[data-row=A] .now, .ring").count() == 0
+                continue
+            now, ring = page.locator("[data-row=A] .now"), page.locator("[data-row=A] .ring").first
+            before = float(now.get_attribute("x1") or 0), str(ring.get_attribute("stroke-dasharray"))
+            expect(ring).not_to_have_attribute("stroke-dasharray", before[1])
+            expect(page.locator("[data-fact=clock]").first).to_have_text("under way")
+            expect(page.locator("[data-fact=accuracy]").first).to_have_text("5.00 % after round 1")
+            assert float(now.get_attribute("x1") or 0) > before[0]
+            page.locator("main").press("Space")  # held, the round is shown as it went
+            expect(page.locator("[data-row=A] .now, .ring")).to_have_count(0)
+            expect(page.locator("[data-fact=accuracy]").first).to_have_text(re.compile(r"^\d+\.00 %$"))

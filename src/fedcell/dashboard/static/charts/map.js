@@ -39,6 +39,7 @@ export class CellMap {
     this.circle = s("circle", {});
     this.ground = s("g", {});
     this.devices = s("g", {});
+    this.traffic = s("g", { class: "traffic", "aria-hidden": "true" });
     this.marks = new Map();
     this.svg = s(
       "svg",
@@ -53,6 +54,7 @@ export class CellMap {
       },
       s("defs", {}, s("clipPath", { id: this.clip }, this.circle)),
       this.ground,
+      this.traffic,
       this.devices,
     );
     host.append(this.svg);
@@ -166,6 +168,33 @@ export class CellMap {
     );
     this.order = [...devices].sort((a, b) => a.index - b.index).map((device) => device.index);
     this.devices.replaceChildren(...order.map((device) => this.mark(device, colour)));
+    this.traffic.replaceChildren();
+    this.moving = null;
+  }
+
+  /** A moment of the round: a ring round a device closes as it trains, and a beam grows to the mast as it uploads. */
+  seek(now) {
+    if (!this.shown || !this.size) return;
+    const [devices, colour] = this.shown;
+    this.moving ??= devices.filter((device) => device.scheduled).map((device) => this.traveller(device, colour));
+    for (const { device, ring, beam, x, y } of this.moving) {
+      const trained = Math.min(1, now / (device.compute_s || 1e-9));
+      const sent = Math.min(1, Math.max(0, (now - device.compute_s) / (device.upload_with_share_s || 1e-9)));
+      ring.setAttribute("stroke-dasharray", `${trained} 1`);
+      beam.setAttribute("x2", x + sent * (this.middle - x));
+      beam.setAttribute("y2", y + sent * (this.middle - y));
+      beam.setAttribute("visibility", sent > 0 ? "visible" : "hidden");
+      beam.classList.toggle("sent", sent >= 1);
+    }
+  }
+
+  traveller(device, colour) {
+    const [x, y] = [this.x(device.x_m), this.y(device.y_m)];
+    const r = Math.max(4.5, 0.085 * this.size * Math.sqrt(device.share ?? 0)) + 4;
+    const beam = s("line", { class: "beam", x1: x, y1: y, x2: x, y2: y, style: { stroke: ink(colour) } });
+    const ring = s("circle", { class: "ring", cx: x, cy: y, r, pathLength: 1, transform: `rotate(-90 ${x} ${y})` });
+    this.traffic.append(beam, ring);
+    return { device, ring, beam, x, y };
   }
 
   mark(device, colour) {
