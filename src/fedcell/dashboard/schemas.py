@@ -104,6 +104,8 @@ class Draw(Ask):
 
     count: int = Field(default=defaults.DEVICES, ge=1, le=limits.PLAN_DEVICES)
     seed: int = Field(default=0, ge=0, le=limits.RACE_SEED)
+    labels: int = Field(default=0, ge=0, le=limits.DRAWN_LABELS)
+    """How many of ten labels each device has samples of, as profile columns; 0 for no profiles."""
 
 
 class PlanAsk(Ask):
@@ -150,6 +152,8 @@ class PlanDocument(Answer):
     theta: float
     objective_s: Number
     imbalance: Number
+    imbalance_other: list[Number] | None
+    """By device, the imbalance without it if it is scheduled, with it if not; null without profiles or for many."""
     bandwidth_hz: float
     devices: list[PlannedDevice]
     n: int
@@ -164,6 +168,11 @@ class TableDocument(Answer):
     rows: list[list[str]]
     count: int
     notes: list[str]
+    names: list[str] | None
+    """Of the devices, with the next two; null for many devices."""
+    upload_s: list[float] | None
+    """With the entire band."""
+    compute_s: list[float] | None
 
 
 class CurveDocument(Answer):

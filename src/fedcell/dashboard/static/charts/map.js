@@ -30,10 +30,13 @@ export function facts(device, law = "density") {
   ];
 }
 
-/** The map in a host element; `hover(index or null)` is called as devices are pointed at or reached by arrow keys. */
+/**
+ * The map in a host element; `hover(index or null)` is called as devices are pointed at or reached by arrow keys, and
+ * `drag(index, x_m, y_m)`, where there is one, as they are moved. `describe(device)` says what is said of a device.
+ */
 export class CellMap {
-  constructor(host, { hover }) {
-    this.hover = hover;
+  constructor(host, { hover, drag = null, describe = facts, label = "Map of the cell; arrow keys go from device to device" }) {
+    Object.assign(this, { hover, drag, describe, dragging: null });
     this.clip = `clip-${Math.random().toString(36).slice(2)}`;
     this.host = host;
     this.circle = s("circle", {});
@@ -48,7 +51,7 @@ export class CellMap {
         tabindex: "0",
         role: "application",
         "aria-roledescription": "map",
-        "aria-label": "Map of the cell; arrow keys go from device to device",
+        "aria-label": label,
         onkeydown: (event) => this.key(event),
         onblur: () => this.hover(null),
       },
@@ -58,6 +61,7 @@ export class CellMap {
       this.devices,
     );
     host.append(this.svg);
+    if (drag) this.letDrag();
     new ResizeObserver(() => this.resize()).observe(host);
   }
 
@@ -150,6 +154,26 @@ export class CellMap {
     return best?.place;
   }
 
+  /** The map has the pointer, not the device: that is drawn anew while it moves. */
+  letDrag() {
+    this.svg.classList.add("draggable");
+    this.svg.addEventListener("pointerdown", (event) => {
+      const device = event.target.closest("[data-device]");
+      if (!device || event.button !== 0) return;
+      event.preventDefault();
+      this.svg.focus({ preventScroll: true });
+      this.dragging = Number(device.dataset.device);
+      this.svg.setPointerCapture(event.pointerId);
+    });
+    this.svg.addEventListener("pointermove", (event) => {
+      if (this.dragging === null) return;
+      const box = this.svg.getBoundingClientRect();
+      const metres = (px) => ((px - this.middle) / this.reach) * this.radius;
+      this.drag(this.dragging, metres(event.clientX - box.left), -metres(event.clientY - box.top));
+    });
+    for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, () => (this.dragging = null));
+  }
+
   x(metres) {
     return this.middle + (metres / this.radius) * this.reach;
   }
@@ -201,7 +225,7 @@ export class CellMap {
     const [x, y] = [this.x(device.x_m), this.y(device.y_m)];
     const radius = device.scheduled ? Math.max(4.5, 0.085 * this.size * Math.sqrt(device.share ?? 0)) : 3.5;
     const kind = !device.scheduled ? "idle" : device.delivered === false ? "scheduled lost" : "scheduled";
-    const said = `device ${device.index}, ${facts(device)
+    const said = `device ${device.name ?? device.index}, ${this.describe(device)
       .map(([name, value]) => `${name} ${value}`)
       .join(", ")}`;
     const group = s(
@@ -241,6 +265,12 @@ export class CellMap {
     if (!step || !this.order?.length) return;
     event.preventDefault();
     event.stopPropagation();
+    if (this.drag && (event.key === "ArrowUp" || event.key === "ArrowDown") && this.marks.has(this.at)) {
+      const { x_m: x, y_m: y, distance_m: metres } = this.shown[0].find(({ index }) => index === this.at);
+      const away = Math.max(0.01 * this.radius, metres + (event.key === "ArrowUp" ? -1 : 1) * (event.shiftKey ? 0.01 : 0.05) * this.radius);
+      this.drag(this.at, (x * away) / metres, (y * away) / metres);
+      return;
+    }
     const now = this.order.indexOf(this.at);
     const next =
       now < 0 ? (step > 0 ? 0 : this.order.length - 1) : (now + step + this.order.length) % this.order.length;
