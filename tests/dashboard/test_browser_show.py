@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -200,3 +201,35 @@ def test_a_round_fills_by_its_own_clock_unless_motion_is_unwanted(server: Served
             page.locator("main").press("Space")  # held, the round is shown as it went
             expect(page.locator("[data-row=A] .now, .ring")).to_have_count(0)
             expect(page.locator("[data-fact=accuracy]").first).to_have_text(re.compile(r"^\d+\.00 %$"))
+
+
+def test_a_race_in_one_file_plays_without_a_server(server: Served, browser: Browser, tmp_path: Path) -> None:
+    note = "</script><script>window.stolen = 1</script> $& {data}"
+    words = {"name": "{data} {title}", "note": note}
+    server.http.patch(f"/api/races/{RACE}", json=words).raise_for_status()
+    answer = server.http.get(f"/api/races/{RACE}/page.html")
+    assert answer.headers["content-disposition"] == f'attachment; filename="race-{RACE}.html"'
+    file = tmp_path / "race.html"
+    file.write_bytes(answer.content)
+    with Visitor(browser, offline=True) as visitor:
+        page = visitor.page
+        asked: list[str] = []
+        visitor.context.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        expect(page.locator("path.line[d^=M]")).to_have_count(3)
+        expect(page.locator(".headline strong")).to_contain_text("sooner than greedy")
+        expect(page.locator(".race-note")).to_have_text(note)
+        expect(page).to_have_title("{data} {title} \N{MIDDLE DOT} fedcell")
+        assert page.evaluate("window.stolen") is None
+        seek(page, 45)
+        expect(page.locator(".finish-time")).to_have_text(["41 s", "", ""])
+        page.get_by_label("Simulated seconds per second").select_option("1000")
+        page.get_by_role("button", name="Replay").click()
+        expect(page.locator(".replay .place")).to_have_text("160 s of 160 s")
+        page.get_by_role("button", name="energy").click()
+        expect(page.locator(".axis-label").first).to_have_text("energy spent by all devices, J")
+        assert all(url.startswith(("file:", "data:")) for url in asked), asked
+        for _ in range(2):
+            found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+            assert not found, [one["id"] for one in found]
+            page.get_by_role("button", name="Light or dark").click()

@@ -26,6 +26,7 @@ from fedcell.dashboard.schemas import (
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, failures_of, race_data, race_picture
+from fedcell.dashboard.views.pages import race_page
 from fedcell.runs.command import race_command
 from fedcell.runs.race import ENDED, Axis
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds
@@ -155,6 +156,20 @@ def router(desk: Desk) -> APIRouter:
         race = find(id)
         text = await desk.views.run(lambda: race_data(desk, race, ending))
         return Response(text, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
+
+    @routes.get("/races/{id}/page.html", response_class=Response, responses=_kinds("text/html"))
+    async def page(id: str = Id) -> Response:
+        """The race as one HTML file that plays without a server."""
+        race = await loaded(find(id))
+        runs, failures = rounds_of(desk, race), failures_of(desk, race)
+        axes: tuple[Axis, ...] = ("time", "energy")
+
+        def make() -> str:
+            curves = {by: race_curves(race, runs, failures, by) for by in axes}
+            return race_page(told(race), curves, race_command(race.spec, race.target)[0])
+
+        text = await desk.views.run(make)
+        return Response(text, media_type="text/html", headers=_named(f"race-{race.id}.html"))
 
     return routes
 

@@ -2,7 +2,8 @@
 
 import { query } from "../lib/client.js";
 import { h, icon } from "../lib/dom.js";
-import { joules, plural, seconds, when } from "../lib/format.js";
+import { when } from "../lib/format.js";
+import { describe } from "./race_words.js";
 
 export const ENDED = ["stopped", "done", "failed", "interrupted"];
 export const ACTIONS = {
@@ -18,42 +19,6 @@ const MORE = [
   ["delete", "Delete", [...ENDED, "queued"]],
   ["command", "As command line"],
 ];
-
-/** What a race is of, in one line. */
-function describe(race) {
-  const { cell, devices, task, budget_s: budget, rounds } = race.spec;
-  const odd = [
-    devices.mobility !== "redrawn" && devices.mobility,
-    cell.channel && cell.channel !== "paper" && cell.channel,
-    cell.rate && cell.rate !== "shannon" && cell.rate,
-    cell.fading !== "none" && cell.fading,
-    cell.law && cell.law !== "density" && `law ${cell.law}`,
-    devices.battery_j && "batteries",
-    cell.shadowing_db > 0 && `shadowing ${cell.shadowing_db} dB`,
-    cell.csi_error_db > 0 && `SNR error ${cell.csi_error_db} dB`,
-    devices.availability !== "always" && devices.availability,
-    race.spec.slack && `slack ${race.spec.slack}`,
-    race.spec.knowledge !== "perfect" && `knowledge ${race.spec.knowledge}`,
-    race.spec.profiles !== "gradients" && `profiles ${race.spec.profiles}`,
-    race.spec.epsilon && `epsilon ${race.spec.epsilon}`,
-    task.averaging !== "plain" && `${task.averaging} averaging`,
-    task.epochs !== 1 && (task.epochs < 1 ? `${task.epochs} epoch` : plural(task.epochs, "epoch")),
-  ];
-  const limit = Number.isFinite(budget) ? seconds(budget) : plural(rounds, "round");
-  const energy = race.spec.budget_j ? joules(race.spec.budget_j) : null;
-  return [
-    plural(devices.count, "device"),
-    `${cell.radius_m} m`,
-    `${cell.bandwidth_hz / 1e6} MHz`,
-    ...odd,
-    `${task.data} ${task.partition}`,
-    limit,
-    energy,
-    plural(race.seeds.length, "seed"),
-  ]
-    .filter(Boolean)
-    .join(" · ");
-}
 
 /** Done so far, 0 to 1: time where there is a budget, rounds otherwise. */
 export function progress(race) {
@@ -119,7 +84,7 @@ export function headOf(race, { finished, begun, axis }, act) {
       "span",
       { class: "downloads", role: "group", "aria-label": "Download" },
       icon("down"),
-      ["figure.svg", "figure.png", "data.csv", "data.json"].map(link),
+      ["figure.svg", "figure.png", "data.csv", "data.json", "page.html"].map(link),
     );
   return [
     h("div", { class: "race-title" }, h("h1", {}, race.name || `Accuracy against ${axis.by ?? "time"}`), pill(race)),
