@@ -233,3 +233,38 @@ def test_a_race_in_one_file_plays_without_a_server(server: Served, browser: Brow
             found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
             assert not found, [one["id"] for one in found]
             page.get_by_role("button", name="Light or dark").click()
+
+
+def test_words_are_explained_and_a_presenter_sees_no_controls(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#race/{RACE}")
+    page.locator(".board-list li").first.wait_for()
+    dialog = page.get_by_role("dialog")
+    for name, words in {
+        "law": "share",
+        "partition": "dealt",
+        "profiles": "vector",
+        "knowledge": "training times",
+    }.items():
+        page.locator(f"#page-race [data-what={name}]").click()
+        expect(dialog).to_contain_text(words)
+        expect(dialog).to_contain_text("documentation")
+        dialog.get_by_role("button", name="Close").click()
+    page.keyboard.press("p")
+    root, bar = page.locator("html"), page.locator(".top")
+    expect(page.locator(".race-form")).to_be_hidden()
+    expect(root).to_have_class(re.compile("idle"))  # after a while
+    expect(bar).to_have_css("opacity", "0")
+    expect(page.locator(".board-list")).to_be_visible()
+    page.mouse.move(300, 300)
+    page.mouse.move(310, 310)
+    expect(bar).to_have_css("opacity", "1")
+    for theme in ("light", "dark"):
+        page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
+        page.mouse.move(300, 305)
+        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        assert not found, (theme, [one["id"] for one in found])
+    page.keyboard.press("p")
+    expect(page.locator(".race-form")).to_be_visible()
+    page.keyboard.press("3")
+    page.locator("#page-plan [data-what=theta]").click()
+    expect(dialog).to_contain_text("theta + 1/n")

@@ -84,6 +84,8 @@ class Info(Answer):
     """What this server is and allows."""
 
     version: str
+    docs: str | None
+    """Where the documentation is on the web, if the package says so."""
     stores: list[StoreInfo]
     paper: bool
     limits: dict[str, int]

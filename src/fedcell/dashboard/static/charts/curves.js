@@ -46,7 +46,7 @@ export class CurvesView {
     const plot = h("div", { class: "plot" });
     this.tables = scroller("Tables of the curves", { class: "tables" });
     this.what = h("span", {});
-    this.bandsKey = h("label", {}, this.bands, this.what);
+    this.bandsKey = h("label", { class: "bands" }, this.bands, this.what);
     this.smoothKey = h("label", { class: "smooth" }, "smooth", this.smooth);
     this.verdicts = h("ul", { class: "verdicts" });
     host.classList.add("curves");

@@ -3,6 +3,7 @@
 import { atMost, compute, computeText, latest } from "../lib/client.js";
 import { download, h, icon, throttle } from "../lib/dom.js";
 import { DeviceEditor } from "./devices.js";
+import { explained } from "./glossary.js";
 import { lawChoice } from "./law.js";
 import { PlanMap } from "./plan_map.js";
 import { PlanView } from "./plan_view.js";
@@ -83,7 +84,7 @@ class PlanPage {
     const whatIf = h(
       "section",
       { class: "card what-if", "aria-label": "What if" },
-      ...Object.values(this.sliders).map(({ element }) => element),
+      ...Object.entries(this.sliders).map(([name, { element }]) => (name === "theta" ? explained("theta", "Theta", element) : element)),
       ...this.law.fields,
       this.radiusNote,
       this.error,

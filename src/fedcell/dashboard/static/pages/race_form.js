@@ -2,6 +2,7 @@
 
 import { swatch } from "../charts/ink.js";
 import { field, h, icon, setOptions } from "../lib/dom.js";
+import { explained } from "./glossary.js";
 import { lawChoice } from "./law.js";
 
 const numberInput = (name, value, extra = {}) =>
@@ -131,12 +132,12 @@ export function raceForm(info, start) {
       group(
         "Task",
         field("data", choices.data?.length ? select("data", choices.data, task.data) : textInput("data", task.data)),
-        field("partition", textInput("partition", task.partition, "partitions")),
+        explained("partition", "Partition", field("partition", textInput("partition", task.partition, "partitions"))),
         field("epochs", numberInput("epochs", task.epochs, { min: 0 })),
         field("averaging", select("averaging", choices.averaging, task.averaging)),
-        field("profiles", select("profiles", choices.profiles, profiles)),
+        explained("profiles", "Profiles", field("profiles", select("profiles", choices.profiles, profiles))),
         field("epsilon", numberInput("epsilon", epsilon ?? "", { min: 0, required: false, placeholder: "no noise" })),
-        field("knowledge", select("knowledge", choices.knowledge, knowledge)),
+        explained("knowledge", "Knowledge", field("knowledge", select("knowledge", choices.knowledge, knowledge))),
         field("slack", numberInput("slack", slack ?? "", { min: 1, required: false, placeholder: "waits for all" })),
         field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
         field("seeds", numberInput("seeds", info.seeds, { min: 1, step: 1 })),
