@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ SEEDS = 4
 END_S = 160.0
 TARGET = 0.5
 RACE = "0123456789abcdef"
+RADII_M, BANDS_HZ = (600.0, 1200.0, 900.0), (1e6, 5e6)
 NONE = "\N{EN DASH}"
 
 
@@ -44,6 +46,12 @@ def fill(store: Store) -> None:
                 for n in rounds
             ],
         )
+    for place, (radius_m, bandwidth_hz) in enumerate(product(RADII_M, BANDS_HZ)):  # a sweep: 10 % more each
+        for seed in range(2):
+            swept = base.changed(
+                {"cell.radius_m": radius_m, "cell.bandwidth_hz": bandwidth_hz, "policy": "random:k=3", "seed": seed}, {}
+            )
+            store.put(swept, [replace(record, accuracy=0.1 * (1 + place) + 0.02 * seed)])
     store.put_race(race_to_store(RACE, spec, TARGET, "done", 1.0))
 
 
@@ -175,7 +183,7 @@ def test_a_race_is_named_cloned_told_as_a_command_and_deleted(server: Served, pa
     page.locator(".race-more").get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete race and runs").click()
     expect(page.locator(f"[data-race='{clone['id']}']")).to_have_count(0)
-    assert server.get("/api/runs")["total"] == SEEDS * len(ROUND_S)  # the first race's too
+    assert server.get("/api/runs")["total"] == SEEDS * len(ROUND_S) + 12  # the first race's too
 
 
 def test_a_round_fills_by_its_own_clock_unless_motion_is_unwanted(server: Served, browser: Browser) -> None:
@@ -268,3 +276,25 @@ def test_words_are_explained_and_a_presenter_sees_no_controls(server: Served, pa
     page.keyboard.press("3")
     page.locator("#page-plan [data-what=theta]").click()
     expect(dialog).to_contain_text("theta + 1/n")
+
+
+def test_a_sweep_is_shown_against_any_field_and_as_a_heat_map(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#results")
+    page.get_by_label("Filter by policy").select_option("random:k=3")
+    card = page.get_by_role("region", name="Fields")
+    expect(card).to_contain_text("12 runs; means over seeds")
+    card.get_by_label("Field across").select_option("cell.radius_m")
+    expect(card.locator("path.line[d^=M]")).to_have_count(1)
+    expect(card.locator("circle.dot")).to_have_count(3)
+    card.get_by_label("Field down").select_option("cell.bandwidth_hz")
+    expect(card.locator("path.line[d^=M]")).to_have_count(2)
+    card.get_by_role("button", name="heat map").click()
+    expect(card.locator(".heat thead th")).to_have_text(["bandwidth_hz", "600", "900", "1200"])
+    shown = [
+        [f"{10 * (1 + 2 * RADII_M.index(m) + i) + 1:.2f} %" for m in sorted(RADII_M)] for i in range(len(BANDS_HZ))
+    ]
+    expect(card.locator(".heat td")).to_have_text([text for row in shown for text in row])
+    for theme in ("light", "dark"):
+        page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
+        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        assert not found, (theme, [one["id"] for one in found])
