@@ -2,16 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
 
-from fedcell.runs.race import race_spec, race_to_store
 from fedcell.runs.store import Store
-from fedcell.sim.loop import simulate
-from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
 
 pytest.importorskip("dashboard.browser")  # which says why where there is no browser
 
@@ -19,40 +14,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from dashboard.browser import Visitor
+from dashboard.shown import BANDS_HZ, END_S, RACE, RADII_M, ROUND_S, SEEDS, fill
 from harness import Served, serve
 
 pytestmark = pytest.mark.browser
-ROUND_S = {"greedy": 10.0, "diverse": 4.0, "random:k=2": 20.0}
-SEEDS = 4
-END_S = 160.0
-TARGET = 0.5
-RACE = "0123456789abcdef"
-RADII_M, BANDS_HZ = (600.0, 1200.0, 900.0), (1e6, 5e6)
 NONE = "\N{EN DASH}"
-
-
-def fill(store: Store) -> None:
-    """A race whose curves are known: 5 points a round, a round so many seconds by policy, a little more by seed."""
-    base = Spec(budget_s=END_S, devices=DevicesSpec(count=4), task=TaskSpec(hidden=[4]))
-    (record,) = simulate(base.changed({"rounds": 1, "policy": "all"}, {}))
-    spec = race_spec(base.changed({}, {"policy": list(ROUND_S), "seed": list(range(SEEDS))}))
-    for run in spec.runs():
-        round_s = ROUND_S[run.policy] * (1 + 0.01 * run.seed)
-        rounds = range(1, int(END_S / round_s) + 1)
-        store.put(
-            run,
-            [
-                replace(record, round=n, clock_s=n * round_s, round_s=round_s, accuracy=min(0.9, 0.05 * n))
-                for n in rounds
-            ],
-        )
-    for place, (radius_m, bandwidth_hz) in enumerate(product(RADII_M, BANDS_HZ)):  # a sweep: 10 % more each
-        for seed in range(2):
-            swept = base.changed(
-                {"cell.radius_m": radius_m, "cell.bandwidth_hz": bandwidth_hz, "policy": "random:k=3", "seed": seed}, {}
-            )
-            store.put(swept, [replace(record, accuracy=0.1 * (1 + place) + 0.02 * seed)])
-    store.put_race(race_to_store(RACE, spec, TARGET, "done", 1.0))
 
 
 @pytest.fixture(scope="module")

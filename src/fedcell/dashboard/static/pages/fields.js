@@ -56,7 +56,7 @@ export class FieldsView {
         "div",
         { class: "card-head" },
         h("h2", {}, "Accuracy against a field"),
-        h("div", { class: "filters" }, field("across", this.x), field("one line each", this.y), field("value", this.value), byView.element),
+        h("div", { class: "filters" }, field("across", this.x), field("by", this.y), field("value", this.value), byView.element),
       ),
       this.note,
       this.plot,
