@@ -7,6 +7,7 @@ its own in the file's import map. The file's content-security policy allows noth
 import base64
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from html import escape
 from pathlib import Path, PurePosixPath
@@ -14,6 +15,7 @@ from typing import Any
 
 from fedcell import __version__
 from fedcell.dashboard.schemas import as_json
+from fedcell.runs.race import Axis
 
 STATIC = Path(__file__).parents[1] / "static"
 ENTRY = "pages/shared_race.js"
@@ -21,7 +23,7 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsaf
 _IMPORT = re.compile(r"(from |import )\"(\.[^\"]+)\"")
 
 
-def race_page(race: dict[str, Any], curves: dict[str, Any], command: str) -> str:
+def race_page(race: dict[str, Any], curves: Mapping[Axis, dict[str, Any]], command: str) -> str:
     """The file.
 
     Args:
