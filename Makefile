@@ -30,19 +30,38 @@ demo: $(VENV)/.installed
 paper: $(VENV)/.installed
 	$(BIN)/fedcell reproduce all --out out/paper
 
+# The documentation as a site in out/docs: open out/docs/index.html.
+.PHONY: docs
+docs: $(VENV)/.installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open out/docs/index.html"
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.installed
+	$(PIP) install -c constraints.txt -e ".[docs,flower,gym]"
+	@touch $@
+
 # Half of the tests wait most of the time, for processes, browsers and links: five workers keep two cores busy.
 # The bytecode of tests and package is kept, also where the environment says otherwise: the next run and every process
 # of a test would compile it again.
 WORKERS ?= 5
 test: export PYTHONDONTWRITEBYTECODE :=
 test: system-packages $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory -j2 lint compiled
+	@$(MAKE) --no-print-directory -j2 lint tested
+
+# The tests begin as soon as all is compiled, while mypy may still run.
+.PHONY: tested
+tested: compiled
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What needs real processes, browsers or links, 20 times in a row beside a load of 6; hours.
 .PHONY: test-stress
 test-stress: system-packages compiled $(VENV)/.installed-test
 	@BIN=$(BIN) tests/stress.sh
+
+# The wheel installed and used on every Python from 3.11 on that this machine has; `make test` takes one.
+.PHONY: test-package
+test-package: $(VENV)/.installed-test
+	@FEDCELL_PYTHONS=all $(BIN)/python -m pytest tests/test_package.py
 
 # A federation of 20 real nodes that are killed, paused, slow and lie; 15 to 30 minutes.
 .PHONY: soak

@@ -30,18 +30,23 @@ RNG = np.random.default_rng(0)
 CONSOLE = Console(width=110)
 
 
-def seconds(call: Callable[[], object], budget_s: float = 0.5, repeats: int = 5) -> float:
-    """The least time of one call, over a few repetitions that together take about the budget."""
-    start = time.perf_counter()
+def seconds(
+    call: Callable[[], object],
+    budget_s: float = 0.5,
+    repeats: int = 5,
+    now: Callable[[], float] = time.perf_counter,
+) -> float:
+    """The least time of one call by a clock, over a few repetitions that together take about the budget."""
+    start = now()
     call()
-    once = max(time.perf_counter() - start, 1e-7)
+    once = max(now() - start, 1e-7)
     number = max(1, int(budget_s / repeats / once))
     best = once if number == 1 else np.inf
     for _ in range(repeats if once < budget_s else 1):
-        start = time.perf_counter()
+        start = now()
         for _ in range(number):
             call()
-        best = min(best, (time.perf_counter() - start) / number)
+        best = min(best, (now() - start) / number)
     return best
 
 
@@ -195,6 +200,70 @@ def diverse(quick: bool) -> Table:
     return rows
 
 
+def heard(M: int) -> fc.RoundView:
+    """The paper's cell after 50 rounds in which every device has been heard: whatever a policy may look at is there."""
+    plain, draw = cell(M), np.random.default_rng(M)
+    counts = np.zeros((M, 10))
+    np.put_along_axis(counts, draw.random((M, 10)).argsort(axis=1)[:, :2], 1500.0, axis=1)
+    took_s, losses = plain.upload_s + plain.compute_s, draw.lognormal(-1.0, 0.5, M)
+    return fc.RoundView(
+        plain.upload_s,
+        plain.compute_s,
+        round_index=50,
+        ids=np.arange(M),
+        last_round=draw.integers(0, 50, M),
+        heard_round=draw.integers(0, 50, M),
+        mean_upload_s=plain.upload_s * draw.lognormal(0.0, 0.3, M),
+        samples=np.full(M, 3000),
+        label_counts=counts,
+        profiles=counts / 3000.0,
+        recent=draw.dirichlet(np.ones(M)),
+        losses=losses,
+        rms_losses=1.2 * losses,
+        norms=draw.random(M),
+        updates=draw.normal(size=(M, 256)),
+        turns=draw.integers(1, 20, M),
+        took_s=took_s,
+        planned_s=took_s,
+        presence=np.ones(M),
+        round_losses=np.linspace(2.0, 0.5, 50),
+    )
+
+
+LIMITS_S = {20: 1e-3, 1_000: np.inf, 10_000: 0.1}
+"""Within which time every policy decides, by the number of devices."""
+FORBIDDEN = {"div_fl": "its cover needs the distances of all pairs of updates: M^2 of 256 numbers each"}
+"""Policies whose paper does not allow that, and why."""
+
+
+def deciding(quick: bool) -> Table:
+    """Every registered policy with its defaults, and k = 8 or 8 s where it has none; both stages of those that ask."""
+    sizes = (20, 1_000) if quick else (20, 1_000, 10_000)
+    rows = table("Deciding, processor time", "policy", *(f"{M:,} devices" for M in sizes), "asks for")
+    views = {M: heard(M) for M in sizes}
+    usual = {"random": ":8", "round_robin": ":8", "proportional_fair": ":8", "deadline": ":8"}
+    for name in fc.POLICIES:
+        policy, cells, about = fc.parse_policy(name + usual.get(name, "")), [], ""
+        for M, view in views.items():
+            question, told = policy.asked(view, RNG), view
+            if question is not None:
+                who, about = question.devices, question.about
+                name_of = "losses" if about == "loss" else "norms"
+                told = view.answered(who, 1.0, **{name_of: getattr(view, name_of)[who]})
+            took = seconds(partial(_both_stages, policy, view, told), 0.2, 3, time.process_time)
+            over = took > LIMITS_S[M]
+            cells.append(shown(took) + (" *" if over and name in FORBIDDEN else " !" if over else ""))
+        rows.add_row(name, *cells, about)
+    forbidden = "; ".join(f"{name}: {why}" for name, why in FORBIDDEN.items())
+    rows.caption = f"over 1 ms with 20 devices or 100 ms with 10,000: ! ; where the paper forbids less: * ({forbidden})"
+    return rows
+
+
+def _both_stages(policy: fc.Policy, view: fc.RoundView, told: fc.RoundView) -> None:
+    policy.asked(view, RNG)
+    policy.decide(told, RNG)
+
+
 def laws(quick: bool) -> Table:
     rows = table(
         "Link laws, x the paper's law in brackets; the sets differ in size",
@@ -255,6 +324,7 @@ def main() -> None:
         lambda: greedy(quick),
         lambda: optimal(quick),
         lambda: diverse(quick),
+        lambda: deciding(quick),
         lambda: laws(quick),
         start_up,
     ):

@@ -28,7 +28,7 @@ def compile_engine() -> None:
 def compile_schedulers() -> None:
     for law in (fc.Density(), fc.Blocks(9), fc.Power(np.ones(5)), fc.Ingress(pipe_s=1.0)):
         view = fc.RoundView(np.ones(5), np.ones(5), ids=np.arange(5), profiles=np.eye(5), law=law)
-        for line in ("greedy", "optimal", "diverse"):
+        for line in ("greedy", "optimal", "diverse", "fed_cgd:seconds=9"):
             fc.parse_policy(line).decide(view, np.random.default_rng(0))
         shortest_rounds(view, np.arange(1, 6))
 

@@ -6,6 +6,8 @@ in their environment: so none is missed, even one that has changed its session o
 not ours is touched.
 """
 
+import atexit
+import ctypes
 import json
 import os
 import pty
@@ -17,8 +19,9 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
@@ -30,6 +33,8 @@ COMPILING = "note: compiling for this machine, once; this takes some seconds\n"
 LIMIT_S = 180.0
 """How long a test waits for what must come: far more than a loaded machine needs, and yet an end."""
 FEDCELL = (sys.executable, "-W", "error", "-m", "fedcell")
+BASE_INSTALL = Path(__file__).with_name("base_install")
+"""For PYTHONPATH: hides what processes do not need, but take time to import where it is installed."""
 TINY: dict[str, Any] = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden": [4]}}
 """A race of seconds: each device has 15,000 digits, the model 4 hidden units."""
 
@@ -85,8 +90,100 @@ class _Printed:
         self.file.close()
 
 
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class _Forked:
+    """A child of ours as :class:`subprocess.Popen` has them, as far as :class:`Process` needs it."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, args: Sequence[str], pid: int) -> None:
+        self.args, self.pid = args, pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid == self.pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        give_up_s = time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if time.monotonic() > give_up_s:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            time.sleep(0.01)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class _Zygote:
+    """The process of zygote.py, which ends with us; the commands that it becomes are our children."""
+
+    def __init__(self) -> None:
+        self.environment = _environment()
+        self._lock = threading.Lock()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [*FEDCELL[:3], str(Path(__file__).with_name("zygote.py")), str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command,
+            env=with_base_install(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+        atexit.register(self._end)
+
+    def fork(self, command: Sequence[str], cwd: Path | None, env: Mapping[str, str], fds: list[int]) -> _Forked:
+        words = {"arguments": command[len(FEDCELL) :], "cwd": str(cwd or Path.cwd()), "env": dict(env)}
+        adopt = ctypes.CDLL(None).prctl
+        with self._lock:
+            adopt(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that the kernel gives us its orphans
+            try:
+                socket.send_fds(self._channel, [json.dumps(words).encode()], fds)
+                pid = int(self._channel.recv(100) or 0)
+            finally:
+                adopt(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        assert pid, f"the zygote could not start {' '.join(command)}; see what it said on standard error"
+        return _Forked(command, pid)
+
+    def _end(self) -> None:
+        self._channel.close()
+        self._process.wait(LIMIT_S)
+
+
+@cache
+def _zygote() -> _Zygote:
+    return _Zygote()
+
+
+def _environment() -> dict[str, str]:
+    """What a library may have read when it was imported."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+
+def with_base_install(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that finds nothing but what it needs."""
+    path = env.get("PYTHONPATH")
+    return {**env, "PYTHONPATH": f"{BASE_INSTALL}{os.pathsep + path if path else ''}"}
+
+
 class Process:
     """A process in a session of its own; leaving its block ends it and all that it started.
+
+    A `fedcell` command starts from the zygote: it is forked from a process that has imported everything. It starts from
+    nothing where it may look at what differs: at an environment or streams of its own. With ``cold`` a process starts
+    from nothing, and finds all that is installed, as a user's does.
 
     Attributes:
         popen: for what is not asked for here, such as a pipe.
@@ -100,14 +197,31 @@ class Process:
         stdin: int | IO[Any] = subprocess.DEVNULL,
         stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
+        cold: bool = False,
     ) -> None:
         assert marked, "a test that starts processes carries a marker: processes, browser, flower or links"
         self._mark = uuid.uuid4().hex
         self._out, self._err = _Printed(), _Printed()
+        words = [str(word) for word in command]
+        whole_env = {**(os.environ if env is None else env), MARK: self._mark}
+        if not cold:
+            whole_env = with_base_install(whole_env)
+        special = (env, stdout, stderr) != (None, None, None) or stdin == subprocess.PIPE
+        if cold or special or sys.platform != "linux" or tuple(words[: len(FEDCELL)]) != FEDCELL:
+            warm = False
+        else:
+            warm = _zygote().environment == _environment()
+        self.popen: subprocess.Popen[Any] | _Forked
+        if warm:
+            with open(os.devnull) as nothing:
+                given = nothing if stdin == subprocess.DEVNULL else stdin
+                fds = [f if isinstance(f, int) else f.fileno() for f in (given, self._out.file, self._err.file)]
+                self.popen = _zygote().fork(words, cwd, whole_env, fds)
+            return
         self.popen = subprocess.Popen(
-            [str(word) for word in command],
+            words,
             cwd=cwd,
-            env={**(os.environ if env is None else env), MARK: self._mark},
+            env=whole_env,
             stdin=stdin,
             stdout=self._out.file if stdout is None else stdout,
             stderr=self._err.file if stderr is None else stderr,
@@ -170,11 +284,18 @@ class Process:
     def living(self) -> list[psutil.Process]:
         """It and what it started, and what that started, as far as they have not ended."""
         found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):  # it is gone, or somebody else's
-                if process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+        for pid in psutil.pids():
+            with suppress(psutil.Error, OSError):  # it is gone, or somebody else's
+                if self._started(pid) and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
+
+    def _started(self, pid: int) -> bool:
+        if pid == self.pid:  # a fork of the zygote, whose environment is what it was started with
+            return not self.ended
+        if (told := Path(f"/proc/{pid}/environ")).parent.exists():  # psutil, for other systems, takes ten times as long
+            return f"{MARK}={self._mark}".encode() in told.read_bytes()
+        return bool(psutil.Process(pid).environ().get(MARK) == self._mark)
 
     def end(self) -> None:
         """SIGKILL for it and all that it started, until none is left."""
@@ -206,12 +327,13 @@ def run(
     env: Mapping[str, str] | None = None,
     typed: str | None = None,
     limit_s: float = LIMIT_S,
+    cold: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; ``typed`` is its standard input, which is empty otherwise."""
     with tempfile.TemporaryFile() as stdin:
         stdin.write((typed or "").encode())
         stdin.seek(0)
-        with Process(*command, cwd=cwd, env=env, stdin=stdin) as process:
+        with Process(*command, cwd=cwd, env=env, stdin=stdin, cold=cold) as process:
             return process.finish(limit_s)
 
 
@@ -266,6 +388,11 @@ class Terminal:
 # ------------------------------------------------------------------------------------------------- the dashboard
 
 
+def http_client(url: str = "") -> httpx.Client:
+    """A client of servers here: it reads no certificates, which would take it 30 ms."""
+    return httpx.Client(base_url=url, timeout=LIMIT_S, verify=False)
+
+
 class Served:
     """A running `fedcell serve`, and a client that talks to it."""
 
@@ -273,7 +400,7 @@ class Served:
         self.process, self.printed = process, url
         self.url = url.partition("?")[0]
         self.port = int(self.url.rstrip("/").rpartition(":")[2])
-        self.http = httpx.Client(base_url=self.url, timeout=LIMIT_S)
+        self.http = http_client(self.url)
 
     def get(self, path: str) -> Any:
         """The answer's document; the status must be a success."""
@@ -362,7 +489,7 @@ def serve(store: Path, *options: str) -> Iterator[Served]:
 def read_events(url: str, *, until: str = "end", limit_s: float = LIMIT_S) -> list[tuple[str, Any]]:
     """The events of a stream, up to the first of this name."""
     found: list[tuple[str, Any]] = []
-    with httpx.stream("GET", url, timeout=limit_s) as stream:
+    with http_client() as client, client.stream("GET", url, timeout=limit_s) as stream:
         assert stream.status_code == 200
         name = ""
         for line in stream.iter_lines():

@@ -1,12 +1,14 @@
 """What the other tests rely on: a process that gets Ctrl-C, whose end is awaited, and that leaves nothing behind."""
 
+import os
 import signal
 import sys
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from harness import Process, Terminal, python, run, traced_peak_bytes, wait_until
+from harness import FEDCELL, Process, Terminal, fedcell, python, run, traced_peak_bytes, wait_until
 
 pytestmark = pytest.mark.processes
 WAITS = "import time\nprint('here', flush=True)\ntime.sleep(600)"
@@ -76,3 +78,31 @@ def test_a_terminal_shows_and_takes_keys() -> None:
 
 def test_the_peak_is_of_the_code_alone() -> None:
     assert 10e6 < traced_peak_bytes("kept = bytes(100_000_000)", "bytes(10_000_000)") < 11e6
+
+
+def test_a_command_from_the_zygote_is_a_process_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "upload_s,compute_s\n1,2\n2,1\n"
+    (tmp_path / "devices.csv").write_text(table)
+    for arguments, typed in (
+        (("plan", "devices.csv"), None),
+        (("plan", "-", "--json"), table),
+        (("plan", "no.csv"), None),
+    ):
+        warm, cold = (fedcell(*arguments, cwd=tmp_path, typed=typed, cold=cold) for cold in (False, True))
+        assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+    race = (*FEDCELL, "race", "--rounds", "4000", "--store", "r.db", "--plot", "none")
+    with Process(*race, cwd=tmp_path) as process:
+        assert psutil.Process(process.pid).ppid() == os.getpid()
+        assert os.getsid(process.pid) == os.getpgid(process.pid) == process.pid
+        assert "zygote.py" in " ".join(psutil.Process(process.pid).cmdline())
+        process.wait_for_text("race: ")
+        assert [one.pid for one in process.living()] == [process.pid]
+        process.interrupt()
+        assert process.finish().returncode == 130
+    with Process(*race, cwd=tmp_path) as process:
+        process.wait_for_text("race: ")
+        process.kill()
+        assert process.popen.returncode == -signal.SIGKILL
+    monkeypatch.setenv("NUMBA_DEBUG_CACHE", "0")  # Numba reads such when it is imported
+    with Process(*race, cwd=tmp_path) as process:
+        assert "zygote.py" not in " ".join(psutil.Process(process.pid).cmdline())

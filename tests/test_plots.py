@@ -200,3 +200,47 @@ def test_panels_have_their_lines_and_labels() -> None:
     assert [line.get_ydata().tolist() for line in left.lines] == [[5.0, 50.0], [-10.0, -100.0]]  # type: ignore[union-attr]
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["a", "b"]  # type: ignore[union-attr]
     assert plots.panels_figure(lines, "x").axes[0].get_xscale() == "linear"
+
+
+# --- ranks ---------------------------------------------------------------------------------------------------------
+
+
+def texts_of(figure: Figure) -> dict[str, tuple[float, float]]:
+    return {text.get_text().strip(): text.get_position() for text in figure.axes[0].texts}
+
+
+def test_a_critical_difference_diagram_has_everybody_at_their_ranks_and_a_bar_for_each_group() -> None:
+    names, ranks = ["c", "$a$", "b", "d"], np.array([2.5, 1.0, 2.25, 4.0])
+    figure = plots.critical_difference_figure(names, ranks, 0.5, [["b", "c"]], "Ranks")
+    (ax,) = figure.axes
+    shown = texts_of(figure)
+    assert {"$a$  1.00", "b  2.25", "2.50  c", "4.00  d", "critical difference 0.50"} <= set(shown)
+    assert shown["$a$  1.00"][0] < 1.0  # the best on the left
+    assert shown["4.00  d"][0] > 4.0
+    feet = {line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 3}  # type: ignore[arg-type, index]
+    assert feet == set(ranks)
+    (bar,) = [line for line in ax.lines if to_hex(line.get_color()) == plots.UPLOAD]
+    assert np.asarray(bar.get_xdata()) == pytest.approx([2.25, 2.5], abs=0.05)
+    (scale,) = [line for line in ax.lines if to_hex(line.get_color()) == plots.END]
+    assert np.diff(np.asarray(scale.get_xdata(), float)) == pytest.approx([0.5])
+
+
+def test_bars_of_groups_that_overlap_do_not_hide_each_other() -> None:
+    names, ranks = list("abcde"), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    figure = plots.critical_difference_figure(names, ranks, 1.5, [["a", "b"], ["b", "c"], ["d", "e"]], "Ranks")
+    bars = [line for line in figure.axes[0].lines if to_hex(line.get_color()) == plots.UPLOAD]
+    first, second, third = (float(np.asarray(bar.get_ydata())[0]) for bar in bars)
+    assert first != second
+    assert third == first
+
+
+def test_a_heat_map_has_a_text_in_every_field_and_frames_the_best() -> None:
+    ranks = np.array([[1.0, 3.0, 2.0], [2.0, 1.0, 1.0]])
+    texts = [["a", "b", "c"], ["d", "e", "f"]]
+    figure = plots.ranking_heat_map(["one", "two"], ["x", "y", "z"], ranks, texts, ranks == 1.0, "Ranks")
+    ax = figure.axes[0]
+    assert texts_of(figure)["f"] == (2, 1)
+    np.testing.assert_array_equal(ax.images[0].get_array(), ranks)
+    framed = {(round(p.get_x() + 0.47), round(p.get_y() + 0.46)) for p in ax.patches if isinstance(p, Rectangle)}
+    assert framed == {(0, 0), (1, 1), (2, 1)}
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["one", "two"]

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from fedcell.runs.models import SavedModel, Score, load_model, save_model
     from fedcell.runs.race import RaceResult, run_race
     from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
+    from fedcell.runs.scenarios import Scenario, load_scenarios
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import SweepResult, run_sweep
+    from fedcell.runs.tournament import Tournament, TournamentResult, run_tournament
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
     from fedcell.schedule.policy import Plan, Policy, Question
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.schedule.view import RoundView
+    from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
+    from fedcell.schedule.zoo.cs_ucb import CsUcb
+    from fedcell.schedule.zoo.div_fl import DivFl
+    from fedcell.schedule.zoo.fed_cbs import FedCbs
+    from fedcell.schedule.zoo.fed_cgd import FedCgd
+    from fedcell.schedule.zoo.fedcs import FedCS
+    from fedcell.schedule.zoo.norms import BestChannel, BestNorm, ChannelThenNorm
+    from fedcell.schedule.zoo.oort import Oort
+    from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
+    from fedcell.schedule.zoo.tifl import TiFL
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
@@ -50,7 +62,7 @@ if TYPE_CHECKING:
         mean_upload_s,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__ = lazy_names(
     "fedcell",
@@ -68,11 +80,23 @@ __getattr__ = lazy_names(
         "fedcell.schedule.policy": "Plan Policy Question",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
         "fedcell.schedule.view": "RoundView",
+        "fedcell.schedule.zoo.age_of_update": "AgeOfUpdate",
+        "fedcell.schedule.zoo.cs_ucb": "CsUcb",
+        "fedcell.schedule.zoo.fedcs": "FedCS",
+        "fedcell.schedule.zoo.oort": "Oort",
+        "fedcell.schedule.zoo.power_of_choice": "PowerOfChoice",
+        "fedcell.schedule.zoo.tifl": "TiFL",
+        "fedcell.schedule.zoo.div_fl": "DivFl",
+        "fedcell.schedule.zoo.fed_cbs": "FedCbs",
+        "fedcell.schedule.zoo.fed_cgd": "FedCgd",
+        "fedcell.schedule.zoo.norms": "BestChannel BestNorm ChannelThenNorm",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
+        "fedcell.runs.scenarios": "Scenario load_scenarios",
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
+        "fedcell.runs.tournament": "Tournament TournamentResult run_tournament",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
         "fedcell.world": "Always Cell Conditions DayNight Devices Mcs64 Mcs256 PaperChannel RMa RandomWaypoint Redrawn "
@@ -88,31 +112,42 @@ def __dir__() -> list[str]:
 __all__ = [
     "POLICIES",
     "TABLE_I",
+    "AgeOfUpdate",
     "All",
     "Allocation",
     "Always",
+    "BestChannel",
+    "BestNorm",
     "Blocks",
     "Cell",
     "CellSpec",
+    "ChannelThenNorm",
     "Conditions",
+    "CsUcb",
     "DayNight",
     "Deadline",
     "Dedicated",
     "Density",
     "Devices",
     "DevicesSpec",
+    "DivFl",
     "Diverse",
+    "FedCS",
+    "FedCbs",
+    "FedCgd",
     "Greedy",
     "Ingress",
     "InputError",
     "Mcs64",
     "Mcs256",
     "Multicast",
+    "Oort",
     "Optimal",
     "PaperChannel",
     "Plan",
     "Policy",
     "Power",
+    "PowerOfChoice",
     "ProportionalFair",
     "Question",
     "RMa",
@@ -131,6 +166,7 @@ __all__ = [
     "RunFailed",
     "Runner",
     "SavedModel",
+    "Scenario",
     "Score",
     "Shannon",
     "SnrTrace",
@@ -139,6 +175,9 @@ __all__ = [
     "Store",
     "SweepResult",
     "TaskSpec",
+    "TiFL",
+    "Tournament",
+    "TournamentResult",
     "Trace",
     "UMa",
     "UMi",
@@ -150,6 +189,7 @@ __all__ = [
     "format_law",
     "format_policy",
     "load_model",
+    "load_scenarios",
     "load_spec",
     "mean_upload_s",
     "objective",
@@ -159,6 +199,7 @@ __all__ = [
     "rounds_needed",
     "run_race",
     "run_sweep",
+    "run_tournament",
     "save_model",
     "simulate",
 ]

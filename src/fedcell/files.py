@@ -11,8 +11,8 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -119,6 +119,28 @@ def make_folder(path: Path, option: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot write into {str(path)[:200]}: {reason}; give another {option}") from None
+
+
+@contextmanager
+def filled_folder(path: Path, option: str) -> Iterator[Path]:
+    """Files of a folder that appear all together at the end, or not at all: nobody sees half a report.
+
+    Args:
+        path: the folder, which exists.
+        option: with which it was given.
+
+    Yields:
+        Path: an empty folder inside it, to write them into.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix=".fedcell-", dir=path))
+    try:
+        yield scratch
+        for file in sorted(scratch.iterdir()):
+            os.replace(file, path / file.name)
+    except OSError as error:
+        raise InputError(f"cannot write into {path}: {error.strerror}; give another {option}") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _target(path: Path) -> Path | int:

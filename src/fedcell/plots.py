@@ -420,3 +420,109 @@ def two_bars_figure(names: Sequence[str], left: Bars, right: Bars) -> "Figure":
         ax.spines["top"].set_visible(False)
     first.set_xticks(x, list(names), fontsize=8.5)
     return figure
+
+
+def critical_difference_figure(
+    names: Sequence[str], ranks: NDArray[np.float64], critical: float, groups: Sequence[Sequence[str]], title: str
+) -> "Figure":
+    """Draw mean ranks on a line, the best on the left, and a bar over each group that cannot be told apart.
+
+    Args:
+        names: k contenders.
+        ranks: (k,) their mean ranks.
+        critical: the critical difference, drawn as a scale.
+        groups: those that are not told apart, each in the order of its ranks.
+        title: above the line.
+    """
+    from matplotlib.figure import Figure
+
+    k, half = len(names), (len(names) + 1) // 2
+    bars = _levels([(min(at), max(at)) for at in ([ranks[list(names).index(name)] for name in one] for one in groups)])
+    first = 0.9 + 0.32 * (1 + max((level for *_, level in bars), default=-1))  # the names are below the bars
+    low, high = 1.0, float(max(k, 2))
+    margin = 0.03 * (high - low)
+    figure = Figure(figsize=(9.0, 0.9 + 0.42 * (first + 0.55 * half)), layout="constrained")
+    ax = figure.subplots()
+    _draw_scale(ax, k, critical)
+    for number, i in enumerate(np.argsort(ranks, kind="stable")):
+        left = number < half
+        row = -first - 0.55 * (number if left else k - 1 - number)
+        end = low - margin if left else high + margin
+        ax.plot([ranks[i], ranks[i], end], [0.0, row, row], color="#555555", linewidth=0.8, zorder=1)
+        label = f"{short(names[i], 34)}  {ranks[i]:.2f} " if left else f" {ranks[i]:.2f}  {short(names[i], 34)}"
+        text = ax.text(end, row, label, ha="right" if left else "left", va="center", fontsize=9)
+        text.set_parse_math(False)
+    for begin, stop, level in bars:
+        y = -0.45 - 0.32 * level
+        ax.plot([begin - 0.3 * margin, stop + 0.3 * margin], [y, y], color=UPLOAD, linewidth=3.2, zorder=3)
+    ax.set_ylim(-first - 0.55 * half, 1.7)
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.axis("off")
+    return figure
+
+
+def _draw_scale(ax: "Axes", k: int, critical: float) -> None:
+    """The line of the ranks 1 to k, and above it how long the critical difference is."""
+    ax.plot([1.0, max(k, 2)], [0.0, 0.0], color="black", linewidth=1.2)
+    for place in range(1, k + 1):
+        ax.plot([place, place], [0.0, 0.22], color="black", linewidth=0.9)
+        ax.text(place, 0.34, str(place), ha="center", va="bottom", fontsize=8)
+    ax.plot([1.0, 1.0 + critical], [1.25, 1.25], color=END, linewidth=2.0)
+    ax.text(1.0 + critical, 1.25, f"  critical difference {critical:.2f}", va="center", fontsize=8.5, color=END)
+
+
+def _levels(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float, int]]:
+    """Each span with the lowest level on which it overlaps no earlier one."""
+    placed: list[tuple[float, float, int]] = []
+    for begin, end in spans:
+        taken = {level for b, e, level in placed if begin <= e and b <= end}
+        placed.append((begin, end, next(level for level in range(len(spans)) if level not in taken)))
+    return placed
+
+
+def ranking_heat_map(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    ranks: NDArray[np.float64],
+    texts: Sequence[Sequence[str]],
+    best: NDArray[np.bool_],
+    title: str,
+) -> "Figure":
+    """Draw mean ranks as colours, dark for the best, with a text in each field.
+
+    Args:
+        rows: n names, such as policies.
+        columns: m names, such as scenarios.
+        ranks: (n, m) mean ranks, from 1 to n.
+        texts: n lists of m texts.
+        best: (n, m) which fields have a frame.
+        title: above it.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    n, m = ranks.shape
+    figure = Figure(figsize=(max(6.0, 2.6 + 0.66 * m), 1.7 + 0.27 * n), layout="constrained")
+    ax = figure.subplots()
+    shown = ax.imshow(ranks, cmap="viridis", vmin=1.0, vmax=float(max(n, 2)), aspect="auto")
+    for row in range(n):
+        for column in range(m):
+            dark = ranks[row, column] < 1.0 + 0.55 * (n - 1)
+            weight = "bold" if best[row, column] else "normal"
+            colour = "white" if dark else "black"
+            ax.text(column, row, texts[row][column], ha="center", va="center", fontsize=7, color=colour, weight=weight)
+            if best[row, column]:
+                frame = Rectangle((column - 0.47, row - 0.46), 0.94, 0.92, fill=False, edgecolor=END, linewidth=1.6)
+                ax.add_patch(frame)
+    ax.set_xticks(
+        range(m), [short(name, 24) for name in columns], rotation=35, ha="right", fontsize=8, parse_math=False
+    )
+    ax.set_yticks(range(n), [short(name, 34) for name in rows], fontsize=8, parse_math=False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0, labelsize=8)
+    bar = figure.colorbar(shown, ax=ax, fraction=0.03, pad=0.01)
+    bar.set_label("mean rank", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    bar.ax.invert_yaxis()
+    ax.set_title(title, fontsize=10, loc="left")
+    return figure

@@ -59,7 +59,7 @@ def hiding(tmp_path: Path) -> Path:
 @pytest.mark.processes
 def test_modules_of_this_directory_hide_no_others(hiding: Path) -> None:
     for command in ((SCRIPT,), ("-m", "fedcell")):
-        done = run(sys.executable, "-W", "error", *command, "plan", EXAMPLE, "--json", cwd=hiding)
+        done = run(sys.executable, "-W", "error", *command, "plan", EXAMPLE, "--json", cwd=hiding, cold=True)
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["policy"] == "optimal"
 
@@ -105,12 +105,12 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
         (
             ["--workers", "0"],
             "--workers is 0; give a whole number of at least 1",
-            [["race"], ["sweep", "spec.toml"], ["fit"], ["reproduce"], ["serve"]],
+            [["race"], ["sweep", "spec.toml"], ["tournament"], ["fit"], ["reproduce"], ["serve"]],
         ),
         (
             ["--seeds", "0"],
             "--seeds is 0; give a whole number from 1 to 10,000",
-            [["race"], ["fit"], ["reproduce"]],
+            [["race"], ["tournament"], ["fit"], ["reproduce"]],
         ),
         (
             ["--target", "80"],
@@ -143,8 +143,8 @@ def test_an_option_is_checked_alike_by_every_command_that_has_it(
     assert list(tmp_path.iterdir()) == []
 
 
-COMMANDS = ["", "plan", "race", "sweep", "fit", "reproduce", "flower", "flower new", "testbed", "serve", "results"]
-OF_RESULTS = ["results list", "results show", "results export", "results delete"]
+COMMANDS = ["", "plan", "race", "sweep", "tournament", "fit", "reproduce", "flower", "flower new", "testbed", "serve"]
+OF_RESULTS = ["results", "results list", "results show", "results export", "results delete"]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *OF_RESULTS])

@@ -134,11 +134,13 @@ def test_options_of_diverse(tmp_path: Path, fedcell_here: Call) -> None:
 def test_options_of_who_is_there_and_of_channel_knowledge(tmp_path: Path, fedcell_here: Call) -> None:
     (tmp_path / "who.csv").write_text("device,from_s,until_s\n0,0,60\n3,20,90\n")
     options = ["--availability", "trace:who.csv", "--csi-error-db", "3", "--slack", "1.5"]
+    options += ["--late-weight", "0.5", "--server", "momentum:beta=0.5"]
     (tmp_path / "race.toml").write_text(
         fedcell_here("race", "--policy", "random:k=3", *options, "--print-spec", cwd=tmp_path).stdout
     )
     spec = fc.load_spec(tmp_path / "race.toml")
     assert (spec.devices.availability, spec.cell.csi_error_db, spec.slack) == ("trace:who.csv", 3.0, 1.5)
+    assert (spec.late_weight, spec.task.server) == (0.5, "momentum:beta=0.5")
     limits = ["--seeds", "1", "--budget-s", "60", "--json", "--plot", "none"]
     rounds = json.loads(fedcell_here("race", "race.toml", *limits, cwd=tmp_path).stdout)["rounds"]
     assert {device for row in rounds for device in row["plan_devices"]} == {0, 3}
@@ -224,6 +226,8 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         (["--csi-error-db", "-1"], "csi_error_db is -1.0; give a finite number of at least 0"),
         (["--downlink", "multcast"], "cell.downlink is 'multcast'; input should be 'free', 'multicast' or 'unicast'"),
         (["--slack", "0.9"], "slack is 0.9; input should be greater than or equal to 1"),
+        (["--late-weight", "2"], "late_weight is 2.0; input should be less than or equal to 1"),
+        (["--server", "adm"], "unknown server 'adm'; did you mean 'adam'?"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(

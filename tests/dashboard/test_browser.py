@@ -216,7 +216,7 @@ def test_a_killed_server_offers_to_resume(visitor: Visitor, tmp_path: Path) -> N
         "ERR_EMPTY_RESPONSE",
     ]
     with serve(tmp_path / "results.db") as server:
-        race = begin_race(server, spec={"budget_s": 600.0})["id"]
+        race = begin_race(server, spec={"rounds": 120, "task": {"hidden": [4], "sizes": [300] * 20}})["id"]
         server.until(f"/api/races/{race}", lambda found: len(begun(found)) == 2)
         server.post(f"/api/races/{race}/pause")  # or it might be done before a slow page has shown it
         visitor.page.goto(f"{server.url}#race/{race}")

@@ -49,12 +49,12 @@ def name_of(cluster: Deployment, i: int) -> str:
 
 def test_nodes_with_registered_keys_train_the_example_as_the_simulator_does(cluster: Deployment) -> None:
     state = cluster.folder / "plain"
-    values = {"policy": "all", "devices.count": 4, "rounds": 2}
+    values = {"policy": "random:k=2", "devices.count": 4, "rounds": 2, "task.epochs": 0.1}
     cluster.submit("plain", EXAMPLE, run_config({**values, "state": str(state)}))
     cluster.wait_for("the first round", lambda: rounds_of(state), RUN_S, alive="plain")
     began_s = monotonic()
     cluster.wait_for("the second round", lambda: len(rounds_of(state)) == 2, RUN_S)
-    cluster.pace_s = max(5.0, monotonic() - began_s)
+    cluster.pace_s = max(5.0, 2 * (monotonic() - began_s))  # all four will train where two did
     cluster.finish("plain", RUN_S)
     assert_as_simulated(state, list(fc.simulate(fc.Spec().changed(values | {"cell.radius_m": 1400.0}))))
     assert "running on https://" in cluster.log(LINK)
@@ -100,7 +100,9 @@ def test_a_killed_node_is_left_out_and_a_late_one_joins(cluster: Deployment) -> 
     assert delivered_names(first) == {"0", "1", silent}
     if first["finish_s"][first["names"].index("3")] is None:
         assert first["round_s"] >= slack * max(first["planned_finish_s"]) + pace_s
-    else:  # on a machine so slow that Flower gave the node up before the deadline
+    elif (
+        first["devices"][first["names"].index("3")] not in first["late"]
+    ):  # on a machine so slow that Flower gave the node up before it was late
         assert "the reply of device 3 is not used: its app failed: Error: Node Unavailable" in log
     assert set(second["names"]) == delivered_names(second) == {"0", "1", silent}
     assert set(third["names"]) == delivered_names(third) == {"0", "1", silent, "4"}
@@ -142,7 +144,7 @@ def test_a_killed_superlink_loses_nothing(cluster: Deployment) -> None:
     for trace in cluster.folder.glob("trains-*"):
         trace.unlink()
     held.touch()
-    values = {"folder": str(cluster.folder), "starts": "resumed:3", "slack": 100.0}
+    values = {"folder": str(cluster.folder), "starts": "resumed:2", "slack": 100.0}
     cluster.submit("before", APPS / "scripted", run_config(values))
     cluster.wait_for("the second round", (cluster.folder / "trains-0-1").exists, RUN_S, alive="before")
     cluster.kill(LINK)
@@ -159,10 +161,10 @@ def test_a_killed_superlink_loses_nothing(cluster: Deployment) -> None:
     assert "resuming after round 1" in log
     assert (state / "rounds.jsonl").read_bytes().startswith(before)
     rounds = rounds_of(state)
-    assert [r["round"] for r in rounds] == [1, 2, 3]
+    assert [r["round"] for r in rounds] == [1, 2]
     everybody = {name_of(cluster, i) for i in (0, 1, 2, 4)}
-    assert [delivered_names(r) for r in rounds] == [everybody] * 3
-    np.testing.assert_allclose(saved_model(state), np.full(8, 3 * np.mean([1, 2, 4, 16])), rtol=1e-6)
+    assert [delivered_names(r) for r in rounds] == [everybody] * 2
+    np.testing.assert_allclose(saved_model(state), np.full(8, 2 * np.mean([1, 2, 4, 16])), rtol=1e-6)
     for earlier, later in pairwise(rounds):
         assert later["clock_s"] >= earlier["clock_s"] + later["round_s"]
-    assert rounds[2]["clock_s"] - rounds[0]["clock_s"] < took_s  # the time without a server is not the federation's
+    assert rounds[1]["clock_s"] - rounds[0]["clock_s"] < took_s  # the time without a server is not the federation's

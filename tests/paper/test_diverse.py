@@ -8,10 +8,10 @@ from scipy import stats as scipy_stats
 
 from fedcell.intervals import student_t_p
 from fedcell.paper.beyond import CONTENDERS, OURS, ROWS, race_specs
-from fedcell.paper.diverse import compare, value_of
+from fedcell.paper.diverse import compare
 from fedcell.paper.settings import Settings
 from fedcell.runs.rows import Rounds
-from fedcell.runs.stats import holm, mean_of
+from fedcell.runs.stats import holm, mean_of, value_of
 
 
 @pytest.mark.parametrize("n", [2, 5, 30])

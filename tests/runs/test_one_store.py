@@ -7,24 +7,35 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
 from fedcell.runs.store import Store
-from harness import FEDCELL, LIMIT_S, TINY, Process, wait_until
+from harness import FEDCELL, TINY, Process, http_client, wait_until
 from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
 KILLS = 50
 SWEEP = """
-rounds = 300
+rounds = 20
 [task]
 data = "small.npz"
 hidden = [8]
 [grid]
-policy = ["greedy", "random:k=4"]
+policy = ["slow:Slow:k=3", "slow:Slow:k=4"]
 seed = [{seeds}]
 """
+SLOW = """
+import time
+from dataclasses import dataclass
+import fedcell as fc
+
+@dataclass(frozen=True)
+class Slow(fc.Random):
+    def choose(self, view, rng):
+        time.sleep(0.01)
+        return super().choose(view, rng)
+"""
+"""So that a run takes a while, most of which it waits: a sweep all the time would be half of this test's work."""
 RACE_TASK = {"hidden": [4], "sizes": [300] * 4}
 """Little training: a race is of tenths of a second, about as long as it is left alone before a kill."""
 READERS = (
@@ -40,6 +51,7 @@ class Servers:
     def __init__(self, stack: ExitStack, directory: Path) -> None:
         self._stack, self._directory = stack, directory
         self._running: dict[str, Process] = {}
+        self._http = stack.enter_context(http_client())
         self.asked = 0
 
     def start(self, name: str) -> None:
@@ -56,13 +68,13 @@ class Servers:
         self.asked += 1
         spec = TINY | {"rounds": 30 + self.asked, "task": RACE_TASK}
         document = {"spec": spec, "policies": ["all"], "seeds": 1}
-        answer = httpx.post(f"{self.url(name)}api/races", json=document, timeout=LIMIT_S)
+        answer = self._http.post(f"{self.url(name)}api/races", json=document)
         assert answer.status_code in (201, 409), answer.text  # 409: enough wait already
 
     def told(self, name: str) -> set[str]:
         """The runs that its page lists as done, in its list of runs and in its races."""
-        runs = httpx.get(f"{self.url(name)}api/runs?limit=1000", timeout=LIMIT_S).json()["runs"]
-        races = httpx.get(f"{self.url(name)}api/races", timeout=LIMIT_S).json()["races"]
+        runs = self._http.get(f"{self.url(name)}api/runs?limit=1000").json()["runs"]
+        races = self._http.get(f"{self.url(name)}api/races").json()["races"]
         found = {run["key"] for run in runs if run["status"] == "done"}
         return found | {run["key"] for race in races for run in race["runs"] if run["state"] == "done"}
 
@@ -79,6 +91,7 @@ def _none_living(process: Process) -> bool:
 
 def test_no_run_that_anyone_was_told_is_stored_is_ever_lost(tmp_path: Path) -> None:
     write_small_npz(tmp_path / "small.npz")
+    (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "sweep.toml").write_text(SWEEP.format(seeds=", ".join(map(str, range(600)))))
     chance, told, kills = random.Random(0), set[str](), dict.fromkeys(("one", "two", "sweep", "reader"), 0)
     with ExitStack() as stack:

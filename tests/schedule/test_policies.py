@@ -1,13 +1,15 @@
 """One contract for every registered policy, and what each one promises beyond it."""
 
 import sys
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.schedule import diverse, greedy, optimal
 
 LINES = {
     "diverse": "diverse:theta=0.1",
@@ -18,6 +20,9 @@ LINES = {
     "deadline": "deadline:seconds=11",
     "proportional_fair": "proportional_fair:k={k}",
     "all": "all",
+    "fedcs": "fedcs:seconds=11",
+    "channel_then_norm": "channel_then_norm:k={k},candidates=6",
+    "fed_cgd": "fed_cgd:max_devices=4",
 }
 CAPPED = (
     "random:k=3",
@@ -28,6 +33,17 @@ CAPPED = (
     "greedy",
     "optimal",
     "diverse",
+    "oort:k=3",
+    "power_of_choice:k=3",
+    "tifl:k=3",
+    "fedcs:seconds=11",
+    "age_of_update:k=3",
+    "cs_ucb:k=3",
+    "best_norm:k=3",
+    "channel_then_norm:k=3",
+    "div_fl:k=3",
+    "fed_cbs:k=3",
+    "fed_cgd:seconds=11",
 )
 EXTRA = (
     "all:sharing=equal",
@@ -35,6 +51,13 @@ EXTRA = (
     "greedy:max_devices=2",
     "optimal:max_devices=2",
     "diverse:memory=0",
+    "oort:k={k},most_turns=2",
+    "power_of_choice:k={k},variant=rpow-d",
+    "tifl:k={k},interval=0,credits=1",
+    "age_of_update:k={k},alpha=0.5",
+    "cs_ucb:k={k},fair=true",
+    "div_fl:k={k},subsample=0.5",
+    "fed_cgd:seconds=11",
 )
 
 
@@ -48,17 +71,23 @@ def view_of(M: int, seed: int = 0, **more: object) -> fc.RoundView:
     history = {"ids": np.arange(M), "last_round": draw.integers(-1, 5, M), "mean_upload_s": draw.lognormal(0, 1, M)}
     data = {"profiles": draw.dirichlet(np.full(10, 0.2), M), "recent": draw.random(M)}
     data["profiles"][draw.random(M) < 0.2] = np.nan
-    return fc.RoundView(upload_s, compute_s, round_index=5, **{**history, **data, **more})  # type: ignore[arg-type]
+    heard: dict[str, object] = {name: draw.random(M) for name in ("losses", "rms_losses", "norms")}
+    heard |= {"took_s": upload_s + compute_s, "planned_s": upload_s + compute_s, "updates": draw.normal(size=(M, 8))}
+    never = draw.random(M) < 0.2
+    for column in heard.values():
+        column[never] = np.nan  # type: ignore[index]
+    heard |= {"heard_round": np.where(never, -1, draw.integers(0, 5, M)), "samples": draw.integers(1, 90, M)}
+    heard |= {"turns": np.where(never, 0, draw.integers(1, 4, M)), "label_counts": draw.integers(0, 9, (M, 10))}
+    return fc.RoundView(upload_s, compute_s, round_index=5, **{**history, **data, **heard, **more})  # type: ignore[arg-type]
 
 
 def permuted(view: fc.RoundView, order: np.ndarray) -> fc.RoundView:
-    columns = ("must_include", "ids", "last_round", "mean_upload_s", "profiles", "recent")
-    more = {name: getattr(view, name)[order] for name in columns if getattr(view, name) is not None}
-    return fc.RoundView(view.upload_s[order], view.compute_s[order], round_index=view.round_index, **more)
+    columns = {field.name: getattr(view, field.name) for field in fields(view)}
+    return replace(view, **{name: x[order] for name, x in columns.items() if isinstance(x, np.ndarray)})
 
 
 def policies(M: int) -> list[fc.Policy]:
-    lines = [LINES[name] for name in fc.POLICIES] + list(EXTRA)
+    lines = [LINES.get(name, f"{name}:k={{k}}") for name in fc.POLICIES] + list(EXTRA)
     return [fc.parse_policy(line.format(k=min(4, M))) for line in lines]
 
 
@@ -78,6 +107,12 @@ def test_contract(which: int, M: int) -> None:
     np.testing.assert_array_equal(plan.devices, again.devices)
     np.testing.assert_array_equal(plan.shares, again.shares)
     assert plan.round_s == again.round_s
+
+
+@pytest.mark.parametrize("which", range(len(NAMES) - len(EXTRA)), ids=NAMES[: -len(EXTRA)])
+def test_two_times_are_enough_to_decide(which: int) -> None:
+    view = view_of(30)
+    assert policies(30)[which].decide(fc.RoundView(view.upload_s, view.compute_s), rng()).devices.size > 0
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
@@ -217,7 +252,7 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
     ("line", "words"),
     [
         ("gredy", "unknown policy 'gredy'; did you mean 'greedy'?"),
-        ("xyzzy", "unknown policy 'xyzzy'; choose from all, deadline, diverse, greedy, optimal"),
+        ("xyzzy", "unknown policy 'xyzzy'; choose from .*all, .*deadline, .*diverse, .*optimal"),
         ("random", "policy 'random' needs k; write random:k=..."),
         ("random:k=many", "k of policy 'random' is 'many'; give a whole number"),
         ("random:k=0", "k is 0; give a whole number of devices of at least 1"),
@@ -336,3 +371,17 @@ def test_forcing_more_than_fit_is_refused() -> None:
     for policy in (fc.Greedy(max_devices=4), fc.Optimal(max_devices=4), fc.Deadline(9.0, max_devices=4)):
         with pytest.raises(fc.InputError, match="but max_devices is 4; raise max_devices"):
             policy.decide(view, rng())
+
+
+@pytest.mark.parametrize("law", [fc.Density(), fc.Blocks(9)], ids=["density", "blocks"])
+def test_whole_numbers_as_settings_are_not_compiled_for_again(law: fc.Density | fc.Blocks) -> None:
+    """It takes seconds, and a user who writes theta=0 rather than theta=0.0 means the same."""
+    functions: list[Any] = [greedy._grow, optimal._best_set, optimal._best_set_by, diverse._search]
+
+    def compiled_for(one: float) -> list[int]:
+        view = view_of(5, law=law)
+        for policy in (fc.Greedy(one), fc.Optimal(one), fc.Diverse(one), fc.Deadline(11 * one)):
+            assert len(policy.decide(view, rng()).devices)
+        return [len(function.signatures) for function in functions]
+
+    assert compiled_for(1.0) == compiled_for(1)

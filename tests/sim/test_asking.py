@@ -11,6 +11,7 @@ import fedcell as fc
 from fedcell.learn.engine import Job
 from fedcell.rng import stream
 from fedcell.sim.asking import FORWARD
+from fedcell.sim.knowledge import Knowledge, Look
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
@@ -205,6 +206,7 @@ def test_views_say_what_was_heard() -> None:
     updates = run.task.engine.update(jobs(run.task, run.start().model, record.delivered, run.spec, 0))
     np.testing.assert_array_equal(second.losses[[1, 3]], updates.losses)  # type: ignore[index]
     np.testing.assert_array_equal(second.norms[[1, 3]], updates.norms())  # type: ignore[index]
+    assert (first.round_losses.tolist(), second.round_losses.tolist()) == ([], [updates.losses.mean()])  # type: ignore[union-attr]
     np.testing.assert_allclose(second.took_s[[1, 3]], record.round_s)  # type: ignore[index]
     np.testing.assert_allclose(second.planned_s[[1, 3]], record.round_s)  # type: ignore[index]
     assert second.heard_round is not None
@@ -215,6 +217,13 @@ def test_views_say_what_was_heard() -> None:
     assert second.turns.tolist() == [0, 1, 0, 1, 0, 0, 0, 0]
     assert (second.clock_s, second.left_s) == (record.clock_s, 500.0 - record.clock_s)
     assert second.left_j == pytest.approx(900.0 - record.joules)
+
+
+def test_rounds_that_brought_nothing_have_no_loss() -> None:
+    known = Knowledge.none(3).trained(1, np.array([0.5, np.nan, 1.5])).trained(3, np.full(2, np.nan))
+    known = Knowledge.from_arrays(known.to_arrays()).for_devices(4)
+    view = known.view(Look(np.ones(4), np.ones(4)), 5)
+    np.testing.assert_array_equal(view.round_losses, [np.nan, 1.0, np.nan, np.nan, np.nan])
 
 
 @pytest.mark.parametrize(

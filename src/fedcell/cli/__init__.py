@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 from fedcell import __version__
-from fedcell.cli import fit, flower, plan, race, reproduce, results, serve, sweep, testbed
+from fedcell.cli import fit, flower, plan, race, reproduce, results, serve, sweep, testbed, tournament
 from fedcell.errors import InputError
 
 typer.core.HAS_RICH = False  # the help is plain text, in which Typer would show "[required]" with a backslash
@@ -44,6 +44,7 @@ app = typer.Typer(
 app.command()(plan.plan)
 app.command()(race.race)
 app.command()(sweep.sweep)
+app.command()(tournament.tournament)
 app.add_typer(results.app, name="results")
 app.command()(fit.fit)
 app.command()(reproduce.reproduce)

@@ -13,7 +13,28 @@ from fedcell.files import STANDARD_OUTPUT
 
 MAX_SEEDS = 10_000
 # For completion, which must not import the modules that have them.
-POLICY_NAMES = ("diverse", "greedy", "optimal", "random", "round_robin", "deadline", "proportional_fair", "all")
+POLICY_NAMES = (
+    "diverse",
+    "greedy",
+    "optimal",
+    "random",
+    "round_robin",
+    "deadline",
+    "proportional_fair",
+    "all",
+    "oort",
+    "power_of_choice",
+    "tifl",
+    "fedcs",
+    "age_of_update",
+    "cs_ucb",
+    "best_channel",
+    "best_norm",
+    "channel_then_norm",
+    "div_fl",
+    "fed_cbs",
+    "fed_cgd",
+)
 LAW_NAMES = ("density", "blocks", "power", "dedicated", "ingress")
 FIGURE_NAMES = (
     "fig1a",
@@ -133,6 +154,15 @@ Target = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option(help="Number of runs at a time (default: one per core).", show_default=False, callback=_check_workers),
+]
+
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Address of a Dask scheduler to run on, such as tcp://10.0.0.1:8786.",
+        show_default=False,
+    ),
 ]
 
 PutStore = Annotated[

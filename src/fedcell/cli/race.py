@@ -143,6 +143,13 @@ def race(
             help="Do not wait longer than this many times the planned time (default: wait for all).", show_default=False
         ),
     ] = None,
+    late_weight: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight in the next round's mean of a model that arrives after its round (default: 0, dropped).",
+            show_default=False,
+        ),
+    ] = None,
     failure: Annotated[
         float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
     ] = None,
@@ -199,6 +206,14 @@ def race(
     averaging: Annotated[
         str | None,
         typer.Option(help="Averaging of the models: plain (default), samples or balanced.", show_default=False),
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="What the server makes of a round's mean: mean (default), momentum:beta=0.9, adam:rate=0.01 or "
+            "average:beta=0.9.",
+            show_default=False,
+        ),
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="Training engine: mlp (default) or torch.", show_default=False)
@@ -270,6 +285,7 @@ def race(
         "rounds": rounds,
         "knowledge": knowledge,
         "slack": slack,
+        "late_weight": late_weight,
         "explore": explore,
         "profiles": profiles,
         "epsilon": epsilon,
@@ -290,6 +306,7 @@ def race(
         "task.partition": partition,
         "task.epochs": epochs,
         "task.averaging": averaging,
+        "task.server": server,
         "task.engine": engine,
         "task.model": model,
         "task.device": device,

@@ -2,7 +2,6 @@
 
 import io
 import math
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +11,7 @@ import typer
 
 from fedcell.cli.console import announce_compiling, progress, resumable, set_loudness
 from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, complete_figure
-from fedcell.errors import InputError
-from fedcell.files import make_folder
+from fedcell.files import filled_folder, make_folder
 
 if TYPE_CHECKING:
     from fedcell.paper.output import Output, Section
@@ -90,28 +88,17 @@ def reproduce(
 
 
 def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, out: Path) -> None:
-    """Write into a scratch folder beside the files, then move them: nobody sees half a report."""
-    import shutil
-    import tempfile
-
     from fedcell.paper.report import page, section
     from fedcell.plots import save_picture
 
-    scratch = Path(tempfile.mkdtemp(prefix=".fedcell-", dir=out))
-    try:
+    with filled_folder(out, "--out") as folder:
         for output in outputs:
-            (scratch / f"{output.name}.csv").write_text(_csv(output), encoding="utf-8")
+            (folder / f"{output.name}.csv").write_text(_csv(output), encoding="utf-8")
             if output.figure is not None:
                 for ending in ("svg", "png"):
-                    save_picture(output.figure, scratch / f"{output.name}.{ending}")
-            (scratch / f"{output.name}.json").write_text(section(output, settings, command), encoding="utf-8")
-        (scratch / "index.html").write_text(page(*_everything(out, scratch)), encoding="utf-8")
-        for path in sorted(scratch.iterdir()):
-            os.replace(path, out / path.name)
-    except OSError as error:
-        raise InputError(f"cannot write into {out}: {error.strerror}; give another --out") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+                    save_picture(output.figure, folder / f"{output.name}.{ending}")
+            (folder / f"{output.name}.json").write_text(section(output, settings, command), encoding="utf-8")
+        (folder / "index.html").write_text(page(*_everything(out, folder)), encoding="utf-8")
 
 
 def _everything(*folders: Path) -> tuple[list["Section"], dict[str, bytes]]:

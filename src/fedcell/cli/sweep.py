@@ -2,21 +2,22 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcell.cli.console import announce_compiling, note_missing_models, progress, set_loudness
-from fedcell.cli.options import Quiet, Verbose, Workers
+from fedcell.cli.options import Cluster, Quiet, Verbose, Workers
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from fedcell.runs.sweep import SweepResult
+    from fedcell.sim.spec import Spec
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -29,14 +30,7 @@ def sweep(
         Path, typer.Option(help="Results file; created if missing (default: results.db).", show_default=False)
     ] = Path("results.db"),
     workers: Workers = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Address of a Dask scheduler to run on, such as tcp://10.0.0.1:8786.",
-            show_default=False,
-        ),
-    ] = None,
+    cluster: Cluster = None,
     keep_models: Annotated[
         bool,
         typer.Option(
@@ -52,7 +46,6 @@ def sweep(
     any time, and start it again: it resumes. A run that fails is recorded with the reason, does not stop the others,
     and is tried again by the next sweep.
     """
-    from fedcell.learn.data import PUBLISHED, load_dataset
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import run_sweep
     from fedcell.sim.spec import load_spec
@@ -60,17 +53,33 @@ def sweep(
     set_loudness(quiet, verbose)
     announce_compiling()
     runs = load_spec(spec).runs()
-    for data, run in {run.task.data: run for run in runs}.items():
-        run.key()  # data that cannot be read are refused here, before a store is made
-        if data in PUBLISHED and cluster is None:
-            load_dataset(data)  # may be downloaded, once and with a bar of its own, not by every worker
-    cluster_or_none = _cluster(cluster) if cluster is not None else nullcontext((None, None))
-    with cluster_or_none as (executor, width), Store(store) as kept, progress("sweep") as watch:
+    load_data(runs, cluster)
+    with crew(cluster) as (executor, width), Store(store) as kept, progress("sweep") as watch:
         if keep_models:
             note_missing_models(kept, runs)
         result = run_sweep(runs, kept, executor, workers or width, watch, models=keep_models)
     _print_end(result)
     raise typer.Exit(130 if not result.complete else 1 if result.failures else 0)
+
+
+def load_data(runs: Iterable["Spec"], cluster: str | None) -> None:
+    """Load what the runs need before anything is made.
+
+    Args:
+        runs: of which data that cannot be read are refused.
+        cluster: where they are to run; None for here, where data may be downloaded.
+    """
+    from fedcell.learn.data import PUBLISHED, load_dataset
+
+    for data, run in {run.task.data: run for run in runs}.items():
+        run.key()
+        if data in PUBLISHED and cluster is None:
+            load_dataset(data)  # once and with a bar of its own, not by every worker
+
+
+def crew(cluster: str | None) -> AbstractContextManager[tuple["Executor | None", int | None]]:
+    """Who does the work, and how many runs at once: a Dask cluster at this address, or this machine's processes."""
+    return nullcontext((None, None)) if cluster is None else _cluster(cluster)
 
 
 @contextmanager

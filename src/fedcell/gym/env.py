@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedcell.gym.episode import Actions, Episode, Game
 from fedcell.gym.observation import Observation
-from fedcell.gym.picture import picture
+from fedcell.gym.picture import cell_map
 from fedcell.sim.requests import played
 from fedcell.sim.spec import Spec
 
@@ -82,4 +82,4 @@ class CellEnv(gymnasium.Env[Observation, NDArray[Any]]):
 
     def render(self) -> NDArray[np.uint8] | None:
         """The map of the cell after the last round, (height, width, 3); None without a render mode."""
-        return None if self.render_mode is None else picture(self.episode)
+        return None if self.render_mode is None else cell_map(self.episode)

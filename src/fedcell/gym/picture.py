@@ -9,7 +9,7 @@ from fedcell.gym.episode import Episode
 from fedcell.plots import COMPUTE, END, UPLOAD
 
 
-def picture(episode: Episode) -> NDArray[np.uint8]:
+def cell_map(episode: Episode) -> NDArray[np.uint8]:
     """(height, width, 3) the devices where they were in the last round; those that trained are larger by their shares.
 
     Args:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedcell.errors import InputError
 from fedcell.gym.episode import Actions, Episode, Game
 from fedcell.gym.observation import Observation
-from fedcell.gym.picture import picture
+from fedcell.gym.picture import cell_map
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.spec import Spec
 
@@ -98,7 +98,7 @@ class CellVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """A map of each cell; None without a render mode."""
-        return None if self.render_mode is None else tuple(picture(episode) for episode in self._episodes)
+        return None if self.render_mode is None else tuple(cell_map(episode) for episode in self._episodes)
 
     def _seed(self, own: int | None) -> int:
         return int(self.np_random.integers(2**31)) if own is None else own

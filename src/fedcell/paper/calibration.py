@@ -9,9 +9,10 @@ import math
 import numpy as np
 
 from fedcell.defaults import TARGET_ACCURACY
+from fedcell.pages import Grid
 from fedcell.paper import curves, fig2
 from fedcell.paper.crossing import time_to_target
-from fedcell.paper.output import Grid, Output
+from fedcell.paper.output import Output
 from fedcell.paper.settings import PAPER_THETA, Collect, Scaling, Settings, gather, shown
 from fedcell.runs import stats
 from fedcell.runs.rows import Rounds

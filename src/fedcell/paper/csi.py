@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcell import defaults
+from fedcell.pages import Grid
 from fedcell.paper import curves
 from fedcell.paper.beyond import CONTENDERS, ProofCell, cell_of
 from fedcell.paper.crossing import TARGET
-from fedcell.paper.diverse import COLOURS, value_of
-from fedcell.paper.output import Grid, Output
+from fedcell.paper.diverse import COLOURS
+from fedcell.paper.output import Output
 from fedcell.paper.settings import Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
 from fedcell.runs.rows import Rounds
-from fedcell.runs.stats import Mean
+from fedcell.runs.stats import Mean, value_of
 from fedcell.sim.spec import Spec
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ reaches it less often. p-values are two-sided, of Student's t, and corrected by 
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedcell.pages import Grid
 from fedcell.paper import curves
 from fedcell.paper.beyond import (
     BASELINE,
@@ -26,12 +27,12 @@ from fedcell.paper.beyond import (
     variant_specs,
 )
 from fedcell.paper.crossing import TARGET
-from fedcell.paper.output import Claim, Grid, Output, Verdict
+from fedcell.paper.output import Claim, Output, Verdict
 from fedcell.paper.settings import Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
 from fedcell.runs.rows import Rounds
-from fedcell.runs.stats import Mean
+from fedcell.runs.stats import Mean, Measure, value_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +48,6 @@ COLOURS = {
     "Random": ("#000000", ":"),
     "All": ("#999933", "--"),
 }
-Measure = Literal["time", "best", "last"]
 MEASURES: dict[Measure, str] = {"time": "s to the target", "best": "best accuracy", "last": "last accuracy"}
 
 
@@ -63,13 +63,6 @@ class Comparison(NamedTuple):
     difference: Mean
     p: float
     significant: bool
-
-
-def value_of(run: Rounds, measure: Measure, target: float, budget_s: float) -> float:
-    """One run's seconds to the target (the budget if never), or its best or last accuracy."""
-    if measure == "time":
-        return min(stats.time_to(run, target), budget_s)
-    return stats.best_accuracy(run) if measure == "best" else stats.last_accuracy(run)
 
 
 def compare(

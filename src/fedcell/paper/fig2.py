@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from fedcell.pages import Grid
 from fedcell.paper import curves
-from fedcell.paper.output import Claim, Grid, Output, Printed, jackknife, judge, overall, points
+from fedcell.paper.output import Claim, Output, Printed, jackknife, judge, overall, points
 from fedcell.paper.settings import Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
 from fedcell.runs.rows import Rounds

@@ -3,10 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcell.pages import Grid
 from fedcell.paper import curves
 from fedcell.paper.claims import devices_claim, race_claims
 from fedcell.paper.crossing import TARGET, time_to_target
-from fedcell.paper.output import Grid, Output, Printed
+from fedcell.paper.output import Output, Printed
 from fedcell.paper.races import BASELINES, PROPOSED, STYLES, Race, races
 from fedcell.paper.settings import DEVICES, Collect, Settings
 from fedcell.plots import Bars, Line, lines_figure, two_bars_figure

@@ -5,9 +5,10 @@ At 1,400 m the runs are the first 300 s of Fig. 3(a)'s. Random-opt's K is search
 
 import numpy as np
 
+from fedcell.pages import Grid
 from fedcell.paper import curves
 from fedcell.paper.claims import radius_claims
-from fedcell.paper.output import Grid, Output
+from fedcell.paper.output import Output
 from fedcell.paper.races import ORDER, STYLES, Race, best_k, races
 from fedcell.paper.settings import DEVICES, Collect, Settings, gather, within
 from fedcell.plots import Line, lines_figure

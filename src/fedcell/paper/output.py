@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedcell.intervals import student_t_quantile
+from fedcell.pages import Grid
 from fedcell.runs.stats import Mean, significant_among
 
 if TYPE_CHECKING:
@@ -91,15 +92,6 @@ class Claim:
     text: str
     verdict: Verdict
     evidence: str
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table: a title, headings and rows of texts."""
-
-    title: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,42 +1,13 @@
 """index.html: the paper's printed numbers and claims beside ours, on one self-contained page without scripts."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from fedcell import __version__
-from fedcell.paper.output import Grid, Output, Printed, Section, value_text
+from fedcell.pages import html_page, html_picture, html_rows, html_table
+from fedcell.paper.output import Output, Printed, Section, value_text
 from fedcell.paper.settings import Settings
 
-STYLE = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 3rem 1.5rem 6rem; max-width: 68rem; color: #1a1a1a; background: #fff;
-  font: 16px/1.55 Charter, "Bitstream Charter", "Iowan Old Style", Cambria, Georgia, "DejaVu Serif", serif; }
-h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 .5rem; font-weight: 600; }
-h2 { font-size: 1.25rem; margin: 3.5rem 0 .6rem; padding-top: .6rem; border-top: 1px solid #1a1a1a; font-weight: 600; }
-h3 { font-size: 1rem; margin: 1.8rem 0 .4rem; font-weight: 600; }
-p { margin: .5rem 0; max-width: 46rem; }
-.note { color: #444; }
-.warning { border-left: 3px solid #b00020; padding-left: .8rem; }
-figure { margin: 1.2rem 0; }
-figure img { display: block; width: 100%; max-width: 44rem; height: auto; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; line-height: 1.4;
-  font-variant-numeric: tabular-nums lining-nums; }
-th { text-align: left; font-weight: 600; border-bottom: 1px solid #1a1a1a; vertical-align: bottom; }
-td { border-bottom: 1px solid #ddd; vertical-align: top; }
-th, td { padding: .35rem .9rem .35rem 0; }
-td.number, th.number { text-align: right; white-space: nowrap; }
-td.small { color: #444; font-size: .82rem; }
-td.where { white-space: nowrap; }
-.verdict { white-space: nowrap; font-weight: 600; }
-.yes { color: #00663a; } .no { color: #b00020; } .unsure { color: #7a5200; }
-code { font: .85em ui-monospace, "SFMono-Regular", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-nav ol { margin: .4rem 0; padding-left: 1.4rem; }
-a { color: #003d99; }
-@media print { body { max-width: none; padding: 0; } h2 { break-after: avoid; } figure, tr { break-inside: avoid; } }
-"""
 REMARKS = {"compatible": "yes", "no": "unsure"}
 COLOURS = {"confirmed": "yes", "not confirmed": "no", "not significant": "unsure"}
 READING = (
@@ -93,17 +64,12 @@ def page(sections: Sequence[Section], pictures: Mapping[str, bytes]) -> str:
             for claim in claims
         ]
         parts.append(f"<h2 id=claims>The paper's claims, judged by the data</h2><p>{READING}</p>")
-        parts.append(_rows(("claim", "verdict", "evidence"), rows))
+        parts.append(html_rows(("claim", "verdict", "evidence"), rows))
     if printed:
         parts.append("<h2 id=numbers>Every printed number and ours</h2>")
         parts += _printed_table(printed)
     parts += [_section(one, pictures.get(one.output.name)) for one in sections]
-    body = "\n".join(part for part in parts if part)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>The paper, reproduced</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
+    return html_page("The paper, reproduced", parts)
 
 
 def _contents(outputs: Sequence[Output], claims: bool, printed: bool) -> str:
@@ -120,7 +86,7 @@ def _printed_table(printed: Sequence[Printed]) -> list[str]:
     headings = ("where", "what", "printed", "ours", "comparison", "read as", "other readings")
     rows = [_printed_row(line, signs.get(line.why, "")) for line in printed]
     notes = [f"<p class=note><b>{signs[reason]}</b>&ensp;{escape(reason)}</p>" for reason in reasons]
-    return [_rows(headings, rows, numbers=(2, 3)), *notes]
+    return [html_rows(headings, rows, numbers=(2, 3)), *notes]
 
 
 def _printed_row(line: Printed, sign: str) -> str:
@@ -141,36 +107,9 @@ def _section(one: Section, picture: bytes | None) -> str:
     output = one.output
     parts = [f"<h2 id={output.name}>{escape(output.title)}</h2>", f"<p>{escape(output.setting)}</p>"]
     if picture is not None:
-        data = base64.b64encode(picture).decode()
-        parts.append(f'<figure><img src="data:image/png;base64,{data}" alt="{escape(output.title)}"></figure>')
+        parts.append(html_picture(picture, output.title))
     parts += [f"<p>{escape(note)}</p>" for note in output.notes]
-    parts += [f"<h3>{escape(table.title)}</h3>{_table(table)}" for table in output.tables]
+    parts += [f"<h3>{escape(table.title)}</h3>{html_table(table)}" for table in output.tables]
     files = f"{output.name}.csv" + (f", {output.name}.png, {output.name}.svg" if picture is not None else "")
     parts.append(f"<p class=note>Command: <code>{escape(one.command)}</code>. Files: {files}.</p>")
     return "\n".join(parts)
-
-
-def _table(table: Grid) -> str:
-    numeric = tuple(
-        column for column in range(len(table.headings)) if all(_is_number(row[column]) for row in table.rows[1:])
-    )
-    rows = [
-        "<tr>"
-        + "".join(
-            f"<td{' class=number' if column in numeric else ''}>{escape(text)}</td>" for column, text in enumerate(row)
-        )
-        + "</tr>"
-        for row in table.rows
-    ]
-    return _rows(table.headings, rows, numeric)
-
-
-def _is_number(text: str) -> bool:
-    return not text or text[0] in "+-[0123456789" or text in ("never", "no fit")
-
-
-def _rows(headings: Sequence[str], rows: Sequence[str], numbers: Sequence[int] = ()) -> str:
-    head = "".join(
-        f"<th{' class=number' if column in numbers else ''}>{escape(text)}</th>" for column, text in enumerate(headings)
-    )
-    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"

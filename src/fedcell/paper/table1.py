@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.paper.output import Claim, Grid, Output, Printed, Verdict, overall
+from fedcell.pages import Grid
+from fedcell.paper.output import Claim, Output, Printed, Verdict, overall
 from fedcell.paper.settings import PARTITIONS, Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
 from fedcell.runs.fit import Fit, Floats, Reading, accuracies, fit, rounds_needed_in

@@ -164,7 +164,8 @@ def plan_round(
             None, that of the first of them that is asked for, 0 if none is.
         seed: of the random draws; every policy has the same.
         law: how the uploads share what carries them, such as ``"blocks:count=15"``; see `parse_law`.
-        compare: without lines, plan with all policies, with k as many devices as the optimum has.
+        compare: without lines, plan with all policies that a table is enough for (those of the zoo go by what earlier
+            rounds showed), with k as many devices as the optimum has.
         allow_import: whether a line may name a class of one's own; see parse_policy.
 
     Returns:

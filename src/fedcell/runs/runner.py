@@ -207,6 +207,11 @@ class Runner:
         self.failures: dict[str, str] = {}
 
     @property
+    def keys(self) -> list[str]:
+        """Of the runs, in their order."""
+        return list(self._runs)
+
+    @property
     def complete(self) -> bool:
         """Whether all runs have ended."""
         return self.known + self.done + len(self.failures) == self.total

@@ -7,6 +7,7 @@ Intervals are Student's t at 95 % over seeds, and so assume that the seeds' valu
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from fedcell.intervals import student_t_p, student_t_quantile
 from fedcell.runs.rows import Rounds
 
 Floats = NDArray[np.float64]
+Measure = Literal["time", "best", "last"]
+"""What runs are compared by: seconds to the target, best accuracy, last accuracy."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,13 @@ def _first(x: Floats, run: "Rounds | MeanCurve", target: float) -> float:
         return math.inf
     reached = np.flatnonzero(run.accuracy >= target)
     return float(x[reached[0]]) if reached.size else math.inf
+
+
+def value_of(run: Rounds, measure: Measure, target: float, budget_s: float) -> float:
+    """One run's seconds to the target (the budget if never), or its best or last accuracy."""
+    if measure == "time":
+        return min(time_to(run, target), budget_s)
+    return best_accuracy(run) if measure == "best" else last_accuracy(run)
 
 
 @dataclass(frozen=True)

@@ -94,15 +94,16 @@ def run_sweep(
     """
     runs = spec.runs() if isinstance(spec, Spec) else spec
     runner = Runner(runs, store=store, on=executor or "processes", workers=workers, models=models)
+    known = len(store.done(runner.keys, models=models))
 
     def report() -> None:
         if watch:
-            watch(Progress(runner.total, runner.known, runner.done, len(runner.failures)))
+            watch(Progress(runner.total, known, runner.done, len(runner.failures)))
 
     with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
         report()
         for event in events:
-            if isinstance(event, RunDone | RunFailed):
+            if isinstance(event, RunFailed) or (isinstance(event, RunDone) and event.rows is not None):
                 report()
             if stop is not None and stop.is_set():
                 runner.stop()

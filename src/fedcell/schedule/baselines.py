@@ -15,7 +15,7 @@ from fedcell.schedule.view import RoundView
 
 
 @dataclass(frozen=True)
-class _FixedNumber(Policy):
+class FixedNumber(Policy):
     """Schedules exactly k devices per round, including the ones that must be included.
 
     Attributes:
@@ -42,7 +42,7 @@ class _FixedNumber(Policy):
 
 
 @dataclass(frozen=True)
-class Random(_FixedNumber):
+class Random(FixedNumber):
     """Schedule k devices chosen at random; every set of k devices is equally likely.
 
     Attributes:
@@ -64,7 +64,7 @@ class Random(_FixedNumber):
 
 
 @dataclass(frozen=True)
-class RoundRobin(_FixedNumber):
+class RoundRobin(FixedNumber):
     """Schedule k devices in turn: in round r those at positions k r to k r + k - 1, modulo M.
 
     The order is that of ``view.ids``; without ids, that of (upload_s, compute_s).
@@ -88,7 +88,7 @@ class RoundRobin(_FixedNumber):
 
 
 @dataclass(frozen=True)
-class ProportionalFair(_FixedNumber):
+class ProportionalFair(FixedNumber):
     """Schedule the k devices with the best instantaneous channel, which is what the paper means by this name.
 
     Attributes:

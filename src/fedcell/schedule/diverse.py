@@ -379,7 +379,7 @@ def diverse_set(
             past = memory * (view.recent[order] @ z)
     forced = np.zeros(len(view), dtype=np.bool_) if view.must_include is None else view.must_include[order]
     sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law.take(order))
-    needs, M = sorted_view.needs, len(view)
+    needs, M, theta = sorted_view.needs, len(view), float(theta)
     starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
     if M <= MEDIUM:
         starts += [best_set(sorted_view, 0.0, most), *([np.arange(M)] if most == M else [])]

@@ -146,7 +146,8 @@ def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = 
     Returns:
         (n,) device indices in the order in which they were added.
     """
-    return _grow(*view.needs, view.forced, most, theta, deadline_s)
+    # As floats: for integers it would be compiled a second time.
+    return _grow(*view.needs, view.forced, most, float(theta), float(deadline_s))
 
 
 @dataclass(frozen=True)

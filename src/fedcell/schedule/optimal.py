@@ -314,6 +314,7 @@ def best_set(view: RoundView, theta: float, most: int) -> Indices:
     if isinstance(view.law, Dedicated):
         return _soonest_set(view, theta, most)
     needs, order = _forced_first(view)
+    theta = float(theta)  # for an integer all would be compiled a second time
     q = view.forced.size
     if isinstance(needs.law, DensityNeeds):
         found, _ = _best_set(*needs, _cheapest_first(needs.c, q), q, most, theta)

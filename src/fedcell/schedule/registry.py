@@ -5,6 +5,7 @@ named as fedcell's own. examples/own-package is one.
 """
 
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +21,16 @@ from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.optimal import Optimal
 from fedcell.schedule.policy import Policy
+from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
+from fedcell.schedule.zoo.cs_ucb import CsUcb
+from fedcell.schedule.zoo.div_fl import DivFl
+from fedcell.schedule.zoo.fed_cbs import FedCbs
+from fedcell.schedule.zoo.fed_cgd import FedCgd
+from fedcell.schedule.zoo.fedcs import FedCS
+from fedcell.schedule.zoo.norms import BestChannel, BestNorm, ChannelThenNorm
+from fedcell.schedule.zoo.oort import Oort
+from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
+from fedcell.schedule.zoo.tifl import TiFL
 
 POLICIES: dict[str, type[Policy]] = {
     "diverse": Diverse,
@@ -30,6 +41,18 @@ POLICIES: dict[str, type[Policy]] = {
     "deadline": Deadline,
     "proportional_fair": ProportionalFair,
     "all": All,
+    "oort": Oort,
+    "power_of_choice": PowerOfChoice,
+    "tifl": TiFL,
+    "fedcs": FedCS,
+    "age_of_update": AgeOfUpdate,
+    "cs_ucb": CsUcb,
+    "best_channel": BestChannel,
+    "best_norm": BestNorm,
+    "channel_then_norm": ChannelThenNorm,
+    "div_fl": DivFl,
+    "fed_cbs": FedCbs,
+    "fed_cgd": FedCgd,
 }
 """Policy classes by name. A new policy is one class and one line here; the contract tests cover all of them."""
 GROUP = "fedcell.policies"
@@ -38,9 +61,19 @@ GROUP = "fedcell.policies"
 
 @cache
 def installed() -> dict[str, EntryPoint]:
-    """The policies that installed packages register, by name; fedcell's own names cannot be taken."""
+    """The policies that installed packages register, by name; fedcell's own names cannot be taken, which is said."""
     found = {_plain(point.name): point for point in entry_points(group=GROUP)}
+    for name in sorted(found.keys() & POLICIES):
+        warnings.warn(
+            f"policy {name!r} of the package {_package(found[name])!r} is not used: fedcell has one of this name; "
+            "rename the entry point",
+            stacklevel=2,
+        )
     return {name: point for name, point in sorted(found.items()) if name not in POLICIES}
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "unknown"
 
 
 def _plain(name: str) -> str:
@@ -49,12 +82,13 @@ def _plain(name: str) -> str:
 
 def _named(name: str) -> type[Policy]:
     """The class of a policy that fedcell or an installed package has by this name."""
+    others = installed()
     if _plain(name) in POLICIES:
         return POLICIES[_plain(name)]
-    if _plain(name) not in installed():
-        raise InputError(f"unknown policy {name!r}; {did_you_mean(name, [*POLICIES, *installed()])}")
-    point = installed()[_plain(name)]
-    owner = f"policy {name!r} of the package {point.dist.name if point.dist else 'unknown'!r}"
+    if _plain(name) not in others:
+        raise InputError(f"unknown policy {name!r}; {did_you_mean(name, [*POLICIES, *others])}")
+    point = others[_plain(name)]
+    owner = f"policy {name!r} of the package {_package(point)!r}"
     try:
         found = point.load()
     except Exception as error:  # whatever another package's module raises

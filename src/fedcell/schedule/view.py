@@ -46,6 +46,8 @@ class RoundView:
         took_s: (M,) how long that took on average, in seconds from the start of the round; NaN for never.
         planned_s: (M,) how long it was planned to take, on average over the same rounds; likewise.
         presence: (M,) in which fraction of the earlier rounds a device was there.
+        round_losses: (round_index,) the mean training loss of the devices that delivered in each earlier round, in
+            nats; NaN for a round of which nothing is known.
         clock_s: the time since training began, in seconds.
         left_s: the time that is left of the budget, in seconds; infinity if there is none.
         left_j: the energy that is left of the budget, in joules; likewise.
@@ -85,6 +87,7 @@ class RoundView:
     took_s: Floats | None = field(default=None, kw_only=True)
     planned_s: Floats | None = field(default=None, kw_only=True)
     presence: Floats | None = field(default=None, kw_only=True)
+    round_losses: Floats | None = field(default=None, kw_only=True)
     clock_s: float = field(default=0.0, kw_only=True)
     left_s: float = field(default=inf, kw_only=True)
     left_j: float = field(default=inf, kw_only=True)
@@ -110,6 +113,10 @@ class RoundView:
         for name in _COLUMNS:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, self._column(name))
+        if self.round_losses is not None:
+            object.__setattr__(self, "round_losses", np.asarray(self.round_losses, dtype=np.float64))
+            if self.round_losses.ndim != 1:
+                raise InputError(f"round_losses has shape {self.round_losses.shape}; give one number a round")
 
     def _column(self, name: str) -> NDArray[Any]:
         column = np.asarray(getattr(self, name))

@@ -82,6 +82,7 @@ class Knowledge:
         failures: (M,) in how many rounds in a row a scheduled device brought nothing usable.
         retry_round: (M,) the first round in which it may be scheduled again.
         heard: what the devices reported when they last delivered, and how long that took.
+        round_losses: (rounds,) the mean training loss of the devices that delivered in each round, NaN where none did.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -108,13 +109,15 @@ class Knowledge:
     failures: Indices
     retry_round: Indices
     heard: Heard
+    round_losses: Floats
 
     @classmethod
     def none(cls, M: int, d: int = 0) -> "Knowledge":
         """Return what is known before the first round of M devices with profiles of d entries: nothing."""
         nothing, zero = Estimates.none(M), np.zeros(M, dtype=np.int64)
         never, profiles = np.full(M, -1), np.full((M, d), np.nan)
-        return cls(nothing, nothing, never, np.zeros(M), zero, profiles, np.zeros(M), zero, zero, Heard.none(M))
+        heard, losses = Heard.none(M), np.empty(0)
+        return cls(nothing, nothing, never, np.zeros(M), zero, profiles, np.zeros(M), zero, zero, heard, losses)
 
     def __len__(self) -> int:
         return int(self.looks.size)
@@ -133,6 +136,7 @@ class Knowledge:
             np.pad(self.failures, more),
             np.pad(self.retry_round, more),
             self.heard.for_devices(M),
+            self.round_losses,
         )
 
     def learning(self, devices: Indices, profiles: Floats) -> "Knowledge":
@@ -215,7 +219,8 @@ class Knowledge:
             mean_upload_s=np.where(self.looks[there] > 0, self.mean_upload_s[there], upload_s),
             profiles=self.profiles[there] if self.profiles.shape[1] else None,
             recent=self.recent[there],
-            presence=self.looks[there] / max(round_index, 1),
+            presence=self.looks[there] / round_index if round_index else np.ones(there.size),
+            round_losses=self._losses_until(round_index),
             clock_s=clock_s,
             law=look.law,
             **self.heard.columns(there),
@@ -319,6 +324,17 @@ class Knowledge:
         """
         return replace(self, heard=self.heard.hearing(devices, round_index, **reports))
 
+    def trained(self, round_index: int, losses: Floats) -> "Knowledge":
+        """Return the knowledge with the (n,) training losses of the devices that delivered in a round."""
+        told = losses[np.isfinite(losses)]
+        mean = told.mean() if told.size else np.nan
+        return replace(self, round_losses=np.append(self._losses_until(round_index), mean))
+
+    def _losses_until(self, round_index: int) -> Floats:
+        """(round_index,) the mean losses of the earlier rounds; NaN for those that brought nothing."""
+        missing = round_index - self.round_losses.size
+        return self.round_losses if missing <= 0 else np.append(self.round_losses, np.full(missing, np.nan))
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as arrays by name, to be saved."""
         return {
@@ -332,6 +348,7 @@ class Knowledge:
             "failures": self.failures,
             "retry_round": self.retry_round,
             **self.heard.to_arrays(),
+            "round_losses": self.round_losses,
         }
 
     @classmethod
@@ -355,6 +372,7 @@ class Knowledge:
             whole("failures"),
             whole("retry_round"),
             Heard.from_arrays(arrays),
+            floats("round_losses"),
         )
 
 

@@ -355,7 +355,7 @@ class Simulation:
             told["norms"] = own.norms()
         if policy.uses_updates:
             told["updates"] = own.sketch(SKETCH)
-        knowledge = knowledge.hearing(delivered, r, **told)
+        knowledge = knowledge.hearing(delivered, r, **told).trained(r, own.losses)
         if self.learns_profiles:
             classes = self.task.label_counts.shape[1]
             knowledge = knowledge.learning(delivered, output_change(own.tail(classes), state.model, classes))

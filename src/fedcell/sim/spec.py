@@ -643,30 +643,40 @@ def load_spec(path: str | Path) -> Spec:
         >>> spec.policy, spec.rounds, spec.cell.radius_m
         ('random:k=5', 3, 500.0)
     """
+    return parse_spec(read_toml(path, "fedcell race --print-spec"), str(path))
+
+
+def read_toml(path: str | Path, example: str) -> dict[str, Any]:
+    """Read a TOML document that a user wrote.
+
+    Args:
+        path: the file.
+        example: the command that prints one, for messages.
+
+    Returns:
+        The document; an InputError says why it cannot be read.
+    """
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_SPEC_BYTES + 1)
     except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; give a TOML file (fedcell race --print-spec)"
-        ) from None
+        raise InputError(f"cannot read {path}: {error.strerror}; give a TOML file ({example})") from None
     if len(content) > MAX_SPEC_BYTES:
         raise InputError(f"{path} is larger than {MAX_SPEC_BYTES >> 10} KiB; a spec is a short TOML document")
     try:
-        document = tomllib.loads(content.decode("utf-8-sig"))
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte at offset {error.start}); save it as UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML ({error}); correct it") from None
-    return parse_spec(document, str(path))
 
 
 def _toml(document: dict[str, Any]) -> str:
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
-    lines = [f"{name} = {_toml_value(value)}" for name, value in document.items() if name not in tables]
+    lines = [f"{name} = {toml_value(value)}" for name, value in document.items() if name not in tables]
     for name, table in tables.items():
         if table:
-            lines += ["", f"[{name}]", *(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items())]
+            lines += ["", f"[{name}]", *(f"{_toml_key(key)} = {toml_value(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -674,14 +684,15 @@ def _toml_key(key: str) -> str:
     return f'"{key}"' if "." in key else key
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = value.translate(_ESCAPES)
         return f'"{escaped}"'
     if isinstance(value, list):
-        return f"[{', '.join(_toml_value(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     return repr(value)
 
 

@@ -30,6 +30,7 @@ def main(grid: Grid, context: Context) -> None:
             slack=float(str(config["slack"])),
             grace_s=float(str(config["grace-s"])),
             answer_s=float(str(config["answer-s"])),
+            poll_s=0.5,  # a poll is milliseconds of the SuperLink's, for each node
             state=Path(str(config["folder"])) / state,
         )
         model = ArrayRecord({"weights": Array(np.zeros(4, np.float32)), "bias": Array(np.zeros((2, 2), np.float32))})

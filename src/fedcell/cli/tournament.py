@@ -1,0 +1,202 @@
+"""`fedcell tournament`: every policy in every scenario with many seeds, and a page that says who is better."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcell.cli.console import (
+    Loudness,
+    announce_compiling,
+    console,
+    loudness,
+    policy_table,
+    progress,
+    resumable,
+    set_loudness,
+)
+from fedcell.cli.options import Cluster, Quiet, Seeds, Verbose, Workers, complete_policy
+from fedcell.cli.sweep import crew, load_data
+from fedcell.errors import InputError
+from fedcell.files import STANDARD_OUTPUT, check_output, filled_folder, make_folder, write_output
+
+if TYPE_CHECKING:
+    from fedcell.runs.tournament import TournamentResult
+
+OUT = Path("out/tournament")
+
+
+def tournament(
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Policy to add to all others, such as mine:Nearest:k=2; repeat for several.",
+            show_default=False,
+            autocompletion=complete_policy,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Policy to enter instead of all others; repeat for several (default: every registered policy).",
+            show_default=False,
+            autocompletion=complete_policy,
+        ),
+    ] = None,
+    scenarios: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Scenarios of your own (TOML) instead of the standard ones; --print-scenarios shows how.",
+            show_default=False,
+        ),
+    ] = None,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run this scenario only; repeat for several.", show_default=False),
+    ] = None,
+    seeds: Seeds = 5,
+    out: Annotated[Path, typer.Option(help="Output directory (default: out/tournament).", show_default=False)] = OUT,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            help="Results file to read and add to (default: results.db in the output directory).", show_default=False
+        ),
+    ] = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the tables in Markdown too, with two pictures beside them: into a new file, or one with marks.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    print_scenarios: Annotated[
+        bool, typer.Option("--print-scenarios", help="Print the scenarios as TOML and exit.")
+    ] = False,
+) -> None:
+    """Run every policy in every scenario with many seeds, and rank them.
+
+    Writes a page, index.html, with the ranks, a critical-difference diagram and who wins where, and the same as tables
+    and pictures. Without options every registered policy enters the standard scenarios.
+
+    Each run is stored when it ends. Stop or kill the tournament at any time, and start it again: it resumes.
+    """
+    from fedcell.runs.contenders import contenders
+    from fedcell.runs.scenarios import STANDARD, chosen_scenarios, load_scenarios, scenarios_toml
+    from fedcell.runs.store import Store
+    from fedcell.runs.tournament import Tournament, run_tournament
+
+    set_loudness(quiet, verbose)
+    wanted = chosen_scenarios(load_scenarios(scenarios or STANDARD), scenario or [])
+    if print_scenarios:
+        typer.echo(scenarios_toml(wanted), nl=False)
+        return
+    contest = Tournament(wanted, contenders(wanted, policy or [], only or []), list(range(seeds)))
+    _old_markdown(markdown)
+    load_data(contest.runs().values(), cluster)
+    announce_compiling()
+    if store is not None:
+        with Store(store):  # a bad one is refused before anything is made
+            pass
+    place = store or out / "results.db"
+    with crew(cluster) as (executor, width):
+        make_folder(out, "--out")
+        with resumable(place), Store(place) as kept, progress("tournament") as watch:
+            result = run_tournament(contest, kept, executor, workers or width, watch)
+    result = _with_times(result)
+    options = {"--policy": policy, "--only": only, "--scenarios": scenarios and [scenarios], "--scenario": scenario}
+    said = [word for name, values in options.items() for value in values or [] for word in (name, str(value))]
+    _hand_over(result, shlex.join(["fedcell", "tournament", *said, "--seeds", str(seeds)]), out, markdown)
+    raise typer.Exit(1 if result.failures else 0)
+
+
+def _with_times(result: "TournamentResult") -> "TournamentResult":
+    from dataclasses import replace
+
+    from fedcell.runs.tournament import measured_decisions
+
+    if loudness() is not Loudness.QUIET:
+        typer.echo("tournament: timing how long each policy takes to decide", err=True)
+    return replace(result, deciding_s=measured_decisions(result.tournament))
+
+
+def _old_markdown(path: Path | None) -> str:
+    """What the Markdown file has now; refused before the work if the tables have no place in it."""
+    from fedcell.runs.tournament_report import put_between
+
+    if path is None:
+        return ""
+    check_output(path)
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"cannot read {path} as UTF-8 text; name another file for --markdown") from None
+    put_between(text, "", str(path))
+    return text
+
+
+def _hand_over(result: "TournamentResult", command: str, out: Path, markdown: Path | None) -> None:
+    """Print the tables, then write the files."""
+    from fedcell.runs.tournament_report import markdown as to_markdown
+    from fedcell.runs.tournament_report import put_between
+
+    _print(result)
+    for trouble in result.troubles():
+        typer.echo(f"fedcell: {trouble}", err=True)
+    _write(result, command, out)
+    typer.echo(f"Page: {out / 'index.html'}")
+    if markdown is not None:
+        files = {} if markdown == STANDARD_OUTPUT else {n: f"{markdown.stem}-{n}.png" for n in ("ranks", "heat-map")}
+        text = put_between(_old_markdown(markdown), to_markdown(result, command, files), str(markdown))
+        for name, file in files.items():
+            _put(markdown.with_name(file), (out / f"{name}.png").read_bytes())
+        _put(markdown, text.encode())
+        typer.echo(f"Tables: {markdown}")
+
+
+def _put(path: Path, content: bytes) -> None:
+    write_output(path, lambda file: file.write(content))
+
+
+def _print(result: "TournamentResult") -> None:
+    from fedcell.runs.tournament_report import COLUMNS, overall_table, verdicts_of, winners_table
+
+    screen, overall = console(), overall_table(result)
+    shown = policy_table(overall.title, *overall.headings[1:])
+    for row in overall.rows:
+        shown.add_row(*row)
+    screen.print(shown)
+    won = [f"  {name} ({target}): {who}" for name, target, who, *_ in winners_table(result).rows]
+    lines = [COLUMNS, "", "Who wins where, by time to the target:", *won, ""]
+    for line in [*lines, *(f"{sentence}." for sentence in verdicts_of(result))]:
+        screen.print(line, highlight=False, markup=False, soft_wrap=not screen.is_terminal)
+
+
+def _write(result: "TournamentResult", command: str, out: Path) -> None:
+    from fedcell.plots import save_picture
+    from fedcell.runs.scenarios import scenarios_toml
+    from fedcell.runs.tournament_data import rows_of, runs_of, table_csv, tournament_json
+    from fedcell.runs.tournament_report import pictures, tournament_page
+
+    with filled_folder(out, "--out") as folder:
+        figures = pictures(result)
+        for name, figure in figures.items():
+            save_picture(figure, folder / f"{name}.png")
+            save_picture(figure, folder / f"{name}.svg")
+        png = {name: (folder / f"{name}.png").read_bytes() for name in figures}
+        texts = {
+            "index.html": tournament_page(result, command, png),
+            "tournament.csv": table_csv(rows_of(result)),
+            "runs.csv": table_csv(runs_of(result)),
+            "tournament.json": tournament_json(result, command),
+            "scenarios.toml": scenarios_toml(result.tournament.scenarios),
+        }
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,261 @@
+"""A tournament: every policy in every scenario with every seed, and who is better than whom.
+
+Runs that never reach their scenario's target count with its budget; runs that failed rank last in their block, a block
+being one seed of one scenario.
+"""
+
+import math
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from fedcell.errors import InputError
+from fedcell.runs import stats
+from fedcell.runs.contenders import deciding_s
+from fedcell.runs.ranks import Floats, Ranking, block_ranks, ranking
+from fedcell.runs.rows import Rounds
+from fedcell.runs.scenarios import Scenario
+from fedcell.runs.stats import Measure
+from fedcell.runs.store import Store
+from fedcell.runs.sweep import Progress, run_sweep
+from fedcell.sim.spec import MAX_RUNS, Spec
+
+Entry = tuple[str, str, int]
+"""One run of a tournament: its scenario, its policy and its seed."""
+
+
+@dataclass(frozen=True)
+class Tournament:
+    """What is to be run.
+
+    Attributes:
+        scenarios: where.
+        policies: who, two at least.
+        seeds: the seeds of each.
+
+    Example:
+        >>> import fedcell as fc
+        >>> wanted = fc.Tournament(fc.load_scenarios()[:2], ["greedy", "random:k=8"], [0, 1, 2])
+        >>> len(wanted.runs())
+        12
+    """
+
+    scenarios: list[Scenario]
+    policies: list[str]
+    seeds: list[int]
+
+    def __post_init__(self) -> None:
+        count = len(self.scenarios) * len(self.policies) * len(self.seeds)
+        if not 1 <= count <= MAX_RUNS:
+            raise InputError(f"the tournament has {count:,} runs; {MAX_RUNS:,} at most, fewer --seeds will do")
+
+    def runs(self) -> dict[Entry, Spec]:
+        """The runs, seed by seed, so that an early end leaves complete seeds."""
+        return {
+            (one.name, policy, seed): one.spec.model_copy(update={"policy": policy, "seed": seed})
+            for seed in self.seeds
+            for one in self.scenarios
+            for policy in self.policies
+        }
+
+
+@dataclass(frozen=True)
+class Winner:
+    """Who is best in a scenario.
+
+    Attributes:
+        best: the policy with the best mean.
+        tied: those from which it cannot be told, by paired differences and Holm's correction for all pairs.
+    """
+
+    best: str
+    tied: list[str]
+
+    def text(self) -> str:
+        """Such as ``diverse``, or ``tie of 2: diverse, greedy``; of many, the first few."""
+        everybody = [self.best, *self.tied]
+        more = f" and {len(everybody) - 4} more" if len(everybody) > 5 else ""
+        few = everybody[:4] if more else everybody
+        return f"tie of {len(everybody)}: {', '.join(few)}{more}" if self.tied else self.best
+
+
+@dataclass(frozen=True, eq=False)
+class TournamentResult:
+    """What a tournament gave.
+
+    Attributes:
+        tournament: what was run.
+        rounds: the runs that were finished.
+        failures: why the others failed.
+        deciding_s: by policy and number of devices, the seconds to decide a round, if `measured_decisions` was asked.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> from fedcell.runs.rows import Rounds
+        >>> wanted = fc.Tournament(fc.load_scenarios()[:1], ["diverse", "greedy"], [0, 1, 2])
+        >>> def run(reached_s):
+        ...     return Rounds(np.array([reached_s]), np.array([reached_s]), np.ones(1), np.array([0.8]))
+        >>> times_s = {"diverse": [58.0, 61.0, 55.0], "greedy": [158.0, 163.0, 154.0]}
+        >>> rounds = {("paper", who, seed): run(times_s[who][seed]) for who in times_s for seed in (0, 1, 2)}
+        >>> result = fc.TournamentResult(wanted, rounds, failures={})
+        >>> result.ranking("time").mean.tolist(), result.winners["paper", "time"].text()
+        ([1.0, 2.0], 'diverse')
+    """
+
+    tournament: Tournament
+    rounds: dict[Entry, Rounds]
+    failures: dict[Entry, str]
+    deciding_s: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    @cached_property
+    def summaries(self) -> dict[tuple[str, str], stats.Summary]:
+        """By scenario and policy, what tables say of it; a run that failed counts as one without a round."""
+        return {
+            (one.name, policy): stats.summarise(
+                [self._run(one.name, policy, seed) for seed in self.tournament.seeds], one.target, one.spec.budget_s
+            )
+            for one in self.tournament.scenarios
+            for policy in self.tournament.policies
+        }
+
+    def _run(self, scenario: str, policy: str, seed: int) -> Rounds:
+        """A run; one without a round if it failed."""
+        return self.rounds.get((scenario, policy, seed), Rounds.of([]))
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, Measure], Floats]:
+        return {(one.name, m): self._values_of(one, m) for one in self.tournament.scenarios for m in MEASURES}
+
+    def _values_of(self, one: Scenario, measure: Measure) -> Floats:
+        grid = [
+            [
+                stats.value_of(self._run(one.name, policy, seed), measure, one.target, one.spec.budget_s)
+                for policy in self.tournament.policies
+            ]
+            for seed in self.tournament.seeds
+        ]
+        return np.array(grid)
+
+    def values(self, scenario: str, measure: Measure) -> Floats:
+        """(seeds, policies) seconds or accuracies; of a failed run, the budget or 0."""
+        return self._values[scenario, measure]
+
+    def scores(self, scenario: str, measure: Measure) -> Floats:
+        """(seeds, policies) the smaller the better, infinity for runs that failed."""
+        values = self._values[scenario, measure]
+        scores: Floats = values.copy() if measure == "time" else -values
+        for where, policy, seed in self.failures:
+            if where == scenario:
+                scores[self.tournament.seeds.index(seed), self.tournament.policies.index(policy)] = math.inf
+        return scores
+
+    def mean_ranks(self, measure: Measure) -> Floats:
+        """(scenarios, policies) mean ranks over the seeds of each scenario."""
+        names = [one.name for one in self.tournament.scenarios]
+        return np.stack([block_ranks(self.scores(name, measure)).mean(axis=0) for name in names])
+
+    def ranking(self, measure: Measure, *, seeds: bool = True) -> Ranking:
+        """The policies ranked over all blocks.
+
+        Args:
+            measure: by what.
+            seeds: whether every seed of every scenario is a block, which says how the policies compare in these
+                scenarios; otherwise every scenario is one, by the mean ranks of its seeds, which says what to expect of
+                other scenarios like these.
+        """
+        if not seeds:
+            return ranking(self.tournament.policies, self.mean_ranks(measure))
+        names = [one.name for one in self.tournament.scenarios]
+        return ranking(self.tournament.policies, np.concatenate([self.scores(name, measure) for name in names]))
+
+    @cached_property
+    def winners(self) -> dict[tuple[str, Measure], Winner]:
+        """By scenario and measure, who is significantly better than all others, or who shares the lead."""
+        return {(scenario, measure): self._winner(scenario, measure) for scenario, measure in self._values}
+
+    def _winner(self, scenario: str, measure: Measure) -> Winner:
+        values, names = self._values[scenario, measure], self.tournament.policies
+        pairs = list(combinations(range(len(names)), 2))
+        differences = [stats.paired_difference(list(values[:, a]), list(values[:, b])) for a, b in pairs]
+        apart = {pair for pair, holds in zip(pairs, stats.significant_among(differences), strict=True) if holds}
+        means = values.mean(axis=0) if measure == "time" else -values.mean(axis=0)
+        best, *others = (int(i) for i in np.argsort(means, kind="stable"))
+        tied = [i for i in others if (min(i, best), max(i, best)) not in apart]
+        return Winner(names[best], [names[i] for i in tied])
+
+    def troubles(self) -> list[str]:
+        """Which runs failed and why, a sentence for each policy and reason."""
+        total = len(self.tournament.scenarios) * len(self.tournament.policies) * len(self.tournament.seeds)
+        by_reason: dict[tuple[str, str], list[Entry]] = {}
+        for entry, reason in self.failures.items():
+            by_reason.setdefault((entry[1], reason), []).append(entry)
+        return [
+            f"{policy}: {len(entries)} of {total:,} runs failed and rank last, the first of them in "
+            f"{entries[0][0]}, seed {entries[0][2]}: {reason}"
+            for (policy, reason), entries in by_reason.items()
+        ]
+
+
+MEASURES: tuple[Measure, ...] = ("time", "best", "last")
+
+
+def run_tournament(
+    tournament: Tournament,
+    store: Store,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    watch: Callable[[Progress], None] | None = None,
+) -> TournamentResult:
+    """Run what the store lacks of a tournament, and say what came of it.
+
+    Args:
+        tournament: what to run.
+        store: open for writing; every run is kept as it ends, and an unfinished one goes on where it was.
+        executor: does the work; by default processes of this machine. The caller shuts it down.
+        workers: runs at once; by default as many as this process has cores.
+        watch: called with the progress.
+
+    Returns:
+        TournamentResult: of all runs. Ctrl-C raises a KeyboardInterrupt once what was computed is stored.
+
+    Example:
+        >>> import tempfile, fedcell as fc
+        >>> spec = fc.Spec(budget_s=40.0, rounds=2, task=fc.TaskSpec(hidden=[4]))
+        >>> wanted = fc.Tournament([fc.Scenario("tiny", "", 0.5, spec)], ["all", "random:k=2"], [0, 1])
+        >>> with tempfile.TemporaryDirectory() as folder, fc.Store(f"{folder}/results.db") as store:
+        ...     result = fc.run_tournament(wanted, store)
+        >>> len(result.rounds), result.ranking("time").blocks, result.winners["tiny", "time"].text()[:9]
+        (4, 2, 'tie of 2:')
+    """
+    runs = tournament.runs()
+    keys = {entry: run.key() for entry, run in runs.items()}
+    swept = run_sweep(list(runs.values()), store, executor, workers, watch)
+    if not swept.complete:
+        raise KeyboardInterrupt
+    failures = {entry: swept.failures[key] for entry, key in keys.items() if key in swept.failures}
+    if len(failures) == len(runs):
+        (scenario, policy, seed), reason = next(iter(failures.items()))
+        raise InputError(
+            f"all {len(runs):,} runs failed, the first of them {policy} in {scenario}, seed {seed}: {reason}"
+        )
+    rounds = {entry: store.rounds(key) for entry, key in keys.items() if entry not in failures}
+    return TournamentResult(tournament, rounds, failures)
+
+
+def measured_decisions(tournament: Tournament) -> dict[tuple[str, int], float]:
+    """By policy and number of devices, the seconds to decide a round of the first scenario with so many devices.
+
+    It is measured here and now, apart from the runs, in less than a second each.
+    """
+    sizes: dict[int, Scenario] = {}
+    for one in tournament.scenarios:
+        sizes.setdefault(one.spec.devices.count, one)
+    return {
+        (policy, count): deciding_s(one.spec.model_copy(update={"policy": policy}))
+        for count, one in sizes.items()
+        for policy in tournament.policies
+    }

@@ -1,0 +1,238 @@
+"""What a tournament showed: tables, pictures, and a page or Markdown that binds them."""
+
+import math
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcell import __version__
+from fedcell.errors import InputError
+from fedcell.pages import Grid, html_page, html_picture, html_table, markdown_table
+from fedcell.plots import critical_difference_figure, ranking_heat_map
+from fedcell.runs.scenarios import Scenario, changed_fields, scenarios_toml
+from fedcell.runs.stats import Measure, Summary
+from fedcell.runs.tournament import MEASURES, TournamentResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORDS: dict[Measure, str] = {"time": "time to the target", "best": "best accuracy", "last": "last accuracy"}
+READING = (
+    "A block is one seed of one scenario: the same devices, channels, data and batches for all. Rank 1 is the best of "
+    "a block, ties share their ranks, a run that misses the target counts with the budget, and one that failed is "
+    "last. Policies that a blue bar joins cannot be told apart by Nemenyi's test at 5 %. In a scenario the winner is "
+    "better than each of the others by a paired difference that is significant at 5 %, with Holm's correction for all "
+    "pairs of that scenario; otherwise it is a tie."
+)
+COLUMNS = (
+    "Columns: mean ranks by time to the target, by best and by last accuracy; in how many scenarios it wins by time, "
+    "and in how many it shares the lead; in how many milliseconds it decides a round of M devices on this machine."
+)
+BEGIN, END = "<!-- tournament: begin -->", "<!-- tournament: end -->"
+"""Between these lines of a Markdown file stand the tables of the last tournament."""
+
+
+def _policies(result: TournamentResult) -> list[str]:
+    """The policies, the best first."""
+    names = result.tournament.policies
+    return [names[i] for i in result.ranking("time").order()]
+
+
+def overall_table(result: TournamentResult) -> Grid:
+    """A line for each policy: its mean ranks, where it wins, what failed and how long it takes to decide.
+
+    The columns: mean ranks by time to the target, by best and by last accuracy; in how many scenarios it wins by time,
+    and shares the lead; the milliseconds in which it decides a round of M devices.
+    """
+    names, winners = result.tournament.policies, result.winners
+    ranks = {measure: dict(zip(names, result.ranking(measure).mean, strict=True)) for measure in MEASURES}
+    sizes = list(dict.fromkeys(count for _, count in result.deciding_s))
+    rows = []
+    for policy in _policies(result):
+        alone = sum(w.best == policy and not w.tied for (_, m), w in winners.items() if m == "time")
+        shared = sum(policy in (w.best, *w.tied) and bool(w.tied) for (_, m), w in winners.items() if m == "time")
+        failed = sum(who == policy for _, who, _ in result.failures)
+        decides = (result.deciding_s[policy, count] for count in sizes)
+        shown = ["-" if math.isnan(seconds) else f"{1e3 * seconds:.2f}" for seconds in decides]
+        means = [f"{ranks[measure][policy]:.2f}" for measure in MEASURES]
+        rows.append([policy, *means, str(alone), str(shared), *shown, *([str(failed)] if result.failures else [])])
+    headings = ["policy", "by time", "by best", "by last", "wins", "ties"]
+    headings += [f"ms, M = {count}" for count in sizes] + ["failed"] * bool(result.failures)
+    return Grid(f"Mean ranks of {len(names)} policies, {_size_text(result)}", headings, rows)
+
+
+def _size_text(result: TournamentResult) -> str:
+    scenarios, seeds = len(result.tournament.scenarios), len(result.tournament.seeds)
+    return f"{scenarios} scenario{'s' * (scenarios != 1)}, {seeds} seed{'s' * (seeds != 1)} each"
+
+
+def winners_table(result: TournamentResult) -> Grid:
+    """Who wins where."""
+    rows = [
+        [one.name, f"{100 * one.target:g} % in {one.spec.budget_s:g} s"]
+        + [result.winners[one.name, measure].text() for measure in MEASURES]
+        for one in result.tournament.scenarios
+    ]
+    return Grid("Who wins where, ties called ties", ["scenario", "target", *WORDS.values()], rows)
+
+
+def matrix_table(result: TournamentResult, measure: Measure) -> Grid:
+    """Policies by scenarios: median times to the target, or mean accuracies."""
+
+    def cell(one: Scenario, policy: str) -> str:
+        if measure == "time":
+            return result.summaries[one.name, policy].to_target.text()
+        found = result.summaries[one.name, policy]
+        return (found.best if measure == "best" else found.last).text(100, 1)
+
+    scenarios = result.tournament.scenarios
+    rows = [[policy, *(cell(one, policy) for one in scenarios)] for policy in _policies(result)]
+    reached = f" (of {len(result.tournament.seeds)} seeds that reached it, if not all)"
+    what = f"Median time to the target{reached}" if measure == "time" else f"{WORDS[measure].capitalize()}, %"
+    return Grid(what, ["policy", *(one.name for one in scenarios)], rows)
+
+
+def scenario_table(result: TournamentResult, one: Scenario) -> Grid:
+    """All that is known of the policies in one scenario, the best first."""
+    names = result.tournament.policies
+    place = result.tournament.scenarios.index(one)
+    ranks = result.mean_ranks("time")[place]
+    rows = []
+    for i in np.argsort(ranks, kind="stable"):
+        s = result.summaries[one.name, names[i]]
+        failed = sum(entry[:2] == (one.name, names[i]) for entry in result.failures)
+        row = [names[i], f"{ranks[i]:.2f}", s.to_target.text(), s.best.text(100, 1), s.last.text(100, 1)]
+        row += [s.devices.text(digits=1), s.round_s.text(digits=1), s.rounds.text(digits=1)]
+        rows.append([*row, *([str(failed)] if result.failures else [])])
+    headings = ["policy", "mean rank", f"to {100 * one.target:g} %", "best, %", "last, %", "devices a round"]
+    headings += ["seconds a round", "rounds"] + ["failed runs"] * bool(result.failures)
+    return Grid(one.name, headings, rows)
+
+
+# --- pictures ------------------------------------------------------------------------------------------------------
+
+
+def pictures(result: TournamentResult) -> dict[str, "Figure"]:
+    """The figures, by the names of their files."""
+    names, found = result.tournament.policies, dict[str, "Figure"]()
+    wanted: list[tuple[str, Measure, bool]] = [("ranks", "time", True), ("ranks-last", "last", True)]
+    if len(result.tournament.scenarios) > 1:
+        wanted.insert(1, ("ranks-scenarios", "time", False))
+    for file, measure, seeds in wanted:
+        ranks = result.ranking(measure, seeds=seeds)
+        blocks = f"{ranks.blocks} {'blocks (scenario and seed)' if seeds else 'scenarios as blocks'}"
+        title = f"Mean ranks by {WORDS[measure]}, {blocks}"
+        found[file] = critical_difference_figure(names, ranks.mean, ranks.critical, ranks.groups(), title)
+    order = result.ranking("time").order()
+    scenarios = result.tournament.scenarios
+    policies = [names[i] for i in order]
+    leads = [result.winners[one.name, "time"] for one in scenarios]
+    found["heat-map"] = ranking_heat_map(
+        policies,
+        [one.name for one in scenarios],
+        result.mean_ranks("time")[:, order].T,
+        [[_short_time(result.summaries[one.name, policy]) for one in scenarios] for policy in policies],
+        np.array([[policy in (lead.best, *lead.tied) for lead in leads] for policy in policies]),
+        "Median time to the target; framed: who wins or shares the lead",
+    )
+    return found
+
+
+def _short_time(summary: Summary) -> str:
+    return f"{summary.to_target.median_s:.0f} s" if math.isfinite(summary.to_target.median_s) else "never"
+
+
+# --- for readers ---------------------------------------------------------------------------------------------------
+
+
+def tournament_page(result: TournamentResult, command: str, png: Mapping[str, bytes]) -> str:
+    """The page.
+
+    Args:
+        result: the tournament.
+        command: that made it.
+        png: the pictures, by the names of `pictures`.
+    """
+    scenarios = result.tournament.scenarios
+    runs = len(result.rounds) + len(result.failures)
+    parts = [
+        f"<h1>A tournament of {len(result.tournament.policies)} scheduling policies</h1>",
+        f"<p class=note>{_size_text(result)}, {runs:,} runs. Made with fedcell {__version__} by "
+        f"<code>{escape(command)}</code>.</p>",
+        *(f"<p class=warning>{escape(trouble)}</p>" for trouble in result.troubles()),
+        "<p class=warning>With one seed nothing is significant.</p>" if len(result.tournament.seeds) == 1 else "",
+        f"<p>{escape(READING)}</p>",
+        f"<h2 id=ranks>The ranking</h2>{html_table(overall_table(result))}",
+        f"<p class=note>{escape(COLUMNS)}</p>",
+        *(f"<p>{escape(sentence)}.</p>" for sentence in verdicts_of(result)),
+        *(
+            html_picture(png[name], name, large=True)
+            for name in ("ranks", "ranks-scenarios", "ranks-last")
+            if name in png
+        ),
+        f"<h2 id=where>Who wins where</h2>{html_table(winners_table(result))}",
+        html_picture(png["heat-map"], "median times and mean ranks by policy and scenario", large=True),
+        *(_section(result, one) for one in scenarios),
+        "<h2 id=again>Again</h2><p>The same scenarios, for --scenarios (scenarios.toml has them too). tournament.csv "
+        "has a line for each scenario and policy, runs.csv one for each run, tournament.json all of it.</p>"
+        f"<div class=wide><pre><code>{escape(scenarios_toml(scenarios))}</code></pre></div>",
+    ]
+    return html_page("A tournament of scheduling policies", parts)
+
+
+def verdicts_of(result: TournamentResult) -> list[str]:
+    """What the tests say of the ranks, a sentence each."""
+    both = [f"In these scenarios, by time to the target: {result.ranking('time').text()}"]
+    if len(result.tournament.scenarios) > 1:
+        both.append(f"For other scenarios like these: {result.ranking('time', seeds=False).text()}")
+    return [*both, f"In these scenarios, by last accuracy: {result.ranking('last').text()}"]
+
+
+def _section(result: TournamentResult, one: Scenario) -> str:
+    name = escape(one.name)
+    fields = ", ".join(f"{name} = {_short(value)}" for name, value in changed_fields(one.spec).items())
+    return (
+        f"<h2 id='{name}'>{name}</h2><p>{escape(one.about)}</p>"
+        f"<p class=note>target = {one.target:g}; <code>{escape(fields)}</code></p>"
+        f"{html_table(scenario_table(result, one))}"
+    )
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and len(value) > 6:
+        return f"[{value[0]}, ..., {value[-1]}]"
+    return str(value)
+
+
+def markdown(result: TournamentResult, command: str, files: Mapping[str, str] | None = None) -> str:
+    """The tables in Markdown.
+
+    Args:
+        result: the tournament.
+        command: that made it.
+        files: of pictures to show among them, by the names of `pictures`.
+    """
+    shown = {name: f"![{name}]({file})\n" for name, file in (files or {}).items()}
+    listed = "".join(f"- {sentence}.\n" for sentence in [*verdicts_of(result), *result.troubles()])
+    parts = [f"`{command}`, fedcell {__version__}:\n", markdown_table(overall_table(result)), f"{COLUMNS}\n", listed]
+    parts += [shown.get("ranks", ""), markdown_table(winners_table(result)), shown.get("heat-map", "")]
+    return "\n".join(part for part in [*parts, *(markdown_table(matrix_table(result, m)) for m in MEASURES)] if part)
+
+
+def put_between(text: str, tables: str, source: str) -> str:
+    """A Markdown text with other tables between its marks.
+
+    Args:
+        text: with the lines BEGIN and END, or empty.
+        tables: what is to stand between them.
+        source: whose text it is, for messages.
+    """
+    if not text:
+        return tables
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise InputError(f"{source} has no lines {BEGIN} and {END} for the tables; add them, or name a new file")
+    return f"{before}{BEGIN}\n\n{tables.strip()}\n\n{END}{after}"

@@ -1,0 +1,1 @@
+"""Policies of other papers, a module each; docs/policies.md compares them."""

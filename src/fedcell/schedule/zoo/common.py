@@ -1,0 +1,59 @@
+"""What several policies of the zoo share: how long a device takes on its own, and weighted draws."""
+
+import numpy as np
+
+from fedcell.schedule.laws import Dedicated
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.view import RoundView
+
+
+def fair_s(view: RoundView, k: int, upload_s: Floats | None = None) -> Floats:
+    """Return how long each device would take for a round with a k-th of the band.
+
+    The papers measure a device's duration. Where the band is shared so that all devices of a round finish together,
+    what was measured says nothing about a single one; this does.
+
+    Args:
+        view: what the server knows this round, for M devices.
+        k: devices per round.
+        upload_s: (M,) upload times with the entire band, if not those of the view.
+
+    Returns:
+        (M,) seconds.
+
+    Example:
+        >>> import fedcell as fc
+        >>> from fedcell.schedule.zoo.common import fair_s
+        >>> fair_s(fc.RoundView(upload_s=[1.0, 2.0], compute_s=[3.0, 0.5]), k=2).tolist()
+        [5.0, 4.5]
+    """
+    share = 1.0 if isinstance(view.law, Dedicated) else 1.0 / k
+    uploads: Floats = view.upload_s if upload_s is None else upload_s
+    seconds: Floats = view.compute_s + view.law.takes_s(uploads, np.full(len(view), share))
+    return seconds
+
+
+def drawn(weights: Floats, view: RoundView, rng: np.random.Generator) -> Indices:
+    """Return all devices in the order in which they are drawn without replacement, each with odds by its weight.
+
+    The largest of log w + Gumbel noise is a draw by the weights w, the second largest one from the rest, and so on.
+
+    Args:
+        weights: (M,) at least 0; devices of weight 0 come last, in random order.
+        view: of the M devices; the noise goes by its order, so permuting the devices permutes the draw.
+        rng: the source of the noise.
+
+    Returns:
+        (M,) device indices.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> from fedcell.schedule.zoo.common import drawn
+        >>> view = fc.RoundView(upload_s=[1.0, 2.0, 3.0], compute_s=[1.0, 1.0, 1.0])
+        >>> drawn(np.array([0.0, 1.0, 1e9]), view, np.random.default_rng(0)).tolist()
+        [2, 1, 0]
+    """
+    noise = np.empty(len(view))
+    noise[view.order()] = rng.gumbel(size=len(view))
+    nothing = weights <= 0.0
+    return np.lexsort((-noise - np.log(np.where(nothing, 1.0, weights)), nothing))

@@ -1,0 +1,387 @@
+"""Tournaments: scenarios and contenders, every run as the loop runs it, who wins where, and what is shown of it."""
+
+import json
+import math
+import re
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedcell as fc
+from fedcell.errors import InputError
+from fedcell.pages import Grid, markdown_table
+from fedcell.runs.contenders import contenders, deciding_s
+from fedcell.runs.rows import Rounds
+from fedcell.runs.scenarios import (
+    Scenario,
+    changed_fields,
+    chosen_scenarios,
+    load_scenarios,
+    scenarios_toml,
+)
+from fedcell.runs.stats import summarise
+from fedcell.runs.store import Store
+from fedcell.runs.sweep import Progress
+from fedcell.runs.tournament import MEASURES, Tournament, TournamentResult, run_tournament
+from fedcell.runs.tournament_data import rows_of, runs_of, table_csv, tournament_json
+from fedcell.runs.tournament_report import (
+    BEGIN,
+    END,
+    markdown,
+    overall_table,
+    pictures,
+    put_between,
+    scenario_table,
+    tournament_page,
+    winners_table,
+)
+from fedcell.schedule import registry
+from fedcell.schedule.registry import GROUP, POLICIES
+from twins.small import write_small_npz
+
+PAPER = Scenario("paper", "The paper's.", 0.8, fc.Spec(budget_s=300.0))
+
+
+@pytest.fixture(scope="module")
+def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[Scenario]:
+    """Two of them, of five devices with a few digits each."""
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    write_small_npz(path)
+    task = fc.TaskSpec(data=str(path), hidden=[4])
+    spec = fc.Spec(budget_s=500.0, rounds=3, task=task, devices=fc.DevicesSpec(count=5))
+    return [
+        Scenario("near", "A small cell.", 0.2, spec.changed({"cell.radius_m": 300.0})),
+        Scenario("far", "", 0.2, spec.changed({"cell.radius_m": 1500.0})),
+    ]
+
+
+# --- scenarios -----------------------------------------------------------------------------------------------------
+
+
+def test_the_standard_scenarios_have_what_the_issue_lists_and_the_paper_for_all_else() -> None:
+    found = {one.name: one for one in load_scenarios()}
+    assert 12 <= len(found) <= 14
+    assert changed_fields(found["paper"].spec) == {"budget_s": 300.0, "cell.radius_m": 1400.0}
+    assert {one.spec.task.partition for one in found.values()} == {"iid", "labels:5", "labels:2", "labels:1"}
+    assert {one.spec.devices.mobility for one in found.values()} == {"redrawn", "static", "waypoint"}
+    radii = [one.spec.cell.radius_m for one in found.values()]
+    assert (min(radii), max(radii)) == (300.0, 2000.0)
+    assert found["fading"].spec.cell.fading == "rayleigh"
+    assert found["failing"].spec.devices.failure > 0
+    assert found["unknown-times"].spec.knowledge == "observed"
+    assert (
+        found["unknown-times"].spec.devices.seconds_per_sample == found["slow-devices"].spec.devices.seconds_per_sample
+    )
+    assert found["day-and-night"].spec.devices.availability.startswith("daynight")
+    for one in found.values():
+        assert re.fullmatch(r"[A-Z0-9][^\n]*\.", one.about), one
+        assert one.spec.budget_s <= 300.0
+
+
+def test_scenarios_written_are_those_read(tmp_path: Path) -> None:
+    standard = load_scenarios()
+    odd = Scenario("odd", 'with "quotes"', 0.5, fc.Spec(budget_s=9.0, rounds=4, task=fc.TaskSpec(hidden=[4, 5])))
+    (tmp_path / "s.toml").write_text(scenarios_toml([*standard, odd]))
+    assert load_scenarios(tmp_path / "s.toml") == [*standard, odd]
+
+
+def test_a_scenario_changes_single_fields_of_the_defaults(tmp_path: Path) -> None:
+    text = "[defaults]\nbudget_s=9\ntarget=0.5\n[defaults.cell]\nradius_m=10.0\nbandwidth_hz=1e6\n"
+    (tmp_path / "s.toml").write_text(
+        text + '[[scenario]]\nname="a"\ncell.radius_m=20.0\n[[scenario]]\nname="b"\ntarget=1\n'
+    )
+    a, b = load_scenarios(tmp_path / "s.toml")
+    assert (a.spec.cell.radius_m, a.spec.cell.bandwidth_hz, a.target, a.spec.budget_s) == (20.0, 1e6, 0.5, 9.0)
+    assert (b.spec.cell.radius_m, b.target) == (10.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no scenarios; write each as a table [[scenario]] with a name"),
+        ("[scenario]\nname='a'", "has no scenarios"),
+        ("scenario = [1]", "has no scenarios"),
+        ("[[scenaro]]\nname='a'", "unknown table 'scenaro'; write [defaults] and [[scenario]]"),
+        ("[[scenario]]\nabout='x'", "the name of a scenario is None; give a word"),
+        ("[[scenario]]\nname='<b>'", "the name of a scenario is '<b>'"),
+        ("[[scenario]]\nname='a'\n[[scenario]]\nname='a'", "has the scenario 'a' twice; give each a name of its own"),
+        ("[[scenario]]\nname='a'\nbudget=3", "scenario 'a': unknown field 'budget'; did you mean 'budget_s'?"),
+        (
+            "[[scenario]]\nname='a'\ncell.radius=3",
+            "scenario 'a': unknown field 'cell.radius'; did you mean 'radius_m'?",
+        ),
+        ("[[scenario]]\nname='a'\ntarget=80", "scenario 'a': target is 80; give an accuracy between 0 and 1"),
+        ("[[scenario]]\nname='a'\nabout=3", "scenario 'a': about is 3; give a sentence"),
+        ("[[scenario]]\nname='a'\npolicy='all'", "scenario 'a': policy is the tournament's to choose; leave it out"),
+        ("[[scenario]]\nname='a'\nrounds=5", "scenario 'a': budget_s is not given"),
+        ("[defaults]\nname='a'\n[[scenario]]", "[defaults] has fields that scenarios share"),
+        ("defaults = 3\n[[scenario]]\nname='a'", "[defaults] has fields that scenarios share"),
+        ("[[scenario]", "is not valid TOML"),
+    ],
+)
+def test_a_mistake_in_a_file_of_scenarios_is_one_sentence(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(InputError) as error:
+        load_scenarios(tmp_path / "s.toml")
+    assert str(error.value).startswith(str(tmp_path / "s.toml"))
+    assert said in str(error.value)
+
+
+def test_scenarios_are_chosen_by_name() -> None:
+    assert [one.name for one in chosen_scenarios(load_scenarios(), ["iid", "paper"])] == ["paper", "iid"]
+    with pytest.raises(InputError, match="there is no scenario 'papr'; did you mean 'paper'\\?"):
+        chosen_scenarios(load_scenarios(), ["papr"])
+
+
+# --- contenders ----------------------------------------------------------------------------------------------------
+
+
+def test_every_registered_policy_enters_with_its_defaults_or_those_of_the_race() -> None:
+    found = contenders([PAPER])
+    assert {policy.partition(":")[0] for policy in found} >= set(POLICIES)
+    wanted = {"greedy", "random:k=8", "round_robin:k=8", "proportional_fair:k=8", "deadline:seconds=8"}
+    assert wanted | {"deadline:seconds=25"} <= set(found)
+
+
+def test_in_a_small_cell_nobody_enters_with_more_devices_than_there_are() -> None:
+    few = Scenario("few", "", 0.8, fc.Spec(devices=fc.DevicesSpec(count=5)))
+    found = contenders([PAPER, few])
+    assert {"random:k=5", "round_robin:k=5"} <= set(found)
+    assert all(getattr(fc.parse_policy(policy), "k", 0) <= 5 for policy in found)
+
+
+def test_a_package_whose_policy_cannot_enter_is_named_and_costs_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    usual = contenders([PAPER])
+    lost = EntryPoint("lost", "no_such_module:Lost", GROUP)
+    monkeypatch.setattr(registry, "installed", lambda: {"lost": lost})
+    monkeypatch.setattr("fedcell.runs.contenders.installed", lambda: {"lost": lost})
+    assert contenders([PAPER]) == usual
+    (said,) = caplog.messages
+    assert said.startswith("policy 'lost' does not enter the tournament: policy 'lost' of the package 'unknown' cannot")
+
+
+def test_own_policies_are_added_or_stand_alone() -> None:
+    assert contenders([PAPER], ["random:4"]) == [*contenders([PAPER]), "random:k=4"]
+    assert contenders([PAPER], ["random:4"], ["greedy:theta=0", "random"]) == ["greedy", "random:k=8", "random:k=4"]
+
+
+@pytest.mark.parametrize(
+    ("added", "only", "said"),
+    [
+        (["greedy:theta=0"], [], "the tournament has the policy 'greedy' twice; it enters by default"),
+        (["all"], ["all"], "the tournament has the policy 'all' twice; give it once"),
+        (["gredy"], [], "unknown policy 'gredy'; did you mean 'greedy'?"),
+        ([], ["all"], "a tournament needs two policies; add another to 'all' with --policy"),
+    ],
+)
+def test_contenders_that_cannot_be(added: list[str], only: list[str], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        contenders([PAPER], added, only)
+    assert str(error.value) == said
+
+
+def test_deciding_is_timed_and_a_policy_that_fails_has_no_time(scenarios: list[Scenario]) -> None:
+    spec = scenarios[0].spec
+    assert 0.0 < deciding_s(spec.changed({"policy": "greedy"}), rounds=2) < 10.0
+    assert math.isnan(deciding_s(spec.changed({"policy": "random:k=8"}), rounds=2))
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+
+def run(wanted: Tournament, path: Path, seen: list[Progress] | None = None, stop_after: int = 99) -> TournamentResult:
+    """On threads of this process, killed by Ctrl-C when so many runs are done."""
+
+    def watch(now: Progress) -> None:
+        if seen is not None:
+            seen.append(now)
+        if now.done >= stop_after:
+            raise KeyboardInterrupt
+
+    with Store(path) as store, ThreadPoolExecutor(2) as threads:
+        return run_tournament(wanted, store, threads, watch=watch)
+
+
+@pytest.fixture(scope="module")
+def wanted(scenarios: list[Scenario]) -> Tournament:
+    return Tournament(scenarios, ["all", "random:k=2", "random:k=9"], [0, 1, 2])
+
+
+@pytest.fixture(scope="module")
+def result(wanted: Tournament, tmp_path_factory: pytest.TempPathFactory) -> TournamentResult:
+    """Of three policies, one of which wants more devices than there are."""
+    return run(wanted, tmp_path_factory.mktemp("store") / "results.db")
+
+
+def test_every_run_is_the_loops(result: TournamentResult, scenarios: list[Scenario]) -> None:
+    assert len(result.rounds) == 2 * 2 * 3
+    for one in scenarios:
+        spec = one.spec.changed({"policy": "random:k=2", "seed": 1})
+        ours, loops = result.rounds[one.name, "random:k=2", 1], Rounds.of_records(fc.simulate(spec, threads=1))
+        np.testing.assert_array_equal(ours.clock_s, loops.clock_s)
+        np.testing.assert_array_equal(ours.accuracy, loops.accuracy)
+
+
+def test_failed_runs_are_counted_and_named_and_rank_last(result: TournamentResult) -> None:
+    assert set(result.failures) == {(name, "random:k=9", seed) for name in ("near", "far") for seed in (0, 1, 2)}
+    (said,) = result.troubles()
+    assert said == (
+        "random:k=9: 6 of 18 runs failed and rank last, the first of them in near, seed 0: "
+        "k is 9, but the cell has 5 devices; give a k of at most 5"
+    )
+    for measure in MEASURES:
+        assert result.ranking(measure).mean[2] == 3.0
+    assert np.isinf(result.scores("near", "last")[:, 2]).all()
+    assert (result.values("near", "time")[:, 2] == 500.0).all()
+    assert overall_table(result).rows[-1][0] == "random:k=9"
+    assert overall_table(result).rows[-1][-1] == "6"
+
+
+def test_interrupted_it_resumes_and_ends_the_same(wanted: Tournament, result: TournamentResult, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted, tmp_path / "results.db", stop_after=3)
+    seen: list[Progress] = []
+    again = run(wanted, tmp_path / "results.db", seen)
+    assert 3 <= seen[0].skipped < 12
+    assert (seen[0].done, seen[-1].left) == (0, 0)
+    assert tournament_json(again, "") == tournament_json(result, "")
+
+
+def test_a_tournament_whose_runs_all_fail_says_why(scenarios: list[Scenario], tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match="all 4 runs failed, the first of them random:k=9 in near, seed 0: k is 9, but"
+    ):
+        run(Tournament(scenarios, ["random:k=9", "round_robin:k=9"], [0]), tmp_path / "results.db")
+
+
+def test_an_own_policy_that_returns_garbage_costs_its_own_runs(
+    scenarios: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "garbled.py").write_text(
+        "from dataclasses import dataclass\nimport fedcell as fc\n@dataclass(frozen=True)\nclass Wild(fc.Policy):\n"
+        "    def choose(self, view, rng):\n        return [99] if view.upload_s.max() > 0.03 else [0]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = run(Tournament(scenarios, ["all", "garbled:Wild"], [0, 1]), tmp_path / "results.db")
+    assert set(found.failures) == {("far", "garbled:Wild", seed) for seed in (0, 1)}
+    assert "Wild.choose returned device 99, but the devices are 0 to 4" in found.troubles()[0]
+    assert len(found.rounds) == 6
+
+
+def test_more_runs_than_anybody_waits_for_are_refused() -> None:
+    with pytest.raises(InputError, match="the tournament has 1,000,002 runs"):
+        Tournament([PAPER], ["all", "greedy", "optimal"], list(range(333_334)))
+
+
+# --- what they show ------------------------------------------------------------------------------------------------
+
+
+def rounds_of(reached_s: float, last: float) -> Rounds:
+    """A run that reaches 80 % after so many seconds, if at all before 300, and ends at another accuracy."""
+    clock_s = np.array([10.0, min(reached_s, 299.0), 299.5])
+    accuracy = np.array([0.1, 0.8 if reached_s < 299 else 0.2, last])
+    return Rounds(clock_s, np.diff(clock_s, prepend=0.0), np.ones(3), accuracy)
+
+
+@pytest.fixture(scope="module")
+def made() -> TournamentResult:
+    """Four policies in two scenarios: fast wins the first, the second is a tie of fast and even."""
+    rng = np.random.default_rng(0)
+    two = [PAPER, Scenario("other", "Another.", 0.8, fc.Spec(budget_s=300.0, cell=fc.CellSpec(radius_m=500.0)))]
+    wanted, seeds = Tournament(two, ["never", "fast", "even", "slow"], list(range(12))), range(12)
+    rounds = {}
+    for one in ("paper", "other"):
+        for seed in seeds:
+            noise = rng.normal(0, 1, 3)
+            rounds[one, "never", seed] = rounds_of(400.0, 0.7)
+            rounds[one, "fast", seed] = rounds_of(50 + noise[0], 0.75)
+            rounds[one, "even", seed] = rounds_of((50 if one == "other" else 90) + noise[1], 0.75)
+            rounds[one, "slow", seed] = rounds_of(200 + noise[2], 0.79)
+    return TournamentResult(wanted, rounds, {}, {(policy, 20): 0.0015 for policy in wanted.policies})
+
+
+def test_winners_and_ties(made: TournamentResult) -> None:
+    assert (made.winners["paper", "time"].best, made.winners["paper", "time"].tied) == ("fast", [])
+    other = made.winners["other", "time"]
+    assert {other.best, *other.tied} == {"fast", "even"}
+    assert other.text() in ("tie of 2: fast, even", "tie of 2: even, fast")
+    assert made.winners["paper", "last"].text() == "slow"
+    shown = {row[0]: row for row in winners_table(made).rows}
+    assert shown["paper"][:3] == ["paper", "80 % in 300 s", "fast"]
+
+
+def test_mean_ranks_over_blocks_and_over_scenarios(made: TournamentResult) -> None:
+    """By time: never is always 4th and slow 3rd; fast is 1st in all of paper's 12 blocks."""
+    ranks = made.ranking("time")
+    assert ranks.blocks == 24
+    assert (ranks.mean[0], ranks.mean[3]) == (4.0, 3.0)
+    assert made.mean_ranks("time")[0].tolist() == [4.0, 1.0, 2.0, 3.0]
+    assert ranks.mean[1] == pytest.approx((1.0 + made.mean_ranks("time")[1, 1]) / 2)
+    assert made.ranking("time", seeds=False).blocks == 2
+    assert made.ranking("last").mean.tolist() == [4.0, 2.5, 2.5, 1.0]  # equal accuracies share their ranks
+
+
+def test_tables_say_what_the_statistics_do(made: TournamentResult) -> None:
+    overall = {row[0]: row for row in overall_table(made).rows}
+    assert overall_table(made).rows[0][0] == "fast"
+    assert overall["fast"] == ["fast", f"{made.ranking('time').mean[1]:.2f}", *overall["fast"][2:4], "1", "1", "1.50"]
+    assert overall["never"][4:6] == ["0", "0"]
+    one = {row[0]: row for row in scenario_table(made, PAPER).rows}
+    found = summarise([made.rounds["paper", "fast", seed] for seed in range(12)], 0.8, 300.0)
+    assert one["fast"][:5] == ["fast", "1.00", found.to_target.text(), found.best.text(100, 1), found.last.text(100, 1)]
+    assert one["never"][2] == "never (0/12)"
+
+
+def test_data_for_machines(made: TournamentResult) -> None:
+    document = json.loads(tournament_json(made, "fedcell tournament"))
+    assert document["rankings"]["time"]["mean_ranks"]["never"] == 4.0
+    assert document["winners"][0] == {"scenario": "paper", "by": "time", "best": "fast", "tied": []}
+    assert document["results"][0]["median_s_to_target"] is None  # never
+    lines = table_csv(rows_of(made)).splitlines()
+    assert len(lines) == 1 + 2 * 4
+    assert lines[1].startswith("paper,never,0.8,300.0,12,0,,0,")
+    runs = table_csv(runs_of(made)).splitlines()
+    assert len(runs) == 1 + 2 * 4 * 12
+    assert runs[0] == "scenario,policy,seed,s_to_target_or_budget,best,last,failed"
+    assert runs[1] == "paper,never,0,300.0,0.7,0.7,"
+
+
+def test_the_page_needs_nothing_else_and_shows_everything(made: TournamentResult) -> None:
+    names = pictures(made)
+    assert set(names) == {"ranks", "ranks-scenarios", "ranks-last", "heat-map"}
+    page = tournament_page(made, "fedcell tournament --policy 'a<b'", dict.fromkeys(names, b"png"))
+    assert not re.search(r"<script|<link|@import|url\(|src=\"(?!data:image/png;base64,)", page)
+    assert page.count("<figure class=large>") == 4
+    assert "a&lt;b" in page
+    for words in ("Friedman", "Holm", "critical difference", "tie of 2", "Another.", "never (0/12)", "[[scenario]]"):
+        assert words in page
+
+
+def test_markdown_stands_between_the_marks_of_a_page(made: TournamentResult) -> None:
+    tables = markdown(made, "fedcell tournament")
+    assert "| fast | " in tables
+    assert put_between("", tables, "new.md") == tables
+    page = f"# Ours\n{BEGIN}\nold\n{END}\nrest\n"
+    once = put_between(page, tables, "page.md")
+    assert once == f"# Ours\n{BEGIN}\n\n{tables.strip()}\n\n{END}\nrest\n"
+    assert put_between(once, tables, "page.md") == once
+    with pytest.raises(InputError, match=r"page.md has no lines <!-- tournament: begin --> and"):
+        put_between("# Ours\n", tables, "page.md")
+
+
+def test_a_bar_in_a_name_does_not_break_a_table() -> None:
+    assert markdown_table(Grid("t", ["a|b"], [["c"]])) == "**t**\n\n| a\\|b |\n| --- |\n| c |\n"
+
+
+def test_the_page_of_the_docs_lists_the_standard_scenarios_and_has_the_marks() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tournament.md").read_text()
+    for one in load_scenarios():
+        target = f"{100 * one.target:g} %, {one.spec.budget_s:g} s"
+        assert f"| `{one.name}` | {one.about} | {target} |" in page
+    assert f"{len(load_scenarios())} standard scenarios" in page
+    assert page.count(BEGIN) == page.count(END) == 1
