@@ -1,5 +1,7 @@
 """The command of a race gives the race again."""
 
+import inspect
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedcell.cli.race import race
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.runs.command import OPTIONS, race_command
 from fedcell.runs.defaults import default_race
@@ -21,6 +24,7 @@ CHANGES: dict[str, Any] = {
     "rounds": 7,
     "knowledge": "observed",
     "slack": 1.25,
+    "late_weight": 0.5,
     "explore": False,
     "profiles": "labels",
     "epsilon": 4.0,
@@ -41,15 +45,16 @@ CHANGES: dict[str, Any] = {
     "task.partition": "dirichlet:alpha=0.5",
     "task.epochs": 0.5,
     "task.averaging": "samples",
+    "task.server": "momentum",
     "task.engine": "torch",
     "task.model": "cnn",
     "task.device": "cuda",
 }
 
 
-def ran(here: Here, race: Spec, target: float, tmp_path: Path) -> Spec:
+def ran(here: Here, contest: Spec, target: float, tmp_path: Path) -> Spec:
     """The race that the command would run."""
-    command, toml = race_command(race, target)
+    command, toml = race_command(contest, target)
     if toml is not None:
         (tmp_path / "race.toml").write_text(toml)
     words = shlex.split(command)
@@ -64,32 +69,37 @@ def changed(changes: dict[str, Any], **grid: list[Any]) -> Spec:
     return race_spec(base.changed(changes, base.grid | grid))
 
 
-def test_every_option_is_tried() -> None:
+def test_every_option_of_the_command_line_is_known_and_tried() -> None:
+    text = inspect.getsource(race)
+    changes = text[text.index("changes = {") : text.index("contest = ")]
+    known = {field: option.replace("-", "_") for field, option in OPTIONS.items()}
+    assert dict(re.findall(r"\"([\w.]+)\": (\w+),", changes)) == known
     assert list(CHANGES) == list(OPTIONS)
 
 
 @pytest.mark.parametrize("field", CHANGES)
 def test_each_option_gives_the_race_again(field: str, fedcell_here: Here, tmp_path: Path) -> None:
-    extra = {"task.engine": "torch"} if field in ("task.model", "task.device") else {}
+    extra: dict[str, Any] = {"task.engine": "torch"} if field in ("task.model", "task.device") else {}
     extra |= {"knowledge": "observed"} if field == "explore" else {}
-    race = changed(extra | {field: CHANGES[field]})
-    assert race_command(race, TARGET_ACCURACY)[1] is None
-    assert ran(fedcell_here, race, TARGET_ACCURACY, tmp_path) == race
+    extra |= {"slack": 1.5} if field == "late_weight" else {}
+    contest = changed(extra | {field: CHANGES[field]})
+    assert race_command(contest, TARGET_ACCURACY)[1] is None
+    assert ran(fedcell_here, contest, TARGET_ACCURACY, tmp_path) == contest
 
 
 def test_policies_seeds_and_a_target_are_part_of_the_command(fedcell_here: Here, tmp_path: Path) -> None:
-    race = changed({"rounds": 5, "budget_s": 450.0}, policy=["greedy", "random:k=3"], seed=[0, 1])
-    command, toml = race_command(race, 0.75)
+    contest = changed({"rounds": 5, "budget_s": 450.0}, policy=["greedy", "random:k=3"], seed=[0, 1])
+    command, toml = race_command(contest, 0.75)
     assert toml is None
     assert command.startswith("fedcell race --policy greedy --policy random:k=3 --seeds 2 ")
     assert command.endswith(" --target 0.75")
-    assert ran(fedcell_here, race, 0.75, tmp_path) == race
+    assert ran(fedcell_here, contest, 0.75, tmp_path) == contest
     assert race_command(default_race(), TARGET_ACCURACY) == ("fedcell race", None)
 
 
 def test_what_has_no_option_comes_in_a_file(fedcell_here: Here, tmp_path: Path) -> None:
-    for race in (changed({"task.hidden": [3]}), changed({}, seed=[3, 5])):
-        command, toml = race_command(race, TARGET_ACCURACY)
+    for contest in (changed({"task.hidden": [3]}), changed({}, seed=[3, 5])):
+        command, toml = race_command(contest, TARGET_ACCURACY)
         assert command == "fedcell race race.toml"
         assert toml is not None
-        assert ran(fedcell_here, race, TARGET_ACCURACY, tmp_path) == race
+        assert ran(fedcell_here, contest, TARGET_ACCURACY, tmp_path) == contest
