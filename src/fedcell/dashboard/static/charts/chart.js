@@ -64,7 +64,7 @@ export class LineChart {
       const x = Math.min(until ?? Infinity, line.x.at(-1) ?? -Infinity);
       const y = readAt(line, x);
       const inside = Number.isFinite(y) && x >= x0 && x <= x1 && y >= y0 && y <= y1;
-      dot.setAttribute("visibility", inside && (this.data.live || Number.isFinite(until)) ? "visible" : "hidden");
+      dot.setAttribute("visibility", inside && Number.isFinite(until) ? "visible" : "hidden");
       if (inside) dot.setAttribute("transform", `translate(${sx(x).toFixed(1)} ${sy(y).toFixed(1)})`);
     }
     for (const [x, mark] of this.crossings) mark.setAttribute("visibility", x <= (until ?? Infinity) ? "visible" : "hidden");

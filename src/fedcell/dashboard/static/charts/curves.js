@@ -41,7 +41,7 @@ export class CurvesView {
       "aria-label": "Smoothing",
       oninput: () => this.drawChart(),
     });
-    this.replay = new Replay((until) => this.seek(until));
+    this.replay = new Replay(() => this.seek());
     this.board = new Board();
     const plot = h("div", { class: "plot" });
     this.tables = scroller("Tables of the curves", { class: "tables" });
@@ -89,9 +89,9 @@ export class CurvesView {
   update(styles, curves, options = {}) {
     this.shown = [styles, curves, options];
     const { target = null, seeds = null } = options;
+    this.replay.setEnd(this.axisOf(curves) === "time" ? (this.common ?? this.lastX(curves)) : 0);
     this.drawChart();
-    this.replay.setEnd(this.axisOf(curves) === "time" ? this.lastX(curves) : 0);
-    this.board.update(styles, curves, target, this.replay.at);
+    this.board.update(styles, curves, target, this.moment);
     const focus = (policy) => this.chart.focus(policy);
     this.tables.replaceChildren(...curveTables(styles, curves, { target, seeds, by: this.by, focus }));
     this.fillLegend(styles);
@@ -107,14 +107,26 @@ export class CurvesView {
     return Math.max(0, ...(curves?.policies ?? []).map((policy) => policy.clock_s?.at(-1) ?? 0));
   }
 
-  seek(until) {
+  /** While a race runs, the second that all policies have come to: none is shown ahead of the others. */
+  get common() {
+    const [, curves, { live = false }] = this.shown;
+    const ends = (curves?.policies ?? []).map((policy) => policy.clock_s?.at(-1)).filter(Number.isFinite);
+    return live && ends.length ? Math.min(...ends) : null;
+  }
+
+  /** The second that is shown; null for all there is. */
+  get moment() {
+    return this.replay.at ?? this.common;
+  }
+
+  seek() {
     const [styles, curves, { target = null }] = this.shown;
-    this.chart.seek(until);
-    this.board.update(styles, curves, target, until);
+    this.chart.seek(this.moment);
+    this.board.update(styles, curves, target, this.moment);
   }
 
   drawChart() {
-    const [styles, curves, { target = null, endS = null, endJ = null, live = false, empty = "" }] = this.shown;
+    const [styles, curves, { target = null, endS = null, endJ = null, empty = "" }] = this.shown;
     const axis = this.axisOf(curves);
     const end = axis === "energy" ? endJ : endS;
     const whole = this.series(styles, curves, Number.isFinite(end) ? end : this.lastX(curves));
@@ -131,8 +143,7 @@ export class CurvesView {
       xMax: Number.isFinite(end) ? end : undefined,
       yMin: Math.floor(10 * Math.min(lowest, 0.9)) / 10,
       yMax: 1,
-      until: axis === "time" ? this.replay.at : null,
-      live,
+      until: axis === "time" ? this.moment : null,
       empty: unknown ? "What these runs spent is not known." : empty,
     });
     const [few, many] = [series.some((line) => line.seeds), series.some((line) => line.low)];

@@ -45,6 +45,7 @@ export class Replay {
     if (!this.chosen) this.speed.value = SPEEDS.findLast((speed) => speed <= Math.max(1, (1.5 * end) / WHOLE_S));
     if (end === this.end) return undefined;
     this.end = end;
+    if (this.at > end) this.at = null; // other runs than before
     this.slider.max = end;
     return this.drawPlace();
   }
