@@ -77,6 +77,7 @@ def test_runs_that_failed_and_seeds_that_diverged_are_told(server: Served, page:
 def test_the_form_has_what_diverse_and_the_radio_need(server: Served, page: Page) -> None:
     page.goto(server.url)
     form = page.get_by_role("form", name="New race")
+    form.locator(".chip button").first.wait_for()
     while form.locator(".chip button").count():
         form.locator(".chip button").first.click()
     form.get_by_label("Policy to add").select_option("diverse")
