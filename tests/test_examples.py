@@ -9,6 +9,7 @@ from harness import run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ARGUMENTS = {
+    "cifar_resnet.py": ["made-up", "1"],
     "cnn_torch.py": ["2"],
     "learn_to_schedule.py": ["0.001", "1"],
     "moving_cell.py": ["2"],
@@ -17,6 +18,7 @@ ARGUMENTS = {
 """Fewer rounds and seeds than they have by themselves."""
 SAYS = {
     "channels.py": "of places reached",
+    "cifar_resnet.py": "1 rounds",
     "one_round.py": "all end together",
     "own_policy.py": "Rested - greedy",
     "cnn_torch.py": "round   2",
@@ -33,7 +35,7 @@ def test_no_example_is_forgotten() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("name", SAYS)
 def test_example_runs(name: str, tmp_path: Path) -> None:
-    if name in ("cnn_torch.py", "learn_to_schedule.py"):
+    if name in ("cifar_resnet.py", "cnn_torch.py", "learn_to_schedule.py"):
         pytest.importorskip("torch")
     done = run(sys.executable, "-W", "error", EXAMPLES / name, *ARGUMENTS.get(name, []), cwd=tmp_path)
     assert done.returncode == 0, done.stderr

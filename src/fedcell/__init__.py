@@ -9,6 +9,8 @@ from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.errors import InputError
+    from fedcell.learn.data import Dataset, load_dataset, save_dataset
+    from fedcell.learn.hugging_face import dataset_from
     from fedcell.runs.models import SavedModel, Score, load_model, save_model
     from fedcell.runs.race import RaceResult, run_race
     from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
@@ -68,6 +70,8 @@ __getattr__ = lazy_names(
     "fedcell",
     {
         "fedcell.errors": "InputError",
+        "fedcell.learn.data": "Dataset load_dataset save_dataset",
+        "fedcell.learn.hugging_face": "dataset_from",
         "fedcell.schedule.bandwidth": "Allocation allocate",
         "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
         "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
@@ -124,6 +128,7 @@ __all__ = [
     "ChannelThenNorm",
     "Conditions",
     "CsUcb",
+    "Dataset",
     "DayNight",
     "Deadline",
     "Dedicated",
@@ -185,9 +190,11 @@ __all__ = [
     "WorkerLost",
     "World",
     "allocate",
+    "dataset_from",
     "fit_rounds",
     "format_law",
     "format_policy",
+    "load_dataset",
     "load_model",
     "load_scenarios",
     "load_spec",
@@ -200,6 +207,7 @@ __all__ = [
     "run_race",
     "run_sweep",
     "run_tournament",
+    "save_dataset",
     "save_model",
     "simulate",
 ]

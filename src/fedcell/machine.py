@@ -2,6 +2,9 @@
 
 import os
 
+WORKER_NUMBER = "FEDCELL_WORKER"
+"""The environment variable that numbers the worker processes of a runner, from 0."""
+
 
 def cores() -> int:
     """How many cores this process may run on; all of the machine's where the system cannot say (macOS, Windows)."""

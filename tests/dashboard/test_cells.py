@@ -1,3 +1,5 @@
+from typing import Literal
+
 import pytest
 
 import fedcell as fc
@@ -21,3 +23,18 @@ def test_a_round_that_ended_with_devices_late_is_shown_as_it_went() -> None:
         before_s = record.clock_s
     assert late > 0
     assert shown["round_s_optimal"] != pytest.approx(shown["round_s_planned"])
+
+
+@pytest.mark.parametrize("downlink", ["multicast", "unicast"])
+def test_devices_begin_when_they_have_the_model(downlink: Literal["multicast", "unicast"]) -> None:
+    run = Simulation.load(fc.Spec(policy="random:k=4", rounds=2, cell=fc.CellSpec(downlink=downlink, downlink_hz=2e4)))
+    place, before_s = Place(run.spec, run.world), 0.0
+    for record in fc.simulate(run.spec):
+        shown = round_document(place, before_s, record, 2, "planned", None)
+        rows = [row for row in shown["devices"] if row["scheduled"]]
+        assert record.plan.starts_s is not None
+        assert [row["start_s"] for row in rows] == record.plan.starts_s.tolist()
+        assert min(row["start_s"] for row in rows) > 0.1
+        assert max(row["finish_s"] for row in rows) == pytest.approx(record.round_s)
+        assert shown["round_s_equal"] > shown["round_s_optimal"] == pytest.approx(record.round_s)
+        before_s = record.clock_s

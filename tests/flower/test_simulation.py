@@ -83,6 +83,26 @@ def test_a_run_taken_up_has_the_inner_strategys_memory_bit_for_bit(engine: Deplo
         assert r["metrics"]["evaluate"]["device"] == pytest.approx(np.mean(range(6)))
 
 
+def test_nodes_answer_before_they_train_and_keep_models_between_two_messages(engine: Deployment) -> None:
+    """Their contexts travel through Flower's own processes. Losses and updates are largest on devices 4 and 5."""
+    values = {
+        "folder": str(engine.folder),
+        "starts": "asks:3",
+        "policy": "scripted_server:Asks",
+        "radio": "simulated",
+        "nodes": 6,
+    }
+    engine.submit("asks", APPS / "scripted", run_config(values), "--federation-config", "num-supernodes=6")
+    log = engine.finish("asks", RUN_S)
+    assert "asked 6 of 6 devices for the lengths of their updates; 6 answered" in log
+    for r in rounds_of(engine.folder / "asks"):
+        assert r["answered"] == [0, 1, 2, 3, 4, 5]
+        assert r["delivered"] == [4, 5]
+        assert 0.0 < r["waited_s"] < r["round_s"]
+    with np.load(engine.folder / "asks" / "fedcell-3.npz") as found:
+        assert found["model/0"].tolist() == [3 * 24.0] * 4  # each round adds the mean of 16 and 32
+
+
 def test_the_new_app_trains_as_it_is_written(engine: Deployment) -> None:
     """With the options of its README; the same app in this process: test_unit_new.py."""
     pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -13,7 +13,7 @@ import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, SimulatedRadio, radio_of
 from fedcell.flower.report import Report
-from fedcell.flower.scheduled import blocks_of
+from fedcell.flower.round import blocks_of
 from fedcell.schedule.laws import Law
 from fedcell.schedule.policy import Plan
 from fedcell.sim.heard import Timing

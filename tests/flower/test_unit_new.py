@@ -29,7 +29,7 @@ def test_the_new_app_trains_in_a_simulated_cell_and_keeps_its_model(
 ) -> None:
     write_app(tmp_path / "digits-simulated")
     state = tmp_path / "state"
-    values = {"state": str(state), "policy": "random:k=5", "radio": "simulated", "fraction-evaluate": 0.2}
+    values = {"state": str(state), "policy": "random:k=5", "radio": "simulated", "fraction-evaluate": 1.0}
     run_app(
         tmp_path / "digits-simulated", values | {"num-server-rounds": 3, "learning-rate": 0.05}, monkeypatch, nodes=20
     )

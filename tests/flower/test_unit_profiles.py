@@ -102,9 +102,11 @@ def test_a_run_is_not_resumed_with_another_averaging(tmp_path: Path, monkeypatch
         run_example(values | {"task.averaging": "balanced"}, monkeypatch)
 
 
-def test_the_example_refuses_profiles_that_nobody_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_refuses_what_it_does_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="set it to gradients, labels or none"):
         run_example({"policy": "diverse", "profiles": "updates"}, monkeypatch)
+    with pytest.raises(InputError, match=r"late_weight and task\.server are the simulator's"):
+        run_example({"late_weight": 0.5}, monkeypatch)
 
 
 def test_one_absurd_profile_does_not_make_all_others_look_alike() -> None:

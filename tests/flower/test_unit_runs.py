@@ -262,7 +262,8 @@ def test_rates_of_dedicated_lines_are_used() -> None:
 @pytest.mark.processes
 def test_a_clientapp_does_not_load_the_scheduler() -> None:
     """Flower starts a process for each message to a node; Numba alone would double what it imports."""
-    code = "import sys; from fedcell.flower import Report, report_device, timed; print('numba' in sys.modules)"
+    names = "Report, answer_loss, report_device, timed, upload_when_asked"
+    code = f"import sys; from fedcell.flower import {names}; print('numba' in sys.modules)"
     assert python(code).strip() == "False"
 
 

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
-from fedcell.learn import data
-from fedcell.learn.data import IDX_FILES, Dataset, Published, load_dataset, read_idx
+from fedcell.learn import published
+from fedcell.learn.data import Dataset, load_dataset
+from fedcell.learn.idx import IDX_FILES, read_idx
+from fedcell.learn.published import Published
 from harness import traced_peak_bytes
 
 MD5 = {
@@ -65,18 +67,16 @@ def write_npz(folder: Path, **changes: Any) -> Path:
 
 def peak_bytes(path: Path, words: str, before: str = "") -> int:
     """The most memory that it takes to refuse a file with these words, in a process of its own."""
-    imports = (
-        f"from pathlib import Path\nfrom fedcell.errors import InputError\nfrom fedcell.learn import data\n{before}"
-    )
+    imports = "from pathlib import Path\nfrom fedcell.errors import InputError\nfrom fedcell.learn import data, idx\n"
     code = f"""
 try:
-    data.{"load_dataset" if path.suffix == ".npz" else "read_idx"}(Path({str(path)!r}))
+    {"data.load_dataset" if path.suffix == ".npz" else "idx.read_idx"}(Path({str(path)!r}))
 except InputError as refused:
     assert {words!r} in str(refused), refused
 else:
     raise AssertionError("it was read")
 """
-    return traced_peak_bytes(imports, code)
+    return traced_peak_bytes(imports + before, code)
 
 
 def assert_small(dataset: Dataset) -> None:
@@ -90,11 +90,11 @@ def assert_small(dataset: Dataset) -> None:
 
 @pytest.mark.parametrize("name", MD5)
 def test_the_shipped_files_are_the_original_ones(name: str) -> None:
-    assert hashlib.md5((data.MNIST_FOLDER / name).read_bytes()).hexdigest() == MD5[name]
+    assert hashlib.md5((published.MNIST_FOLDER / name).read_bytes()).hexdigest() == MD5[name]
 
 
 def test_the_shipped_files_come_with_their_licence() -> None:
-    note = (data.MNIST_FOLDER / "README.md").read_text()
+    note = (published.MNIST_FOLDER / "README.md").read_text()
     assert "CC BY-SA 3.0" in note
     assert "Yann LeCun" in note
     assert "Corinna Cortes" in note
@@ -113,7 +113,7 @@ def test_mnist_is_mnist() -> None:
     counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert np.bincount(mnist.train_y).tolist() == counts
     assert abs((mnist.train_x == 0).mean() - 0.81) < 0.005
-    measured = load_dataset(data.MNIST_FOLDER)  # the same files as if they were the user's own
+    measured = load_dataset(published.MNIST_FOLDER)  # the same files as if they were the user's own
     assert (measured.shift, measured.scale) == pytest.approx((mnist.shift, mnist.scale), abs=1e-4)
     assert mnist.train_x.flags.writeable  # torch.from_numpy warns of arrays that are not
     assert mnist.train_x.flags.c_contiguous
@@ -134,7 +134,8 @@ def test_an_unknown_scaling_is_named() -> None:
     [
         ("mnits", "did you mean 'mnist'"),
         ("fashion", "did you mean 'fashion-mnist'"),
-        ("cifar", "an .npz file or"),
+        ("cifar", "did you mean 'cifar-10"),
+        ("imagenet", "an .npz file or"),
     ],
 )
 def test_an_unknown_name_gets_a_hint(name: str, hint: str) -> None:
@@ -145,13 +146,18 @@ def test_an_unknown_name_gets_a_hint(name: str, hint: str) -> None:
 # Fashion-MNIST: the small files below stand in for the real ones, under their own checksums.
 
 
+def served_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """From now on the small files are Fashion-MNIST, to be had at this address."""
+    sha256 = {field: hashlib.sha256(idx_bytes(array)).hexdigest() for field, array in small_arrays().items()}
+    small = Published("Fashion-MNIST", sha256, url, 0.2860, 0.3530)
+    monkeypatch.setitem(published.PUBLISHED, "fashion-mnist", small)
+
+
 @pytest.fixture
 def fashion(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No environment, no Debian package, an empty cache below the returned folder, and small checksums."""
-    sha256 = {field: hashlib.sha256(idx_bytes(array)).hexdigest() for field, array in small_arrays().items()}
-    monkeypatch.setitem(data.PUBLISHED, "fashion-mnist", Published(0.2860, 0.3530, sha256))
-    monkeypatch.setattr(data, "DEBIAN_FOLDER", tmp_path / "debian")
-    monkeypatch.setattr(data, "FASHION_URL", "http://127.0.0.1:9")  # nobody answers on port 9
+    served_at(monkeypatch, "http://127.0.0.1:9")  # nobody answers on port 9
+    monkeypatch.setattr(published, "DEBIAN_FOLDER", tmp_path / "debian")
     monkeypatch.delenv("FEDCELL_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -186,13 +192,13 @@ def test_fashion_mnist_from_the_cache(fashion: Path) -> None:
     assert_small(load_dataset("fashion-mnist"))
 
 
-@pytest.mark.skipif(not data.DEBIAN_FOLDER.is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
+@pytest.mark.skipif(not published.DEBIAN_FOLDER.is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
 def test_the_real_fashion_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDCELL_DATA", raising=False)
     dataset = load_dataset("fashion-mnist")
     assert dataset.train_x.shape == (60000, 28, 28)
     assert np.bincount(dataset.train_y).tolist() == [6000] * 10
-    measured = load_dataset(data.DEBIAN_FOLDER)  # the same files as if they were the user's own
+    measured = load_dataset(published.DEBIAN_FOLDER)  # the same files as if they were the user's own
     assert (measured.shift, measured.scale) == pytest.approx((dataset.shift, dataset.scale), abs=1e-4)
 
 
@@ -284,18 +290,18 @@ def test_fashion_mnist_is_downloaded_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(data, "FASHION_URL", f"{server.url}/good")
+    served_at(monkeypatch, f"{server.url}/good")
     assert_small(load_dataset("fashion-mnist"))
     assert "train-images-idx3-ubyte.gz" in capsys.readouterr().err  # the progress bar
     files = sorted(path.name for path in (fashion / "cache").rglob("*") if path.is_file())
     assert files == sorted(MD5)
     assert not list((fashion / "cache").rglob(".download-*"))
-    monkeypatch.setattr(data, "FASHION_URL", "http://127.0.0.1:9")
+    served_at(monkeypatch, "http://127.0.0.1:9")
     assert_small(load_dataset("fashion-mnist"))
 
 
 def test_a_damaged_cache_is_completed(fashion: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "FASHION_URL", f"{server.url}/good")
+    served_at(monkeypatch, f"{server.url}/good")
     (write_folder(fashion / "cache" / "fedcell" / "fashion-mnist") / "t10k-labels-idx1-ubyte.gz").unlink()
     assert_small(load_dataset("fashion-mnist"))
 
@@ -322,8 +328,8 @@ def test_a_failed_download_leaves_nothing_behind(
     fault: str,
     message: str,
 ) -> None:
-    monkeypatch.setattr(data, "FASHION_URL", f"{server.url}/{fault}")
-    monkeypatch.setattr(data, "MAX_DOWNLOAD_BYTES", 100_000)
+    served_at(monkeypatch, f"{server.url}/{fault}")
+    monkeypatch.setattr(published, "MAX_DOWNLOAD_BYTES", 100_000)
     with pytest.raises(InputError, match=message):
         load_dataset("fashion-mnist")
     assert not [path for path in (fashion / "cache").rglob("*") if path.name != "fedcell"]
@@ -336,9 +342,10 @@ def test_without_a_network_the_error_says_what_else_to_do(fashion: Path) -> None
 
 
 @pytest.mark.parametrize("url", ["http://example.com/x", "ftp://127.0.0.1/x", "file:///etc"])
-def test_a_download_must_be_encrypted(fashion: Path, url: str) -> None:
+def test_a_download_must_be_encrypted(fashion: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    served_at(monkeypatch, url)
     with pytest.raises(InputError, match=r"the download goes to '.*'; give an https address"):
-        data.download_fashion_mnist(fashion / "cache" / "fashion-mnist", url)
+        published.download_published("fashion-mnist", fashion / "cache" / "fashion-mnist")
 
 
 # idx files

@@ -102,3 +102,26 @@ def test_what_cannot_be_trained_so_is_said() -> None:
         MlpCudaEngine(data)
     assert Shape(784, 10, True).parameters == 50890
     assert Shape(784, 10, True).shared_bytes < 232448  # of an H100 or H200
+
+
+def test_where_memory_runs_out_fewer_train_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: the engine's own loop around a call that fails while it takes too many."""
+    torch = pytest.importorskip("torch")
+    engine = object.__new__(MlpCudaEngine)
+    engine._at_once, engine._device = 132, torch.device("cuda")
+    tried, fits = list[int](), 20
+
+    def update(jobs: Any) -> Any:
+        tried.append(engine._at_once)
+        if engine._at_once > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return jobs
+
+    monkeypatch.setattr(engine, "_update", update)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    assert engine.update(["job"]) == ["job"]  # type: ignore[list-item, comparison-overlap]
+    assert tried == [132, 66, 33, 16]
+    fits = 0
+    with pytest.raises(InputError, match="one client does not fit into the memory of cuda: CUDA out of memory"):
+        engine.update([])

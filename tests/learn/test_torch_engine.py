@@ -1,6 +1,8 @@
 """The torch engine against the compiled one, against a plain PyTorch loop, and against modules it has to refuse."""
 
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -315,6 +317,32 @@ def test_smaller_stacks_where_memory_runs_out(mnist: Dataset) -> None:
         TorchEngine(mnist, mlp_module(mnist), loss=impossible).train(jobs)
 
 
+def test_what_was_too_large_is_gone_before_the_smaller_is_made(mnist: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TorchEngine(mnist, mlp_module(mnist), stack=8, threads=1)
+    jobs, train, program_of, made = (
+        some_jobs(engine, [(1, 10)] * 8),
+        engine._train_stack,
+        engine._program,
+        dict[int, Any](),
+    )
+
+    def program(clients: int) -> Any:
+        assert all(one() is None for size, one in made.items() if size > clients)
+        found = program_of(clients)
+        made[clients] = weakref.ref(found)
+        return found
+
+    def train_stack(program: Any, jobs: list[Job], *rest: Any) -> None:
+        if len(jobs) > 2:
+            raise torch.OutOfMemoryError("no room")
+        train(program, jobs, *rest)
+
+    monkeypatch.setattr(engine, "_program", program)
+    monkeypatch.setattr(engine, "_train_stack", train_stack)
+    engine.train(jobs)
+    assert list(made) == [8, 4, 2]
+
+
 def test_threads_change_nothing(mnist: Dataset) -> None:
     found = [TorchEngine(mnist, mlp_module(mnist), threads=threads) for threads in (1, 3)]
     jobs = some_jobs(found[0], [(1, 20 + k) for k in range(9)])
@@ -328,3 +356,28 @@ def test_threads_change_nothing(mnist: Dataset) -> None:
 @pytest.mark.processes
 def test_the_mlp_engine_does_not_import_torch() -> None:
     assert python("import sys, fedcell, fedcell.learn.mlp; print('torch' in sys.modules)") == "False\n"
+
+
+@pytest.mark.parametrize("traceable", [True, False])
+def test_runs_in_threads_that_share_an_engine_do_not_disturb_each_other(mnist: Dataset, traceable: bool) -> None:
+    """A module holds one model's weights at a time while it runs: several threads must not share it."""
+
+    def looks_at_values(logits: Any, labels: Any) -> Any:
+        assert float(logits.detach().sum()) is not None  # cannot be traced: the module itself is called in every step
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+
+    engine = TorchEngine(mnist, cnn_module(mnist), loss=None if traceable else looks_at_values, threads=1)
+    orders = [np.arange(20 * number, 20 * number + 20)[np.newaxis] for number in range(4)]
+    jobs = [Job(engine.initial(np.random.default_rng(number)), order) for number, order in enumerate(orders)]
+    shared = TorchEngine(mnist, cnn_module(mnist), loss=None if traceable else looks_at_values, threads=1)
+
+    def both(one: TorchEngine, number: int) -> tuple[Any, Any]:
+        [model] = one.train([jobs[number]])
+        return model, one.evaluate(model[np.newaxis]).loss[0]
+
+    alone = [both(engine, number) for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            for expected, found in zip(alone, pool.map(lambda n: both(shared, n), range(4)), strict=True):
+                np.testing.assert_array_equal(found[0], expected[0])
+                assert found[1] == expected[1]

@@ -196,7 +196,7 @@ def test_a_padded_stack_trains_like_an_exact_one(momentum: float) -> None:
 
 
 def test_stacks_come_in_few_sizes() -> None:
-    sizes = [padded(n) for n in range(1, 65)]
+    sizes = [padded(n, 64) for n in range(1, 65)]
     assert all(n <= size <= max(8, n + 3) for n, size in enumerate(sizes, start=1))
     assert len(set(sizes)) == 15
 

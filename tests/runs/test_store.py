@@ -22,7 +22,7 @@ from fedcell.runs.store_file import APPLICATION_ID, STORE_VERSION
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import RESULTS_VERSION, Spec, parse_spec
+from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
 
 
@@ -639,7 +639,7 @@ class TestKey:
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
-            "task.schedule": "exponential:factor=0.9", "task.precision": "tf32",
+            "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
             "task.server": "adam", "late_weight": 0.5,
             "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
         }  # fmt: skip
@@ -670,6 +670,13 @@ class TestKey:
         before = Spec().key()
         monkeypatch.setattr("fedcell.sim.spec.RESULTS_VERSION", RESULTS_VERSION + 1)
         assert Spec().key() != before
+
+    def test_the_torch_engines_version_counts_for_its_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plain, torch = Spec(), Spec(task=TaskSpec(engine="torch"))
+        before = plain.key(), torch.key()
+        monkeypatch.setattr("fedcell.sim.spec.TORCH_VERSION", TORCH_VERSION + 1)
+        assert plain.key() == before[0]
+        assert torch.key() != before[1]
 
     def test_data_count_by_content(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

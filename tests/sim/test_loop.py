@@ -13,7 +13,7 @@ from fedcell.sim.estimates import WINDOW, Estimates
 from fedcell.sim.knowledge import Knowledge, Look
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State
-from fedcell.sim.task import load_task
+from fedcell.sim.task import load_task, settled
 from twins.policies import SEEN
 from twins.small import write_small_npz
 
@@ -302,4 +302,7 @@ def test_without_a_gpu_the_mlp_trains_on_the_cpu_and_says_so(caplog: pytest.LogC
     found = records(rounds=1, task={**task, "device": "cuda"})
     assert "task.device is 'cuda', but the MLP trains on the CPU: PyTorch" in caplog.text
     assert found == records(rounds=1, task=task)
-    assert spec_of(task={**task, "device": "cuda"}).key() != spec_of(task=task).key()
+    asked = spec_of(task={**task, "device": "cuda"})
+    assert asked.key() != spec_of(task=task).key() == settled(asked).key()
+    with pytest.raises(fc.InputError, match=r"task.device is 'cuda', but the MLP cannot train there: PyTorch"):
+        loop.Simulation.load(asked)

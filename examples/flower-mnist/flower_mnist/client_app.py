@@ -1,15 +1,16 @@
 """A device: it says who it is, and trains when it is asked to."""
 
+import numpy as np
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedcell.flower import Report, report_device, timed
+from fedcell.flower import Report, answer_loss, report_device, timed, upload_when_asked
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed
-from fedcell.sim.loop import visits
+from fedcell.sim.loop import jobs
 from flower_mnist.task import run_of, to_arrays, to_model
 
-app = ClientApp(mods=[timed])
+app = ClientApp(mods=[timed, upload_when_asked])
 
 
 def describe(context: Context) -> Report:
@@ -24,7 +25,19 @@ def describe(context: Context) -> Report:
     )
 
 
+def loss(message: Message, context: Context) -> float:
+    """The model's loss on the device's own digits, for policies that ask for it before they choose."""
+    run, device = run_of(context.run_config), int(context.node_config["partition-id"])
+    config, digits = message.content.config_records["config"], run.task.parts[device]
+    if "fedcell-samples" in config:  # on some of them, as the simulator would draw them
+        draw = keyed(run.spec.seed, "poll", int(str(config["fedcell-round"])))
+        digits = draw(device).permutation(digits)[: int(str(config["fedcell-samples"]))]
+    model = to_model(message.content.array_records["arrays"])
+    return float(run.task.engine.losses([Job(model, digits[np.newaxis])])[0])
+
+
 report_device(app, describe)
+answer_loss(app, loss)
 
 
 @app.train()
@@ -33,8 +46,10 @@ def train(message: Message, context: Context) -> Message:
     run = run_of(context.run_config)
     spec, task, device = run.spec, run.task, int(context.node_config["partition-id"])
     number = int(str(message.content.config_records["config"]["fedcell-round"]))
-    order = visits(task.parts[device], spec.task.epochs, keyed(spec.seed, "batches", number)(device))
-    [model] = task.engine.train([Job(to_model(message.content.array_records["arrays"]), order)])
+    start = to_model(message.content.array_records["arrays"])
+    updates = task.engine.update(jobs(task, start, np.array([device]), spec, number, rms=run.policy.uses_rms))
     weight = len(task.parts[device]) if spec.task.averaging == "samples" else 1
-    metrics = MetricRecord({"num-examples": weight})
-    return Message(RecordDict({"arrays": to_arrays(model), "metrics": metrics}), reply_to=message)
+    metrics = MetricRecord({"num-examples": weight, "train_loss": float(updates.losses[0])})
+    if run.policy.uses_rms:
+        metrics["train_loss_rms"] = float(updates.rms[0])
+    return Message(RecordDict({"arrays": to_arrays(updates.models()[0]), "metrics": metrics}), reply_to=message)

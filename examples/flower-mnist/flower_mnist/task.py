@@ -19,6 +19,10 @@ def spec_of(config: UserConfig) -> Spec:
     spec = Spec().changed(changes)
     if spec.profiles == "updates" and spec.uses_profiles:
         raise InputError("profiles is 'updates', but nodes report theirs here; set it to gradients, labels or none")
+    if spec.late_weight or spec.task.server != "mean":
+        raise InputError(
+            "late_weight and task.server are the simulator's; here late models are dropped, and FedAvg averages"
+        )
     return spec
 
 

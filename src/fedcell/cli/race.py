@@ -188,7 +188,11 @@ def race(
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Data set: mnist (default), fashion-mnist or an .npz file.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Data set: mnist (default), fashion-mnist, cifar-10, cifar-100, an .npz file, a directory or hf:PATH.",
+            show_default=False,
+        ),
     ] = None,
     partition: Annotated[
         str | None,
@@ -317,7 +321,9 @@ def race(
         return
     from fedcell.plots import race_figure, save_picture
     from fedcell.runs.race import Axis, curves, title, to_csv, to_json
+    from fedcell.sim.task import settled
 
+    contest = settled(contest)
     files = ModelFiles(save_model, contest)
     try:
         result = _run_watched(contest, target, workers, store, files, models=per_class or save_model is not None)

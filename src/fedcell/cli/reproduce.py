@@ -43,6 +43,7 @@ def reproduce(
         ),
     ] = None,
     workers: Workers = None,
+    device: Annotated[str, typer.Option(help="Where to train: cpu (default) or cuda.", show_default=False)] = "cpu",
     quick: Annotated[
         bool, typer.Option("--quick", help="Use tiny settings to try it out; the results mean nothing.")
     ] = False,
@@ -56,9 +57,11 @@ def reproduce(
 
     Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
     """
+    from fedcell.machine import cores
     from fedcell.paper.figures import FIGURES, chosen
     from fedcell.paper.runs import collect_runs
     from fedcell.paper.settings import Settings
+    from fedcell.runs.processes import Processes
     from fedcell.runs.store import Store
 
     set_loudness(quiet, verbose)
@@ -71,14 +74,16 @@ def reproduce(
     make_folder(out, "--out")
     place = store or out / "results.db"
     outputs: list[Output] = []
-    for name in wanted:
-        with resumable(place), progress(name) as watch:
+    with Processes(workers or cores()) as pool:  # the same ones for all figures: on a GPU each takes seconds to start
+        for name in wanted:
+            with resumable(place), progress(name) as watch:
 
-            def run(specs: Sequence["Spec"], watch: "WatchProgress" = watch) -> dict[str, "Rounds"]:
-                return collect_runs(specs, place, workers, watch)
+                def run(specs: Sequence["Spec"], watch: "WatchProgress" = watch) -> dict[str, "Rounds"]:
+                    return collect_runs(specs, place, workers, watch, executor=pool, device=device)
 
-            outputs.append(FIGURES[name](settings, run))
-    command = " ".join(["fedcell reproduce", *(figures or ["all"]), f"--seeds {seeds}", *(["--quick"] * quick)])
+                outputs.append(FIGURES[name](settings, run))
+    on = [] if device == "cpu" else [f"--device {device}"]
+    command = " ".join(["fedcell reproduce", *(figures or ["all"]), f"--seeds {seeds}", *(["--quick"] * quick), *on])
     for output in outputs:
         for claim in output.claims:
             typer.echo(f"{claim.verdict}: {claim.text}")

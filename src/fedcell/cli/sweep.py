@@ -49,10 +49,13 @@ def sweep(
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import run_sweep
     from fedcell.sim.spec import load_spec
+    from fedcell.sim.task import settled
 
     set_loudness(quiet, verbose)
     announce_compiling()
     runs = load_spec(spec).runs()
+    if cluster is None:
+        runs = [settled(run) for run in runs]
     load_data(runs, cluster)
     with crew(cluster) as (executor, width), Store(store) as kept, progress("sweep") as watch:
         if keep_models:
@@ -69,7 +72,8 @@ def load_data(runs: Iterable["Spec"], cluster: str | None) -> None:
         runs: of which data that cannot be read are refused.
         cluster: where they are to run; None for here, where data may be downloaded.
     """
-    from fedcell.learn.data import PUBLISHED, load_dataset
+    from fedcell.learn.data import load_dataset
+    from fedcell.learn.published import PUBLISHED
 
     for data, run in {run.task.data: run for run in runs}.items():
         run.key()

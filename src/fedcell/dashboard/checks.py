@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from fedcell import settings
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
-from fedcell.learn.data import PUBLISHED
+from fedcell.learn.published import PUBLISHED
 from fedcell.runs.defaults import RACE_CELL, RACE_POLICIES, race_policies
 from fedcell.runs.race import race_spec
 from fedcell.schedule.laws import Blocks, format_law, parse_law

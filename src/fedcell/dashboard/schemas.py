@@ -414,7 +414,8 @@ class RunAnswer(Answer):
 class RoundDevice(Answer):
     """A device in one round: from share on null unless it is scheduled, the last three null unless measured.
 
-    ``blocks``: whole resource blocks, null unless the law is blocks.
+    ``blocks``: whole resource blocks, null unless the law is blocks. ``start_s``: when a scheduled device has the model
+    and begins to train, 0 unless there is a downlink.
     """
 
     index: int
@@ -431,6 +432,7 @@ class RoundDevice(Answer):
     blocks: int | None
     bandwidth_hz: Number
     upload_with_share_s: Number
+    start_s: Number
     finish_s: Number
     joules: Number
     predicted_finish_s: Number

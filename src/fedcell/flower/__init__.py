@@ -14,6 +14,7 @@ if find_spec("flwr") is None:
     raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')
 
 if TYPE_CHECKING:
+    from fedcell.flower.answers import answer_loss, upload_when_asked
     from fedcell.flower.profile import profile_of
     from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, SimulatedRadio
     from fedcell.flower.record import ScheduledRound
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     "fedcell.flower",
     {
+        "fedcell.flower.answers": "answer_loss upload_when_asked",
         "fedcell.flower.profile": "profile_of",
         "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio",
         "fedcell.flower.record": "ScheduledRound",
@@ -51,7 +53,9 @@ __all__ = [
     "ScheduledRound",
     "SimulatedRadio",
     "Timing",
+    "answer_loss",
     "profile_of",
     "report_device",
     "timed",
+    "upload_when_asked",
 ]

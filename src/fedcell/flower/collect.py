@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
@@ -39,7 +39,13 @@ def pull(grid: Grid, asked: Mapping[str, Message]) -> list[Message]:
         return [Message(Error(0, f"its reply cannot be read ({type(error).__name__})"), reply_to=message)]
 
 
-def collect(grid: Grid, messages: list[Message], deadline_s: float, poll_s: float = POLL_S) -> Replies:
+def collect(
+    grid: Grid,
+    messages: list[Message],
+    deadline_s: float,
+    poll_s: float = POLL_S,
+    enough: Callable[[Replies], bool] = lambda _: False,
+) -> Replies:
     """Send the messages and collect replies until all have arrived or ``deadline_s`` seconds have passed.
 
     Flower's own send_and_receive polls every 3 s and does not say when a reply arrived.
@@ -49,6 +55,7 @@ def collect(grid: Grid, messages: list[Message], deadline_s: float, poll_s: floa
         messages: one per node.
         deadline_s: seconds to wait.
         poll_s: seconds between two polls.
+        enough: called with the replies so far when another one has arrived; True if no more are needed.
 
     Returns:
         By node, its reply and when it arrived, in seconds since the messages were sent.
@@ -60,6 +67,8 @@ def collect(grid: Grid, messages: list[Message], deadline_s: float, poll_s: floa
     for reply in pulled(grid, asked, began_s + deadline_s, poll_s):
         node = asked[reply.metadata.reply_to_message_id].metadata.dst_node_id
         replies[node] = reply, time.monotonic() - began_s
+        if enough(replies):
+            break
     return replies
 
 

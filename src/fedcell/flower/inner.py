@@ -21,6 +21,7 @@ from flwr.serverapp.strategy import (
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
+from fedcell.flower.flwr_api import LOG
 from fedcell.flower.report import RECORD
 from fedcell.schedule.needs import Floats
 
@@ -113,6 +114,31 @@ def taking_all(strategy: Strategy, count: int) -> AbstractContextManager[None]:
     """Inside this context the strategy samples all ``count`` nodes: the policy has already chosen."""
     minima = dict.fromkeys(("min_train_nodes", "min_available_nodes"), lambda _: count)
     return _changed(strategy, {"fraction_train": lambda _: 1.0, **minima})
+
+
+def messages_for(
+    strategy: Strategy,
+    server_round: int,
+    arrays: ArrayRecord,
+    config: ConfigRecord,
+    grid: Grid,
+    nodes: Sequence[int],
+) -> list[Message]:
+    """Return the training messages that the strategy makes for these nodes; it may leave some out.
+
+    Args:
+        strategy: the wrapped strategy.
+        server_round: the round, from 1.
+        arrays: the model.
+        config: of training.
+        grid: Flower's.
+        nodes: their ids, at least one.
+    """
+    with taking_all(strategy, len(nodes)):
+        made = list(strategy.configure_train(server_round, arrays, config, ChosenNodes(grid, nodes)))
+    if set(nodes) ^ {message.metadata.dst_node_id for message in made}:
+        LOG.warning("fedcell: %s did not use all nodes that the policy chose", type(strategy).__name__)
+    return [message for message in made if message.metadata.dst_node_id in set(nodes)]
 
 
 def evaluating(strategy: Strategy, count: int) -> AbstractContextManager[None]:

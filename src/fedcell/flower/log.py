@@ -21,7 +21,7 @@ def log_plan(planned: PlannedRound) -> None:
         "fedcell: scheduled %d of %d devices, %s: %s",
         *(len(names), len(planned.nodes)),
         f"planned {planned.plan.round_s:.4g} s" if known else "some of them of unknown times",
-        _listed(names),
+        listed(names),
     )
 
 
@@ -31,11 +31,11 @@ def log_round(done: ScheduledRound) -> None:
     LOG.info(
         "\t├──> took %.4g s, planned %.4g s; clock %.6g s%s",
         *(done.round_s, done.planned_s, done.clock_s),
-        f"; missing: {_listed(missing)}" if missing else "",
+        f"; missing: {listed(missing)}" if missing else "",
     )
     took = ("-" if s is None else f"{s:.4g}" for s in done.finish_s)
     times = [f"{n} {p:.4g}/{t}" for n, p, t in zip(done.names, done.planned_finish_s, took, strict=True)]
-    LOG.info("\t├──> planned/took in s: %s", _listed(times) if times else "nobody was scheduled")
+    LOG.info("\t├──> planned/took in s: %s", listed(times) if times else "nobody was scheduled")
 
 
 def log_metrics(metrics: MetricRecord | None, *, clients: bool = True) -> None:
@@ -64,6 +64,7 @@ def log_result(result: Result, rounds: Sequence[ScheduledRound], seconds: float)
     LOG.info("")
 
 
-def _listed(words: Sequence[str]) -> str:
+def listed(words: Sequence[str]) -> str:
+    """The words, or the first twenty of them and how many more there are."""
     more = len(words) - _MOST_NAMES
     return ", ".join(words[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,7 +1,9 @@
 """Who trains in the next round: the connected devices, what is known of them, and the policy's decision."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -11,14 +13,15 @@ from flwr.serverapp import Grid
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S
 from fedcell.flower.flwr_api import LOG
+from fedcell.flower.heard import reports_of
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.radio import AnyLaw, Device, Grant, Radio, radio_of, reports_band
 from fedcell.flower.roster import Roster
-from fedcell.flower.round import PlannedRound, PlayedRound
+from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.needs import Floats, Indices
-from fedcell.schedule.policy import Policy, limited
+from fedcell.schedule.policy import Plan, Policy, Question, limited
 from fedcell.schedule.registry import blaming, format_policy
 from fedcell.schedule.view import RoundView
 from fedcell.sim.knowledge import Look
@@ -78,7 +81,13 @@ class Planner:
         return nodes
 
     def plan(
-        self, nodes: list[int], arrays: ArrayRecord, round_index: int, clock_s: float, left_s: float
+        self,
+        nodes: list[int],
+        arrays: ArrayRecord,
+        round_index: int,
+        clock_s: float,
+        left_s: float,
+        ask: Callable[[Sight, Question], Answers],
     ) -> PlannedRound:
         """Decide who trains.
 
@@ -88,14 +97,34 @@ class Planner:
             round_index: the round, from 0.
             clock_s: seconds from the start of the run.
             left_s: seconds left of the budget.
+            ask: asks devices what the policy wants to know before it decides.
         """
+        sight = self._sight(nodes, arrays, round_index, clock_s, left_s)
+        policy, rng = self._for_devices(len(sight.nodes)), stream(self.seed, "policy", round_index)
+        with blaming(format_policy(policy)):
+            question = policy.asked(sight.view, rng)
+        answers = None if question is None else ask(sight, question)
+        view = sight.view if answers is None else answers.view
+        plan, finish_s, work = Plan(np.empty(0, np.int64), np.empty(0), 0.0), np.empty(0), None
+        if answers is None or answers.places.size:
+            with blaming(format_policy(policy)):
+                plan = limited(policy, len(view)).decide(view, rng)
+            finish_s = plan.finish_s(view.upload_s, view.compute_s, view.law) if plan.devices.size else finish_s
+        if answers is not None:
+            plan = replace(plan, devices=answers.places[plan.devices], round_s=max(plan.round_s, answers.waited_s))
+            work = np.zeros(plan.devices.size) if answers.trained else None
+        grant = Grant(round_index, sight.devices, plan, finish_s, work)
+        return PlannedRound(sight.nodes, sight.look, sight.view, grant, sight.known, answers)
+
+    def _sight(self, nodes: list[int], arrays: ArrayRecord, round_index: int, clock_s: float, left_s: float) -> Sight:
+        """What is known of the nodes; see plan."""
         self.roster = self.roster.meeting([self.nodes.devices[n].name for n in nodes])
         self.roster = self.roster.hearing([self.nodes.devices[n] for n in nodes])
         nodes = self.awake(nodes, round_index)
         devices = [self.nodes.devices[node] for node in nodes]
         radio = self._resolved(devices, arrays)
         look = radio.look(devices, round_index, clock_s)
-        view = self._view(devices, look, round_index, clock_s)
+        view = self._view(devices, look, round_index, clock_s, left_s)
         alone_s = view.law.takes_s(view.upload_s, np.ones(len(view)))  # with the entire band, or the entire pipe
         fits = alone_s + view.compute_s <= left_s
         if radio.real_time and fits.any() and not fits.all():
@@ -104,14 +133,10 @@ class Planner:
             nodes = [node for node, fit in zip(nodes, fits, strict=True) if fit]
             devices = [self.nodes.devices[node] for node in nodes]
             look = radio.look(devices, round_index, clock_s)
-            view = self._view(devices, look, round_index, clock_s)
+            view = self._view(devices, look, round_index, clock_s, left_s)
         known = self._known(devices, look)
         self._say_profiles(devices)
-        policy = self._for_devices(len(devices))
-        with blaming(format_policy(policy)):
-            plan = policy.decide(view, stream(self.seed, "policy", round_index))
-        finish_s = plan.finish_s(view.upload_s, view.compute_s, view.law) if plan.devices.size else np.empty(0)
-        return PlannedRound(nodes, look, view, Grant(round_index, devices, plan, finish_s), known)
+        return Sight(nodes, devices, look, view, known)
 
     def _for_devices(self, count: int) -> Policy:
         """The policy, with no more devices than there are, or than the noise of differential privacy is for."""
@@ -124,8 +149,16 @@ class Planner:
             policy = replace(policy, max_devices=most)
         return policy
 
-    def _view(self, devices: list[Device], look: Look, round_index: int, clock_s: float) -> RoundView:
-        return self.roster.view(devices, look, round_index, clock_s=clock_s, explore=self.explore, epsilon=self.epsilon)
+    def _view(self, devices: list[Device], look: Look, round_index: int, clock_s: float, left_s: float) -> RoundView:
+        return self.roster.view(
+            devices,
+            look,
+            round_index,
+            clock_s=clock_s,
+            left_s=left_s,
+            explore=self.explore,
+            epsilon=self.epsilon,
+        )
 
     def awake(self, nodes: list[int], round_index: int) -> list[int]:
         """Return the known nodes by device, whatever their random ids, without those that rest after failures."""
@@ -134,24 +167,55 @@ class Planner:
         devices = [known[node] for node in nodes]
         if not devices:
             return []
-        wanted = max(self.least, getattr(self.policy, "k", 1))
+        wanted = max(self.least, ceil(self.policy.overcommit * getattr(self.policy, "k", 1)))
         rests = self.roster.resting(devices, round_index, min(wanted, len(devices)))
         order = np.argsort(self.roster.indices(devices))
         return [nodes[i] for i in order if not rests[i]]
 
     def learn(self, planned: PlannedRound, played: PlayedRound, clock_s: float) -> None:
         """Remember what a round showed, up to the clock at its end."""
-        self.roster = self.roster.after(planned.view, planned.plan, planned.look, played.taught, clock_s)
-        ids = np.asarray(planned.view.ids)[planned.plan.devices]
-        self.roster = self.roster.failing(ids, played.failed, planned.view.round_index)
+        plan, taught, answers = planned.plan, played.taught, planned.answers
+        there, round_index = np.asarray(planned.view.ids), planned.view.round_index
+        if answers is not None and answers.trained:  # the upload began when it was told to, and training long before
+            began_s = answers.ready_s[np.searchsorted(answers.places, plan.devices)]
+            plan = replace(plan, starts_s=None)
+            taught = replace(taught, began_s=began_s, finish_s=began_s + (taught.finish_s - taught.began_s))
+        self.roster = self.roster.after(planned.view, plan, planned.look, taught, clock_s)
+        ids = there[plan.devices]
+        self.roster = self.roster.failing(ids, played.failed, round_index)
+        failed = ids[played.failed]
+        if answers is not None:
+            silent = there[answers.silent]
+            self.roster = self.roster.failing(silent, np.ones(silent.size, np.bool_), round_index)
+            failed = np.concatenate((failed, silent))
         after = self.roster.knowledge
-        for i in ids[played.failed]:
-            rounds = int(after.retry_round[i]) - planned.view.round_index - 1
+        for i in failed:
+            rounds = int(after.retry_round[i]) - round_index - 1
             if rounds > 0:
-                LOG.info(
+                LOG.warning(
                     "fedcell: device %s has failed %d times in a row and rests for %d round%s",
                     *(self.roster.names[i], after.failures[i], rounds, "s" if rounds > 1 else ""),
                 )
+
+    def hear(self, planned: PlannedRound, played: PlayedRound, model: ArrayRecord, loss_metric: str) -> None:
+        """Remember what devices told: in their answers, and with the models that they brought.
+
+        Args:
+            planned: the round.
+            played: how it went; nothing in a reply is trusted.
+            model: the model with which the round began.
+            loss_metric: the metric that has a device's training loss.
+        """
+        there, round_index, answers = np.asarray(planned.view.ids), planned.view.round_index, planned.answers
+        if answers is not None and answers.places.size:
+            found = {name: getattr(answers.view, name) for name in ("losses", "norms")}
+            self.roster = self.roster.told(there[answers.places], round_index, found)
+        devices = planned.plan.devices[played.delivered]
+        reports, odd = reports_of(played.kept, model, self.policy, loss_metric)
+        for place, what in odd:
+            name = planned.grant.devices[devices[place]].name
+            self._warn_once("told", name, f"device {name} counts as silent: {what}")
+        self.roster = self.roster.told(there[devices], round_index, reports)
 
     def averaged(self, devices: Indices, weights: Floats | None) -> None:
         """Remember whose models are in the mean; see Knowledge.averaged."""
@@ -165,10 +229,14 @@ class Planner:
                 '(radio="dedicated")'
             )
             self.radio = "dedicated"
-        bits = max(1, 8 * sum(len(array.data) for array in arrays.values()))
         if self.radio is None or isinstance(self.radio, Cell | str):
-            self.radio = radio_of(self.radio, self.law, bits)
+            self.radio = radio_of(self.radio, self.law, _bits(arrays))
         return self.radio
+
+    def model_bits(self, arrays: ArrayRecord) -> float:
+        """The size of one upload: as the radio has it, or that of the arrays."""
+        bits = getattr(self.resolved_radio, "model_bits", None)
+        return float(bits or _bits(arrays))
 
     @property
     def resolved_radio(self) -> Radio:
@@ -210,3 +278,7 @@ class Planner:
         if (what, name) not in self._warned:
             self._warned.add((what, name))
             LOG.warning("fedcell: %s", message)
+
+
+def _bits(arrays: ArrayRecord) -> int:
+    return max(1, 8 * sum(len(array.data) for array in arrays.values()))

@@ -49,6 +49,16 @@ def require_sample_size(strategy: Strategy, policy: Policy, nodes: int) -> None:
         )
 
 
+def refuse_question(strategy: Strategy, policy: Policy) -> None:
+    """Refuse a policy that asks devices about their training: no noise hides the answers, or the choice by them."""
+    if sample_size(strategy) is not None:
+        raise InputError(
+            f"{format_policy(policy)} asks devices about their training before it chooses, and the noise of "
+            f"{type(strategy).__name__} does not hide their answers; use a policy such as random:k="
+            f"{sample_size(strategy)}"
+        )
+
+
 def require_round_size(strategy: Strategy, count: int) -> None:
     """Refuse a round of another number of devices than the noise is calibrated for."""
     wanted = sample_size(strategy)

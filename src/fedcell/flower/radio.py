@@ -1,7 +1,8 @@
 """The interface to a radio network: where upload times come from, who applies the shares, and who measures the round.
 
 A Radio is called three times per round: for the state of the links (``look``), to apply the shares of the plan
-(``grant``), and for how long everything took (``measure``). Write one for your own radio network; fedcell has four:
+(``grant``), and for how long everything took (``measure``). If the policy asks devices something before it decides, it
+is called to grant and measure that, too. Write one for your own radio network; fedcell has four:
 
 - DedicatedRadio: every node has a line of its own; what it does not report is learnt from the clients' timings.
 - CellRadio: real nodes report their SNR or rate; Flower's server measures with its own clock.
@@ -57,6 +58,8 @@ class Grant:
         devices: all M connected devices.
         plan: who trains, with which share of the band; its indices refer to ``devices``.
         finish_s: (n,) when each scheduled device is expected to have delivered, in seconds from the start of the round.
+        work: (n,) which part of its training each does before it sends; None for all of it.
+        bits: how much each sends, in bits, if it answers a question; None for a model.
 
     Example:
         >>> import numpy as np
@@ -72,10 +75,14 @@ class Grant:
     devices: Sequence[Device]
     plan: Plan
     finish_s: Floats
+    work: Floats | None = None
+    bits: float | None = None
 
 
 class Radio(Protocol):
     """The interface between Scheduled and a radio network; any class with these four members is one.
+
+    It may have ``model_bits``, the size of one upload in bits, if that is not the size of the model's arrays.
 
     Example:
         >>> from fedcell import Cell
@@ -102,7 +109,7 @@ class Radio(Protocol):
         """
 
     def grant(self, grant: Grant) -> None:
-        """Give the scheduled devices their shares of the band; called just before training starts."""
+        """Give the scheduled devices their shares of the band; called just before the messages are sent."""
 
     def measure(self, grant: Grant) -> Timing | None:
         """Return the measured times, after all replies or the deadline; None to use the server's clock."""
@@ -143,6 +150,11 @@ class CellRadio:
     def real_time(self) -> bool:
         """True: its times are wall-clock times."""
         return True
+
+    @property
+    def model_bits(self) -> int:
+        """The cell's."""
+        return self.cell.model_bits
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:  # noqa: ARG002
         """Return the upload times that follow from the latest reports, under the law."""
@@ -301,6 +313,11 @@ class SimulatedRadio:
         """False: its times are simulated."""
         return False
 
+    @property
+    def model_bits(self) -> int:
+        """The cell's."""
+        return self.world.cell.model_bits
+
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:
         """Return the round's draws for these devices, and their compute times as far as ``knowledge`` allows."""
         there = [self._number(device) for device in devices]
@@ -327,4 +344,11 @@ class SimulatedRadio:
         """Return the times of the plan under the true conditions of the round."""
         assert self._now is not None  # look comes first
         upload_s, compute_s, law = self._now
-        return Timing(compute_s[grant.plan.devices], grant.plan.finish_s(upload_s, compute_s, law))
+        plan, devices = grant.plan, grant.plan.devices
+        if grant.work is not None:
+            compute_s = compute_s.copy()
+            compute_s[devices] *= grant.work
+        began_s = compute_s[devices] if plan.starts_s is None else plan.starts_s + compute_s[devices]
+        if grant.bits is None:
+            return Timing(began_s, plan.finish_s(upload_s, compute_s, law))
+        return Timing(began_s, began_s + grant.bits / self.model_bits * upload_s[devices] / plan.shares)

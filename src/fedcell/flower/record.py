@@ -1,7 +1,7 @@
 """The record of a round, and the metrics of all rounds as Flower's Result has them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +31,11 @@ class ScheduledRound:
         began_s: when each started to upload; None if unknown.
         finish_s: when each had delivered; None if it did not.
         delivered: numbers of the devices whose models are used.
-        late: numbers of the devices whose models arrived too late to be used.
+        late: numbers of the devices whose models came too late to be used, or not before enough others had.
         metrics: by ``train``, ``evaluate`` and ``server``, the metrics of the strategy and the evaluation function.
+        asked: numbers of the devices that the policy asked something before it decided.
+        answered: numbers of those that answered.
+        waited_s: when the wait for their answers was over, in seconds from the start of the round.
 
     Example:
         >>> from fedcell.flower import ScheduledRound
@@ -58,6 +61,9 @@ class ScheduledRound:
     delivered: list[int]
     late: list[int]
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
+    waited_s: float = 0.0
 
     @property
     def missing(self) -> list[int]:
@@ -66,8 +72,11 @@ class ScheduledRound:
 
     @property
     def empty(self) -> bool:
-        """Whether devices were scheduled and none brought a model: such a round does not count as one of training."""
-        return bool(self.devices) and not self.delivered
+        """Whether devices were scheduled, or asked, and none brought a model, or answered.
+
+        Such a round does not count as one of training.
+        """
+        return (bool(self.devices) and not self.delivered) or (bool(self.asked) and not self.answered)
 
     def metric(self, name: str) -> float:
         """Return a metric of the server's evaluation, otherwise of the clients'; NaN if there is none."""
@@ -98,7 +107,8 @@ def recorded(
         played: the round as it went.
         used: whether the models that arrived were used.
     """
-    plan, ids = planned.plan, np.asarray(planned.view.ids)[planned.plan.devices]
+    plan, answers, there = planned.plan, planned.answers, np.asarray(planned.view.ids)
+    ids = there[plan.devices]
     return ScheduledRound(
         round=number,
         clock_s=clock_s,
@@ -112,11 +122,28 @@ def recorded(
         finish_s=_or_none(played.timing.finish_s),
         delivered=ids[played.delivered].tolist() if used else [],
         late=ids[played.late].tolist(),
+        asked=[] if answers is None else there[answers.question.devices].tolist(),
+        answered=[] if answers is None else there[answers.places].tolist(),
+        waited_s=0.0 if answers is None else answers.waited_s,
     )
 
 
 def _or_none(values: Floats) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def why_untrained(rounds: Sequence[ScheduledRound], policy: str, budget_s: float) -> str:
+    """Say why rounds in which no model was ever used brought nothing, and what to do."""
+    if not rounds:
+        return f"no round can end within the budget of {budget_s:g} s; raise it, or schedule fewer devices"
+    if any(done.asked for done in rounds) and not any(done.answered for done in rounds):
+        return f"no node answered in {len(rounds)} rounds what the policy asked; the log says why"
+    if not any(done.devices for done in rounds):
+        return f"{policy} scheduled no device in {len(rounds)} rounds; try another policy"
+    return (
+        f"no node brought a model that could be used in {len(rounds)} rounds; the log says why for each of those that "
+        "were asked"
+    )
 
 
 def note(result: Result, number: int, metrics: Mapping[str, MetricRecord | None]) -> None:

@@ -13,6 +13,7 @@ Nothing is unpacked: the values are the end of the .npy file in ``Array.data``, 
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,6 +148,13 @@ def faults(replies: dict[int, Message], demands: Demands) -> dict[int, str]:
     return found
 
 
+def enough_usable(replies: Mapping[int, tuple[Message, float]], demands: Demands, needed: int) -> bool:
+    """Whether as many as needed of the replies so far, by node with their arrival times, may be used."""
+    if len(replies) < needed:
+        return False
+    return len(replies) - len(faults({node: reply for node, (reply, _) in replies.items()}, demands)) >= needed
+
+
 def unsound(model: ArrayRecord, demands: Demands) -> str | None:
     """Return why what a strategy made of the replies cannot be the next model; None if it can."""
     return _model_fault(model, demands.model or {}, strict=demands.strict)
@@ -181,7 +189,7 @@ def _arrays_fault(content: RecordDict, demands: Demands) -> str | None:
 def _model_fault(arrays: ArrayRecord, model: Form, *, strict: bool) -> str | None:
     if arrays.keys() != model.keys():
         odd = min(arrays.keys() ^ model.keys())
-        return f"its array {_short(odd)} is {'not in the model' if odd in arrays else 'missing'}"
+        return f"its array {quoted(odd)} is {'not in the model' if odd in arrays else 'missing'}"
     every = (_array_fault(name, arrays[name], *wanted, strict=strict) for name, wanted in model.items())
     return next((fault for fault in every if fault), None)
 
@@ -189,22 +197,22 @@ def _model_fault(arrays: ArrayRecord, model: Form, *, strict: bool) -> str | Non
 def _array_fault(name: str, array: Array, shape: tuple[int, ...] | None, kind: str, *, strict: bool) -> str | None:
     """Return what is wrong with an array; shape None and kind "" are any."""
     if array.stype != "numpy.ndarray":
-        return f"its array {_short(name)} is a {_short(array.stype)}, not a NumPy array" if strict else None
+        return f"its array {quoted(name)} is a {quoted(array.stype)}, not a NumPy array" if strict else None
     found = header_of(array.data)
     if found is None:
-        return f"its array {_short(name)} is not a .npy file of numbers"
+        return f"its array {quoted(name)} is not a .npy file of numbers"
     dtype, saved, start = found
     if tuple(array.shape) != saved or (str(dtype) != array.dtype and dtype_of(array.dtype) != dtype):
-        return f"its array {_short(name)} is not of the shape and type that it claims"
+        return f"its array {quoted(name)} is not of the shape and type that it claims"
     if math.prod(saved) * dtype.itemsize != len(array.data) - start:
-        return f"its array {_short(name)} has {len(array.data) - start} bytes, which do not fit its shape"
+        return f"its array {quoted(name)} has {len(array.data) - start} bytes, which do not fit its shape"
     if shape is not None and saved != shape:
-        return f"its array {_short(name)} has the shape {_short(saved)}, the model's has {shape}"
+        return f"its array {quoted(name)} has the shape {quoted(saved)}, the model's has {shape}"
     kinds = {"f": "f", "c": "c", "i": "iubf", "B": "u"}.get(kind, "iubfc")
     if dtype.kind not in kinds or (kind == "B" and dtype.itemsize != 1):
-        return f"its array {_short(name)} is of {dtype}, unlike the model's"
+        return f"its array {quoted(name)} is of {dtype}, unlike the model's"
     if not is_moderate(array.data, dtype, start):
-        return f"its array {_short(name)} has values that are not finite or larger than {LARGEST_VALUE:g}"
+        return f"its array {quoted(name)} has values that are not finite or larger than {LARGEST_VALUE:g}"
     return None
 
 
@@ -228,7 +236,7 @@ def _metrics_fault(content: RecordDict, demands: Demands) -> str | None:
         for name, value in record.items():
             for number in value if isinstance(value, list) else (value,):
                 if not -LARGEST_METRIC <= number <= LARGEST_METRIC and name != demands.weight:
-                    return f"its metric {_short(name)} is {_short(number)}"
+                    return f"its metric {quoted(name)} is {quoted(number)}"
         fault = _weight_fault(record, demands)
         if fault:
             return fault
@@ -241,11 +249,11 @@ def _weight_fault(record: MetricRecord, demands: Demands) -> str | None:
     if weight is None and demands.weight is not None and demands.strict:
         return f"its metrics have no {demands.weight!r}"
     if weight is not None and (isinstance(weight, list) or not 0 < weight <= LARGEST_WEIGHT):
-        return f"its {demands.weight!r} is {_short(weight)}, not a number above 0 and up to {LARGEST_WEIGHT:g}"
+        return f"its {demands.weight!r} is {quoted(weight)}, not a number above 0 and up to {LARGEST_WEIGHT:g}"
     for name, least in demands.numbers.items():
         value = record.get(name)
         if value is None or isinstance(value, list) or value < least:
-            return f"its metric {name!r} is {_short(value)}"
+            return f"its metric {name!r} is {quoted(value)}"
     return None
 
 
@@ -276,7 +284,7 @@ def _length(value: Any) -> int:
     return len(value) if isinstance(value, list) else -1
 
 
-def _short(value: object) -> str:
+def quoted(value: object) -> str:
     """A client's own words, in a line of the log."""
     text = repr(value) if not isinstance(value, float) else f"{value:g}"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,8 +1,9 @@
 """The devices that a run has met, by name, and what it knows of them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -79,6 +80,7 @@ class Roster:
         round_index: int,
         *,
         clock_s: float = 0.0,
+        left_s: float = inf,
         explore: bool = False,
         epsilon: float | None = None,
     ) -> RoundView:
@@ -94,7 +96,18 @@ class Roster:
             reported_s=_reported_s(devices),
             samples=samples if samples.all() else None,
             profile_noise=noise_of(epsilon, self.knowledge.profiles.shape[1]),
+            left_s=left_s,
         )
+
+    def told(self, devices: Indices, round_index: int, reports: Mapping[str, Floats]) -> "Roster":
+        """Return the roster with what these devices told, NaN for nothing; see Knowledge.hearing."""
+        values = list(reports.values())
+        some = [np.isfinite(v) if v.ndim == 1 else np.isfinite(v).all(axis=1) for v in values]
+        who = np.logical_or.reduce(some) if some else np.zeros(devices.size, np.bool_)
+        if not who.any():
+            return self
+        told = {name: column[who] for name, column in reports.items()}
+        return replace(self, knowledge=self.knowledge.hearing(devices[who], round_index, **told))
 
     def unknown(self, devices: Sequence[Device], look: Look) -> dict[str, Bools]:
         """By ``link`` and ``speed``, (M,) booleans: the devices of which nothing is known of it."""

@@ -1,5 +1,6 @@
 """One round of a federation: what was planned, and how it went."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -12,24 +13,76 @@ from fedcell.flower.inner import take_train_s
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.laws import Blocks, Law
+from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.policy import Plan, Question
 from fedcell.schedule.view import RoundView
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Look
-from fedcell.sim.turnout import allowed_s
+from fedcell.sim.turnout import allowed_s, enough_s
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """What the server sees before a round.
+
+    Attributes:
+        nodes: the ids of all M connected nodes.
+        devices: the M devices that they are.
+        look: what the radio knows about them.
+        view: what the policy sees.
+        known: (M,) booleans: the devices whose link and speed are known, so that they can be held to the plan.
+    """
+
+    nodes: list[int]
+    devices: list[Device]
+    look: Look
+    view: RoundView
+    known: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a question brought before the round was decided.
+
+    Attributes:
+        question: who was asked, and what.
+        places: (n,) who answered, ascending: indices into the first view.
+        view: what the policy sees then, of those that answered; the first view if nobody did.
+        waited_s: when the wait for answers was over, in seconds from the start of the round.
+        ready_s: (n,) when each that answered was done with what it had to do for it.
+        began_s: the start of the round, by the monotonic clock.
+    """
+
+    question: Question
+    places: Indices
+    view: RoundView
+    waited_s: float
+    ready_s: Floats
+    began_s: float
+
+    @property
+    def trained(self) -> bool:
+        """Whether those that answered have trained, and need only send their models."""
+        return self.question.about == "norm"
+
+    @property
+    def silent(self) -> Indices:
+        """Who was asked and has not answered."""
+        return np.setdiff1d(self.question.devices, self.places)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRound:
-    """A round that is about to start.
+    """A round that is about to start, or the question before it.
 
     Attributes:
         nodes: the ids of all M connected nodes.
         look: what the radio knew about them.
-        view: what the policy saw.
+        view: what the policy saw at first, of all M.
         grant: who trains, with which share, and when each is expected to finish.
         known: (M,) booleans: the devices whose link and speed are known, so that they can be held to the plan.
+        answers: what was asked before; None if nothing was.
     """
 
     nodes: list[int]
@@ -37,6 +90,7 @@ class PlannedRound:
     view: RoundView
     grant: Grant
     known: Bools
+    answers: Answers | None = None
 
     @property
     def plan(self) -> Plan:
@@ -63,14 +117,25 @@ class PlannedRound:
         if asked.all():
             return self
         finish_s = self.grant.finish_s[asked]
-        kept = replace(
-            plan, devices=plan.devices[asked], shares=plan.shares[asked], round_s=float(finish_s.max(initial=0.0))
-        )
-        return replace(self, grant=replace(self.grant, plan=kept, finish_s=finish_s))
+        starts_s = None if plan.starts_s is None else plan.starts_s[asked]
+        work = None if self.grant.work is None else self.grant.work[asked]
+        kept = Plan(plan.devices[asked], plan.shares[asked], float(finish_s.max(initial=0.0)), starts_s)
+        return replace(self, grant=replace(self.grant, plan=kept, finish_s=finish_s, work=work))
+
+    def starts_s(self) -> Floats:
+        """(n,) when each scheduled device starts, in seconds from the start of the round."""
+        return np.zeros(self.plan.devices.size) if self.plan.starts_s is None else self.plan.starts_s
+
+    def compute_s(self) -> Floats:
+        """(n,) planned seconds of work of each scheduled device before it sends."""
+        training_s = self.view.compute_s[self.plan.devices]
+        return training_s if self.grant.work is None else self.grant.work * training_s
 
     def upload_s(self) -> Floats:
         """(n,) planned seconds of upload of each scheduled device with its share."""
         devices = self.plan.devices
+        if self.grant.bits is not None:
+            return np.maximum(self.grant.finish_s - self.compute_s(), 0.0)
         return self.view.law.take(devices).takes_s(self.view.upload_s[devices], self.plan.shares)
 
 
@@ -87,6 +152,8 @@ class PlayedRound:
         taught: the same times for what is learnt: a device whose reply did not arrive is at least as slow as it was
             waited for; NaN for one whose reply cannot be used.
         measured: whether the times were measured by the radio, not by the server's clock.
+        cut_s: when enough models were there and the round ended, in seconds from its start; infinity if it did not end
+            so.
     """
 
     kept: list[Message]
@@ -96,6 +163,7 @@ class PlayedRound:
     timing: Timing
     taught: Timing
     measured: bool
+    cut_s: float = math.inf
 
 
 def play(
@@ -105,6 +173,7 @@ def play(
     allowed_s: Floats,
     waited_s: float,
     demands: Demands,
+    needed: int | None = None,
 ) -> PlayedRound:
     """Judge the replies of a round.
 
@@ -113,14 +182,15 @@ def play(
         replies: the replies that arrived.
         measured: the times that the radio measured, if any.
         allowed_s: (n,) a device is late after so many seconds.
-        waited_s: how long replies were waited for.
+        waited_s: how long replies were waited for, in seconds from the start of the round, as all times here.
         demands: what the wrapped strategy needs of the replies.
+        needed: how many models end the round; all by default. Devices that have not brought theirs by then are late.
 
     Returns:
         PlayedRound: which replies are used, and the times.
     """
     train_s = {node: take_train_s(reply) for node, (reply, _) in replies.items()}
-    timing = measured or _by_server_clock(planned, replies, train_s)
+    timing = measured or by_server_clock(planned, replies, train_s)
     arrived = np.array([node in replies for node in planned.chosen], dtype=bool)
     late = arrived & (timing.finish_s > allowed_s)
     whole = {
@@ -129,14 +199,20 @@ def play(
     bad = faults(whole, demands)
     for node, fault in bad.items():
         LOG.warning("fedcell: the reply of device %s is not used: %s", _name(planned, node), fault)
-    kept = [reply for node, reply in whole.items() if node not in bad]
-    delivered = np.array([node in whole and node not in bad for node in planned.chosen], dtype=bool)
+    usable = np.array([node in whole and node not in bad for node in planned.chosen], dtype=bool)
+    early = needed is not None and needed < len(planned.chosen)
+    cut_s = enough_s(timing.finish_s[usable], needed or 0) if early else math.inf
+    delivered = usable & ~(timing.finish_s > cut_s)
+    kept = [whole[node] for node, used in zip(planned.chosen, delivered, strict=True) if used]
     # A node whose app failed teaches nothing; one whose reply did not arrive is at least as slow as it was waited for.
-    absent, spoilt = ~arrived, arrived & ~late & ~delivered
+    absent, spoilt, cut = ~arrived, arrived & ~late & ~usable, math.isfinite(cut_s)
+    missed = (usable & ~delivered) | (absent & cut)
     finish_s = np.where(absent, np.fmax(timing.finish_s, np.minimum(allowed_s, waited_s)), timing.finish_s)
-    began_s = np.where(absent | late, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
-    taught = Timing(np.where(spoilt, np.nan, began_s), np.where(spoilt, np.nan, finish_s), absent)
-    return PlayedRound(kept, delivered, late, absent | spoilt, timing, taught, measured is not None)
+    finish_s = np.where(missed, np.minimum(allowed_s, cut_s), finish_s)
+    began_s = np.where(absent | late | missed, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
+    taught = Timing(np.where(spoilt, np.nan, began_s), np.where(spoilt, np.nan, finish_s), absent | missed)
+    failed = spoilt if cut else absent | spoilt
+    return PlayedRound(kept, delivered, late | missed, failed, timing, taught, measured is not None, cut_s)
 
 
 def _in_order(planned: PlannedRound, replies: Replies) -> list[tuple[int, tuple[Message, float]]]:
@@ -147,19 +223,38 @@ def _name(planned: PlannedRound, node: int) -> str:
     return planned.grant.devices[planned.nodes.index(node)].name
 
 
-def _by_server_clock(planned: PlannedRound, replies: Replies, train_s: dict[int, float]) -> Timing:
+def by_server_clock(planned: PlannedRound, replies: Replies, train_s: dict[int, float]) -> Timing:
     """Derive from the arrival of the replies when the uploads started.
 
     If the link is known, all the time that it does not explain was before the upload: training, and Flower's own
     delays, which no share of the band shortens. If it is not known, the node's own clock says how long it trained; if
     that is missing too, the time is split as it was planned.
     """
-    chosen = planned.chosen
+    chosen, starts_s = planned.chosen, planned.starts_s()
     finish_s = np.array([replies[node][1] if node in replies else np.nan for node in chosen])
-    trained_s = np.array([train_s.get(node, np.nan) for node in chosen])
+    trained_s = starts_s + np.array([train_s.get(node, np.nan) for node in chosen])
     link_known = np.isfinite(planned.look.upload_s[planned.plan.devices])
-    by_link_s = np.fmax(trained_s, np.maximum(finish_s - planned.upload_s(), 0.0))
-    compute_s = planned.view.compute_s[planned.plan.devices]
-    as_planned_s = finish_s * compute_s / planned.grant.finish_s
+    by_link_s = np.fmax(trained_s, np.maximum(finish_s - planned.upload_s(), starts_s))
+    planned_s = planned.grant.finish_s - starts_s
+    as_planned_s = starts_s + (finish_s - starts_s) * planned.compute_s() / planned_s
     by_node_s = np.where(np.isfinite(trained_s), trained_s, as_planned_s)
     return Timing(np.minimum(np.where(link_known, by_link_s, by_node_s), finish_s), finish_s)
+
+
+def configs(planned: PlannedRound) -> list[dict[str, float | int]]:
+    """Return what the message to each scheduled device says of its part in the plan."""
+    plan, law = planned.plan, planned.view.law
+    return [
+        {
+            "fedcell-share": float(share),
+            "fedcell-finish-s": float(finish_s),
+            "fedcell-round": planned.grant.round_index,
+            **blocks_of(law, float(share)),
+        }
+        for share, finish_s in zip(plan.shares, planned.grant.finish_s, strict=True)
+    ]
+
+
+def blocks_of(law: Law, share: float) -> dict[str, int]:
+    """What a node is told of its whole resource blocks; nothing where there are none."""
+    return {"fedcell-blocks": round(share * law.count)} if isinstance(law, Blocks) else {}

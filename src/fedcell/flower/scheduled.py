@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,36 +16,44 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedcell import defaults
 from fedcell.check import did_you_mean, require_number, require_whole
 from fedcell.errors import InputError
+from fedcell.flower.asking import ask, loss_messages, send_messages
 from fedcell.flower.collect import POLL_S, collect
 from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
 from fedcell.flower.folder import held
 from fedcell.flower.inner import (
     ChosenNodes,
     evaluating,
+    messages_for,
     name_of,
     overridden,
     own_weights,
     personal,
     refuse_own_start,
     take_train_s,
-    taking_all,
     weighing,
     weight_key,
 )
 from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
+from fedcell.flower.messenger import Messenger
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.planner import AnyRadio, Planner
-from fedcell.flower.privacy import require_round_size, require_sample_size, sample_size, skip_round
+from fedcell.flower.privacy import (
+    refuse_question,
+    require_round_size,
+    require_sample_size,
+    sample_size,
+    skip_round,
+)
 from fedcell.flower.radio import AnyLaw, Radio, radio_of
-from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded
-from fedcell.flower.replies import Demands, evaluate_demands, faults, train_demands, unsound
+from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded, why_untrained
+from fedcell.flower.replies import Demands, enough_usable, evaluate_demands, faults, train_demands, unsound
 from fedcell.flower.resume import Saving
 from fedcell.flower.roster import Roster
-from fedcell.flower.round import PlannedRound, PlayedRound, play
+from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, configs, play
 from fedcell.flower.state import Run
 from fedcell.learn.profile import noise_of
-from fedcell.schedule.laws import Blocks, Density, Ingress, Law, Power, format_law, parse_law
-from fedcell.schedule.policy import Policy
+from fedcell.schedule.laws import Density, Ingress, Power, format_law, parse_law
+from fedcell.schedule.policy import Policy, Question
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec
@@ -64,7 +73,8 @@ class Scheduled(Strategy):
     (first reported, then observed), and decides who trains with which share g_i of the band. The messages to the chosen
     nodes have ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i, or as the law has it), ``fedcell-round``
     (from 0) and, under the law blocks, ``fedcell-blocks`` (a whole number) in their config. The wrapped strategy sees a
-    federation of the chosen nodes only. Evaluation is left to it.
+    federation of the chosen nodes only. Evaluation is left to it. A policy that asks before it decides has its question
+    sent first; see `answer_loss` and `upload_when_asked`.
 
     Args:
         strategy: any strategy of ``flwr.serverapp.strategy``.
@@ -90,6 +100,8 @@ class Scheduled(Strategy):
         budget_s: time limit in seconds; a round that is planned to end later is not started.
         target_accuracy: training stops when ``metric`` reaches this value, a fraction between 0 and 1.
         metric: the metric to compare with the target: of the evaluation function, or of the clients if there is none.
+        loss_metric: the metric that has a client's training loss, for policies that go by losses; with ``_rms`` after
+            it, that of the root mean square of its samples' losses.
         averaging: ``strategy``, as the wrapped strategy weights the models itself; or ``balanced``, weighted so that
             the round is most like the whole federation, by the profiles that the nodes report. Only for strategies
             that take a weighted mean: FedAvg and most of those derived from it.
@@ -132,6 +144,7 @@ class Scheduled(Strategy):
         budget_s: float = math.inf,
         target_accuracy: float | None = None,
         metric: str = "accuracy",
+        loss_metric: str = "train_loss",
         averaging: Averaging = "strategy",
         epsilon: float | None = None,
         explore: bool = True,
@@ -172,8 +185,11 @@ class Scheduled(Strategy):
             raise InputError(f"policy is {policy!r}; give a policy such as fedcell.Optimal(), or a string")
         if state is not None and (not isinstance(state, str | Path) or not str(state)):
             raise InputError(f"state is {state!r}; give the path of a directory")
-        if not isinstance(metric, str) or not isinstance(explore, bool):
-            raise InputError(f"metric is {metric!r} and explore is {explore!r}; give a name, and True or False")
+        if not isinstance(metric, str) or not isinstance(loss_metric, str) or not isinstance(explore, bool):
+            raise InputError(
+                f"metric is {metric!r}, loss_metric is {loss_metric!r} and explore is {explore!r}; give two names, and "
+                "True or False"
+            )
         if on_round is not None and not callable(on_round):
             raise InputError(f"on_round is {on_round!r}; give a function of a ScheduledRound and an ArrayRecord")
         refuse_own_start(strategy)
@@ -182,7 +198,7 @@ class Scheduled(Strategy):
         require_sample_size(strategy, self.policy, nodes)
         self.seed, self.nodes, self.wait_s, self.query_every = seed, nodes, wait_s, query_every
         self.poll_s, self.slack, self.grace_s, self.budget_s = poll_s, slack, grace_s, budget_s
-        self.target_accuracy, self.metric = target_accuracy, metric
+        self.target_accuracy, self.metric, self.loss_metric = target_accuracy, metric, loss_metric
         self.averaging, self.on_round = averaging, on_round
         self.state, self.spec = None if state is None else Path(state).expanduser().absolute(), spec
         # In simulated time waiting costs nothing, and leaving out a slow node would change the round.
@@ -198,7 +214,7 @@ class Scheduled(Strategy):
             least=sample_size(strategy) or 1,
             law=law,
         )
-        self._start_s = start_s
+        self._start_s, self._timeout_s = start_s, math.inf
         self._planned: PlannedRound | None = None
         self._metric_said = False
         self._demands: Demands | None = None
@@ -316,17 +332,8 @@ class Scheduled(Strategy):
 
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
-            raise InputError(f"nothing was learnt: {self._why_untrained()}")
-
-    def _why_untrained(self) -> str:
-        if not self.rounds:
-            return f"no round can end within the budget of {self.budget_s:g} s; raise it, or schedule fewer devices"
-        if not any(done.devices for done in self.rounds):
-            return f"{format_policy(self.policy)} scheduled no device in {len(self.rounds)} rounds; try another policy"
-        return (
-            f"no node brought a model that could be used in {len(self.rounds)} rounds; the log says why for each of "
-            "those that were asked"
-        )
+            why = why_untrained(self.rounds, format_policy(self.policy), self.budget_s)
+            raise InputError(f"nothing was learnt: {why}")
 
     # --- one round -------------------------------------------------------------------------------------------------
 
@@ -337,29 +344,26 @@ class Scheduled(Strategy):
             self._clock_s = time.monotonic() - self._began_s
         LOG.info("")
         LOG.info("[ROUND %s/%s]", number, num_rounds + self._empty_rounds())
+        self._timeout_s = timeout
         messages = list(self.configure_train(number, result.arrays, config, grid))
         planned, radio = self._the_plan, self._planner.resolved_radio
         log_plan(planned)
         if self._clock_s + planned.plan.round_s > self.budget_s:
             LOG.info("fedcell: stopping: round %d would end after the budget of %g s", number, self.budget_s)
             return False
-        radio.grant(planned.grant)
-        sent_s = time.monotonic()
-        if self._began_s is None:  # waiting for nodes and their reports, or for Ray, is no training
-            self._began_s = sent_s - self._clock_s
-        allowed_s = planned.allowed_s(self.slack, self.grace_s)
-        # Of a node whose times are unknown nothing is demanded, but that it comes before the budget is spent.
-        latest_s = np.where(np.isfinite(allowed_s), allowed_s, self.budget_s - self._clock_s).max(initial=0.0)
-        deadline_s = min(timeout, float(latest_s)) if radio.real_time else timeout
-        replies = collect(grid, messages, deadline_s, self.poll_s)
-        waited_s = time.monotonic() - sent_s
-        timing = radio.measure(planned.grant) if messages else None
-        if timing is not None:  # the simulator has no deadlines; what a radio measures needs no grace
-            allowed_s = planned.allowed_s(self.slack if radio.real_time else math.inf, 0.0)
         assert self._demands is not None  # start made them
-        played = play(planned, replies, timing, allowed_s, waited_s, self._demands)
-        round_s = self._advance(planned, played, waited_s, radio)
-        new, metrics, used = self._average(number, planned, played, self._demands)
+        demands, needed = self._demands, self.policy.needed(len(messages))
+        self._start_clock()
+        came = self._messenger(grid).send(
+            planned,
+            messages,
+            began_s=None if planned.answers is None else planned.answers.began_s,
+            enough=lambda replies: needed < len(messages) and enough_usable(replies, demands, needed),
+        )
+        played = play(planned, came.replies, came.measured, came.allowed_s, came.waited_s, demands, needed)
+        self._planner.hear(planned, played, result.arrays, self.loss_metric)
+        round_s = self._advance(planned, played, came.waited_s, radio)
+        new, metrics, used = self._average(number, planned, played, demands)
         result.arrays = result.arrays if new is None else new
         self._planner.learn(planned, played, self._clock_s)
         self.rounds.append(recorded(number, self._clock_s, round_s, planned, played, used=used))
@@ -380,32 +384,34 @@ class Scheduled(Strategy):
         ask_all = self.query_every > 0 and server_round > 1 and (server_round - 1) % self.query_every == 0
         nodes = self._planner.meet(grid, ask_all=ask_all, wait_s=self.wait_s)
         left_s = self.budget_s - self._clock_s
-        planned = self._planned = self._planner.plan(nodes, arrays, server_round - 1, self._clock_s, left_s)
-        plan, chosen = planned.plan, planned.chosen
-        if not chosen:
+        make = partial(messages_for, self.strategy, server_round, arrays, config, grid)
+
+        def asking(sight: Sight, question: Question) -> Answers:
+            refuse_question(self.strategy, self.policy)
+            self._start_clock()
+            losses = partial(loss_messages, arrays=arrays, config=config, question=question)
+            bits, epochs = self._planner.model_bits(arrays), 1.0 if self.spec is None else self.spec.task.epochs
+            made_for = losses if question.about == "loss" else make
+            return ask(self._messenger(grid), sight, question, made_for, bits, epochs)
+
+        planned = self._planner.plan(nodes, arrays, server_round - 1, self._clock_s, left_s, asking)
+        self._planned = planned
+        if not planned.chosen:
             return []
-        with taking_all(self.strategy, len(chosen)):
-            made = list(self.strategy.configure_train(server_round, arrays, config, ChosenNodes(grid, chosen)))
-        by_node = {node: i for i, node in enumerate(chosen)}
-        odd = set(by_node) ^ {message.metadata.dst_node_id for message in made}
-        if odd:
-            LOG.warning("fedcell: %s did not use all nodes that the policy chose", type(self.strategy).__name__)
-            made = [message for message in made if message.metadata.dst_node_id in by_node]
-            self._planned = planned.only({message.metadata.dst_node_id for message in made})
+        trained = planned.answers is not None and planned.answers.trained
+        made = send_messages(planned.chosen) if trained else make(planned.chosen)
+        planned = self._planned = planned.only({message.metadata.dst_node_id for message in made})
         require_round_size(self.strategy, len(made))
-        return [
-            personal(
-                message,
-                {
-                    "fedcell-share": float(plan.shares[i]),
-                    "fedcell-finish-s": float(planned.grant.finish_s[i]),
-                    "fedcell-round": server_round - 1,
-                    **blocks_of(planned.view.law, float(plan.shares[i])),
-                },
-            )
-            for message in made
-            for i in [by_node[message.metadata.dst_node_id]]
-        ]
+        config_of = dict(zip(planned.chosen, configs(planned), strict=True))
+        return [personal(message, config_of[message.metadata.dst_node_id]) for message in made]
+
+    def _messenger(self, grid: Grid) -> Messenger:
+        radio, left_s = self._planner.resolved_radio, self.budget_s - self._clock_s
+        return Messenger(grid, radio, self.slack, self.grace_s, self._timeout_s, self.poll_s, left_s)
+
+    def _start_clock(self) -> None:
+        if self._began_s is None:  # waiting for nodes and their reports, or for Ray, is no training
+            self._began_s = time.monotonic() - self._clock_s
 
     def _average(
         self, number: int, planned: PlannedRound, played: PlayedRound, demands: Demands
@@ -491,10 +497,10 @@ class Scheduled(Strategy):
         """Move the clock to the round's end; return how long the round took."""
         if planned.plan.devices.size == 0:
             round_s = planned.plan.round_s
-            if radio.real_time:
-                time.sleep(min(max(round_s, 1.0), 60.0))  # a node may join, or a link improve
+            if radio.real_time:  # a node may join, or a link improve
+                time.sleep(min(max(round_s if planned.answers is None else 0.0, 1.0), 60.0))
         elif played.measured and (played.delivered.all() or not radio.real_time):
-            round_s = float(np.nanmax(played.timing.finish_s))
+            round_s = float(np.nanmax(np.minimum(played.timing.finish_s, played.cut_s)))
         else:
             round_s = waited_s
         assert self._began_s is not None  # set when the round was sent
@@ -557,11 +563,6 @@ def _checked_law(law: object, radio: AnyRadio) -> AnyLaw | None:
         )
     radio_of(radio, found, 1)  # refuses what does not go together
     return found
-
-
-def blocks_of(law: Law, share: float) -> dict[str, int]:
-    """What a node is told of its whole resource blocks; nothing where there are none."""
-    return {"fedcell-blocks": round(share * law.count)} if isinstance(law, Blocks) else {}
 
 
 def _is_number(value: object) -> bool:

@@ -1,50 +1,33 @@
-"""The data sets: MNIST (included), Fashion-MNIST, and your own arrays.
+"""The data sets: MNIST (included), Fashion-MNIST, CIFAR, FEMNIST, and your own arrays.
 
 Every source ends in one :class:`Dataset`, checked in one place: shapes, labels, finite values. Files from outside are
-read with size limits and without pickles. Published files must have their published content: the SHA-256 is that of
-the uncompressed file, so a recompressed copy, such as Debian's, is accepted too.
+read with size limits and without pickles, each format by a module of its own. Images are held by channels, (channels,
+height, width), or without a channel, (height, width).
 """
 
-import hashlib
-import itertools
 import math
 import os
-import tempfile
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from fedcell.files import write_output
+from fedcell.learn.cifar import cifar_paths, read_archive, read_cifar_folder
+from fedcell.learn.idx import FIELDS, FILE_ERRORS, MAX_ARRAY_BYTES, idx_paths, read_folder
+from fedcell.learn.leaf import leaf_paths, read_leaf
+from fedcell.learn.published import PUBLISHED, existing_folder, published_folder
 
 SCALINGS = ("standard", "unit")
-IDX_FILES = {
-    "train_x": "train-images-idx3-ubyte",
-    "train_y": "train-labels-idx1-ubyte",
-    "test_x": "t10k-images-idx3-ubyte",
-    "test_y": "t10k-labels-idx1-ubyte",
-}
-FIELDS = tuple(IDX_FILES)
-IDX_MAGIC = (b"\0\0\x08\x01", b"\0\0\x08\x03")  # bytes in one dimension (labels) and in three (images)
-BLOCK_BYTES = 1 << 20
-MAX_ARRAY_BYTES = 2 << 30
-MAX_DOWNLOAD_BYTES = 64 << 20
+LAYOUTS = ("CHW", "HWC")
+HUGGING_FACE = "hf:"
 MAX_CLASSES = 1 << 16
-MNIST_FOLDER = Path(__file__).parent / "mnist"
-DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
-FASHION_URL = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion"
-FILE_ERRORS = (OSError, EOFError, MemoryError, zlib.error, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +43,8 @@ class Dataset:
         classes: the number of labels.
         shift: the network's input is ``(x/255 - shift)/scale`` for uint8, and ``(x - shift)/scale`` for float32.
         scale: see ``shift``.
+        owners: (N,), int64, whose each training sample is, 0..K-1; None if the data does not say. The partition
+            ``natural`` gives every device the samples of one owner.
 
     Example:
         >>> from fedcell.learn.data import load_dataset
@@ -76,59 +61,32 @@ class Dataset:
     classes: int
     shift: float
     scale: float
-
-
-@dataclass(frozen=True)
-class Published:
-    """The usual scaling of a published data set, and the SHA-256 of its uncompressed idx files."""
-
-    shift: float
-    scale: float
-    sha256: Mapping[str, str]
-
-
-PUBLISHED = {
-    "mnist": Published(
-        shift=0.1307,
-        scale=0.3081,
-        sha256={
-            "train_x": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            "train_y": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            "test_x": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            "test_y": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        },
-    ),
-    "fashion-mnist": Published(
-        shift=0.2860,
-        scale=0.3530,
-        sha256={
-            "train_x": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            "train_y": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            "test_x": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            "test_y": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        },
-    ),
-}
+    owners: NDArray[np.int64] | None = None
 
 
 def load_dataset(
     name_or_path: str | os.PathLike[str],
     scaling: str = "standard",
     *,
+    layout: str = "CHW",
     folder: str | os.PathLike[str] | None = None,
 ) -> Dataset:
-    """Load a data set by name, or your own from a file.
+    """Load a data set by name, or your own from a file or a directory.
 
     Args:
-        name_or_path: ``mnist``; ``fashion-mnist``; an ``.npz`` file with the arrays ``train_x``, ``train_y``,
-            ``test_x`` and ``test_y`` (and, if some label never occurs, the number ``classes``); or a directory
-            with the four idx files under MNIST's names, plain or ``.gz``.
-        scaling: ``standard`` (the usual mean and standard deviation of the data set; for your own arrays those of
-            ``train_x``) or ``unit`` (uint8 becomes [0, 1], floats are not changed).
-        folder: the directory with the four files of a named data set. Without it, ``mnist`` comes from the package, and
-            ``fashion-mnist`` from the first of these: the directory ``$FEDCELL_DATA`` or its subdirectory
-            ``fashion-mnist``, if that variable is set; Debian's package ``dataset-fashion-mnist``; the cache;
-            a download into the cache.
+        name_or_path: ``mnist``, ``fashion-mnist``, ``cifar-10`` or ``cifar-100``; or a path: an ``.npz`` file with the
+            arrays ``train_x``, ``train_y``, ``test_x`` and ``test_y`` (if some label never occurs, the number
+            ``classes``; if each sample has an owner, ``owners``); a directory with four idx files under MNIST's names,
+            plain or ``.gz``; CIFAR's binary version, ``.tar.gz`` or unpacked; LEAF's directory with ``train`` and
+            ``test`` (FEMNIST); or ``hf:PATH``, a Hugging Face data set on this disk.
+        scaling: ``standard`` (the usual mean and standard deviation of the data set; else those of ``train_x``) or
+            ``unit`` (uint8 becomes [0, 1], floats are not changed).
+        layout: of images with channels in your own arrays: ``CHW``, channels first, or ``HWC``, channels last, which
+            are turned into channels first.
+        folder: the directory with the files of a named data set. Without it, ``mnist`` comes from the package, and
+            the others from the first of these: the directory ``$FEDCELL_DATA`` or its subdirectory with the data set's
+            name, if that variable is set; Debian's package ``dataset-fashion-mnist``; the cache; a download into
+            the cache.
 
     Returns:
         Dataset: the checked arrays and their scaling.
@@ -140,177 +98,124 @@ def load_dataset(
     """
     if scaling not in SCALINGS:
         raise InputError(f"scaling is {scaling!r}; give {' or '.join(SCALINGS)}")
+    if layout not in LAYOUTS:
+        raise InputError(f"layout is {layout!r}; give {' or '.join(LAYOUTS)}")
     name = os.fspath(name_or_path)
-    usual = PUBLISHED.get(name)
-    if usual is not None:
-        source = _published_folder(name) if folder is None else _existing_folder(folder)
-        dataset = _checked(name, source, _read_folder(source, usual.sha256))
+    published = PUBLISHED.get(name)
+    if published is not None:
+        if layout != "CHW":
+            raise InputError(
+                f"layout is {layout!r} with the data set {name!r}; leave it out: it is for your own arrays"
+            )
+        source = published_folder(name) if folder is None else existing_folder(folder)
+        dataset = checked_arrays(name, source, published.read(source))
+        if scaling == "standard" and published.shift is not None and published.scale is not None:
+            return replace(dataset, shift=published.shift, scale=published.scale)
     elif folder is not None:
         raise InputError(f"folder is given with the data set {name!r}; leave it out: only published data sets take it")
     else:
-        source = Path(name).expanduser()
-        dataset = _checked(source.resolve().stem, source, _read_own(source))
+        source = Path(name.removeprefix(HUGGING_FACE)).expanduser()
+        arrays = _read_hugging_face(source) if name.startswith(HUGGING_FACE) else _read_own(source)
+        if layout == "HWC":
+            arrays |= {field: channels_first(arrays[field], field) for field in ("train_x", "test_x")}
+        dataset = checked_arrays(source.resolve().stem, source, arrays)
+    return scaled(dataset, scaling, source)
+
+
+def scaled(dataset: Dataset, scaling: str, source: object) -> Dataset:
+    """The data set with the scaling of its own training inputs, or as it is for ``unit``."""
     if scaling == "unit":
         return dataset
-    shift, scale = _measured(dataset.train_x, source) if usual is None else (usual.shift, usual.scale)
+    shift, scale = _measured(dataset.train_x, source)
     return replace(dataset, shift=shift, scale=scale)
 
 
-def read_idx(path: Path, sha256: str | None = None, origin: str | None = None) -> NDArray[np.uint8]:
-    """Read an idx file of unsigned bytes, plain or ``.gz``, into an array of the shape its header declares.
-
-    Reading stops when the declared size is exceeded, so that a small malicious file cannot fill the memory.
+def save_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> Path:
+    """Write a data set as an ``.npz`` file, which ``task.data`` can name; the scaling is not part of it.
 
     Args:
-        path: the file.
-        sha256: the expected SHA-256 of its uncompressed content, in hex; None accepts any.
-        origin: what error messages call the file; by default its path.
+        dataset: any, such as `dataset_from` returns.
+        path: the file, ending in ``.npz``.
 
     Returns:
-        The content, of the shape that the header declares.
+        Path: the file.
+
+    Example:
+        >>> import fedcell as fc
+        >>> import numpy as np
+        >>> x, y = np.zeros((4, 2), np.uint8), np.arange(4) % 2
+        >>> data = fc.dataset_from((x, y), (x, y), owners=[0, 0, 1, 1], scaling="unit")
+        >>> fc.TaskSpec(data=str(fc.save_dataset(data, "own.npz")), partition="natural").data
+        'own.npz'
     """
-    name = origin or str(path)
+    place = Path(path)
+    if place.suffix != ".npz":
+        raise InputError(f"the data set goes to {str(place)!r}; give a name that ends in .npz")
+    arrays = {field: getattr(dataset, field) for field in FIELDS} | {"classes": np.array(dataset.classes)}
+    if dataset.owners is not None:
+        arrays["owners"] = dataset.owners
     try:
-        blocks = _blocks(path)
-        first = next(blocks, b"")
-        magic = first[:4]
-        if magic not in IDX_MAGIC:
-            raise InputError(f"{name} starts with {magic.hex()!r} and is not an idx file; download it again")
-        if len(first) < 4 + 4 * magic[3]:
-            raise InputError(f"{name} ends within its header; download it again")
-        header, rest = first[: 4 + 4 * magic[3]], first[4 + 4 * magic[3] :]
-        shape = tuple(int(length) for length in np.frombuffer(header, ">u4", offset=4))
-        size = math.prod(shape)
-        if size > MAX_ARRAY_BYTES:
-            raise InputError(f"{name} declares {size} bytes, over {MAX_ARRAY_BYTES}; use a smaller file")
-        array = np.empty(size, np.uint8)
-        digest, filled = hashlib.sha256(header), 0
-        for block in itertools.chain([rest], blocks):
-            if filled + len(block) > size:
-                raise InputError(f"{name} declares {size} bytes but has more; download it again")
-            array[filled : filled + len(block)] = np.frombuffer(block, np.uint8)
-            digest.update(block)
-            filled += len(block)
-    except FILE_ERRORS as error:
-        raise InputError(f"{name} cannot be read ({error}); download it again") from error
-    if filled < size:
-        raise InputError(f"{name} declares {size} bytes but has only {filled}; download it again")
-    if sha256 is not None and digest.hexdigest() != sha256:
-        raise InputError(f"{name} has the SHA-256 {digest.hexdigest()}, not {sha256}; download it again")
-    return array.reshape(shape)
+        write_output(place, lambda file: np.savez_compressed(file, **arrays))
+    except OSError as error:
+        raise InputError(f"cannot write {place}: {error.strerror}; give another place") from None
+    return place
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    """The file's uncompressed content in blocks of at most 1 MiB (gzip.open takes a third longer)."""
-    with open(path, "rb") as file:
-        if path.suffix != ".gz":
-            yield from iter(lambda: file.read(BLOCK_BYTES), b"")
-            return
-        unzip = zlib.decompressobj(wbits=31)
-        while not unzip.eof:
-            compressed = unzip.unconsumed_tail or file.read(BLOCK_BYTES // 8)
-            block = unzip.decompress(compressed, BLOCK_BYTES)
-            if not compressed and not block:
-                raise EOFError("it ends too early")
-            yield block
-
-
-def _read_folder(folder: Path, sha256: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    paths = {field: folder / f"{file}.gz" for field, file in IDX_FILES.items()}
-    for field, path in paths.items():
-        if not path.exists():
-            paths[field] = path.with_suffix("")
-        if not paths[field].exists():
-            raise InputError(f"{folder} has no file {path.name} ({field}); put the four idx files there")
-    with ThreadPoolExecutor() as pool:  # zlib and hashlib release the interpreter lock
-        arrays = pool.map(lambda field: read_idx(paths[field], sha256.get(field)), FIELDS)
-        return dict(zip(FIELDS, arrays, strict=True))
-
-
-def _existing_folder(folder: str | os.PathLike[str]) -> Path:
-    path = Path(folder).expanduser()
-    if not path.is_dir():
-        raise InputError(f"the data directory {str(path)!r} does not exist; give one with the idx files")
-    return path
-
-
-def _published_folder(name: str) -> Path:
-    if name == "mnist":
-        return MNIST_FOLDER
-    if given := os.environ.get("FEDCELL_DATA"):
-        root = _existing_folder(given)
-        return root / name if (root / name).is_dir() else root
-    if DEBIAN_FOLDER.is_dir():
-        return DEBIAN_FOLDER
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcell" / name
-    if not all((cache / f"{file}.gz").exists() for file in IDX_FILES.values()):
-        download_fashion_mnist(cache, FASHION_URL)
-    return cache
-
-
-def download_fashion_mnist(folder: Path, url: str) -> None:
-    """Download the four ``.gz`` files of Fashion-MNIST into a directory: all of them, checked, or none.
+def content_files(name: str) -> list[tuple[str, Path]]:
+    """The files that data of one's own consists of, in a fixed order, each with what its place says.
 
     Args:
-        folder: the directory for the files, created if necessary; they are moved there once all are checked.
-        url: the address of the directory with the files; https, or http on this machine.
+        name: as ``task.data`` has it, not published.
+
+    Returns:
+        Pairs of a role, such as ``train/``, and a file. A file that is missing is named too.
     """
-    from http.client import HTTPException
-
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    sha256 = PUBLISHED["fashion-mnist"].sha256
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            tempfile.TemporaryDirectory(prefix=".download-", dir=folder.parent) as temporary,
-            Progress(*columns, console=Console(stderr=True)) as progress,
-        ):
-            paths = [Path(temporary, f"{file}.gz") for file in IDX_FILES.values()]
-            for field, path in zip(FIELDS, paths, strict=True):
-                _download(f"{url}/{path.name}", path, progress)
-                read_idx(path, sha256[field], origin=f"{url}/{path.name}")
-            folder.mkdir(exist_ok=True)
-            for path in paths:
-                path.replace(folder / path.name)
-    except (OSError, HTTPException) as error:
-        raise InputError(
-            f"Fashion-MNIST cannot be downloaded from {url} to {folder} ({error}); check the network, "
-            "install Debian's dataset-fashion-mnist, or set FEDCELL_DATA to a directory with the files"
-        ) from error
+    path = Path(name.removeprefix(HUGGING_FACE)).expanduser()
+    if not path.is_dir():
+        return [("", path)]
+    if name.startswith(HUGGING_FACE):
+        found = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+        return [(f"{file.relative_to(path)}:", file) for file in found]
+    if files := cifar_paths(path):
+        return [("", file) for file in files]
+    if parts := leaf_paths(path):
+        return [(f"{part}/", file) for part, files in parts.items() for file in files]
+    return [("", file) for file in idx_paths(path).values()]
 
 
-def _download(url: str, path: Path, progress: "Progress") -> None:
-    from urllib.request import urlopen
-
-    _demand_https(url)
-    with urlopen(url, timeout=30) as response, open(path, "wb") as file:
-        _demand_https(response.url)  # where the redirections led
-        length = int(response.headers.get("Content-Length") or 0)
-        task = progress.add_task(path.name, total=length or None)
-        while max(length, file.tell()) <= MAX_DOWNLOAD_BYTES and (block := response.read(1 << 16)):
-            file.write(block)
-            progress.update(task, completed=file.tell())
-        if max(length, file.tell()) > MAX_DOWNLOAD_BYTES:
-            raise InputError(f"{url} is over {MAX_DOWNLOAD_BYTES} bytes and not Fashion-MNIST; give another address")
-
-
-def _demand_https(url: str) -> None:
-    parts = urlsplit(url)
-    local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")
-    if parts.scheme != "https" and not local:
-        raise InputError(f"the download goes to {url!r}; give an https address")
+def absolute(name: str) -> str:
+    """The name of a data set for a process whose current directory may be another."""
+    if name in PUBLISHED:
+        return name
+    prefix = HUGGING_FACE if name.startswith(HUGGING_FACE) else ""
+    return prefix + os.path.abspath(os.path.expanduser(name.removeprefix(HUGGING_FACE)))
 
 
 def _read_own(path: Path) -> dict[str, NDArray[Any]]:
     if path.is_dir():
-        return _read_folder(path, {})
+        if cifar_paths(path):
+            return read_cifar_folder(path)
+        return read_leaf(path) if leaf_paths(path) else read_folder(path, {})
     if path.suffix == ".npz":
         return _read_npz(path)
+    if path.name.endswith((".tar.gz", ".tgz")):
+        return read_archive(path)
     hint = did_you_mean(str(path), PUBLISHED, f"give {', '.join(PUBLISHED)}, an .npz file or a directory")
     raise InputError(f"unknown data set {str(path)!r}; {hint}")
+
+
+def _read_hugging_face(path: Path) -> dict[str, NDArray[Any]]:
+    from fedcell.learn.hugging_face import read_disk
+
+    return read_disk(path)
+
+
+def channels_first(images: NDArray[Any], field: str) -> NDArray[Any]:
+    """Images (n, height, width, channels) by channels; ``field`` is what a message calls them."""
+    if images.ndim != 4:
+        shape = images.shape
+        raise InputError(f"layout is 'HWC', but {field} has the shape {shape}; give (samples, height, width, channels)")
+    return np.moveaxis(images, 3, 1)
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -325,7 +230,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             # zipfile reads no more than the declared sizes, whatever the compressed data contains.
             size = sum(entry.file_size for entry in archive.infolist())
         with np.load(path, allow_pickle=False) as members:
-            for field in (*FIELDS, "classes") if size <= MAX_ARRAY_BYTES else ():
+            for field in (*FIELDS, "classes", "owners") if size <= MAX_ARRAY_BYTES else ():
                 if field in members:
                     arrays[field] = np.asarray(members[field])
     except (*FILE_ERRORS, ValueError, RuntimeError) as error:
@@ -340,7 +245,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _checked(name: str, source: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
+def checked_arrays(name: str, source: object, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
     """Return the arrays as an unscaled data set, after all checks that do not depend on their source."""
     train_x = _checked_samples(arrays["train_x"], f"{source}: train_x")
     test_x = _checked_samples(arrays["test_x"], f"{source}: test_x")
@@ -356,7 +261,8 @@ def _checked(name: str, source: Path, arrays: Mapping[str, NDArray[Any]]) -> Dat
         if len(x) != len(y):
             counts = f"{part}_x has {len(x)} samples, {part}_y {len(y)} labels"
             raise InputError(f"{source}: {counts}; give one label for each sample")
-    return Dataset(name, train_x, train_y, test_x, test_y, classes, shift=0.0, scale=1.0)
+    owners = _checked_owners(arrays["owners"], len(train_y), source) if "owners" in arrays else None
+    return Dataset(name, train_x, train_y, test_x, test_y, classes, shift=0.0, scale=1.0, owners=owners)
 
 
 def _checked_samples(x: NDArray[Any], field: str) -> NDArray[Any]:
@@ -375,7 +281,7 @@ def _checked_samples(x: NDArray[Any], field: str) -> NDArray[Any]:
     return x
 
 
-def _class_count(arrays: Mapping[str, NDArray[Any]], source: Path) -> int:
+def _class_count(arrays: Mapping[str, NDArray[Any]], source: object) -> int:
     """Return the number of labels: as given, or those of the training set, numbered without gaps."""
     given = arrays.get("classes")
     if given is not None:
@@ -403,7 +309,20 @@ def _checked_labels(y: NDArray[Any], classes: int, field: str) -> NDArray[np.int
     return y.astype(np.int64)
 
 
-def _measured(train_x: NDArray[Any], source: Path) -> tuple[float, float]:
+def _checked_owners(owners: NDArray[Any], samples: int, source: object) -> NDArray[np.int64]:
+    if owners.dtype.kind not in "iu" or owners.shape != (samples,):
+        raise InputError(
+            f"{source}: owners has the shape {owners.shape} and type {owners.dtype}; give one integer per sample"
+        )
+    held = np.unique(owners)
+    if held[0] != 0 or held[-1] != len(held) - 1:
+        raise InputError(
+            f"{source}: owners goes from {held[0]} to {held[-1]} with gaps; number them from 0 without gaps"
+        )
+    return owners.astype(np.int64)
+
+
+def _measured(train_x: NDArray[Any], source: object) -> tuple[float, float]:
     """Return mean and standard deviation of the training set before scaling, in blocks to save memory."""
     unit = 255.0 if train_x.dtype == np.uint8 else 1.0
     mean = np.float64(train_x.mean(dtype=np.float64))

@@ -286,7 +286,7 @@ def _checked_start(given: Vector, name: str, parameters: int) -> Vector:
 
 def _checked_job(job: Job, start: Vector, name: str, samples: int) -> Job:
     order = np.asarray(job.order)
-    if order.ndim != 2 or order.size == 0 or not np.issubdtype(order.dtype, np.integer):
+    if order.ndim != 2 or order.size == 0 or order.dtype.kind not in "iu":
         raise InputError(
             f"{name} has an order of shape {order.shape} and type {order.dtype}; give indices (epochs, samples)"
         )

@@ -127,8 +127,9 @@ class MlpCudaEngine:
         self._y = self._tensor(data.train_y.astype(np.int32))
         test = self._tensor(data.test_x.reshape(len(data.test_x), -1)).float()
         self._test_x, self._test_y = test * self._factor - self._center, self._tensor(data.test_y)
-        self._streams = [torch.cuda.Stream(self._device) for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._copies, *self._streams = [torch.cuda.Stream(self._device) for _ in range(3)]  # type: ignore[no-untyped-call]
         self._lay_out, self._train = _kernels(self._shape, str(self._device))
+        self._at_once = int(torch.cuda.get_device_properties(self._device).multi_processor_count)
 
     @property
     def parameters(self) -> int:
@@ -145,21 +146,35 @@ class MlpCudaEngine:
         return self.update(jobs).models()
 
     def update(self, jobs: Sequence[Job]) -> Updates:
-        """Return what the J jobs have come to; their models stay on the GPU."""
+        """Return what the J jobs have come to; their models stay on the GPU. Where memory runs out, fewer at a time."""
+        while True:
+            try:
+                return self._update(jobs)
+            except torch.OutOfMemoryError as error:
+                torch.cuda.synchronize(self._device)  # before what its kernels still read is given away
+                if self._at_once == 1:
+                    raise InputError(f"one client does not fit into the memory of {self._device}: {error}") from None
+            self._at_once //= 2
+            torch.cuda.empty_cache()
+
+    def _update(self, jobs: Sequence[Job]) -> Updates:
         steps = np.array([_steps(job, self._batch) for job in jobs], np.int64)
         numbers = np.argsort(-steps, kind="stable")
         starts, which = starts_of(jobs, self.parameters, self._device)
         models = starts[which[self._tensor(numbers)]]
         losses = torch.zeros((len(jobs), 2), dtype=torch.float64, device=self._device)
-        now = torch.cuda.current_stream(self._device)
-        # The jobs are checked, and their rows laid out, while those before them train.
+        now, kept = torch.cuda.current_stream(self._device), list[list[Tensor]]()
+        # The jobs are checked and sent while those before them train.
         for count, first in enumerate(range(0, len(jobs), most := self._most(int(steps.max(initial=1))))):
             part = slice(first, first + most)
             checked = checked_jobs([jobs[number] for number in numbers[part]], self.parameters, len(self._y))
+            with torch.cuda.stream(self._copies):
+                kept.append(self._sent(checked))
             stream = self._streams[count % 2]
             stream.wait_stream(now)
+            stream.wait_stream(self._copies)
             with torch.cuda.stream(stream):
-                self._train_part(checked, models[part], losses[part])
+                self._train_part(kept[-1], models[part], losses[part])
         for stream in self._streams:
             now.wait_stream(stream)
         back = self._tensor(np.argsort(numbers))
@@ -172,19 +187,26 @@ class MlpCudaEngine:
         """How many jobs make a part: one for each multiprocessor, or as many as have rows in 1/16 of its memory."""
         card = torch.cuda.get_device_properties(self._device)
         fits = card.total_memory // 16 // (4 * ROW * self._shape.inputs * steps)
-        return int(max(1, min(card.multi_processor_count, fits)))
+        return int(max(1, min(self._at_once, fits)))
 
-    def _train_part(self, jobs: list[Job], models: Tensor, losses: Tensor) -> None:
-        """Train the models (n, P) of some jobs in place, and write the sums of their losses and of the squares."""
+    def _sent(self, jobs: list[Job]) -> list[Tensor]:
+        """Some jobs on the GPU: samples of the steps, learning rates, lengths, sizes of the steps.
+
+        PyTorch waits for all that its stream has to do before it copies from the host, so copies have one of their own.
+        """
         order, lengths, sizes = tables(jobs, self._batch)
-        count, steps, _ = order.shape
-        ids = self._tensor(order)
+        rates = np.array([self._rate * job.rate for job in jobs], np.float32)
+        return [self._tensor(array) for array in (order, rates, lengths, sizes)]
+
+    def _train_part(self, sent: list[Tensor], models: Tensor, losses: Tensor) -> None:
+        """Train the models (n, P) of some jobs in place, and write the sums of their losses and of the squares."""
+        ids, rates, lengths, sizes = sent
+        count, steps, _ = ids.shape
         rows = torch.empty((count * steps, self._shape.inputs, ROW), device=self._device)
         counts = torch.empty(count * steps, dtype=torch.int32, device=self._device)
         laid = [self._x, ids, self._factor, steps, rows, counts]
         self._lay_out(grid=(count * steps, 1, 1), block=(THREADS, 1, 1), args=laid)
-        rates = self._tensor(np.array([self._rate * job.rate for job in jobs], np.float32))
-        setting = [rates, self._tensor(lengths), self._tensor(sizes), self._center, steps]
+        setting = [rates, lengths, sizes, self._center, steps]
         self._train(
             grid=(count, 1, 1),
             block=(THREADS, 1, 1),

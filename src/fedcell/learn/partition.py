@@ -6,6 +6,7 @@ A partition is named by a short string, the same in Python, on the command line 
     labels:2           two labels per device, each label on equally many devices (balanced)
     labels:2,free      two labels per device, drawn independently: some labels are then rare or missing
     dirichlet:0.5      each device has its own mixture of labels, drawn from Dirichlet(0.5, ..., 0.5)
+    natural            each device has what one owner has, such as a writer of FEMNIST; the data says whose a sample is
 
 The parameters can also be named: ``labels:per_device=2,mode=free`` (or ``L=2``), ``dirichlet:alpha=0.5``. A second
 string says how many samples a device has: ``equal`` (the default, N // devices each), ``lognormal:0.5`` (the standard
@@ -76,6 +77,13 @@ class Dirichlet:
 
 
 @dataclass(frozen=True)
+class Natural:
+    """Each device holds the samples of one owner; which owners take part is drawn if there are more than devices."""
+
+    name: ClassVar[str] = "natural"
+
+
+@dataclass(frozen=True)
 class Equal:
     """All devices hold equally many samples."""
 
@@ -105,14 +113,14 @@ class Zipf:
 
 
 T = TypeVar("T")
-Kind = Iid | Labels | Dirichlet
+Kind = Iid | Labels | Dirichlet | Natural
 Sizes = Equal | Lognormal | Zipf
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Iid, Labels, Dirichlet)}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Iid, Labels, Dirichlet, Natural)}
 SIZES: dict[str, type[Sizes]] = {kind.name: kind for kind in (Equal, Lognormal, Zipf)}
 
 
 def parse_kind(text: str) -> Kind:
-    """Parse ``iid``, ``labels:2``, ``labels:per_device=2,mode=free`` or ``dirichlet:0.5``."""
+    """Parse ``iid``, ``labels:2``, ``labels:per_device=2,mode=free``, ``dirichlet:0.5`` or ``natural``."""
     return _parse("partition", text, KINDS, aliases={"L": "per_device"})
 
 
@@ -134,15 +142,17 @@ def partition(
     kind: str,
     rng: np.random.Generator,
     sizes: str | Sequence[int] = "equal",
+    owners: NDArray[np.int64] | None = None,
 ) -> list[NDArray[np.int64]]:
     """Split the samples among the devices.
 
     Args:
         labels: (N,), the label of each sample, nonnegative integers.
         devices: M, the number of devices.
-        kind: ``iid``, ``labels:L`` or ``dirichlet:alpha``; see the module's docstring.
+        kind: ``iid``, ``labels:L``, ``dirichlet:alpha`` or ``natural``; see the module's docstring.
         rng: random generator of the partition, such as ``stream(seed, "partition")``.
-        sizes: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or M sizes.
+        sizes: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or M sizes; not for ``natural``.
+        owners: (N,), whose each sample is, numbered from 0; for ``natural``.
 
     Returns:
         M sorted arrays of sample indices, disjoint, none empty.
@@ -162,6 +172,8 @@ def partition(
     if not whole or not 1 <= devices <= len(labels):
         raise InputError(f"devices is {devices!r}; give 1 to {len(labels)}, at least a sample for each")
     parsed = parse_kind(kind)
+    if isinstance(parsed, Natural):
+        return _of_owners(owners, int(devices), sizes, rng)
     wanted = _wanted_sizes(len(labels), int(devices), sizes, rng)
     if isinstance(parsed, Iid):
         return _cut(rng.permutation(len(labels)), wanted)
@@ -179,6 +191,25 @@ def partition(
     pools = [rng.permutation(np.flatnonzero(labels == label)) for label in present]
     pieces = [_cut(pool, amounts[:, label]) for label, pool in enumerate(pools)]
     return [np.sort(np.concatenate(of_device)) for of_device in zip(*pieces, strict=True)]
+
+
+def _of_owners(
+    owners: NDArray[np.int64] | None, devices: int, sizes: str | Sequence[int], rng: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    if owners is None:
+        raise InputError(
+            "the partition is 'natural', but the data does not say whose a sample is; use another partition"
+        )
+    if sizes != "equal":
+        raise InputError(f"sizes are {sizes!r}, but with the partition 'natural' the data has them; leave sizes out")
+    counts = np.bincount(owners)
+    if devices > len(counts):
+        raise InputError(
+            f"the partition is 'natural' with {devices} devices, but the data has {len(counts)} owners; give fewer"
+        )
+    chosen = np.sort(rng.permutation(len(counts))[:devices])
+    by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(counts)[:-1])
+    return [by_owner[owner] for owner in chosen]
 
 
 def label_counts(labels: NDArray[Any], parts: Sequence[NDArray[np.int64]], classes: int) -> Counts:

@@ -6,12 +6,18 @@ them one: on a GPU a recorded graph, on a CPU a trace without the bookkeeping of
 
 Jobs may differ in length: a batch is padded with samples of weight 0, and a job that has no batch t keeps its model. So
 a job's batches, and its result up to rounding, do not depend on the other jobs. Models stay on the device: see Updates.
+
+Runs in several threads share an engine. ``functional_call`` puts a model's weights into the module while it runs, so
+every thread evaluates with a module of its own; programs are made, and a GPU's places used, by one thread at a time.
 """
 
+import gc
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from copy import deepcopy
 from itertools import pairwise
+from threading import Lock, local
 from typing import Any, cast
 
 import numpy as np
@@ -105,6 +111,7 @@ class TorchEngine:
         self._names = [name for name, _ in self._module.named_parameters()]
         self._shapes = [parameter.shape for parameter in self._module.parameters()]
         training, self._keys = for_training(self._module, patches=self._gpu)
+        self._lock, self._own = Lock(), local()
         self._step = StackedStep(training, self._keys, self._loss, float(momentum), float(weight_decay))
         self._try_out()
         self._programs: dict[int, Traced | Recorded] = {}
@@ -121,12 +128,13 @@ class TorchEngine:
         ``reset_parameters``, seeded from ``rng`` (a layer without that method keeps its values).
         """
         parts: list[Vector] = []
-        for layer in self._module.modules():
-            own = list(layer.parameters(recurse=False))
-            if type(layer) in _DRAWN:
-                parts.append(linear_start(rng, tuple(own[0].shape), sum(bias.numel() for bias in own[1:])))
-            elif own:
-                parts.append(_reset(layer, int(rng.integers(2**63))))
+        with self._lock:  # PyTorch's generator is seeded for a moment
+            for layer in self._module.modules():
+                own = list(layer.parameters(recurse=False))
+                if type(layer) in _DRAWN:
+                    parts.append(linear_start(rng, tuple(own[0].shape), sum(bias.numel() for bias in own[1:])))
+                elif own:
+                    parts.append(_reset(layer, int(rng.integers(2**63))))
         return np.concatenate(parts)
 
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
@@ -141,7 +149,7 @@ class TorchEngine:
         models = torch.empty((len(checked), self.parameters), device=self._device)
         sums = torch.empty((len(checked), 2), dtype=torch.float64, device=self._device)
         if checked:
-            with exact(self._tf32):
+            with exact(self._tf32), self._lock if self._gpu else nullcontext():
                 self._train_stacks([checked[number] for number in numbers], starts, models, sums)
         if (numbers[1:] < numbers[:-1]).any():
             back = self._tensor(np.argsort(numbers))
@@ -167,23 +175,24 @@ class TorchEngine:
     def _train_stacks(self, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
         """Train the jobs in stacks; where memory runs out, in smaller ones."""
         while True:
-            edges = np.linspace(0, len(jobs), -(-len(jobs) // self._stack) + 1).astype(int).tolist()
-            parts = [slice(first, last) for first, last in pairwise(edges)]
             try:
-                programs = [self._program(part.stop - part.start) for part in parts]
-                return self._spread(
-                    [
-                        (program, jobs[part], starts, models[part], losses[part])
-                        for program, part in zip(programs, parts, strict=True)
-                    ]
-                )
+                return self._try_stacks(jobs, starts, models, losses)
             except torch.OutOfMemoryError as error:
                 if self._stack == 1:
                     raise InputError(f"one client does not fit into the memory of {self._device}: {error}") from None
             self._stack //= 2
             self._programs.clear()
+            gc.collect()  # or what was too large would stay while the smaller is made
             if self._gpu:
                 torch.cuda.empty_cache()
+
+    def _try_stacks(self, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
+        edges = np.linspace(0, len(jobs), -(-len(jobs) // self._stack) + 1).astype(int).tolist()
+        parts = [slice(first, last) for first, last in pairwise(edges)]
+        with nullcontext() if self._gpu else self._lock:
+            programs = [self._program(part.stop - part.start) for part in parts]
+        pairs = zip(programs, parts, strict=True)
+        self._spread([(program, jobs[part], starts, models[part], losses[part]) for program, part in pairs])
 
     def _spread(self, work: list[tuple[Any, ...]]) -> None:
         """Train the stacks: one after the other on a GPU, each in a thread with no threads of its own on a CPU."""
@@ -216,7 +225,7 @@ class TorchEngine:
 
     def _program(self, clients: int) -> Traced | Recorded:
         """One step of a stack of so many clients, made ready once."""
-        size = padded(clients) if self._gpu else clients
+        size = padded(clients, self._stack) if self._gpu else clients
         if size not in self._programs:
             data = (self._train_x, self._train_y, self._input)
             kind = Recorded if self._gpu else Traced
@@ -253,7 +262,9 @@ class TorchEngine:
     def _logits(self, model: Tensor, x: Tensor) -> Tensor:
         parts = torch.split(model, [shape.numel() for shape in self._shapes])
         named = {name: part.view(shape) for name, part, shape in zip(self._names, parts, self._shapes, strict=True)}
-        return cast(Tensor, functional_call(self._module, named, (x,)))
+        if not hasattr(self._own, "module"):
+            self._own.module = deepcopy(self._module)
+        return cast(Tensor, functional_call(self._own.module, named, (x,)))
 
     def _input(self, raw: Tensor) -> Tensor:
         x = raw.float() / 255.0 if raw.dtype == torch.uint8 else raw
@@ -292,18 +303,19 @@ class TorchEngine:
             raise InputError(f"the loss of 2 samples has shape {tuple(losses.shape)}; give one loss per sample")
 
 
-def padded(clients: int) -> int:
+def padded(clients: int, most: int) -> int:
     """Return the size of the stack on a GPU that holds so many clients: few sizes, each of which is recorded once.
 
     Args:
         clients: at least 1.
+        most: that fit, at least as many.
 
     Example:
         >>> from fedcell.learn.torch_engine import padded
-        >>> [padded(n) for n in (1, 8, 9, 50, 64)]
-        [8, 8, 12, 52, 64]
+        >>> [padded(n, 64) for n in (1, 8, 9, 50, 64)], padded(3, 4)
+        ([8, 8, 12, 52, 64], 4)
     """
-    return max(8, -(-clients // 4) * 4)
+    return min(most, max(8, -(-clients // 4) * 4))
 
 
 def batches(jobs: Sequence[Job], size: int) -> NDArray[np.int64]:

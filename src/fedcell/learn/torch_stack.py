@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, cast
 
 import torch
@@ -39,6 +40,7 @@ class StackedStep:
     def __init__(self, module: nn.Module, keys: Keys, loss: Loss, momentum: float, decay: float) -> None:
         self.momentum, self._decay = momentum, decay
         self._module, self._keys, self._loss = module, keys, loss
+        self._lock = Lock()  # the module has one client's weights at a time: see _logits
         self._names = [name for name, _ in module.named_parameters()]
 
     def gradients(
@@ -82,11 +84,12 @@ class StackedStep:
         total.add_(sums)
 
     def _logits(self, parts: Sequence[Tensor], x: Tensor, key: Tensor) -> Tensor:
-        self._keys.now = key
-        try:
-            return cast(Tensor, functional_call(self._module, dict(zip(self._names, parts, strict=True)), (x,)))
-        finally:
-            self._keys.now = None
+        with self._lock:
+            self._keys.now = key
+            try:
+                return cast(Tensor, functional_call(self._module, dict(zip(self._names, parts, strict=True)), (x,)))
+            finally:
+                self._keys.now = None
 
 
 StackState = tuple[list[Tensor], list[Tensor], Tensor]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -17,6 +18,7 @@ from typing import Any
 
 from fedcell.compiling import compiling_begins, when_compiling
 from fedcell.errors import InputError
+from fedcell.machine import WORKER_NUMBER
 
 START_TRIES = 3
 COMPILING = "compiling"
@@ -31,6 +33,7 @@ ONE_THREAD = dict.fromkeys(
 class _Worker:
     process: ForkServerProcess
     connection: Connection
+    number: int  # the lowest that no other one has
 
 
 class Processes(Executor):
@@ -117,7 +120,8 @@ class Processes(Executor):
                 raise BrokenExecutor("the workers were shut down")
             self._context.set_forkserver_preload(["fedcell.sim.loop", "fedcell.learn.mlp"])
             ours, theirs = self._context.Pipe()
-            process = self._context.Process(target=_work, args=(theirs,), daemon=True)
+            number = next(n for n in count() if n not in {worker.number for worker in self._workers})
+            process = self._context.Process(target=_work, args=(theirs, number), daemon=True)
             try:
                 with _as_workers_should_be():
                     forkserver.ensure_running()
@@ -125,7 +129,7 @@ class Processes(Executor):
             except RuntimeError:  # this is such a worker, importing the script again
                 raise InputError(NO_START) from None
             theirs.close()  # or the worker's death would not end the pipe
-            worker = _Worker(process, ours)
+            worker = _Worker(process, ours, number)
             self._workers.add(worker)
             return worker
 
@@ -155,8 +159,9 @@ def _as_workers_should_be() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, number: int) -> None:
     """A worker's life: calls come in, answers go out."""
+    os.environ[WORKER_NUMBER] = str(number)
     os.environ.update(ONE_THREAD)  # for what is imported later, if the caller had a fork server already
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     calls = SimpleQueue[bytes]()

@@ -31,7 +31,7 @@ from fedcell.schedule.needs import Floats
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
-from fedcell.sim.task import class_accuracy
+from fedcell.sim.task import class_accuracy, settled
 
 Axis = Literal["time", "energy"]
 """What accuracy is shown against."""
@@ -200,7 +200,7 @@ def run_race(
         >>> [round(summary.devices.mean) for summary in result.summaries().values()]
         [20, 2]
     """
-    spec = race_spec(spec)
+    spec = settled(race_spec(spec))
     runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True, models=models)
     found: dict[tuple[str, int], Vector] = {}
     done: dict[tuple[str, int], list[RoundRecord]] = {}

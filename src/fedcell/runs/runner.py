@@ -7,7 +7,6 @@ resumed on another day at the round where it was. The driver alone writes to the
 
 import heapq
 import json
-import os
 import threading
 import time
 from collections import Counter
@@ -25,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fedcell.errors import InputError
-from fedcell.learn.data import PUBLISHED
+from fedcell.learn.data import absolute
 from fedcell.learn.engine import Vector
 from fedcell.machine import cores
 from fedcell.runs.processes import Processes
@@ -43,6 +42,10 @@ TICK_S = 0.2
 MAX_CHUNK = 256
 MAX_LOCKSTEP = 64
 """Runs on a GPU that advance together."""
+FULL_LOCKSTEP = 16
+"""So many runs of eight clients fill a GPU: worker processes share one with no fewer each."""
+GPU_SLICE_S = 2.0
+"""A worker process on a GPU reports after about so long: its runs travel together, and another one would load them."""
 MAX_TRIES = 3
 
 
@@ -309,7 +312,8 @@ class Runner:
             on_gpu = self._on_gpu(keys[0])
             slices = [Slice(key, self._text(key), self._courses[key].state, self._models, on_gpu) for key in keys]
             try:
-                future = executor.submit(advance, slices, SLICE_S, threads, whole)
+                slice_s = GPU_SLICE_S if on_gpu and self._on != "threads" else SLICE_S
+                future = executor.submit(advance, slices, slice_s, threads, whole)
             except BrokenExecutor as error:
                 future = Future()
                 future.set_exception(error)
@@ -321,7 +325,8 @@ class Runner:
         keys = [heapq.heappop(self._waiting)[-1]]
         gpu = self._on_gpu(keys[0])
         if gpu:  # one call trains the clients of all of them
-            most = min(MAX_LOCKSTEP, 1 + len(self._waiting))
+            share = -(-self.total // self._workers) if self._on != "threads" else self.total
+            most = min(MAX_LOCKSTEP, max(FULL_LOCKSTEP, share), 1 + len(self._waiting))
         while not self._tries[keys[0]] and len(keys) < most and not self._tries[self._waiting[0][-1]]:
             if self._on_gpu(self._waiting[0][-1]) != gpu:
                 break
@@ -336,8 +341,7 @@ class Runner:
         course = self._courses[key]
         if not course.text:
             fields = spec_document(course.spec)
-            if course.spec.task.data not in PUBLISHED:
-                fields["task"]["data"] = os.path.abspath(os.path.expanduser(course.spec.task.data))
+            fields["task"]["data"] = absolute(course.spec.task.data)
             course.text = json.dumps(fields)
         return course.text
 

@@ -12,6 +12,7 @@ from threading import Event
 from fedcell.runs.runner import RunDone, RunFailed, Runner
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
+from fedcell.sim.task import settled
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def run_sweep(
         (2, 0, 2)
     """
     runs = spec.runs() if isinstance(spec, Spec) else spec
+    if executor is None:  # others compute on machines that only they know
+        runs = [settled(run) for run in runs]
     runner = Runner(runs, store=store, on=executor or "processes", workers=workers, models=models)
     known = len(store.done(runner.keys, models=models))
 

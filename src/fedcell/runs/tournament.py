@@ -23,6 +23,7 @@ from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.sim.spec import MAX_RUNS, Spec
+from fedcell.sim.task import settled
 
 Entry = tuple[str, str, int]
 """One run of a tournament: its scenario, its policy and its seed."""
@@ -232,6 +233,8 @@ def run_tournament(
         (4, 2, 'tie of 2:')
     """
     runs = tournament.runs()
+    if executor is None:
+        runs = {entry: settled(run) for entry, run in runs.items()}
     keys = {entry: run.key() for entry, run in runs.items()}
     swept = run_sweep(list(runs.values()), store, executor, workers, watch)
     if not swept.complete:

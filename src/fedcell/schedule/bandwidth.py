@@ -18,8 +18,9 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
+from fedcell.schedule.density import band_needed, slack_after_slowest
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Law, Power
-from fedcell.schedule.needs import GROUP_ROWS, Floats, band_needed, need, round_time, slack_after_slowest
+from fedcell.schedule.needs import GROUP_ROWS, Floats, needs_at, round_time
 from fedcell.units import LARGEST_S, SMALLEST_S
 
 Bools = NDArray[np.bool_]
@@ -94,9 +95,13 @@ def _share_rows_by(
                 size += 1
         T = round_time(law, group, size, 0.0)
         round_s[row] = T
+        needs_at(law, group[0, :size], group[1, :size], group[2, :size], T, group[3, :size])
+        size = 0
         for i in range(n):
-            there = used.size == 0 or used[row, i]
-            shares[row, i] = need(law, c[row, i], t[row, i], e[row, i], T) if there else 0.0
+            shares[row, i] = 0.0
+            if used.size == 0 or used[row, i]:
+                shares[row, i] = group[3, size]
+                size += 1
 
 
 @njit(cache=True, nogil=True)

@@ -3,11 +3,15 @@
 The literal algorithm solves (P2) for every remaining device at every step, O(M^3) in all. But for a set S the best
 addition k minimises the T at which f_S(T) + c_k / (T - t_k) = 1, so at that T it is the device with the smallest share
 c_k / (T - t_k), that is, the largest pace (T - t_k) / c_k. Hence: take the best device for a guess of T, solve (P2) for
-S with it, and look again at the new T. T falls strictly until the device stays the best; two or three looks are enough,
-each of them one pass over the remaining devices. The same holds for every link law: at any T the best addition is the
-device with the smallest need.
+S with it, and look again at the new T. T falls strictly until the device stays the best; two or three looks are enough.
+The same holds for every link law: at any T the best addition is the device with the smallest need.
+
+A look need not be at all devices. Paces rise with T. Of the m best at T, one is left after fewer than m additions; so
+until then, and until a later time H, a device whose pace at H is below the m-th best at T is never the best one. And
+of devices that are equal in everything only the first m count, as equals are taken in their order.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +20,36 @@ import numpy as np
 from numba import njit
 
 from fedcell.errors import InputError
+from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.convergence import largest_set, objective
+from fedcell.schedule.density import SUMS, longer_by_sums
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, alone, by_law, pace, round_time
+from fedcell.schedule.laws import Dedicated
+from fedcell.schedule.needs import (
+    GROUP_ROWS,
+    DensityNeeds,
+    Floats,
+    Indices,
+    Needs,
+    alone,
+    by_law,
+    paces,
+    round_time,
+)
 from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.selection import nth_largest
 from fedcell.schedule.view import RoundView
+
+Equals = tuple[Indices, Indices, Indices]
+Growth = tuple[int, float, float, float]
+
+AHEAD = 4
+"""So many additions are looked ahead at first, then twice as many, up to about the root of M."""
+ALL = 64
+"""While no more devices than this remain, each look is at all of them."""
+MANY = 512
+"""From so many devices on the paper's law is solved by a series: what one more device costs no longer grows with n."""
+_UNKNOWN: Indices = np.empty(0, dtype=np.int64)
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
@@ -42,96 +71,213 @@ def _cheapest(rate: Floats, t: Floats, index: Indices, T: float) -> int:  # prag
 
 
 @njit(cache=True, nogil=True)
-def _least_needy(
-    law: Any, c: Floats, t: Floats, e: Floats, index: Indices, T: float
-) -> int:  # pragma: no cover - compiled
-    """The same under any law: the position in ``index`` of the device with the smallest need just below T."""
-    best, found = -np.inf, -1
-    for at in range(index.size):
-        i = index[at]
-        mine = pace(law, c[i], t[i], e[i], T)
-        if found < 0 or mine > best or (mine == best and i < index[found]):
-            best, found = mine, at
-    return found
-
-
-@njit(cache=True, nogil=True)
-def _soonest_alone(law: Any, c: Floats, t: Floats, e: Floats) -> int:  # pragma: no cover - compiled
+def _soonest_alone(law: Any, c: Floats, t: Floats, e: Floats) -> tuple[int, float]:  # pragma: no cover - compiled
+    """Return the device that would be done first with everything to itself, and when."""
     found, found_s = 0, alone(law, c[0], t[0], e[0])
     for i in range(1, c.size):
         mine_s = alone(law, c[i], t[i], e[i])
         if mine_s < found_s:
             found, found_s = i, mine_s
-    return found
+    return found, found_s
 
 
-def _next(law: Any, c: Floats, t: Floats, e: Floats, rate: Floats, rest_t: Floats, index: Indices, T: float) -> int:
-    """Return the position, among the remaining devices, of the one with the smallest need at T."""
+def _next(law: Any, near: Floats, index: Indices, n: int, T: float) -> int:
+    """Return the position, among the first n devices of ``near``, of the one with the smallest need just below T."""
     raise NotImplementedError
 
 
-def _density_next(
-    _law: Any, _c: Floats, _t: Floats, _e: Floats, rate: Floats, rest_t: Floats, index: Indices, T: float
-) -> int:
-    return _cheapest(rate, rest_t, index, T)
+def _density_next(_law: Any, near: Floats, index: Indices, n: int, T: float) -> int:
+    return _cheapest(near[3, :n], near[1, :n], index[:n], T)
 
 
-def _any_next(
-    law: Any, c: Floats, t: Floats, e: Floats, _rate: Floats, _rest_t: Floats, index: Indices, T: float
-) -> int:
-    return _least_needy(law, c, t, e, index, T)
+def _any_next(law: Any, near: Floats, index: Indices, n: int, T: float) -> int:
+    mine = near[4, :n]
+    paces(law, near[0, :n], near[1, :n], near[2, :n], T, mine)
+    found = 0
+    for at in range(1, n):
+        if mine[at] > mine[found] or (mine[at] == mine[found] and index[at] < index[found]):
+            found = at
+    return found
 
 
 by_law(_next, _any_next, {DensityNeeds: _density_next})
 
 
-@njit(cache=True, nogil=True)
-def _grow(  # pragma: no cover - compiled
-    law: Any, c: Floats, t: Floats, e: Floats, forced: Indices, most: int, theta: float, deadline_s: float
-) -> Indices:
-    """Return the devices in the order in which they were added.
+def _longer(law: Any, group: Floats, n: int, T: float, sums: Floats, many: int) -> float:
+    """Return the round time of a group's n devices; T is that of all but the last, ``sums`` are kept between calls."""
+    raise NotImplementedError
 
-    Starts from ``forced`` and stops before the set exceeds ``most`` devices, the round exceeds ``deadline_s``, or the
-    objective of (P1) rises; a theta of NaN turns that last rule off.
+
+def _density_longer(_law: Any, group: Floats, n: int, T: float, sums: Floats, many: int) -> float:
+    return longer_by_sums(group, n, T, sums) if n > many else round_time(_law, group, n, T)
+
+
+def _any_longer(law: Any, group: Floats, n: int, T: float, _sums: Floats, _many: int) -> float:
+    return round_time(law, group, n, T)
+
+
+by_law(_longer, _any_longer, {DensityNeeds: _density_longer})
+
+
+@njit(cache=True, nogil=True)
+def _fill(  # pragma: no cover - compiled
+    law: Any,
+    c: Floats,
+    t: Floats,
+    e: Floats,
+    taken: Bools,
+    equals: Equals,
+    m: int,
+    until_s: float,
+    least: float,
+    near: Floats,
+    index: Indices,
+) -> int:
+    """Fill ``near`` with the devices whose pace is at least ``least`` at a time, m of equal ones; return how many."""
+    kind, rank, gone = equals
+    found, n = np.zeros(c.size), 0
+    if least > -np.inf:
+        paces(law, c, t, e, until_s, found)
+    for i in range(c.size):
+        if taken[i] or found[i] < least or (kind.size > 0 and rank[i] >= gone[kind[i]] + m):
+            continue
+        near[0, n], near[1, n], near[2, n], near[3, n], index[n] = c[i], t[i], e[i], 1.0 / c[i], i
+        n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _bound(  # pragma: no cover - compiled
+    law: Any, near: Floats, left: int, m: int, from_s: float, group: Floats, size: int
+) -> tuple[float, float, int]:
+    """Return a pace that m devices have from a time on, how long a round would take with them, and how many are equal.
+
+    The m are the best of the first ``left`` of ``near``.
     """
-    M = c.size
-    chosen = np.empty(M, np.int64)
-    index, rest_t, rate = np.arange(M), t.copy(), 1.0 / c
-    group = np.empty((GROUP_ROWS, M))
-    size, left = 0, M
-    for i in forced[::-1]:  # from the end: what is swapped in from behind is never a forced device still to come
-        chosen[size], group[0, size], group[1, size], group[2, size] = i, c[i], t[i], e[i]
-        size += 1
-        left -= 1
-        index[i], rest_t[i], rate[i] = index[left], rest_t[left], rate[left]
-    T, value, rise = 0.0, np.inf, 0.0
-    if size:
-        T = round_time(law, group, size, 0.0)
-        value = (theta + 1.0 / size) * T
+    found = near[4, :left]
+    paces(law, near[0, :left], near[1, :left], near[2, :left], from_s * (1.0 - 1e-12), found)
+    least, n, same = nth_largest(found, m), size, 0
+    for at in range(left):
+        if found[at] >= least:
+            same += found[at] == least
+            if n < size + m:
+                group[0, n], group[1, n], group[2, n] = near[0, at], near[1, at], near[2, at]
+                n += 1
+    return least - 1e-12 * abs(least), round_time(law, group, n, 0.0), same
+
+
+@njit(cache=True, nogil=True)
+def _add(  # pragma: no cover - compiled
+    law: Any,
+    c: Floats,
+    t: Floats,
+    e: Floats,
+    near: Floats,
+    index: Indices,
+    reach: tuple[int, float, int],
+    rules: tuple[int, float, float, int],
+    chosen: Indices,
+    group: Floats,
+    sums: Floats,
+    state: Growth,
+) -> tuple[Growth, float, int]:
+    """Add devices as far as ``near`` reaches: so many, until then, and for so many additions.
+
+    The state is the number of devices, their round time, its objective, and by how much the last one lengthened it.
+    Returns the state then, the time that ``near`` has to reach to go on (NaN if no more are to be added), and how many
+    of ``near`` are left.
+    """
+    (left, until_s, due), (most, theta, deadline_s, many), (size, T, value, rise) = reach, rules, state
     while size < most:
-        at, T_next = -1, np.inf
-        if size == 0:
-            guess = _soonest_alone(law, c, t, e)
-        else:
-            guess = _next(law, c, t, e, rate[:left], rest_t[:left], index[:left], T + rise)
-        while guess != at:
-            i = index[guess]
+        look_s = T + rise
+        if due == 0 or look_s > until_s:
+            return (size, T, value, rise), look_s, left
+        i = index[_next(law, near, index, left, look_s)] if size else _soonest_alone(law, c, t, e)[0]
+        best, T_next = -1, np.inf
+        while i != best:
             group[0, size], group[1, size], group[2, size] = c[i], t[i], e[i]
-            T_guess = round_time(law, group, size + 1, T)
-            if T_guess > T_next or (T_guess == T_next and i > index[at]):
+            T_mine = _longer(law, group, size + 1, T, sums, many)
+            if T_mine > T_next or (T_mine == T_next and i > best):
                 break
-            at, T_next = guess, T_guess
-            guess = _next(law, c, t, e, rate[:left], rest_t[:left], index[:left], T_next)
+            best, T_next = i, T_mine
+            if T_next > until_s:
+                return (size, T, value, rise), T_next, left
+            i = index[_next(law, near, index, left, T_next)]
+        group[0, size], group[1, size], group[2, size] = c[best], t[best], e[best]
         next_value = (theta + 1.0 / (size + 1)) * T_next
+        if size >= many and (abs(T_next - deadline_s) < 1e-11 * T_next or abs(next_value - value) < 1e-11 * value):
+            # So close that the series must not decide.
+            value = (theta + 1.0 / size) * round_time(law, group, size, 0.0)
+            T_next = round_time(law, group, size + 1, T)
+            next_value = (theta + 1.0 / (size + 1)) * T_next
         if T_next > deadline_s or next_value > value:
             break
-        i = index[at]
-        chosen[size], group[0, size], group[1, size], group[2, size] = i, c[i], t[i], e[i]
-        size += 1
-        left -= 1
-        index[at], rest_t[at], rate[at] = index[left], rest_t[left], rate[left]
-        T, value, rise = T_next, next_value, T_next - T
-    return chosen[:size]
+        left = _without(best, near, index, left)
+        chosen[size] = best
+        rise = T_next - T if size else 0.0
+        size, due, T, value = size + 1, due - 1, T_next, next_value
+    return (size, T, value, rise), np.nan, left
+
+
+@njit(cache=True, nogil=True)
+def _without(device: int, near: Floats, index: Indices, n: int) -> int:  # pragma: no cover - compiled
+    """Take a device out of the first n of ``near``, if it is there; return how many are left."""
+    for at in range(n):
+        if index[at] == device:
+            index[at] = index[n - 1]
+            for row in range(4):
+                near[row, at] = near[row, n - 1]
+            return n - 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _grow(  # pragma: no cover - compiled
+    law: Any,
+    c: Floats,
+    t: Floats,
+    e: Floats,
+    forced: Indices,
+    rules: tuple[int, float, float, int],
+    ahead: int,
+    equals: Equals,
+) -> tuple[Indices, bool]:
+    """Return the devices in the order in which they were added, and False; or True if ``equals`` must be given.
+
+    Starts from ``forced``. The rules: stop before the set exceeds so many devices, the objective of (P1) with this
+    theta rises (NaN turns that off), or the round exceeds a deadline; and from how many devices on the paper's law is
+    solved by a series. ``ahead`` is how many additions to look ahead at first.
+    """
+    M, (kind, _, gone) = c.size, equals
+    chosen, taken, group = np.empty(M, np.int64), np.zeros(M, np.bool_), np.empty((GROUP_ROWS, M))
+    near, index, sums = np.empty((5, M)), np.empty(M, np.int64), np.zeros(SUMS)
+    size, T, value, known = forced.size, 0.0, np.inf, 0
+    for at in range(size):
+        i = forced[size - 1 - at]
+        chosen[at], group[0, at], group[1, at], group[2, at] = i, c[i], t[i], e[i]
+    if size:
+        T = round_time(law, group, size, 0.0)
+        value = (rules[1] + 1.0 / size) * T
+    state, look_s, left = (size, T, value, 0.0), T if size else _soonest_alone(law, c, t, e)[1], 0
+    while not np.isnan(look_s):
+        size, T = state[0], state[1] if state[0] else look_s
+        for at in range(known, size):
+            taken[chosen[at]] = True
+            if kind.size > 0:
+                gone[kind[chosen[at]]] += 1
+        known, until_s, few = size, np.inf, M - size <= ALL
+        m = M - size if few else min(ahead, M - size)
+        if few or left < m:
+            left = _fill(law, c, t, e, taken, equals, m, 0.0, -np.inf, near, index)
+        if not few:
+            least, until_s, same = _bound(law, near, left, m, T, group, size)
+            if kind.size == 0 and same > 4 * m:
+                return chosen[:0], True
+            until_s = max(until_s, look_s) * (1.0 + 1e-9)
+            left = _fill(law, c, t, e, taken, equals, m, until_s, least, near, index)
+        state, look_s, left = _add(law, c, t, e, near, index, (left, until_s, m), rules, chosen, group, sums, state)
+        ahead = min(2 * ahead, AHEAD + int(math.sqrt(M)))
+    return chosen[: state[0]], False
 
 
 def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = np.inf) -> Indices:
@@ -146,8 +292,52 @@ def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = 
     Returns:
         (n,) device indices in the order in which they were added.
     """
-    # As floats: for integers it would be compiled a second time.
-    return _grow(*view.needs, view.forced, most, float(theta), float(deadline_s))
+    if isinstance(view.law, Dedicated):
+        return _grow_by_ends(view, most, theta, deadline_s)
+    rules = (most, float(theta), float(deadline_s), MANY)  # as floats: for integers it would be compiled again
+    chosen, crowded = _grow(*view.needs, view.forced, rules, AHEAD, (_UNKNOWN, _UNKNOWN, _UNKNOWN))
+    if crowded:
+        chosen, _ = _grow(*view.needs, view.forced, rules, AHEAD, _equals(view.needs))
+    return chosen
+
+
+def _equals(needs: Needs) -> Equals:
+    """Return the kind of each device, 0 to K - 1, its rank among the devices of its kind, and K zeros."""
+    columns = needs.c, needs.t, needs.e
+    order = np.lexsort(columns)
+    new = np.ones(order.size, dtype=np.bool_)
+    new[1:] = np.any([column[order[1:]] != column[order[:-1]] for column in columns], axis=0)
+    kind, rank = np.empty_like(order), np.empty_like(order)
+    kind[order] = np.cumsum(new) - 1
+    rank[order] = np.arange(order.size) - np.flatnonzero(new)[kind[order]]
+    return kind, rank, np.zeros(int(new.sum()), dtype=np.int64)
+
+
+def _grow_by_ends(view: RoundView, most: int, theta: float, deadline_s: float) -> Indices:
+    """The same with dedicated lines: whoever is done next lengthens the round least, so one sort is enough."""
+    order, q, ends_s = ends_first(view)
+    order = order[:most]
+    rounds_s = np.maximum.accumulate(ends_s[order])
+    values = (theta + 1.0 / np.arange(1, order.size + 1)) * rounds_s
+    over = rounds_s > deadline_s
+    over[1:] |= values[1:] > values[:-1]
+    over[:q] = False
+    return order[: int(np.argmax(over)) if over.any() else order.size]
+
+
+def ends_first(view: RoundView) -> tuple[Indices, int, Floats]:
+    """Return with dedicated lines: the forced devices and then the others by their ends, how many are forced, all ends.
+
+    Args:
+        view: what the server knows this round.
+
+    Returns:
+        (M,) device indices, the number of forced ones, and (M,) seconds by device.
+    """
+    ends_s = view.upload_s + view.compute_s
+    free = np.setdiff1d(np.argsort(ends_s, kind="stable"), view.forced, assume_unique=True)
+    order: Indices = np.concatenate((view.forced, free))
+    return order, view.forced.size, ends_s
 
 
 @dataclass(frozen=True)

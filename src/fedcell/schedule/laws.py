@@ -16,6 +16,7 @@ from fedcell import settings
 from fedcell.check import require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, Floats, IngressNeeds, Needs, PowerNeeds
+from fedcell.schedule.power import without_limits
 
 _NEXT_TO_NOTHING = 1e-15
 MOST_BLOCKS = 10**9
@@ -205,7 +206,7 @@ class Power:
     def needs(self, upload_s: Floats, compute_s: Floats) -> Needs:
         """The upload times with a band without limits, and the SNR."""
         s = np.ascontiguousarray(np.broadcast_to(self._s, upload_s.shape))
-        return Needs(PowerNeeds(), upload_s * (np.log1p(s) / s), compute_s, s)
+        return Needs(PowerNeeds(), without_limits(upload_s, s), compute_s, s)
 
     def takes_s(self, upload_s: Floats, shares: Floats) -> Floats:
         """C log(1 + s) / (g log(1 + s/g))."""

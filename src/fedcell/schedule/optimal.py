@@ -8,9 +8,9 @@ search over n.
   and so on: T falls strictly until the set no longer changes, and then it is optimal (the argument is Dinkelbach's).
 - Which n, under the paper's law: T_n >= min t + (sum of the n smallest c) bounds the objective of every n from below at
   the cost of one sort. Only the n whose bound is below the best objective found remain. Under other laws: how many
-  devices fit in T, 2 T, 4 T, ... gives ranges of n, and a range (a, b] from T on is worth (theta + 1/b) T at least.
+  devices fit in ever longer rounds gives ranges of n, and a range (a, b] from T on is worth (theta + 1/b) T at least.
 - What remains is searched by branch and bound: T_n does not fall as n grows, so for a <= n <= b the objective is at
-  least (theta + 1/b) T_a.
+  least (theta + 1/b) T_a; and each T_n that is solved bounds all others of its interval, by duality and tangents.
 - Which devices: where n <= b and T_a <= T <= T_b, a device whose need at T_b is larger than the b-th smallest need at
   T_a is beaten by b others everywhere in that range, and is not considered again.
 """
@@ -22,11 +22,27 @@ import numpy as np
 from numba import njit
 
 from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.greedy import ByObjective
+from fedcell.schedule.greedy import ByObjective, ends_first
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import FITS, GROUP_ROWS, DensityNeeds, Floats, Indices, Needs, alone, need, pace, round_time
+from fedcell.schedule.needs import (
+    FITS,
+    GROUP_ROWS,
+    DensityNeeds,
+    Floats,
+    Indices,
+    Needs,
+    alone,
+    needs_at,
+    paces,
+    round_time,
+    straight,
+    tangent,
+)
+from fedcell.schedule.selection import nth_largest, parted
 from fedcell.schedule.view import RoundView
 
+WIDE = 8
+"""From this many n on, a bound on each of them is worth its price."""
 _DOWN = 1.0 - 1e-15
 """A few units in the last place: a set must be better by more than rounding error to be considered."""
 
@@ -35,47 +51,8 @@ _DOWN = 1.0 - 1e-15
 def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Floats:  # pragma: no cover - compiled
     """Return the paces, (T - t) / c under the paper's law, of the devices from q on: the larger, the less they need."""
     found = np.empty(c.size - q)
-    for i in range(found.size):
-        found[i] = pace(law, c[q + i], t[q + i], e[q + i], T)
+    paces(law, c[q:], t[q:], e[q:], T, found)
     return found
-
-
-@njit(cache=True, nogil=True)
-def _parted(a: Floats, low: int, high: int) -> tuple[int, int, float]:  # pragma: no cover - compiled
-    """Part a[low..high] around a pivot, Hoare's way: up to j none is larger, from i on none smaller, between all equal.
-
-    Returns i, j and the pivot; i > low and j < high.
-    """
-    first, middle, last = a[low], a[(low + high) // 2], a[high]
-    pivot = max(min(first, middle), min(max(first, middle), last))
-    i, j = low, high
-    while i <= j:
-        while a[i] < pivot:
-            i += 1
-        while a[j] > pivot:
-            j -= 1
-        if i <= j:
-            a[i], a[j] = a[j], a[i]
-            i += 1
-            j -= 1
-    return i, j, pivot
-
-
-@njit(cache=True, nogil=True)
-def _nth_largest(values: Floats, n: int) -> float:  # pragma: no cover - compiled
-    """Return what np.partition would find, which takes eight times as long to compile as this: Hoare's FIND."""
-    a, k = values.copy(), values.size - n
-    low, high = 0, a.size - 1
-    while low < high:
-        i, j, _ = _parted(a, low, high)
-        if k <= j:
-            high = j
-        elif k >= i:
-            low = i
-        else:  # between j and i all are the pivot
-            break
-    nth: float = a[k]
-    return nth
 
 
 @njit(cache=True, nogil=True)
@@ -86,17 +63,17 @@ def _take(
     for i in range(q):
         at[i] = i
     if n > q:
-        paces = _paces(law, c, t, e, q, T)
-        least = _nth_largest(paces, n - q)
+        found = _paces(law, c, t, e, q, T)
+        least = nth_largest(found, n - q)
         size = q
-        for i in range(paces.size):
-            if paces[i] > least:
+        for i in range(found.size):
+            if found[i] > least:
                 at[size] = q + i
                 size += 1
-        for i in range(paces.size):
+        for i in range(found.size):
             if size == n:
                 break
-            if paces[i] == least:
+            if found[i] == least:
                 at[size] = q + i
                 size += 1
 
@@ -164,12 +141,25 @@ def _contenders(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, low_s: float, high_s: float
 ) -> Indices:  # pragma: no cover - compiled
     """Return the devices that can be among the best n at some T in [low_s, high_s]; the first q always are."""
-    beaten = _nth_largest(_paces(law, c, t, e, q, low_s), n - q) if n > q else np.inf
+    early, later = _paces(law, c, t, e, q, low_s), np.empty(c.size)
+    paces(law, c, t, e, high_s, later)
+    beaten = nth_largest(early, n - q) if n > q else np.inf
+    beaten_later = beaten
+    if straight(law) and n > q:  # whoever is behind n others both at first and at last is always behind them
+        beaten_later = np.inf
+        for i in range(early.size):
+            if early[i] >= beaten:
+                beaten_later = min(beaten_later, later[q + i])
     keep = np.empty(c.size, np.int64)
     size = 0
     for i in range(c.size):
         # Paces rise with T. A device equal to the n-th, but for rounding, is a contender.
-        if i < q or beaten <= 0.0 or pace(law, c[i], t[i], e[i], high_s) >= beaten * (1.0 - 1e-12):
+        if (
+            i < q
+            or beaten <= 0.0
+            or later[i] >= beaten_later * (1.0 - 1e-12)
+            or (straight(law) and later[i] > 0.0 and (low_s - t[i]) / c[i] >= beaten * (1.0 - 1e-12))
+        ):
             keep[size] = i
             size += 1
     return keep[:size]
@@ -182,18 +172,18 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
     A selection by weight: the smallest needs are counted, part by part, as long as they fit.
     """
     total, needs, size = 0.0, np.empty(c.size), 0
+    needs_at(law, c, t, e, T, needs)
     for i in range(c.size):
-        mine = need(law, c[i], t[i], e[i], T)
         if i < q:
-            total += mine
-        elif mine <= 1.0:
-            needs[size] = mine
+            total += needs[i]
+        elif needs[i] <= 1.0:
+            needs[size] = needs[i]
             size += 1
     if total > FITS:
         return 0
     low, high = 0, size - 1
     while low <= high:
-        i, j, pivot = _parted(needs, low, high)
+        i, j, pivot = parted(needs, low, high)
         part = 0.0
         for k in range(low, j + 1):
             part += needs[k]
@@ -207,6 +197,50 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
         if low < i:
             break
     return q + low
+
+
+@njit(cache=True, nogil=True)
+def _most_by(  # pragma: no cover - compiled
+    law: Any, c: Floats, t: Floats, e: Floats, q: int, at: Indices, times: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    """Return upper bounds on how many devices are done at three times, between which they are lines at most.
+
+    ``at`` is the best set for the second time. Whatever m > 0 is, n devices that are done by T are n <= m + sum of
+    max(0, 1 - m g(T)), over all devices, with no max for the first q: weak duality. A tangent of a convex g in its
+    place makes that larger, and convex.
+    """
+    low_s, T, high_s = times
+    largest = 0.0
+    for i in at:
+        if i >= q:
+            largest = max(largest, tangent(law, c[i], t[i], e[i], T)[0])
+    m = 1.0 / largest if largest > 0.0 else 1.0
+    low, middle, high = m, m, m
+    for i in range(c.size):
+        least = 0.0 if i >= q else -np.inf
+        g, slope = tangent(law, c[i], t[i], e[i], T)
+        if g < np.inf:
+            low += max(least, 1.0 - m * (g + slope * (T - low_s)))
+            middle += max(least, 1.0 - m * g)
+            high += max(least, 1.0 - m * (g - slope * (high_s - T)))
+        else:  # not before T, and later not more than at the end
+            more = max(0.0, 1.0 - m * tangent(law, c[i], t[i], e[i], high_s)[0])
+            middle += more
+            high += more
+    return low, middle, high
+
+
+@njit(cache=True, nogil=True)
+def _raise_bounds(  # pragma: no cover - compiled
+    bounds: Floats, low: int, first: int, last: int, theta: float, times: tuple[float, float], most: tuple[float, float]
+) -> None:
+    """Raise the bounds of n = first..last, where at most ``most`` devices are done at two times, and a line between."""
+    (from_s, until_s), (fewer, more) = times, most
+    if not more > fewer:
+        return
+    for n in range(first, last + 1):
+        T = min(from_s + (until_s - from_s) * (n - fewer) / (more - fewer), until_s) * (1.0 - 1e-11)
+        bounds[n - low] = max(bounds[n - low], (theta + 1.0 / n) * T)
 
 
 @njit(cache=True, nogil=True)
@@ -245,6 +279,10 @@ def _searched(  # pragma: no cover - compiled
         solved += 1
         if (theta + 1.0 / n) * T < value:
             value, best = (theta + 1.0 / n) * T, keep[at[:n]]
+        if b - a >= WIDE:
+            fewer, same, more = _most_by(law, c[keep], t[keep], e[keep], q, at[:n], (a_s, T, max(b_s, T)))
+            _raise_bounds(bounds, low, a, n - 1, theta, (a_s, T), (fewer, same))
+            _raise_bounds(bounds, low, n + 1, b, theta, (T, max(b_s, T)), (same, more))
         stack.append((a, n - 1, a_s, min(T, b_s), keep))
         stack.append((n + 1, b, T, b_s, keep))
     return best, solved
@@ -282,9 +320,10 @@ def _best_set_by(
     low_s = _shortest(law, c, t, e, q, low, _soonest(law, c, t, e), at)
     value, best, solved = (theta + 1.0 / low) * low_s, at[:low].copy(), 1
     stack = [(low, low - 1, low_s, low_s, everybody)]  # nothing, but it has the type
-    n = low
+    n, first_s = low, t.min()
     while n < most and (theta + 1.0 / most) * low_s < value:
-        high_s = min(2.0 * low_s, value / (theta + 1.0 / most))  # no set is of use that takes longer
+        # Twice the time for uploads; and no set is of use that takes longer than the last.
+        high_s = min(max(first_s + 2.0 * (low_s - first_s), 1.02 * low_s), value / (theta + 1.0 / most))
         if high_s <= low_s:  # the bound is reached, but for rounding
             break
         n_high = min(most, _fitting(law, c, t, e, q, high_s))
@@ -325,9 +364,8 @@ def best_set(view: RoundView, theta: float, most: int) -> Indices:
 
 def _soonest_set(view: RoundView, theta: float, most: int) -> Indices:
     """The best set with dedicated lines: T_n is the n-th smallest end, so one sort is enough."""
-    ends_s, q = view.upload_s + view.compute_s, view.forced.size
-    free = np.setdiff1d(np.argsort(ends_s, kind="stable"), view.forced, assume_unique=True)
-    order: Indices = np.concatenate((view.forced, free))[:most]
+    order, q, ends_s = ends_first(view)
+    order = order[:most]
     n = np.arange(1, order.size + 1)
     values = (theta + 1.0 / n) * np.maximum.accumulate(ends_s[order])
     first = max(q, 1) - 1

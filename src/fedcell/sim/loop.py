@@ -28,7 +28,7 @@ from fedcell.sim.requests import Evaluate, Playing, Train, played
 from fedcell.sim.spec import Spec
 from fedcell.sim.spending import can_pay, expected_j, true_j
 from fedcell.sim.state import State
-from fedcell.sim.task import Task, load_task
+from fedcell.sim.task import Task, load_task, settled
 from fedcell.sim.turnout import Turnout, allowed_s, turnout
 from fedcell.world import Conditions, World, download_s
 
@@ -399,7 +399,7 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
         >>> [(record.round, len(record.delivered)) for record in fc.simulate(spec)]
         [(1, 3), (2, 3)]
     """
-    run = Simulation.load(spec, threads)
+    run = Simulation.load(settled(spec), threads)
     state = run.start()
     while (played := run.step(state)) is not None:
         record, state = played

@@ -20,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from fedcell import defaults, settings
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-from fedcell.learn.data import IDX_FILES, PUBLISHED
+from fedcell.learn.data import content_files
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
+from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
 from fedcell.learn.server import parse_server
 from fedcell.own import code_sha256
@@ -52,11 +53,13 @@ _NEWER = {
     "": ("slack", "budget_j", "late_weight"),
     "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
     "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
-    "task": ("precision", "schedule", "server"),
+    "task": ("layout", "precision", "schedule", "server"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
+TORCH_VERSION = 2
+"""Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
 
 
 if TYPE_CHECKING:  # a type checker shall see the fields, not **fields
@@ -199,14 +202,18 @@ class TaskSpec(_Part):
     """The section ``[task]`` of a spec: the data, how it is split among the devices, the model and its training.
 
     Attributes:
-        data: ``mnist`` or another published data set, an ``.npz`` file, or a directory with four idx files.
+        data: ``mnist`` or another published data set; your own ``.npz`` file; a directory with four idx files; CIFAR's
+            binary version, LEAF's JSON files (FEMNIST) or ``hf:PATH`` (Hugging Face): see `load_dataset`.
+        layout: of images with channels in your own arrays: ``CHW`` or ``HWC``.
         scaling: ``standard`` (zero mean, unit variance) or ``unit`` (0 to 1).
-        partition: how samples are dealt to devices: ``iid``, ``labels:L`` (L labels per device) or ``dirichlet:alpha``.
+        partition: how samples are dealt to devices: ``iid``, ``labels:L`` (L labels per device), ``dirichlet:alpha``,
+            or ``natural``, a writer of FEMNIST or another owner to a device.
         sizes: how many samples the devices get: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or a list with one
             number per device.
         engine: ``mlp`` (compiled, for MLPs) or ``torch``.
         model: ``mlp``; with the torch engine also ``cnn``, or ``package.module:function`` that returns an nn.Module.
-        device: where the engine computes: ``cpu`` or ``cuda``.
+        device: where the engine computes: ``cpu``, ``cuda`` (the worker processes of a sweep take turns at several
+            cards) or one card, such as ``cuda:1``.
         precision: of products on a GPU: ``float32``, or ``tf32``, which is faster and has 10 bits of mantissa; torch
             engine only.
         hidden: sizes of the hidden layers of the MLP.
@@ -231,6 +238,7 @@ class TaskSpec(_Part):
     """
 
     data: str = "mnist"
+    layout: Literal["CHW", "HWC"] = "CHW"
     scaling: Literal["standard", "unit"] = "standard"
     partition: str = "labels:2"
     sizes: str | list[int] = "equal"
@@ -250,7 +258,7 @@ class TaskSpec(_Part):
 
     def data_sha256(self) -> str:
         """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
-        return "" if self.data in PUBLISHED else _data_sha256(os.path.expanduser(self.data))
+        return "" if self.data in PUBLISHED else _data_sha256(self.data)
 
     def rate(self, r: int) -> float:
         """Return the factor of the learning rate in round r, from 0."""
@@ -494,9 +502,12 @@ class Spec(_Part):
         task["partition"] = _partition_document(parse_kind(self.task.partition))
         if isinstance(self.task.sizes, str):
             task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
+        task["device"] = self.task.device.partition(":")[0]  # cards of a machine are alike
         if self.task.data not in PUBLISHED:
             task["data"] = {"sha256": self.task.data_sha256()}
         document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
+        if self.task.engine == "torch":
+            document["torch_version"] = TORCH_VERSION
         if code := self.code_sha256():
             document["code"] = code
         text = json.dumps(document, sort_keys=True)
@@ -559,23 +570,19 @@ def _channel_document(spec: Spec) -> dict[str, Any]:
     return found
 
 
-def _data_sha256(path: str) -> str:
-    """Return the SHA-256 of an .npz file, or of the four idx files in a directory."""
-    files = [path]
+def _data_sha256(name: str) -> str:
+    """Return the SHA-256 of a file, or of all that a directory's data consists of."""
     try:
-        if os.path.isdir(path):
-            zipped = [os.path.join(path, f"{name}.gz") for name in IDX_FILES.values()]
-            files = [file if os.path.exists(file) else file.removesuffix(".gz") for file in zipped]
-        if any(os.path.exists(file) and not os.path.isfile(file) for file in files):
-            raise OSError(0, "not a regular file")  # a pipe would never end
-        stats = [os.stat(file) for file in files]
-        parts = [
-            _file_sha256(os.path.realpath(file), stat.st_mtime_ns, stat.st_size)
-            for file, stat in zip(files, stats, strict=True)
-        ]
+        files = content_files(name)
+        if not files or any(file.exists() and not file.is_file() for _, file in files):
+            raise OSError(0, "not a regular file" if files else "no files in it")  # a pipe would never end
+        parts = []
+        for role, file in files:
+            stat = file.stat()
+            parts.append(role + _file_sha256(os.path.realpath(file), stat.st_mtime_ns, stat.st_size))
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"task.data is {path[:200]!r} ({reason}); {did_you_mean(path[:200], PUBLISHED)}") from None
+        raise InputError(f"task.data is {name[:200]!r} ({reason}); {did_you_mean(name[:200], PUBLISHED)}") from None
     return parts[0] if len(parts) == 1 else hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 

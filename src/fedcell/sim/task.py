@@ -1,6 +1,7 @@
 """A task ready to be trained: the data, its partition, and the engine. Data and engines are shared between runs."""
 
 import logging
+import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -16,11 +17,11 @@ from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Engine, Evaluation, is_count
 from fedcell.learn.partition import label_counts, partition
-from fedcell.machine import memory_bytes
+from fedcell.machine import WORKER_NUMBER, memory_bytes
 from fedcell.own import load_own
 from fedcell.rng import stream
 from fedcell.schedule.registry import blaming
-from fedcell.sim.spec import TaskSpec
+from fedcell.sim.spec import Spec, TaskSpec
 
 _LOADING = Lock()  # runs in several threads share what is loaded
 
@@ -56,7 +57,7 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
     """
     with _LOADING:
         content = spec.data_sha256()  # a file that changes while a long process runs is loaded again
-        data = _dataset(spec.data, spec.scaling, content)
+        data = _dataset(spec, content)
         _check_size(spec, data, devices)
         # No batch is larger than all samples, which a larger batch_size would make room for.
         batch_size = min(spec.batch_size, len(data.train_y))
@@ -64,7 +65,7 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
         plain |= {"averaging": "plain", "server": "mean"}
         same = spec.model_copy(update={**plain, "batch_size": batch_size})
         engine = _engine(data, content, same, threads)
-    parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes)
+    parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes, data.owners)
     return Task(engine, parts, np.array([len(part) for part in parts]), label_counts(data.train_y, parts, data.classes))
 
 
@@ -75,13 +76,13 @@ def layers(spec: TaskSpec) -> dict[str, tuple[int, ...]]:
         spec: the data and the model.
 
     Example:
-        >>> from fedcell.sim.spec import TaskSpec
+        >>> from fedcell.sim.spec import Spec, TaskSpec
         >>> from fedcell.sim.task import layers
         >>> layers(TaskSpec(hidden=[4]))
         {'1.weight': (4, 784), '1.bias': (4,), '3.weight': (10, 4), '3.bias': (10,)}
     """
     with _LOADING:
-        data = _dataset(spec.data, spec.scaling, spec.data_sha256())
+        data = _dataset(spec, spec.data_sha256())
         if spec.model != "mlp":
             return {name: tuple(array.shape) for name, array in _module(data, spec).named_parameters()}
     found: dict[str, tuple[int, ...]] = {}
@@ -100,7 +101,7 @@ def evaluate_models(spec: TaskSpec, models: NDArray[np.float32], label: int | No
         label: of the test samples; all by default.
     """
     with _LOADING:
-        data = _dataset(spec.data, spec.scaling, spec.data_sha256())
+        data = _dataset(spec, spec.data_sha256())
         ours = np.ones(len(data.test_y), bool) if label is None else data.test_y == label
         if not ours.any():
             return Evaluation(np.full(len(models), np.nan), np.full(len(models), np.nan))
@@ -119,7 +120,7 @@ def class_accuracy(spec: TaskSpec, models: NDArray[np.float32]) -> NDArray[np.fl
         models: (K, P) model vectors.
     """
     with _LOADING:
-        classes = _dataset(spec.data, spec.scaling, spec.data_sha256()).classes
+        classes = _dataset(spec, spec.data_sha256()).classes
     return np.stack([evaluate_models(spec, models, label).accuracy for label in range(classes)], axis=1)
 
 
@@ -142,9 +143,13 @@ def _check_size(spec: TaskSpec, data: Dataset, devices: int) -> None:
         )
 
 
+def _dataset(spec: TaskSpec, content: str) -> Dataset:
+    return _loaded(spec.data, spec.scaling, spec.layout, content)
+
+
 @lru_cache(maxsize=2)
-def _dataset(name: str, scaling: str, content: str) -> Dataset:  # noqa: ARG001
-    return load_dataset(name, scaling)
+def _loaded(name: str, scaling: str, layout: str, content: str) -> Dataset:  # noqa: ARG001
+    return load_dataset(name, scaling, layout=layout)
 
 
 _engines: dict[Any, Engine] = {}
@@ -170,8 +175,8 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
             )
         if spec.momentum or spec.weight_decay:
             raise InputError("momentum and weight_decay need the torch engine; set task.engine to 'torch'")
-        if spec.device != "cpu" and (engine := _mlp_on_gpu(data, spec)) is not None:
-            return engine
+        if spec.device != "cpu":
+            return _mlp_on_gpu(data, spec)
         return MlpEngine(data, tuple(spec.hidden), spec.learning_rate, spec.batch_size, threads)
     try:
         from fedcell.learn import torch_engine
@@ -184,28 +189,77 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
         batch_size=spec.batch_size,
         momentum=spec.momentum,
         weight_decay=spec.weight_decay,
-        device=spec.device,
+        device=own_card(spec.device),
         tf32=spec.precision == "tf32",
         threads=threads,
     )
 
 
-def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine | None:
-    """The GPU's kernel for this task, or None, and a word about it, if the CPU's has to do."""
-    try:
-        from fedcell.learn import mlp_cuda
+def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine:
+    if reason := _gpu_obstacle(data, spec):
+        raise InputError(
+            f"task.device is {spec.device!r}, but the MLP cannot train there: {reason}; set task.device to 'cpu', or "
+            "task.engine to 'torch', which trains any model on a GPU"
+        )
+    from fedcell.learn.mlp_cuda import MlpCudaEngine
 
-        reason = mlp_cuda.obstacle(data, spec.hidden, spec.batch_size, spec.device)
+    return MlpCudaEngine(data, spec.learning_rate, spec.batch_size, own_card(spec.device))
+
+
+def _gpu_obstacle(data: Dataset, spec: TaskSpec) -> str:
+    try:
+        from fedcell.learn.mlp_cuda import obstacle
     except ImportError:
-        reason = "PyTorch is not installed (pip install 'fedcell[torch]')"
-    if not reason:
-        return mlp_cuda.MlpCudaEngine(data, spec.learning_rate, spec.batch_size, spec.device)
-    logging.getLogger("fedcell").warning(
-        "task.device is %r, but the MLP trains on the CPU: %s; task.engine 'torch' trains any model on a GPU",
-        spec.device,
-        reason,
-    )
-    return None
+        return "PyTorch is not installed (pip install 'fedcell[torch]')"
+    return obstacle(data, spec.hidden, spec.batch_size, spec.device)
+
+
+def settled(spec: Spec) -> Spec:
+    """The run, or race, as this machine can compute it: on the CPU, with a warning, where its GPU cannot train the MLP.
+
+    So a stored run says what computed it: one that falls back is a run on the CPU, under the key of that.
+
+    Args:
+        spec: as the user wrote it.
+
+    Returns:
+        Spec: the same, or with ``task.device = "cpu"``.
+
+    Example:
+        >>> import fedcell as fc
+        >>> from fedcell.sim.task import settled
+        >>> spec = fc.Spec(task=fc.TaskSpec(device="cuda", hidden=[4]))  # made for one hidden layer of 64 units
+        >>> settled(spec).task.device, settled(spec).key() == fc.Spec(task=fc.TaskSpec(hidden=[4])).key()
+        ('cpu', True)
+    """
+    task = spec.task
+    if task.device == "cpu" or task.engine != "mlp" or _usable(task.model_dump_json(), task.data_sha256()):
+        return spec
+    return spec.changed({"task.device": "cpu"}, spec.grid)
+
+
+@lru_cache(maxsize=64)  # a sweep has many runs of one task, and one warning is enough
+def _usable(task: str, content: str) -> bool:
+    spec = TaskSpec.model_validate_json(task)
+    with _LOADING:
+        reason = _gpu_obstacle(_dataset(spec, content), spec)
+    if reason:
+        logging.getLogger("fedcell").warning(
+            "task.device is %r, but the MLP trains on the CPU: %s; task.engine 'torch' trains any model on a GPU",
+            spec.device,
+            reason,
+        )
+    return not reason
+
+
+def own_card(device: str) -> str:
+    """Which GPU a worker process uses for ``cuda``: they take turns at the cards; every other name is as it stands."""
+    number = os.environ.get(WORKER_NUMBER)
+    if device != "cuda" or number is None:
+        return device
+    import torch
+
+    return f"cuda:{int(number) % max(1, torch.cuda.device_count())}"
 
 
 def _module(data: Dataset, spec: TaskSpec) -> Any:

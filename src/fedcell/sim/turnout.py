@@ -60,6 +60,25 @@ class Turnout:
         return cls(nobody, round_s, nothing, nothing, nobody, np.empty(0))
 
 
+def enough_s(arrive_s: Floats, needed: int) -> float:
+    """Return when as many models as are needed have arrived, infinity if never.
+
+    Args:
+        arrive_s: (n,) when each model that may be used arrives, in seconds from the start of the round.
+        needed: how many end the round; at least one does.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.sim.turnout import enough_s
+        >>> round(enough_s(np.array([4.0, 9.0, 5.0]), 2), 6), enough_s(np.array([4.0]), 2)
+        (5.0, inf)
+    """
+    if arrive_s.size < max(needed, 1):
+        return np.inf
+    # Devices that were planned to finish together do, but for rounding.
+    return float(np.sort(arrive_s)[max(needed, 1) - 1]) * (1.0 + 1e-9)
+
+
 def turnout(
     timing: Timing,
     planned_upload_s: Floats,
@@ -101,10 +120,9 @@ def turnout(
     """
     left = leaves_s < timing.finish_s
     round_s = float(min(np.minimum(timing.finish_s, leaves_s).max(), late_s.max()))
-    if needed is not None and needed < (arrive_s := np.sort(timing.finish_s[~left & (timing.finish_s <= late_s)])).size:
-        # Devices that were planned to finish together do, but for rounding.
-        round_s = min(round_s, float(arrive_s[max(needed, 1) - 1]) * (1.0 + 1e-9))
-        late_s = np.minimum(late_s, round_s)
+    if needed is not None and needed < timing.finish_s.size:
+        cut_s = enough_s(timing.finish_s[~left & (timing.finish_s <= late_s)], needed)
+        round_s, late_s = min(round_s, cut_s), np.minimum(late_s, cut_s)
     missing = ~left & (timing.finish_s > round_s)
     finish_s = np.where(missing, np.minimum(late_s, round_s), timing.finish_s)
     began_s = np.where(missing, np.maximum(finish_s - planned_upload_s, 0.0), timing.began_s)

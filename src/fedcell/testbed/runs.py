@@ -8,6 +8,7 @@ from typing import Any
 from fedcell import defaults
 from fedcell.errors import InputError
 from fedcell.schedule.laws import Density, parse_law
+from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, load_spec
 from fedcell.sim.task import Task, load_task
@@ -86,6 +87,10 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
         raise InputError("slack is set in the spec, which the testbed does not read; give it as --slack")
     if spec.profiles == "updates" and spec.uses_profiles:
         raise InputError("profiles = 'updates' is not emulated; set profiles to gradients, labels or none")
+    if type(spec.make_policy()).ask is not Policy.ask:
+        raise InputError(f"{spec.policy} asks devices before it decides, which is not emulated; use another policy")
+    if spec.late_weight or spec.task.server != "mean":
+        raise InputError("late_weight and task.server are not emulated; leave them out")
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
     if not isinstance(parse_law(spec.cell.law), Density):

@@ -16,7 +16,7 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.views.colours import styles
-from fedcell.learn.data import PUBLISHED
+from fedcell.learn.published import PUBLISHED
 from fedcell.paper.figures import FIGURES
 from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document

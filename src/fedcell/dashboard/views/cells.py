@@ -14,7 +14,8 @@ from fedcell.errors import InputError
 from fedcell.runs.store import Measured, parse_document
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
-from fedcell.schedule.needs import Floats, Indices
+from fedcell.schedule.needs import Floats
+from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import load_task
@@ -76,7 +77,7 @@ def round_document(
         raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
     law = parse_law(place.spec.cell.law)
     bound = law.bound(conditions.snr, place.world.cell.model_bits)
-    shares, ends = _shared(conditions, devices, record.plan.shares, bound)
+    shares, ends = _shared(conditions, record.plan, bound)
     if measured is None:  # as it went: with slack a round may end before all have finished
         ends["planned"] = record.round_s
     count = law.count if isinstance(law, Blocks) else None
@@ -121,11 +122,17 @@ class Band:
         return {"share": share, "blocks": blocks, "bandwidth_hz": self.bandwidth_hz * (1.0 if self.own else share)}
 
 
+def _starts_s(plan: Plan) -> Floats:
+    """(n,) when each scheduled device has the model; at once, if the downlink takes no time."""
+    return np.zeros(plan.devices.size) if plan.starts_s is None else plan.starts_s
+
+
 def _shared(
-    conditions: Conditions, devices: Indices, planned: Floats, law: Law
+    conditions: Conditions, plan: Plan, law: Law
 ) -> tuple[dict[ShownSharing, Floats], dict[ShownSharing, float]]:
     """The shares of the scheduled devices in three ways, and when the round ends with each."""
-    c, t = conditions.upload_s[devices], conditions.compute_s[devices]
+    devices, planned = plan.devices, plan.shares
+    c, t = conditions.upload_s[devices], conditions.compute_s[devices] + _starts_s(plan)
     shares: dict[ShownSharing, Floats] = {"planned": planned}
     if devices.size == 0:
         names: tuple[ShownSharing, ...] = ("planned", "optimal", "equal")
@@ -146,6 +153,7 @@ def _device_rows(
     share_of = dict(zip(devices.tolist(), shares.tolist(), strict=True))
     takes_s = band.law.take(devices).takes_s(conditions.upload_s[devices], shares)
     takes_of = dict(zip(devices.tolist(), takes_s.tolist(), strict=True))
+    start_of = dict(zip(devices.tolist(), _starts_s(record.plan).tolist(), strict=True))
     joules_of = dict(zip(devices.tolist(), record.plan_joules.tolist(), strict=True))
     arrived = set(record.delivered.tolist())
     real = _measured(measured)
@@ -155,7 +163,7 @@ def _device_rows(
     for i in sorted(shown.tolist()):
         share = share_of.get(i)
         upload_s, compute_s = float(conditions.upload_s[i]), float(conditions.compute_s[i])
-        taken_s = takes_of.get(i)
+        taken_s, start_s = takes_of.get(i), start_of.get(i)
         rows.append(
             {
                 "index": i,
@@ -170,7 +178,8 @@ def _device_rows(
                 "delivered": i in arrived,
                 **band.part(share),
                 "upload_with_share_s": taken_s,
-                "finish_s": None if taken_s is None else compute_s + taken_s,
+                "start_s": start_s,
+                "finish_s": None if taken_s is None or start_s is None else start_s + compute_s + taken_s,
                 "joules": joules_of.get(i),
                 **dict(zip(MEASURED, real.get(i, (None, None, None)), strict=True)),
             }

@@ -15,12 +15,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedcell.flower import Report, report_device, timed
+from fedcell.flower import Report, answer_loss, report_device, timed, upload_when_asked
 
 LONGEST_HOLD_S = 180.0
 SILENT = "SCRIPTED_SILENT" in os.environ  # this SuperNode's app is one without report_device
 
-app = ClientApp(mods=[timed])
+app = ClientApp(mods=[timed, upload_when_asked])
 
 
 def describe(context: Context) -> Report:
@@ -33,6 +33,7 @@ def describe(context: Context) -> Report:
 
 if not SILENT:
     report_device(app, describe)
+    answer_loss(app, lambda _, context: float(str(context.node_config["partition-id"])))
 
 
 @app.train()

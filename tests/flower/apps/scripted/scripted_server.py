@@ -1,16 +1,33 @@
 """The server of the scripted app: one or several starts of a strategy, one after the other."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
+from fedcell import Policy, Question, RoundView
 from fedcell.flower import Scheduled, SimulatedRadio
 from fedcell.world import Cell, Devices, Redrawn, World
 
 app = ServerApp()
+
+
+@dataclass(frozen=True)
+class Asks(Policy):
+    """Asks all devices, for their losses or the lengths of their updates in turn, and takes the k largest."""
+
+    k: int = 2
+
+    def ask(self, view: RoundView, rng: np.random.Generator) -> Question:
+        about: Literal["loss", "norm"] = "norm" if view.round_index % 2 else "loss"
+        return Question(np.arange(len(view)), about)
+
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Any:
+        return np.argsort(-(view.norms if view.round_index % 2 else view.losses))[: self.k]  # type: ignore[operator]
 
 
 @app.main()

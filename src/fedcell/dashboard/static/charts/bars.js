@@ -1,4 +1,4 @@
-// A round as bars: one a device, training then upload, and a line where the round ends.
+// A round as bars: one a device, waiting for the model, training, then upload, and a line where the round ends.
 
 import { h, rem, s } from "../lib/dom.js";
 import { share, significant } from "../lib/format.js";
@@ -28,7 +28,10 @@ export class RoundBars {
     new ResizeObserver(() => this.draw()).observe(host);
   }
 
-  /** data: {bars: [{id, name, compute_s, finish_s, share, label, delivered, measured_s}], round_s, xMax, colour, now_s} */
+  /**
+   * data: {bars: [{id, name, start_s, compute_s, finish_s, share, label, delivered, measured_s}], round_s, xMax, colour, now_s}
+   * A device has the model at start_s (0 unless given), and is trained at compute_s.
+   */
   update(data) {
     this.data = data;
     this.draw();
@@ -138,10 +141,12 @@ export class RoundBars {
       onpointerenter: () => this.hover(bar.id),
       onpointerleave: () => this.hover(null),
     });
-    const from = sx(bar.compute_s);
+    const [start, from] = [sx(bar.start_s ?? 0), sx(bar.compute_s)];
+    // Behind the line of the round's end, also for a device that is done before.
+    const end = sx(Math.max(bar.finish_s, this.data.round_s));
     group.append(
-      s("rect", { class: "bar-hit", x: 0, y, width: sx(bar.finish_s) + em * 4.5, height }),
-      s("rect", { class: "compute", x: left, y, width: Math.max(0, from - left), height: thick }),
+      s("rect", { class: "bar-hit", x: 0, y, width: end + em * 4.5, height }),
+      s("rect", { class: "compute", x: start, y, width: Math.max(0, from - start), height: thick }),
       s("rect", {
         class: "upload",
         x: from,
@@ -151,6 +156,7 @@ export class RoundBars {
         style: { fill: ink(colour) },
       }),
     );
+    if (start > left) group.append(s("rect", { class: "wait", x: left, y, width: start - left, height: thick }));
     if (Number.isFinite(bar.measured_s) && !(bar.measured_s > this.data.now_s)) {
       group.append(
         s("line", { class: "measured", x1: sx(bar.measured_s), x2: sx(bar.measured_s), y1: y - 1, y2: y + thick + 1 }),
@@ -163,7 +169,7 @@ export class RoundBars {
         s("text", { class: "tick", x: left - em * 0.5, y: y + thick / 2, "text-anchor": "end", dy: "0.35em" }, text),
       );
       group.append(
-        s("text", { class: "share", x: sx(bar.finish_s) + em * 0.4, y: y + thick / 2, dy: "0.35em" }, bar.label ?? share(bar.share)),
+        s("text", { class: "share", x: end + em * 0.4, y: y + thick / 2, dy: "0.35em" }, bar.label ?? share(bar.share)),
       );
     }
     this.rows.set(bar.id, group);
@@ -172,14 +178,15 @@ export class RoundBars {
 }
 
 /** What the bars' parts mean. */
-export function barsLegend(measured = false) {
+export function barsLegend(cell = false) {
   const key = (name, text, extra = "") => h("span", { class: `key ${extra}` }, h("i", { class: `key-${name}` }), text);
   return h(
     "div",
     { class: "legend", "aria-hidden": "true" },
+    cell && key("wait", "waits for the model", "wait-key"),
     key("compute", "trains"),
     key("upload", "uploads"),
     key("end", "round ends"),
-    measured && key("measured", "measured finish", "measured-key"),
+    cell && key("measured", "measured finish", "measured-key"),
   );
 }

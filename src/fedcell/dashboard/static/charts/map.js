@@ -202,8 +202,9 @@ export class CellMap {
     const [devices, colour] = this.shown;
     this.moving ??= devices.filter((device) => device.scheduled).map((device) => this.traveller(device, colour));
     for (const { device, ring, beam, x, y } of this.moving) {
-      const trained = Math.min(1, now / (device.compute_s || 1e-9));
-      const sent = Math.min(1, Math.max(0, (now - device.compute_s) / (device.upload_with_share_s || 1e-9)));
+      const since = Math.max(0, now - (device.start_s ?? 0)); // it has the model
+      const trained = Math.min(1, since / (device.compute_s || 1e-9));
+      const sent = Math.min(1, Math.max(0, (since - device.compute_s) / (device.upload_with_share_s || 1e-9)));
       ring.setAttribute("stroke-dasharray", `${trained} 1`);
       beam.setAttribute("x2", x + sent * (this.middle - x));
       beam.setAttribute("y2", y + sent * (this.middle - y));

@@ -159,7 +159,8 @@ export class CellRow {
       .map((device) => ({
         id: device.index,
         name: `${device.index}`,
-        compute_s: device.compute_s,
+        start_s: device.start_s,
+        compute_s: device.start_s + device.compute_s,
         finish_s: device.finish_s,
         share: device.share,
         label: gets(device, round.law),

@@ -4,10 +4,11 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedcell.flower import Report, profile_of, report_device, timed  # fedcell
+from fedcell.flower import Report, answer_loss, profile_of, report_device, timed, upload_when_asked  # fedcell
 from my_app import task
 
-app = ClientApp(mods=[timed])  # fedcell: tell the server how long training took
+# fedcell: tell the server how long training took, and for policies that choose after training, keep the model till then
+app = ClientApp(mods=[timed, upload_when_asked])
 
 
 def describe(context: Context) -> Report:
@@ -22,7 +23,15 @@ def describe(context: Context) -> Report:
     )
 
 
+def loss(message: Message, context: Context) -> float:
+    """fedcell: tell the model's loss on the training data, for policies that ask for it before they choose."""
+    net, device = load_model(message)
+    loader, _ = load_data(context)
+    return task.test(net, loader, device)[0]
+
+
 report_device(app, describe)  # fedcell
+answer_loss(app, loss)  # fedcell
 
 
 @app.train()

@@ -1,0 +1,77 @@
+"""What replies tell about training, for policies that go by it: losses, and how far the models moved."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord
+
+from fedcell.flower.answers import update_of
+from fedcell.flower.inner import records_of
+from fedcell.flower.npy import LARGEST_VALUE
+from fedcell.flower.replies import quoted
+from fedcell.learn.engine import HostUpdates
+from fedcell.schedule.needs import Floats
+from fedcell.schedule.policy import Policy
+from fedcell.sim.loop import SKETCH
+
+RMS = "_rms"
+"""What follows the name of the loss in that of the root mean square of the samples' losses."""
+
+
+def told_number(record: MetricRecord | None, name: str) -> tuple[float, str | None]:
+    """Return a number that a client tells, NaN if it does not, and what is wrong with it if it is no such number."""
+    value: Any = None if record is None else record.get(name)
+    if value is None:
+        return math.nan, None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= LARGEST_VALUE:
+        return float(value), None
+    return math.nan, f"its {name!r} is {quoted(value)}, not a number from 0 to {LARGEST_VALUE:g}"
+
+
+def reports_of(
+    replies: Sequence[Message], model: ArrayRecord, policy: Policy, loss_metric: str
+) -> tuple[dict[str, Floats], list[tuple[int, str]]]:
+    """Return what the replies of a round tell, NaN where they tell nothing.
+
+    Args:
+        replies: n replies that may be used.
+        model: the model with which the round began.
+        policy: norms and sketches of updates are computed only if it uses them.
+        loss_metric: the metric that has the loss.
+
+    Returns:
+        (n,) ``losses``, ``rms_losses`` and ``norms`` and (n, d) ``updates``, as far as they are wanted; and what is
+        wrong with which reply.
+    """
+    odd: list[tuple[int, str]] = []
+    found: dict[str, Floats] = {"losses": _metrics(replies, loss_metric, odd)}
+    if policy.uses_rms:
+        found["rms_losses"] = _metrics(replies, loss_metric + RMS, odd)
+    if policy.uses_norms or policy.uses_updates:
+        norms, sketches = np.full(len(replies), np.nan), np.full((len(replies), SKETCH), np.nan)
+        for number, reply in enumerate(replies):
+            arrays = next((record for _, record in records_of(reply.content, ArrayRecord)), None)
+            change = update_of(model, arrays)
+            if change is None:
+                odd.append((number, "its arrays of floats are not the model's, so that the update has no length"))
+                continue
+            update = HostUpdates([np.zeros_like(change)], change[np.newaxis], np.zeros(1))
+            with np.errstate(over="ignore"):
+                norms[number], sketches[number] = update.norms()[0], update.sketch(SKETCH)[0]
+        found |= {"norms": norms} if policy.uses_norms else {}
+        found |= {"updates": sketches} if policy.uses_updates else {}
+    return found, odd
+
+
+def _metrics(replies: Sequence[Message], name: str, odd: list[tuple[int, str]]) -> Floats:
+    values = np.full(len(replies), np.nan)
+    for number, reply in enumerate(replies):
+        told = (told_number(record, name) for _, record in records_of(reply.content, MetricRecord))
+        for value, fault in told:
+            if fault is not None:
+                odd.append((number, fault))
+            elif not math.isnan(value):
+                values[number] = value
+    return values
