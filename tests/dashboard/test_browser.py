@@ -134,6 +134,10 @@ def test_two_browsers_see_the_same_race_paused_reloaded_stopped(
         page.get_by_role("button", name="Pause").click()
         for one in (page, second.page):
             state(one, "paused")
+        heads = page.locator(".race-card .head[visibility=visible]")
+        expect(heads).not_to_have_count(0)
+        places = heads.evaluate_all("heads => heads.map((head) => head.getAttribute('transform').split(/[( ]/)[1])")
+        assert len(set(places)) == 1  # nobody is shown ahead of the others
         second.page.locator("body").press("Space")  # the same by keyboard
         for one in (page, second.page):
             state(one, "running")
