@@ -176,10 +176,84 @@ def first_paint_ms(url: str) -> list[float]:
     return found
 
 
+FRAMES = """seconds => new Promise((resolve) => {
+  const times = [];
+  let last = performance.now();
+  const end = last + 1000 * seconds;
+  const next = () => {
+    const now = performance.now();
+    times.push(now - last);
+    last = now;
+    if (now < end) requestAnimationFrame(next);
+    else resolve(times);
+  };
+  requestAnimationFrame(next);
+})"""
+
+
+def big_race(url: str, policies: int, seeds: int, budget_s: float) -> str:
+    """Queue a race of so many policies and seeds, whose small models cost the machine little; its id."""
+    import httpx
+
+    lines = [f"random:k={k}" for k in range(2, 2 + policies)]
+    spec = {"budget_s": budget_s, "devices": {"count": 20}, "task": {"hidden": [4], "epochs": 0.05}}
+    answer = httpx.post(f"{url}api/races", json={"spec": spec, "policies": lines, "seeds": seeds}, timeout=60)
+    answer.raise_for_status()
+    return str(answer.json()["id"])
+
+
+def smoothness(url: str, policies: int, seeds: int, budget_s: float, seconds: float, minutes: float) -> Table:
+    """Frame times of the Race page while a large race runs and while it is replayed, and the tab's memory in time."""
+    import httpx
+    from playwright.sync_api import sync_playwright
+
+    title = f"The Race page with {policies} policies x {seeds} seeds, {budget_s:g} simulated s"
+    table = Table("while", "frames", "p50 ms", "p99 ms", "max ms", "heap MB", "DOM nodes", title=title)
+    id = big_race(url, policies, seeds, budget_s)
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, "--enable-precise-memory-info"])
+        page = browser.new_context(viewport={"width": 1366, "height": 768}).new_page()
+        page.goto(f"{url}#race/{id}")
+        page.locator(".race-card path.line[d^=M]").first.wait_for(timeout=60_000)
+
+        def row(name: str, measured_s: float) -> None:
+            times = sorted(page.evaluate(FRAMES, measured_s))
+            heap = page.evaluate("performance.memory.usedJSHeapSize") / 2**20
+            nodes = page.evaluate("document.querySelectorAll('*').length")
+            p50, p99 = (times[int(part * (len(times) - 1))] for part in (0.5, 0.99))
+            table.add_row(
+                name, str(len(times)), f"{p50:.1f}", f"{p99:.1f}", f"{times[-1]:.1f}", f"{heap:.1f}", str(nodes)
+            )
+
+        row("it runs", seconds)
+        while httpx.get(f"{url}api/races/{id}", timeout=60).json()["state"] == "running":
+            time.sleep(1)
+        page.get_by_role("button", name="Replay").click()
+        row("it is replayed", seconds)
+        began = time.perf_counter()
+        while time.perf_counter() - began < 60 * minutes:
+            page.wait_for_timeout(5000)
+            if page.locator(".replay .play").get_attribute("aria-pressed") == "false":
+                page.locator(".replay .play").click()
+        row(f"it was replayed for {minutes:g} min", min(seconds, 5.0))
+        browser.close()
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--load", nargs=4, metavar=("PORT", "RATE", "SECONDS", "TABLES"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--frames", action="store_true", help="only the frame times of a large race, and the tab's memory"
+    )
+    parser.add_argument("--policies", type=int, default=12)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--budget-s", type=float, default=450.0, help="of that race, simulated seconds")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long frames are timed")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="how long it is replayed before memory is read again"
+    )
     options = parser.parse_args()
     if options.load:
         port, rate, seconds, tables = int(options.load[0]), *map(float, options.load[1:3]), int(options.load[3])
@@ -187,13 +261,18 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         process, url, port = start_server(Path(name))
+        large = (options.policies, options.seeds, options.budget_s, options.seconds, options.minutes)
         try:
+            if options.frames:
+                CONSOLE.print(smoothness(url, *large))
+                return
             plan_load(process, port, options.quick)
             table = Table("streams", "race s", "MB sent", "MB before", "MB after", title="A race and its event streams")
             for streams in (1, 50):
                 table.add_row(*asyncio.run(watched_race(process, port, streams, options.quick)))
             CONSOLE.print(table)
             paints = first_paint_ms(url)
+            CONSOLE.print(smoothness(url, *(large if not options.quick else (4, 2, 60.0, 3.0, 0.1))))
             CONSOLE.print(f"First contentful paint (target: under 1000 ms): {', '.join(f'{p:.0f}' for p in paints)} ms")
         finally:
             process.terminate()

@@ -28,6 +28,7 @@ LONGEST_FIRST = (
     "test_docs.py",
     "dashboard/test_browser_pages.py",
     "dashboard/test_browser.py",
+    "dashboard/test_browser_show.py",
     "testbed/test_cell.py",
     "runs/test_sweep.py",
     "runs/test_cluster.py",

@@ -14,6 +14,7 @@ import pytest
 import fedcell as fc
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
 from fedcell.dashboard.views import plans
+from fedcell.schedule.profiles import imbalance, standardise
 from harness import LIMIT_S, Served, fedcell, serve
 
 pytestmark = pytest.mark.processes
@@ -48,7 +49,7 @@ def test_it_is_what_fedcell_plan_prints(served: Served) -> None:
     answer = served.post("/api/plan", ask)
     PlanAnswer.model_validate(answer)
     expected = json.loads(cli(*options, "--json"))["plans"]
-    extra = {"n", "colour", "dash"}
+    extra = {"n", "colour", "dash", "imbalance_other"}
     assert [{k: v for k, v in plan.items() if k not in extra} for plan in answer["plans"]] == expected
     assert [plan["n"] for plan in answer["plans"]] == [len(plan["devices"]) for plan in expected]
     for form, option in (("csv", "--csv"), ("json-file", "--json")):
@@ -69,7 +70,7 @@ def test_a_law_is_what_fedcell_plan_prints(served: Served, law: str) -> None:
     answer = served.post("/api/plan", {"devices_csv": CSV, "law": law})
     PlanAnswer.model_validate(answer)
     expected = json.loads(cli("--compare", "--law", law, "--json"))["plans"]
-    extra = {"n", "colour", "dash"}
+    extra = {"n", "colour", "dash", "imbalance_other"}
     assert [{k: v for k, v in plan.items() if k not in extra} for plan in answer["plans"]] == expected
     for form, option in (("csv", "--csv"), ("json-file", "--json")):
         sent = served.http.post("/api/plan", json={"devices_csv": CSV, "law": law, "format": form})
@@ -145,6 +146,27 @@ def test_the_curve_is_the_best_of_all_sets(theta: float, forced: bool) -> None:
     assert min(curve["objective_s"]) == pytest.approx(curve["optimal_objective_s"], rel=1e-12)
     assert curve["objective_s"][curve["n"].index(curve["optimal_n"])] == pytest.approx(curve["optimal_objective_s"])
     assert curve["greedy_objective_s"] >= curve["optimal_objective_s"] * (1 - 1e-12)
+
+
+def test_drawn_labels_are_profiles_and_each_device_says_what_it_brings(served: Served) -> None:
+    answer = served.post("/api/plan", {"draw": {"count": 12, "labels": 2}, "policies": ["diverse", "greedy"]})
+    PlanAnswer.model_validate(answer)
+    table = answer["table"]
+    assert table["names"] == [str(i) for i in range(12)]
+    assert len(table["upload_s"]) == len(table["compute_s"]) == 12
+    place = [i for i, column in enumerate(table["columns"]) if column.startswith("profile:")]
+    rows = np.array([[float(row[i]) for i in place] for row in table["rows"]])
+    assert rows.shape == (12, 10)
+    assert set(rows.sum(axis=1)) == {2.0}
+    profiles = standardise(rows / 2)
+    assert profiles is not None
+    for plan in answer["plans"]:
+        chosen = {device["index"] for device in plan["devices"]}
+        assert plan["imbalance"] == pytest.approx(imbalance(profiles, np.array(sorted(chosen))))
+        for device, other in enumerate(plan["imbalance_other"]):
+            assert other == pytest.approx(imbalance(profiles, np.array(sorted(chosen ^ {device}))))
+    plain = served.post("/api/plan", {"draw": {"count": 3}})
+    assert [plan["imbalance_other"] for plan in plain["plans"]] == [None] * len(plain["plans"])
 
 
 def test_a_large_table_is_cut_and_says_so(served: Served) -> None:

@@ -77,6 +77,7 @@ def test_runs_that_failed_and_seeds_that_diverged_are_told(server: Served, page:
 def test_the_form_has_what_diverse_and_the_radio_need(server: Served, page: Page) -> None:
     page.goto(server.url)
     form = page.get_by_role("form", name="New race")
+    form.locator(".chip button").first.wait_for()
     while form.locator(".chip button").count():
         form.locator(".chip button").first.click()
     form.get_by_label("Policy to add").select_option("diverse")
@@ -133,6 +134,10 @@ def test_two_browsers_see_the_same_race_paused_reloaded_stopped(
         page.get_by_role("button", name="Pause").click()
         for one in (page, second.page):
             state(one, "paused")
+        heads = page.locator(".race-card .head[visibility=visible]")
+        expect(heads).not_to_have_count(0)
+        places = heads.evaluate_all("heads => heads.map((head) => head.getAttribute('transform').split(/[( ]/)[1])")
+        assert len(set(places)) == 1  # nobody is shown ahead of the others
         second.page.locator("body").press("Space")  # the same by keyboard
         for one in (page, second.page):
             state(one, "running")

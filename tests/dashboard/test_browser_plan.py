@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("dashboard.browser")  # which says why where there is no browser
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 
 from dashboard.browser import ROOT, Visitor, digits, drop
@@ -191,3 +192,48 @@ def test_a_plan_at_1280_is_whole_and_to_scale(server: Served, page: Page) -> Non
     panel = page.locator("figure[data-policy=optimal]")
     whole = panel.locator(".bars").evaluate("svg => svg.clientWidth")
     assert panel.locator(".bar .upload").evaluate_all(wide) > whole / 10
+
+
+def test_devices_are_dragged_on_a_map_and_say_what_they_bring(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#plan")
+    page.get_by_label("each with two of ten labels").check()
+    card = page.get_by_role("region", name="Map")
+    expect(card.get_by_label("Policy on the map")).to_have_value("diverse")
+    body = {"draw": {"count": 20, "seed": 0, "labels": 2}, "cell": {"radius_m": 1400.0}, "theta": 0}
+    answer = server.post("/api/plan", body)
+    plan = next(plan for plan in answer["plans"] if plan["policy"] == "diverse")
+    expect(card.locator(".device")).to_have_count(20)
+    expect(card.locator(".device.scheduled")).to_have_count(plan["n"])
+    chosen = plan["devices"][0]["index"]
+    card.locator(f".device[data-device='{chosen}'] .body").hover()
+    other = plan["imbalance_other"][chosen]
+    expect(card.locator("[data-fact=imbalance]")).to_contain_text(
+        f"imbalance {plan['imbalance']:.3f} with it, {other:.3f} without"
+    )
+    assert sorted(card.locator(".profile li b").all_inner_texts()) == ["0 %"] * 8 + ["50 %"] * 2
+    # Dragged to the mast its upload takes next to no time; the table, the plans and a reload follow.
+    before = float(card.locator("[data-fact='uploads, entire band'] dd").inner_text().split()[0])
+    mast, device = (card.locator(part).bounding_box() for part in (".mast", f"[data-device='{chosen}'] .body"))
+    assert mast is not None
+    assert device is not None
+    page.mouse.move(device["x"] + device["width"] / 2, device["y"] + device["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(mast["x"] + mast["width"] / 2 + 12, mast["y"] + 8, steps=4)
+    page.mouse.up()
+    cell = page.locator(f".editor input[data-row='{chosen}'][data-column='0']")
+    expect(cell).to_have_value(re.compile(r"^1\d\d(\.\d)?$"))  # metres: some pixels from the mast
+    expect(page.locator(".editor-caption")).to_contain_text("edited by hand")
+    fact = card.locator("[data-fact='uploads, entire band'] dd")
+    expect(fact).not_to_have_text(f"{digits(before, 4)} s")
+    assert float(fact.inner_text().split()[0]) < before
+    # With the keyboard: the next device, and further out.
+    was = float(cell.input_value())
+    card.locator(".map").press("ArrowRight")
+    card.locator(".map").press("ArrowLeft")
+    card.locator(".map").press("ArrowDown")
+    expect(cell).not_to_have_value(str(was))
+    assert float(cell.input_value()) > was
+    for theme in ("light", "dark"):
+        page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
+        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        assert not found, (theme, [one["id"] for one in found])

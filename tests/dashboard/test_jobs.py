@@ -190,6 +190,33 @@ def test_the_queue_has_an_end(served: Served) -> None:
     end(served, first)
 
 
+def test_a_race_has_a_name_and_a_command_and_is_deleted_with_the_runs_that_no_other_has(served: Served) -> None:
+    spec = TINY | {"task": {"hidden": [3]}}
+    one, two = begin(served, spec, policies=["all", "random:k=2"]), begin(served, spec, policies=["all"])
+    for id in (one, two):
+        served.wait(id, "done")
+    path = f"/api/races/{one}"
+    answer = served.http.patch(path, json={"name": " first ", "note": "why"})
+    assert (answer.json()["name"], answer.json()["note"]) == ("first", "why")
+    assert served.http.patch(path, json={"name": ""}).json()["note"] == "why"
+    assert served.http.patch(path, json={"name": 101 * "x"}).status_code == 422
+    assert served.http.patch("/api/races/0", json={"name": "x"}).status_code == 404
+    told = served.get(f"{path}/command")
+    assert told["command"] == "fedcell race race.toml"
+    assert "hidden = [3]" in told["toml"]
+    keys = {run["policy"]: run["key"] for run in served.get(path)["runs"]}
+    before = served.get(f"/api/runs/{keys['random:k=2']}")
+    assert served.post(f"{path}/rerun")["state"] in ("queued", "running")
+    served.wait(one, "done")
+    again = served.get(f"/api/runs/{keys['random:k=2']}")
+    assert again["rows"] == before["rows"]
+    assert again["run"]["finished_unix_s"] > before["run"]["finished_unix_s"]
+    assert served.http.delete(f"{path}?runs=true").status_code == 204
+    assert served.http.get(f"/api/runs/{keys['random:k=2']}").status_code == 404
+    assert served.http.get(f"/api/runs/{keys['all']}").status_code == 200  # the other race's too
+    end(served, two)
+
+
 def another_worker(served: Served, path: str, than: set[int]) -> bool:
     race = served.get(path)
     assert race["state"] == "running", race

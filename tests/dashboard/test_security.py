@@ -61,7 +61,12 @@ def test_own_hosts_are_served(served: Served) -> None:
 )
 def test_other_pages_change_nothing(served: Served, headers: dict[str, str]) -> None:
     sent = {name: value.format(port=served.port) for name, value in headers.items()}
-    for method, path in (("POST", "/api/races"), ("POST", "/api/plan"), ("DELETE", "/api/races/0")):
+    for method, path in (
+        ("POST", "/api/races"),
+        ("POST", "/api/plan"),
+        ("DELETE", "/api/races/0"),
+        ("PATCH", "/api/races/0"),
+    ):
         answer = served.http.request(method, path, headers=sent, json={"draw": {}})
         assert (answer.status_code, "another web page" in answer.json()["detail"]) == (403, True)
     assert served.get("/api/races")["races"] == []

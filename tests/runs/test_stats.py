@@ -177,3 +177,44 @@ def test_energies_are_compared_by_the_seeds_that_reach_the_target_with_both() ->
     assert several.startswith("a - b: -9 J of the 2 of 3 seeds in which both reach it, 95 % interval [-34.4")
     assert one.endswith("on one seed, which shows nothing about others")
     assert none == "a - d: no seed in which both reach it"
+
+
+def after(*seconds: float) -> list[Rounds]:
+    """Runs that reach 90 % after so many seconds."""
+    return [run_of((one, 0.9)) for one in seconds]
+
+
+def test_the_leader_is_so_many_times_sooner_paired_by_seed() -> None:
+    never = run_of((9.0, 0.1))
+    runs = {
+        "slow": after(100.0, 210.0, 290.0, 405.0),
+        "quick": after(50.0, 100.0, 150.0, 200.0),
+        "odd": [*after(55.0, 400.0), never, never],
+        "never": [never] * 4,
+    }
+    found = stats.lead(runs, 0.8)
+    assert found is not None
+    leader, over = found
+    assert leader == "quick"
+    assert list(over) == ["slow", "odd"]
+    logs = np.log([2.0, 2.1, 290 / 150, 405 / 200])
+    assert over["slow"].ratio == pytest.approx(math.exp(logs.mean()))
+    low, high = scipy_stats.t.interval(0.95, 3, logs.mean(), scipy_stats.sem(logs))
+    np.testing.assert_allclose([over["slow"].low, over["slow"].high], np.exp([low, high]))
+    assert (over["slow"].n, over["slow"].significant) == (4, True)
+    assert (over["odd"].n, over["odd"].significant) == (2, False)
+    assert stats.lead({"never": [never]}, 0.8) is None
+    assert stats.lead({}, 0.8) is None
+
+
+def test_a_lead_must_hold_against_all_pairs_of_policies() -> None:
+    times = [50.0, 60.0, 70.0, 80.0, 90.0]
+    later = [factor * one for factor, one in zip([1.1, 1.5, 1.2, 1.6, 1.05], times, strict=True)]
+    p = scipy_stats.ttest_1samp(np.log(np.divide(later, times)), 0.0).pvalue
+    assert 0.05 / 3 < p < 0.05
+    alone = stats.lead({"a": after(*times), "b": after(*later)}, 0.8)
+    assert alone is not None
+    assert alone[1]["b"].significant
+    among = stats.lead({"a": after(*times), "b": after(*later), "c": after(*later)}, 0.8)
+    assert among is not None
+    assert not among[1]["b"].significant

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import fedcell as fc
-from fedcell.schedule.profiles import Profiles, balanced_weights, imbalance, standardise
+from fedcell.schedule.profiles import Profiles, balanced_weights, imbalance, imbalances_without, standardise
 
 NAN = float("nan")
 
@@ -64,6 +64,20 @@ def test_d_of_partly_known_cells_is_what_is_expected() -> None:
         told.append(imbalance(profiles, devices) * v)
         real.append(np.square(e[devices].mean(axis=0) - e.mean(axis=0)).sum())
     assert np.mean(told) == pytest.approx(np.mean(real), rel=0.12)
+
+
+@pytest.mark.parametrize("known", [6, 4])
+def test_what_a_device_does_to_a_round_is_the_imbalance_of_the_other_set(known: int) -> None:
+    rows = np.random.default_rng(known).random((6, 3))
+    rows[known:] = np.nan
+    cell = standardise(rows)
+    assert cell is not None
+    for chosen in ([0, 2, 5], [1]):
+        found = imbalances_without(cell, np.array(chosen))
+        for device in range(6):
+            other = sorted(set(chosen) ^ {device})
+            wanted = imbalance(cell, np.array(other)) if other else np.nan
+            assert found[device] == pytest.approx(wanted, nan_ok=True)
 
 
 def test_noise_makes_profiles_partly_unknown() -> None:

@@ -40,6 +40,7 @@ POLICY_LINES = 12
 POLICY_CHARACTERS = 200
 LAW_CHARACTERS = 100
 BLOCKS = 100_000
+DRAWN_LABELS = 10
 RACE_BYTES = 64 * 2**10
 RACE_RUNS = 700
 RACE_DEVICES = 2000
@@ -55,6 +56,8 @@ STOPPING_S = 0.5
 """When the server stops, the rounds being trained have so long to end; what is not done then is trained again."""
 QUEUE = 20
 RACES_KEPT = 50
+NAME_CHARACTERS = 100
+NOTE_CHARACTERS = 2000
 STREAMS = 100
 CONNECTIONS = 400
 """That were let in; each of the others, which have not shown a token yet, gives way to a newer one."""

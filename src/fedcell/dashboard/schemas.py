@@ -84,6 +84,8 @@ class Info(Answer):
     """What this server is and allows."""
 
     version: str
+    docs: str | None
+    """Where the documentation is on the web, if the package says so."""
     stores: list[StoreInfo]
     paper: bool
     limits: dict[str, int]
@@ -104,6 +106,8 @@ class Draw(Ask):
 
     count: int = Field(default=defaults.DEVICES, ge=1, le=limits.PLAN_DEVICES)
     seed: int = Field(default=0, ge=0, le=limits.RACE_SEED)
+    labels: int = Field(default=0, ge=0, le=limits.DRAWN_LABELS)
+    """How many of ten labels each device has samples of, as profile columns; 0 for no profiles."""
 
 
 class PlanAsk(Ask):
@@ -150,6 +154,8 @@ class PlanDocument(Answer):
     theta: float
     objective_s: Number
     imbalance: Number
+    imbalance_other: list[Number] | None
+    """By device, the imbalance without it if it is scheduled, with it if not; null without profiles or for many."""
     bandwidth_hz: float
     devices: list[PlannedDevice]
     n: int
@@ -164,6 +170,11 @@ class TableDocument(Answer):
     rows: list[list[str]]
     count: int
     notes: list[str]
+    names: list[str] | None
+    """Of the devices, with the next two; null for many devices."""
+    upload_s: list[float] | None
+    """With the entire band."""
+    compute_s: list[float] | None
 
 
 class CurveDocument(Answer):
@@ -210,6 +221,13 @@ class RaceAsk(Ask):
     target: float = Field(default=defaults.TARGET_ACCURACY, gt=0.0, le=1.0)
 
 
+class RaceWords(Ask):
+    """What the user calls a race, and a note on it; what is left out stays."""
+
+    name: str | None = Field(default=None, max_length=limits.NAME_CHARACTERS)
+    note: str | None = Field(default=None, max_length=limits.NOTE_CHARACTERS)
+
+
 class StyledPolicy(Style):
     """A policy of a race."""
 
@@ -229,10 +247,19 @@ class RaceRun(Answer):
     accuracy: Number
 
 
+class RaceCommand(Answer):
+    """The command that runs the race again, and the file race.toml that it reads if options cannot say all of it."""
+
+    command: str
+    toml: str | None
+
+
 class RaceDocument(Answer):
     """A race."""
 
     id: str
+    name: str
+    note: str
     state: RaceState
     reason: str
     created_unix_s: float
@@ -317,6 +344,24 @@ class TableRow(Style):
     failed: int
 
 
+class SoonerDocument(Answer):
+    """How many times sooner the leader reaches the target than this policy: paired over n seeds, 95 % interval."""
+
+    policy: str
+    ratio: float
+    low: Number
+    high: Number
+    n: int
+    significant: bool
+
+
+class LeadDocument(Answer):
+    """The policy that reaches the target first, over the seeds that all policies have finished."""
+
+    policy: str
+    over: list[SoonerDocument]
+
+
 class Curves(Answer):
     """Curves, table, and what the paired differences show; so_far_s: when the table looks at unfinished runs."""
 
@@ -326,6 +371,7 @@ class Curves(Answer):
     target: float
     end_s: Number
     so_far_s: Number
+    lead: LeadDocument | None
 
 
 class RunDocument(Answer):

@@ -251,11 +251,19 @@ def result_of(
 
 
 def race_to_store(
-    id: str, spec: Spec, target: float, state: str, created_unix_s: float, reason: str = ""
+    id: str,
+    spec: Spec,
+    target: float,
+    state: str,
+    created_unix_s: float,
+    reason: str = "",
+    *,
+    name: str = "",
+    note: str = "",
 ) -> StoredRace:
-    """A race as the store keeps it; ``spec`` is what race_spec returned."""
+    """A race as the store keeps it; ``spec`` is what race_spec returned, ``name`` and ``note`` are the user's."""
     fields = {"spec": spec_document(spec), "policies": spec.grid["policy"], "seeds": spec.grid["seed"]}
-    document = fields | {"target": target, "reason": reason}
+    document = fields | {"target": target, "reason": reason, "name": name, "note": note}
     owner = f"{platform.node()} {os.getpid()}"
     return StoredRace(id, document, state, created_unix_s, time.time(), owner)
 
@@ -317,10 +325,13 @@ def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[
         return
     asked = json.dumps([spec_document(spec), spec.grid, target], sort_keys=True)
     id = hashlib.sha256(asked.encode()).hexdigest()[:16]
-    created = next((race.created_unix_s for race in store.races() if race.id == id), time.time())
+    began = time.time()
 
     def put(state: str, reason: str = "") -> None:
-        store.put_race(race_to_store(id, spec, target, state, created, reason))
+        known = next((race for race in store.races() if race.id == id), None)
+        created = began if known is None else known.created_unix_s
+        words = {} if known is None else {field: str(known.document.get(field, "")) for field in ("name", "note")}
+        store.put_race(race_to_store(id, spec, target, state, created, reason, **words))
 
     put("running")
     heart = Heartbeat(store, lambda: [id])

@@ -326,6 +326,68 @@ def significant_among(differences: Sequence[Mean]) -> list[bool]:
     return holm([p_value(difference) for difference in differences])
 
 
+@dataclass(frozen=True)
+class Sooner:
+    """How many times sooner one policy reaches a target than another, over the seeds in which both do.
+
+    Attributes:
+        ratio: the geometric mean of the other's time over the policy's, 2 for half the time.
+        low: where its 95 % interval begins, NaN for a single seed.
+        high: where it ends.
+        n: the seeds in which both reach the target.
+        significant: whether it differs from 1, corrected for all pairs of policies.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    n: int
+    significant: bool
+
+
+def lead(runs: Mapping[str, Sequence[Rounds]], target: float) -> tuple[str, dict[str, Sooner]] | None:
+    """The policy that reaches the target first, and how many times sooner than each other that ever does.
+
+    The leader is found in the same seeds that it is tested on, so a difference must hold against all pairs of policies
+    (Bonferroni), not only against the others of the leader. Ratios are averaged as logarithms.
+
+    Args:
+        runs: by policy, one run for each seed, in the same order of seeds.
+        target: the accuracy.
+
+    Returns:
+        The policy with the least median time, and by other policy the comparison; None if no policy's median seed
+        reaches the target.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.runs.rows import Rounds
+        >>> from fedcell.runs.stats import lead
+        >>> def after(seconds):
+        ...     return Rounds(*(np.array([value]) for value in (seconds, seconds, 4.0, 0.9)))
+        >>> leader, others = lead({"a": [after(40.0), after(60.0)], "b": [after(20.0), after(30.0)]}, 0.8)
+        >>> leader, round(others["a"].ratio, 6), others["a"].n
+        ('b', 2.0, 2)
+    """
+    times = {policy: [time_to(run, target) for run in found] for policy, found in runs.items()}
+    medians = {policy: _median(found) for policy, found in times.items()}
+    first = min(medians, key=lambda policy: medians[policy], default=None)
+    if first is None or math.isinf(medians[first]):
+        return None
+    pairs = len(times) * (len(times) - 1) // 2
+    found = {policy: _sooner(times[first], theirs, pairs) for policy, theirs in times.items() if policy != first}
+    return first, {policy: one for policy, one in found.items() if one is not None}
+
+
+def _sooner(ours: Sequence[float], theirs: Sequence[float], pairs: int) -> Sooner | None:
+    logs = [math.log(b / a) for a, b in zip(ours, theirs, strict=True) if math.isfinite(a) and math.isfinite(b)]
+    if not logs:
+        return None
+    found = mean_of(logs)
+    low, high = math.exp(found.mean - found.half), math.exp(found.mean + found.half)
+    return Sooner(math.exp(found.mean), low, high, found.n, p_value(found) <= LEVEL / pairs)
+
+
 def verdicts(runs: Mapping[str, Sequence[Rounds]]) -> list[str]:
     """What the paired differences of best accuracy to the first policy show, a sentence for each other policy.
 

@@ -418,10 +418,19 @@ class Store:
         except (TypeError, ValueError):
             raise InputError(f"{self.path}: a race in it is damaged; restore the file from a copy") from None
 
-    def delete_race(self, id: str) -> None:
-        """Forget a race; its runs stay."""
+    def describe_race(self, id: str, name: str, note: str) -> None:
+        """Give a race a name and a note; all else stays as whoever runs it has written it."""
+        with self._write_transaction() as db:
+            found = db.execute("SELECT document FROM races WHERE id = ?", (id,)).fetchone()
+            if found is not None:
+                text = json.dumps(json.loads(found[0]) | {"name": name, "note": note}, allow_nan=False)
+                db.execute("UPDATE races SET document = ? WHERE id = ?", (text, id))
+
+    def delete_race(self, id: str, runs: Iterable[str] = ()) -> None:
+        """Forget a race, and delete these runs with it; its other runs stay."""
         with self._write_transaction() as db:
             db.execute("DELETE FROM races WHERE id = ?", (id,))
+            db.executemany("DELETE FROM specs WHERE key = ?", [(key,) for key in runs])
 
     def version(self) -> int:
         """A number that changes when another connection has written to the file."""

@@ -124,6 +124,35 @@ def imbalance(profiles: Profiles, devices: Indices, weights: ArrayLike | None = 
     return float(mean @ mean + np.square(w) @ profiles.unknown[devices])
 
 
+def imbalances_without(profiles: Profiles, devices: Indices) -> Floats:
+    """What each device does to the imbalance of a round of equal weights.
+
+    Args:
+        profiles: of the M devices of the cell.
+        devices: (n,) who delivers.
+
+    Returns:
+        (M,) the imbalance of the round without the device, for those of the round (NaN for the only one), and with it,
+        for all others.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.schedule.profiles import imbalances_without, standardise
+        >>> cell = standardise([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> imbalances_without(cell, np.array([0, 1])).round(12).tolist()
+        [1.0, 1.0, 0.111111111111, 0.111111111111]
+    """
+    sign = np.ones(len(profiles.z))
+    sign[devices] = -1.0
+    count = devices.size + sign
+    total = profiles.z[devices].sum(axis=0) + sign[:, None] * profiles.z
+    unknown = profiles.unknown[devices].sum() + sign * profiles.unknown
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Floats = (np.square(total).sum(axis=1) + unknown) / np.square(count)
+    found[count == 0] = np.nan
+    return found
+
+
 def balanced_weights(profiles: Profiles | None, devices: Indices, strength: float = BALANCE) -> Floats:
     """Return the weights of the devices' models that make the round most like the whole cell.
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import MISSING
 from html import unescape
+from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args
 
@@ -42,6 +43,8 @@ LIMITS: dict[str, int] = {
     "race_epochs": limits.RACE_EPOCHS,
     "races": limits.RACES_KEPT,
     "queue": limits.QUEUE,
+    "name_characters": limits.NAME_CHARACTERS,
+    "note_characters": limits.NOTE_CHARACTERS,
     "streams": limits.STREAMS,
     "keys": limits.KEYS,
     "round_devices": limits.ROUND_DEVICES,
@@ -76,6 +79,7 @@ def router(desk: Desk) -> APIRouter:
         return Info.model_validate(
             {
                 "version": __version__,
+                "docs": _docs(),
                 "stores": [{"name": store.name, "writable": store.writable} for store in desk.stores],
                 "paper": desk.settings.paper is not None,
                 "limits": LIMITS,
@@ -144,3 +148,13 @@ def _settings(kind: type[Any]) -> list[dict[str, Any]]:
         word = KINDS[settings.scalar(hints[field.name])]
         found.append({"name": field.name, "default": None if required else default, "required": required, "kind": word})
     return found
+
+
+def _docs() -> str | None:
+    """Where the package says that its documentation is."""
+    try:
+        urls = metadata.metadata("fedcell").get_all("Project-URL", [])
+    except metadata.PackageNotFoundError:
+        return None
+    named = dict(url.split(", ", 1) for url in urls if ", " in url)
+    return named.get("Documentation")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -13,10 +13,21 @@ from fedcell.dashboard.checks import body_documented, known_race, parse_body
 from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.races.events import EventStream, event
 from fedcell.dashboard.races.race import LiveRace
-from fedcell.dashboard.schemas import Curves, ErrorAnswer, RaceAsk, RaceDocument, RaceList, as_json
+from fedcell.dashboard.schemas import (
+    Curves,
+    ErrorAnswer,
+    RaceAsk,
+    RaceCommand,
+    RaceDocument,
+    RaceList,
+    RaceWords,
+    as_json,
+)
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, failures_of, race_data, race_picture
+from fedcell.dashboard.views.pages import race_page
+from fedcell.runs.command import race_command
 from fedcell.runs.race import ENDED, Axis
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import spec_document
@@ -68,11 +79,30 @@ def router(desk: Desk) -> APIRouter:
         """One race."""
         return RaceDocument.model_validate(told(find(id)))
 
-    @routes.delete("/races/{id}", status_code=204, response_class=Response)
-    async def forget(id: str = Id) -> Response:
-        """Forget a race that waits or has ended; its stored runs stay."""
+    @routes.patch("/races/{id}", openapi_extra=body_documented(RaceWords))
+    async def describe(request: Request, id: str = Id) -> RaceDocument:
+        """Give a race a name or a note."""
+        race, words = find(id), parse_body(RaceWords, await request.body())
+        name, note = (
+            old if new is None else new.strip() for old, new in ((race.name, words.name), (race.note, words.note))
+        )
+        await desk.stores[0].ask(lambda _: races.describe(race, name, note))
+        return RaceDocument.model_validate(told(race))
+
+    @routes.get("/races/{id}/command")
+    async def command(id: str = Id) -> RaceCommand:
+        """The `fedcell race` command that runs the race again."""
         race = find(id)
-        await desk.stores[0].ask(lambda _: races.forget(race))
+        line, toml = race_command(race.spec, race.target)
+        return RaceCommand(command=line, toml=toml)
+
+    @routes.delete("/races/{id}", status_code=204, response_class=Response)
+    async def forget(
+        id: str = Id, runs: bool = Query(False, description="Delete its runs too, but for those of other races.")
+    ) -> Response:
+        """Forget a race that waits or has ended; its stored runs stay unless `runs` is true."""
+        race = find(id)
+        await desk.stores[0].ask(lambda _: races.forget(race, runs=runs))
         return Response(status_code=204)
 
     moves: dict[str, Callable[[LiveRace], None]] = {
@@ -83,11 +113,14 @@ def router(desk: Desk) -> APIRouter:
     }
 
     @routes.post("/races/{id}/{action}")
-    async def act(action: Literal["pause", "continue", "stop", "resume"], id: str = Id) -> RaceDocument:
-        """Pause, continue, stop; resume a race that was stopped or interrupted, or failed."""
+    async def act(action: Literal["pause", "continue", "stop", "resume", "rerun"], id: str = Id) -> RaceDocument:
+        """Pause, continue, stop; resume a race that was stopped or interrupted, or failed; rerun one that has ended."""
         race = find(id)
-        moves[action](race)
-        if action == "resume" or race.state == "stopped":
+        if action == "rerun":  # which deletes runs: in the store's thread
+            await desk.stores[0].ask(lambda _: races.rerun(race))
+        else:
+            moves[action](race)
+        if action in ("resume", "rerun") or race.state == "stopped":
             await desk.stores[0].ask(lambda store: store.put_race(race.stored()))
         return RaceDocument.model_validate(told(race))
 
@@ -124,6 +157,20 @@ def router(desk: Desk) -> APIRouter:
         text = await desk.views.run(lambda: race_data(desk, race, ending))
         return Response(text, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
 
+    @routes.get("/races/{id}/page.html", response_class=Response, responses=_kinds("text/html"))
+    async def page(id: str = Id) -> Response:
+        """The race as one HTML file that plays without a server."""
+        race = await loaded(find(id))
+        runs, failures = rounds_of(desk, race), failures_of(desk, race)
+        axes: tuple[Axis, ...] = ("time", "energy")
+
+        def make() -> str:
+            curves = {by: race_curves(race, runs, failures, by) for by in axes}
+            return race_page(told(race), curves, race_command(race.spec, race.target)[0])
+
+        text = await desk.views.run(make)
+        return Response(text, media_type="text/html", headers=_named(f"race-{race.id}.html"))
+
     return routes
 
 
@@ -154,6 +201,8 @@ def race_document(desk: Desk, race: LiveRace) -> dict[str, Any]:
         ]
         return {
             "id": race.id,
+            "name": race.name,
+            "note": race.note,
             "state": race.state,
             "reason": race.reason,
             "created_unix_s": race.created_unix_s,

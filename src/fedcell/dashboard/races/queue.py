@@ -114,12 +114,32 @@ class RaceQueue:
             self._queue.append(race)
         self._news.set()
 
-    def forget(self, race: LiveRace) -> None:
-        """Drop it, in the store first; its stored runs stay."""
+    def rerun(self, race: LiveRace) -> None:
+        """Queue it again without the runs that it alone has: these are computed from their first round."""
+        with self.lock:
+            self._check_room()
+            self._move(race, dict.fromkeys(ENDED, "queued"), "rerun")
+            keys = self._own_runs(race)
+            self._store.delete(keys)
+            for key in keys:
+                race.runs[key] = LiveRun(key, race.runs[key].spec)
+            race.reason = ""
+            self._queue.append(race)
+        self._news.set()
+
+    def describe(self, race: LiveRace, name: str, note: str) -> None:
+        """Give it a name and a note, in the store first; whoever runs it."""
+        self._store.describe_race(race.id, name, note)
+        with self.lock:
+            race.name, race.note = name, note
+            self._set(race, race.state)
+
+    def forget(self, race: LiveRace, *, runs: bool = False) -> None:
+        """Drop it, in the store first; its stored runs stay unless ``runs``: then those go that no other race has."""
         with self.lock:
             if race.state not in (*ENDED, "queued") or race.elsewhere:
                 raise ConflictError(f"the race is {_state(race)}; stop it before it is deleted")
-            self._store.delete_race(race.id)
+            self._store.delete_race(race.id, self._own_runs(race) if runs else [])
             if race in self._queue:
                 self._queue.remove(race)
             self._races.pop(race.id, None)
@@ -339,6 +359,11 @@ class RaceQueue:
     def _under_way(self) -> list[str]:
         with self.lock:
             return [race.id for race in self._races.values() if race.state not in ENDED and not race.elsewhere]
+
+    def _own_runs(self, race: LiveRace) -> list[str]:
+        """The runs that no other race has."""
+        others = {key for other in self._races.values() if other is not race for key in other.runs}
+        return [key for key in race.runs if key not in others]
 
     def _check_room(self) -> None:
         if len(self._queue) >= limits.QUEUE:

@@ -53,6 +53,8 @@ class LiveRace:
         elsewhere: whether another process runs it.
         runs: by key, seed by seed.
         version: rises with every change of a state.
+        name: what the user calls it, or empty.
+        note: what the user wrote about it, or empty.
         told: the event that tells of it, and of which version and place in the queue it is.
     """
 
@@ -65,6 +67,8 @@ class LiveRace:
     elsewhere: bool = False
     runs: dict[str, LiveRun] = field(default_factory=dict)
     version: int = 1
+    name: str = ""
+    note: str = ""
     told: tuple[object, str] = (None, "")
 
     def __post_init__(self) -> None:
@@ -82,11 +86,13 @@ class LiveRace:
 
     def stored(self) -> StoredRace:
         """The race as the store keeps it."""
-        return race_to_store(self.id, self.spec, self.target, self.state, self.created_unix_s, self.reason)
+        words = {"name": self.name, "note": self.note}
+        return race_to_store(self.id, self.spec, self.target, self.state, self.created_unix_s, self.reason, **words)
 
     def follow(self, stored: StoredRace) -> None:
         """Take over what the store says of a race that this server does not run."""
         self.reason = str(stored.document["reason"])
+        self.name, self.note = (str(stored.document.get(field, "")) for field in ("name", "note"))
         self.elsewhere = is_under_way(stored)
         if self.elsewhere or stored.state in ENDED:
             self.state = cast(RaceState, stored.state)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,11 @@ def race_curves(
     begun = [seed for seed in race.seeds if all(len(runs[policy, seed][0]) for policy in names)]
     ended = {policy: [runs[policy, seed][0] for seed in whole] for policy in names}
     said = stats.verdicts(ended) if whole and len(names) > 1 else []
+    ahead = lead_document(ended, race.target) if whole else None
     alike = {policy: [runs[policy, seed] for seed in whole or begun if policy in names] for policy in race.policies}
     lost = Counter(policy for policy, _ in failed)
-    return curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said, lost, by)
+    drawn = curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said, lost, by)
+    return drawn | {"lead": ahead}
 
 
 def equally_far(groups: Mapping[str, Sequence[RunSoFar]]) -> tuple[dict[str, list[Rounds]], float | None]:
@@ -90,7 +93,22 @@ def curves_document(
         "target": target,
         "end_s": end_s,
         "so_far_s": so_far_s,
+        "lead": None,
     }
+
+
+def lead_document(runs: Mapping[str, Sequence[Rounds]], target: float) -> dict[str, Any] | None:
+    """Who reaches the target first, and how many times sooner than the others, as LeadDocument has it.
+
+    Args:
+        runs: by policy, one finished run for each seed, in the same order of seeds.
+        target: the accuracy.
+    """
+    found = stats.lead(runs, target)
+    if found is None:
+        return None
+    policy, others = found
+    return {"policy": policy, "over": [{"policy": other} | asdict(sooner) for other, sooner in others.items()]}
 
 
 def _some(count: int) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ import io
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.exceptions import HTTPException
 
@@ -13,7 +14,7 @@ from fedcell.dashboard.desk import Desk, FoundRun
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.views.colours import LineStyle, group_styles, styles
-from fedcell.dashboard.views.curves import curves_document
+from fedcell.dashboard.views.curves import curves_document, lead_document
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
@@ -103,7 +104,18 @@ def compared(groups: dict[str, list[FoundRun]], target: float, by: Axis = "time"
     failed = {name: sum(map(_has_failed, runs)) for name, runs in groups.items()}
     groups = {name: [run for run in runs if not _has_failed(run)] for name, runs in groups.items()}
     parts = {name: [(run.rounds, _has_ended(run)) for run in runs] for name, runs in groups.items()}
-    return as_json(curves_document(parts, parts, looks, target, end_s, _verdicts(groups), failed, by))
+    drawn = curves_document(parts, parts, looks, target, end_s, _verdicts(groups), failed, by)
+    return as_json(drawn | {"lead": _lead(groups, target)})
+
+
+def _lead(groups: dict[str, list[FoundRun]], target: float) -> dict[str, Any] | None:
+    """Who is first, over the seeds that all groups have finished."""
+    ended = {
+        name: {int(run.document["seed"]): run.rounds for run in runs if _has_ended(run)}
+        for name, runs in groups.items()
+    }
+    seeds = sorted(set.intersection(*map(set, ended.values())))
+    return lead_document({name: [runs[seed] for seed in seeds] for name, runs in ended.items()}, target)
 
 
 def _has_failed(run: FoundRun) -> bool:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fedcell import __version__, units
 from fedcell.dashboard import limits
 from fedcell.dashboard.checks import known_channel, known_law, known_policy, one_sentence, parse_body
-from fedcell.dashboard.schemas import PlanAsk, as_json
+from fedcell.dashboard.schemas import Draw, PlanAsk, as_json
 from fedcell.dashboard.views.colours import plan_styles
 from fedcell.errors import InputError
 from fedcell.plan import plans as planning
@@ -26,12 +26,14 @@ from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.needs import Indices
 from fedcell.schedule.optimal import Optimal, shortest_rounds
+from fedcell.schedule.profiles import Profiles, imbalances_without, standardise
 from fedcell.schedule.view import RoundView
 from fedcell.world import Cell, Devices, World, parse_rate
 
 OFTEN_CHARACTERS = 2**18
 ALL_SIZES = 200
 SOME_SIZES = 60
+OF_DEVICES = ("names", "upload_s", "compute_s")
 
 
 def answer(body: bytes, media_type: str, query: dict[str, str]) -> tuple[str, str]:
@@ -75,6 +77,7 @@ class Made:
         count = len(self.table.names)
         most = limits.PLAN_ROWS if count > limits.PLAN_DETAIL else None
         colours = plan_styles(plan.name for plan in self.plans)
+        profiles = None if most or self.table.profiles is None else standardise(self.table.profiles)
         cut = f"of {count:,} devices only the first {most} of the table and of each plan are listed; CSV lists all"
         return {
             "table": {
@@ -82,8 +85,9 @@ class Made:
                 "rows": self.shown[1][:most],
                 "count": count,
                 "notes": list(self.table.notes),
+                **{name: None if most else _listed(getattr(self.table, name)) for name in OF_DEVICES},
             },
-            "plans": [_plan_document(plan, most, *colours[plan.name]) for plan in self.plans],
+            "plans": [_plan_document(plan, most, profiles, *colours[plan.name]) for plan in self.plans],
             "notes": planning.notes(self.plans),
             "curve": _curve(self.table, self.plans),
             "comparison": _comparison(self.plans, colours),
@@ -126,7 +130,7 @@ def _devices(ask: PlanAsk, cell: Cell) -> tuple[DeviceTable, tuple[list[str], li
         columns, shown = read(ask.devices_csv)
         _check_count(len(columns.names))
         return columns.table(cell), shown
-    rows = ask.devices or [] if ask.draw is None else _draw(ask.draw.count, ask.draw.seed, cell)
+    rows = ask.devices or [] if ask.draw is None else _draw(ask.draw, cell)
     if not rows:
         raise InputError("devices is empty; give at least one device")
     _check_count(len(rows))
@@ -174,13 +178,26 @@ def _check_profiles(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _draw(count: int, seed: int, cell: Cell) -> list[dict[str, Any]]:
-    conditions = World(cell, Devices(count)).conditions(seed)
+def _draw(draw: Draw, cell: Cell) -> list[dict[str, Any]]:
+    conditions = World(cell, Devices(draw.count)).conditions(draw.seed)
     pairs = zip(conditions.distance_m.tolist(), conditions.compute_s.tolist(), strict=True)
-    return [{"distance_m": distance_m, "compute_s": compute_s} for distance_m, compute_s in pairs]
+    rows: list[dict[str, Any]] = [{"distance_m": d, "compute_s": t} for d, t in pairs]
+    if draw.labels:
+        rng = stream(draw.seed, "partition")
+        for row in rows:
+            has = set(rng.permutation(limits.DRAWN_LABELS)[: draw.labels].tolist())
+            row |= {f"{PROFILE}{label}": int(label in has) for label in range(limits.DRAWN_LABELS)}
+    return rows
 
 
-def _plan_document(plan: TablePlan, most: int | None, colour: str, dash: str) -> dict[str, Any]:
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, tuple) else list(values.tolist())
+
+
+def _plan_document(
+    plan: TablePlan, most: int | None, profiles: Profiles | None, colour: str, dash: str
+) -> dict[str, Any]:
+    other = imbalances_without(profiles, plan.plan.devices).tolist() if profiles and plan.plan.devices.size else None
     return {
         "fedcell": __version__,
         "policy": plan.name,
@@ -189,6 +206,7 @@ def _plan_document(plan: TablePlan, most: int | None, colour: str, dash: str) ->
         "theta": plan.theta,
         "objective_s": plan.objective_s,
         "imbalance": plan.imbalance,
+        "imbalance_other": other,
         "bandwidth_hz": plan.bandwidth_hz,
         "devices": plan.rows(most),
         "n": int(plan.plan.devices.size),

@@ -2,7 +2,8 @@
 
 import { h, rem, s } from "../lib/dom.js";
 import { share, significant } from "../lib/format.js";
-import { ink, ticks } from "./chart.js";
+import { ink } from "./ink.js";
+import { ticks } from "./lines.js";
 
 const MOST_BARS = 40;
 
@@ -36,6 +37,17 @@ export class RoundBars {
     this.draw();
   }
 
+  /** Another moment of the same round: the bars fill as far as that. */
+  seek(now) {
+    if (!this.moment) return;
+    const { cover, line, sx, end } = this.moment;
+    const x = Math.min(end, sx(now));
+    cover.setAttribute("x", x);
+    cover.setAttribute("width", Math.max(0, end - x));
+    line.setAttribute("x1", x);
+    line.setAttribute("x2", x);
+  }
+
   highlight(id) {
     for (const [row, group] of this.rows) group.classList.toggle("lit", row === id);
   }
@@ -60,7 +72,8 @@ export class RoundBars {
     shown.forEach((bar, i) => parts.push(this.row(bar, top + i * rowHeight, rowHeight, sx, { em, left, colour })));
     if (round <= xMax) parts.push(s("line", { class: "round-end", x1: sx(round), x2: sx(round), y1: top, y2: bottom }));
     else parts.push(...this.beyond(right, { em, top, bottom }));
-    if (Number.isFinite(now)) parts.push(...this.now(sx(now), sx(round), { top, bottom }));
+    this.moment = null;
+    if (Number.isFinite(now)) parts.push(...this.now(now, sx, Math.max(sx(round), ...shown.map((bar) => sx(bar.finish_s))), { top, bottom }));
     this.svg.replaceChildren(...parts);
     const total = this.data.total ?? bars.length; // the server may have listed some of them only
     this.note.hidden = shown.length >= total;
@@ -90,11 +103,12 @@ export class RoundBars {
   }
 
   /** What has not happened yet is pale. */
-  now(x, right, { top, bottom }) {
-    return [
-      s("rect", { class: "future", x, y: top, width: Math.max(0, right - x), height: bottom - top }),
-      s("line", { class: "now", x1: x, x2: x, y1: top, y2: bottom }),
-    ];
+  now(now, sx, end, { top, bottom }) {
+    const cover = s("rect", { class: "future", y: top, height: bottom - top });
+    const line = s("line", { class: "now", y1: top, y2: bottom });
+    this.moment = { cover, line, sx, end };
+    this.seek(now);
+    return [cover, line];
   }
 
   axis(sx, xMax, { em, top, bottom, left, right }) {

@@ -3,105 +3,9 @@
 
 import { h, rem, s } from "../lib/dom.js";
 import { significant } from "../lib/format.js";
-
-const DASHES = { "-": "", "--": "7 4", "-.": "9 3 2 3", ":": "2 3" };
-
-export const dasharray = (dash) => DASHES[dash] ?? "";
-
-/** A policy's colour as the theme shows it: app.css has one for each, of enough contrast on its ground. */
-export const ink = (colour) =>
-  /^#[0-9a-f]{6}$/.test(colour ?? "") ? `var(--c-${colour.slice(1)}, ${colour})` : "var(--c-000000)";
-
-/** Round places between two numbers, about so many; `least` apart, 1 for what is counted. */
-export function ticks(low, high, count, least = 0) {
-  if (!(high > low)) return [low];
-  const rough = Math.max(least, (high - low) / Math.max(1, count));
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
-  const first = Math.ceil(low / step - 1e-9);
-  const last = Math.floor(high / step + 1e-9);
-  return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
-}
-
-/** A short sample of a line, for legends and tables: the colour and the dash together. */
-export function swatch(colour, dash) {
-  return s(
-    "svg",
-    { class: "swatch", viewBox: "0 0 26 10", "aria-hidden": "true" },
-    s("line", { x1: 1, x2: 25, y1: 5, y2: 5, "stroke-dasharray": dasharray(dash), style: { stroke: ink(colour) } }),
-  );
-}
-
-const numbers = (values) => (values ?? []).filter((value) => Number.isFinite(value));
-
-function extent(series, marks, options) {
-  const xs = series.flatMap((line) => numbers(line.x));
-  const ys = series.flatMap((line) => [...numbers(line.y), ...numbers(line.low), ...numbers(line.high)]);
-  for (const seed of series.flatMap((line) => line.seeds ?? [])) ys.push(...numbers(seed.y));
-  marks.forEach((mark) => (numbers([mark.x, mark.y]).length === 2 ? (xs.push(mark.x), ys.push(mark.y)) : 0));
-  const most = (values, least) => values.reduce((a, b) => Math.max(a, b), least);
-  const fewest = (values, start) => values.reduce((a, b) => Math.min(a, b), start);
-  const x0 = options.xMin ?? fewest(xs, Infinity);
-  const x1 = options.xMax ?? most(xs, -Infinity);
-  const y0 = options.yMin ?? fewest(ys, Infinity);
-  const y1 = options.yMax ?? most(ys, -Infinity);
-  return {
-    x0: Number.isFinite(x0) ? x0 : 0,
-    x1: x1 > x0 ? x1 : (Number.isFinite(x0) ? x0 : 0) + 1,
-    y0: Number.isFinite(y0) ? y0 : 0,
-    y1: y1 > y0 ? y1 : (Number.isFinite(y0) ? y0 : 0) + 1,
-  };
-}
-
-/** The value of a step function, or of the nearest point, at x. */
-function readAt(line, x) {
-  const { x: xs, y: ys } = line;
-  if (!xs.length || x < xs[0]) return null;
-  let low = 0;
-  let high = xs.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (xs[middle] <= x) low = middle;
-    else high = middle - 1;
-  }
-  if (!line.step && low + 1 < xs.length && xs[low + 1] - x < x - xs[low]) low += 1;
-  return ys[low];
-}
-
-function points(xs, ys, sx, sy, step) {
-  let path = "";
-  let lastX = -Infinity;
-  for (let i = 0; i < xs.length; i++) {
-    if (!Number.isFinite(ys[i])) continue;
-    const x = sx(xs[i]);
-    if (x - lastX < 0.4 && i < xs.length - 1) continue; // more than the eye can tell apart
-    lastX = x;
-    if (!path) path = `M${x.toFixed(1)} ${sy(ys[i]).toFixed(1)}`;
-    else path += step ? `H${x.toFixed(1)}V${sy(ys[i]).toFixed(1)}` : `L${x.toFixed(1)} ${sy(ys[i]).toFixed(1)}`;
-  }
-  return path;
-}
-
-function band(line, sx, sy) {
-  const keep = line.x.map((_, i) => i).filter((i) => Number.isFinite(line.low[i]) && Number.isFinite(line.high[i]));
-  if (keep.length < 2) return "";
-  const upper = points(
-    keep.map((i) => line.x[i]),
-    keep.map((i) => line.high[i]),
-    sx,
-    sy,
-    line.step,
-  );
-  // Backwards along a step function: first down or up, then across.
-  let lower = "";
-  for (let j = keep.length - 1; j >= 0; j--) {
-    const x = sx(line.x[keep[j]]).toFixed(1);
-    const y = sy(line.low[keep[j]]).toFixed(1);
-    if (j === keep.length - 1 || !line.step) lower += `L${x} ${y}`;
-    else lower += `V${y}H${x}`;
-  }
-  return `${upper}${lower}Z`;
-}
+import { dasharray, ink, swatch } from "./ink.js";
+import { band, extent, points, readAt, ticks } from "./lines.js";
+import { makeZoomable } from "./zoom.js";
 
 /** A chart that fills the width of its host and is drawn again whenever that or the data change. */
 export class LineChart {
@@ -116,7 +20,14 @@ export class LineChart {
     this.data = { series: [], marks: [] };
     this.focused = null;
     this.clip = `plot-${Math.random().toString(36).slice(2)}`;
-    this.svg = s("svg", { class: "chart", role: "img", "aria-label": options.label });
+    this.zoomed = null;
+    this.svg = s("svg", {
+      class: "chart",
+      tabindex: "0",
+      role: "application",
+      "aria-roledescription": "chart",
+      "aria-label": `${options.label}; plus and minus zoom, arrow keys move, 0 shows all`,
+    });
     this.tip = h("div", { class: "tip", hidden: true });
     this.empty = h("p", { class: "chart-empty", hidden: true });
     host.classList.add("chart-host");
@@ -124,12 +35,39 @@ export class LineChart {
     this.host = host;
     this.svg.addEventListener("pointermove", (event) => this.read(event));
     this.svg.addEventListener("pointerleave", () => this.unread());
+    makeZoomable(this);
     new ResizeObserver(() => this.draw()).observe(host);
   }
 
   update(data) {
     this.data = { marks: [], ...data };
     this.draw();
+  }
+
+  /** Show a part only, {x0, x1, y0, y1}, or all: null. */
+  zoom(part) {
+    this.zoomed = part;
+    this.draw();
+  }
+
+  /**
+   * Show the lines as far as this x, or all of them: null. The lines stay as they are drawn and are uncovered, so a
+   * replay costs little however many there are.
+   */
+  seek(until) {
+    this.data.until = until;
+    if (!this.scales) return;
+    const { sx, sy, x0, x1, y0, y1, left, right } = this.scales;
+    const end = Number.isFinite(until) ? Math.max(left, Math.min(right, sx(until))) : right + 2;
+    this.cover.setAttribute("width", Math.max(0, end - left));
+    for (const { line, dot } of this.heads) {
+      const x = Math.min(until ?? Infinity, line.x.at(-1) ?? -Infinity);
+      const y = readAt(line, x);
+      const inside = Number.isFinite(y) && x >= x0 && x <= x1 && y >= y0 && y <= y1;
+      dot.setAttribute("visibility", inside && Number.isFinite(until) ? "visible" : "hidden");
+      if (inside) dot.setAttribute("transform", `translate(${sx(x).toFixed(1)} ${sy(y).toFixed(1)})`);
+    }
+    for (const [x, mark] of this.crossings) mark.setAttribute("visibility", x <= (until ?? Infinity) ? "visible" : "hidden");
   }
 
   /** Let one line stand out, or none. */
@@ -147,7 +85,8 @@ export class LineChart {
     if (width < 40 || height < 40) return;
     const em = rem() * 0.8;
     const { series, marks, cursor } = this.data;
-    const { x0, x1, y0, y1 } = extent(series, marks, { ...this.options, ...this.data });
+    this.whole = extent(series, marks, { ...this.options, ...this.data });
+    const { x0, x1, y0, y1 } = this.zoomed ?? this.whole;
     const longest = ticks(y0, y1, this.options.yTicks).map((y) => String(this.options.yFormat(y)).length);
     const left = em * (2.2 + 0.6 * Math.max(3, ...longest));
     const right = width - em;
@@ -155,12 +94,13 @@ export class LineChart {
     const bottom = height - em * 3.1;
     const sx = (x) => left + ((x - x0) / (x1 - x0)) * (right - left);
     const sy = (y) => bottom - ((y - y0) / (y1 - y0)) * (bottom - top);
-    this.scales = { sx, sy, x0, x1, left, right, top, bottom };
+    this.scales = { sx, sy, x0, x1, y0, y1, left, right, top, bottom };
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.cross = s("line", { class: "cross", y1: top, y2: bottom, visibility: "hidden" });
     this.svg.replaceChildren(
       ...this.axes(sx, sy, { x0, x1, y0, y1, left, right, top, bottom, em }),
       ...this.lines(sx, sy),
+      ...this.finish(sx, sy, em),
       ...this.markers(sx, sy, em),
       ...(Number.isFinite(cursor)
         ? [s("line", { class: "cursor", x1: sx(cursor), x2: sx(cursor), y1: top, y2: bottom })]
@@ -170,6 +110,8 @@ export class LineChart {
     this.empty.hidden = series.some((line) => line.x.length > 0);
     this.empty.textContent = this.data.empty ?? "";
     if (this.focused !== null) this.focus(this.focused);
+    this.seek(this.data.until ?? null);
+    this.drawn?.();
   }
 
   axes(sx, sy, { x0, x1, y0, y1, left, right, top, bottom, em }) {
@@ -224,6 +166,14 @@ export class LineChart {
             s("path", { class: "seed", d: points(seed.x, seed.y, sx, sy, line.step), style: { stroke: ink(colour) } }),
           ),
         );
+      if (line.raw)
+        bands.push(
+          s(
+            "g",
+            { "data-line": name },
+            s("path", { class: "raw", d: points(line.raw.x, line.raw.y, sx, sy, true), style: { stroke: ink(colour) } }),
+          ),
+        );
       const group = s("g", { "data-line": name });
       const d = points(x, y, sx, sy, line.step);
       if (dash !== "none")
@@ -242,12 +192,48 @@ export class LineChart {
       lines.push(group);
     }
     const { left, right, top, bottom } = this.scales;
-    const frame = s(
-      "clipPath",
-      { id: this.clip },
-      s("rect", { x: left, y: top - 2, width: right - left + 2, height: bottom - top + 4 }),
-    );
+    this.cover = s("rect", { x: left, y: top - 2, width: right - left + 2, height: bottom - top + 4 });
+    const frame = s("clipPath", { id: this.clip }, this.cover);
     return [s("defs", {}, frame), s("g", { "clip-path": `url(#${this.clip})` }, bands, lines)];
+  }
+
+  /** The line that all run for, where each crosses it, and a dot at the head of each curve. */
+  finish(sx, sy, em) {
+    const { left, right, x0, x1, y0, y1 } = this.scales;
+    const { finish } = this.data;
+    const parts = [];
+    this.crossings = [];
+    if (finish && finish.y > y0 && finish.y < y1) {
+      const y = sy(finish.y);
+      // Two rows of squares, one shifted by a square: a chequered line.
+      for (const [row, shift] of [
+        [-2, 0],
+        [2, 4],
+      ])
+        parts.push(
+          s("line", { class: "finish", x1: left, x2: right, y1: y + row, y2: y + row, "stroke-dashoffset": shift }),
+        );
+      parts.push(s("text", { class: "finish-label", x: left + em * 0.6, y: y - em * 0.6 }, finish.label));
+      for (const { name, colour, x, title } of finish.crossings) {
+        if (!(x >= x0 && x <= x1)) continue;
+        const mark = s(
+          "g",
+          { class: "crossing", "data-line": name },
+          s("circle", { cx: sx(x), cy: y, r: em * 0.5, style: { stroke: ink(colour) } }),
+          s("title", {}, title),
+        );
+        this.crossings.push([x, mark]);
+      }
+    }
+    this.heads = this.data.series.map((line) => ({
+      line,
+      dot: s(
+        "g",
+        { class: "head", "data-line": line.name, visibility: "hidden" },
+        s("circle", { r: em * 0.42, style: { fill: ink(line.colour) } }),
+      ),
+    }));
+    return [...parts, ...this.crossings.map(([, mark]) => mark), ...this.heads.map(({ dot }) => dot)];
   }
 
   /** Labels stand in a row each at the top, where no curve is, with a stem down to the point. */
@@ -272,12 +258,12 @@ export class LineChart {
   }
 
   read(event) {
-    if (!this.scales || !this.data.series.some((line) => line.x.length) || this.data.silent) return;
+    if (!this.scales || this.dragging || !this.data.series.some((line) => line.x.length) || this.data.silent) return;
     const { sx, x0, x1, left, right } = this.scales;
     const box = this.svg.getBoundingClientRect();
     const px = event.clientX - box.left;
     if (px < left || px > right) return this.unread();
-    const raw = x0 + ((px - left) / (right - left)) * (x1 - x0);
+    const raw = Math.min(this.data.until ?? Infinity, x0 + ((px - left) / (right - left)) * (x1 - x0));
     const x = this.options.snap ? Math.round(raw) : raw;
     this.cross.setAttribute("x1", sx(x));
     this.cross.setAttribute("x2", sx(x));

@@ -2,112 +2,63 @@
 
 import { h, redraw, scroller, segmented } from "../lib/dom.js";
 import { fixed, percent, plural, seconds, significant } from "../lib/format.js";
-import { makeTable } from "../lib/table.js";
-import { LineChart, swatch } from "./chart.js";
+import { Board } from "./board.js";
+import { LineChart } from "./chart.js";
+import { curveTables } from "./curve_tables.js";
+import { swatch } from "./ink.js";
+import { smoothed } from "./lines.js";
+import { Replay } from "./replay.js";
 
-const MINUS = "–";
 const AXES = [
   ["time", "time"],
   ["energy", "energy"],
 ];
 const X_LABELS = { time: "simulated wall-clock time, s", energy: "energy spent by all devices, J" };
+const MOST_SMOOTH = 0.1; // of the axis, as a time constant
 
-/** When the target was reached, as the command line says it: 171 s, never (1/5); not yet while runs are under way. */
-function reached(time, soFar) {
-  if (!time || !time.n) return MINUS;
-  const when = Number.isFinite(time.median_s) ? `${fixed(time.median_s, 0)} s` : soFar ? "not yet" : "never";
-  return time.reached === time.n ? when : `${when} (${time.reached}/${time.n})`;
-}
-
-/** What it cost to reach the target; unknown where real devices trained. */
-function cost(energy, soFar) {
-  if (!energy || !energy.n) return MINUS;
-  const when = Number.isFinite(energy.median_j)
-    ? `${significant(energy.median_j, 4)} J`
-    : 2 * energy.reached > energy.n
-      ? "unknown"
-      : soFar
-        ? "not yet"
-        : "never";
-  return energy.reached === energy.n ? when : `${when} (${energy.reached}/${energy.n})`;
-}
-
-/** A mean with half its 95 % interval, such as 87.41 ± 0.62. */
-function mean(document, scale = 1, digits = 2) {
-  const { mean: value, half } = document ?? {};
-  if (!Number.isFinite(value)) return MINUS;
-  return [
-    fixed(scale * value, digits),
-    Number.isFinite(half) ? h("span", { class: "half" }, ` ± ${fixed(scale * half, digits)}`) : null,
-  ];
-}
-
-/** What went wrong with a policy's runs, in a small line below its name; nothing if nothing did. */
-function trouble(row) {
-  const parts = [
-    row.diverged > 0 && `diverged: ${row.diverged} of ${plural(row.seeds, "seed")}`,
-    row.failed > 0 && `failed: ${plural(row.failed, "run")}`,
-  ].filter(Boolean);
-  return parts.length ? h("small", { class: "trouble" }, parts.join(", ")) : null;
-}
-
-function accuracyColumns(target, name, soFar, by) {
-  return [
-    { head: "policy", left: true, cell: (row) => [name(row), trouble(row)] },
-    {
-      head: "best, %",
-      title: "highest accuracy of a run, mean over seeds ± 95 % interval",
-      cell: (row) => mean(row.best, 100),
-    },
-    {
-      head: "last, %",
-      title: "accuracy of a run's last model, mean over seeds ± 95 % interval",
-      cell: (row) => mean(row.last, 100),
-    },
-    {
-      head: target ? `to ${significant(100 * target, 3)} %` : "to target",
-      title: `${by} to this accuracy, median over seeds; (1/5): reached with 1 of 5 seeds`,
-      cell: (row) => (by === "energy" ? cost(row.energy_to_target, soFar) : reached(row.time_to_target, soFar)),
-    },
-  ];
-}
-
-function roundColumns(name, by) {
-  const cost =
-    by === "energy"
-      ? { head: "J in all", title: "joules that all devices spend in a run", cell: (row) => mean(row.joules, 1, 1) }
-      : { head: "s per round", title: "seconds per round", cell: (row) => mean(row.round_s) };
-  return [
-    { head: "policy", left: true, cell: name },
-    { head: "devices", title: "scheduled devices per round", cell: (row) => mean(row.devices) },
-    cost,
-    { head: "rounds", title: "rounds of a run", cell: (row) => mean(row.rounds, 1, 1) },
-  ];
-}
-
-/** Chart, legend and tables of a /curves document in a host element. */
+/** Chart, legend, leader board and tables of a /curves document in a host element. */
 export class CurvesView {
   /** `asked()` is called when the curves are wanted against the other axis, `by`: time or energy. */
   constructor(host, label, asked) {
     this.by = "time";
+    this.hidden = new Set();
+    this.shown = [[], null, {}];
     this.byAxis = segmented("Accuracy against", AXES, this.by, (value) => {
       this.by = value;
       asked();
     });
-    this.legend = h("div", { class: "legend" });
+    this.legend = h("div", { class: "legend", role: "group", "aria-label": "Curves; click to hide one" });
     this.bands = h("input", {
       type: "checkbox",
       checked: true,
       onchange: () => host.classList.toggle("no-bands", !this.bands.checked),
     });
+    this.smooth = h("input", {
+      type: "range",
+      min: 0,
+      max: 100,
+      value: 0,
+      "aria-label": "Smoothing",
+      oninput: () => this.drawChart(),
+    });
+    this.replay = new Replay(() => this.seek());
+    this.board = new Board();
     const plot = h("div", { class: "plot" });
     this.tables = scroller("Tables of the curves", { class: "tables" });
     this.what = h("span", {});
+    this.bandsKey = h("label", { class: "bands" }, this.bands, this.what);
+    this.smoothKey = h("label", { class: "smooth" }, "smooth", this.smooth);
     this.verdicts = h("ul", { class: "verdicts" });
     host.classList.add("curves");
     host.append(
-      h("div", { class: "curves-chart" }, h("div", { class: "curves-head" }, this.legend, this.byAxis.element), plot),
-      h("div", { class: "curves-side" }, this.tables),
+      h(
+        "div",
+        { class: "curves-chart" },
+        h("div", { class: "curves-head" }, this.legend, this.byAxis.element),
+        plot,
+        this.replay.element,
+      ),
+      h("div", { class: "curves-side" }, this.board.element, this.tables),
       this.verdicts,
     );
     this.chart = new LineChart(plot, {
@@ -125,80 +76,141 @@ export class CurvesView {
     return this.by === "time" ? {} : { by: this.by };
   }
 
-  /** styles: [{line, colour, dash}] in order, known before the first round; curves: the document or null. */
-  update(styles, curves, { target = null, endS = null, endJ = null, seeds = null, empty = "" } = {}) {
+  /** Another race is shown from now on: all of it. */
+  reset() {
+    this.replay.reset();
+    this.chart.zoomed = null;
+  }
+
+  /**
+   * styles: [{line, colour, dash}] in order, known before the first round; curves: the document or null. `live`: whether
+   * more is to come.
+   */
+  update(styles, curves, options = {}) {
+    this.shown = [styles, curves, options];
+    const { target = null, seeds = null } = options;
+    this.replay.setEnd(this.axisOf(curves) === "time" ? (this.common ?? this.lastX(curves)) : 0);
+    this.drawChart();
+    this.board.update(styles, curves, target, this.moment);
+    const focus = (policy) => this.chart.focus(policy);
+    this.tables.replaceChildren(...curveTables(styles, curves, { target, seeds, by: this.by, focus }));
+    this.fillLegend(styles);
+    this.fillVerdicts(curves?.verdicts ?? []);
+  }
+
+  /** Until the answer is there, what is shown is still against the other axis. */
+  axisOf(curves) {
+    return curves?.policies?.some((policy) => policy.spent_j) ? "energy" : "time";
+  }
+
+  lastX(curves) {
+    return Math.max(0, ...(curves?.policies ?? []).map((policy) => policy.clock_s?.at(-1) ?? 0));
+  }
+
+  /** While a race runs, the second that all policies have come to: none is shown ahead of the others. */
+  get common() {
+    const [, curves, { live = false }] = this.shown;
+    const ends = (curves?.policies ?? []).map((policy) => policy.clock_s?.at(-1)).filter(Number.isFinite);
+    return live && ends.length ? Math.min(...ends) : null;
+  }
+
+  /** The second that is shown; null for all there is. */
+  get moment() {
+    return this.replay.at ?? this.common;
+  }
+
+  seek() {
+    const [styles, curves, { target = null }] = this.shown;
+    this.chart.seek(this.moment);
+    this.board.update(styles, curves, target, this.moment);
+  }
+
+  drawChart() {
+    const [styles, curves, { target = null, endS = null, endJ = null, empty = "" }] = this.shown;
+    const axis = this.axisOf(curves);
+    const end = axis === "energy" ? endJ : endS;
+    const whole = this.series(styles, curves, Number.isFinite(end) ? end : this.lastX(curves));
+    const series = whole.filter((line) => !this.hidden.has(line.name));
+    const values = whole.flatMap((line) => [line.y, ...(line.seeds ?? []).map((seed) => seed.y)].flat()).filter(Number.isFinite);
+    const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
+    if (this.chart.options.xLabel !== X_LABELS[axis]) this.chart.zoomed = null;
+    this.chart.options.xLabel = X_LABELS[axis];
+    const unknown = axis === "energy" && !values.length && curves?.policies?.length;
+    this.chart.update({
+      series,
+      finish: target > 0 ? this.finish(series, curves, target, axis) : null,
+      xMin: 0,
+      xMax: Number.isFinite(end) ? end : undefined,
+      yMin: Math.floor(10 * Math.min(lowest, 0.9)) / 10,
+      yMax: 1,
+      until: axis === "time" ? this.moment : null,
+      empty: unknown ? "What these runs spent is not known." : empty,
+    });
+    const [few, many] = [series.some((line) => line.seeds), series.some((line) => line.low)];
+    this.what.textContent = few ? (many ? "95 % bands; few seeds: each one" : "each seed, thin") : "95 % band of the mean";
+  }
+
+  series(styles, curves, end) {
     const byLine = new Map((curves?.policies ?? []).map((policy) => [policy.line, policy]));
-    const series = styles.map((style) => {
+    const constant = MOST_SMOOTH * (Number(this.smooth.value) / 100) ** 2 * end;
+    return styles.map((style) => {
       const policy = byLine.get(style.line);
+      const [x, y] = [policy?.clock_s ?? policy?.spent_j ?? [], policy?.mean ?? []];
       return {
         name: style.line,
         colour: style.colour,
         dash: style.dash,
-        step: true,
-        x: policy?.clock_s ?? policy?.spent_j ?? [],
-        y: policy?.mean ?? [],
+        step: !(constant > 0),
+        x,
+        y: smoothed(x, y, constant),
+        raw: constant > 0 ? { x, y } : null,
         low: policy?.low,
         high: policy?.high,
         seeds: policy?.seeds?.map((seed) => ({ x: seed.clock_s ?? seed.spent_j, y: seed.accuracy })),
       };
     });
-    const values = series.flatMap((line) => [line.y, ...(line.seeds ?? []).map((seed) => seed.y)].flat()).filter(Number.isFinite);
-    const lowest = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
-    // Until the answer is there, what is shown is still against the other axis.
-    const axis = curves?.policies?.some((policy) => policy.spent_j) ? "energy" : "time";
-    const end = axis === "energy" ? endJ : endS;
-    const xMax = Number.isFinite(end) ? end : undefined;
-    this.chart.options.xLabel = X_LABELS[axis];
-    if (axis === "energy" && !values.length && curves?.policies?.length) empty = "What these runs spent is not known.";
-    this.chart.update({ series, xMin: 0, xMax, yMin: Math.floor(10 * Math.min(lowest, 0.9)) / 10, yMax: 1, empty });
-    const [few, many] = [series.some((line) => line.seeds), series.some((line) => line.low)];
-    this.what.textContent = few ? (many ? "95 % bands; few seeds: each one" : "each seed, thin") : "95 % band of the mean";
-    this.fillTables(styles, curves, target, seeds);
-    this.fillVerdicts(curves?.verdicts ?? []);
   }
 
-  /** While no seed is finished by all policies, the table is of the same moment in all of them. */
-  fillTables(styles, curves, target, allSeeds) {
-    const rows = curves?.table ?? [];
-    const soFar = Number.isFinite(curves?.so_far_s) ? curves.so_far_s : null;
-    const byPolicy = new Map(rows.map((row) => [row.policy, row]));
-    const all = styles.map((style) => ({ ...byPolicy.get(style.line), policy: style.line, style }));
-    const name = (row) =>
-      h(
-        "span",
-        { class: "policy" },
-        swatch(row.style.colour, row.style.dash),
-        h("span", { class: "policy-line", title: row.policy }, row.policy),
-      );
-    const counts = rows.map((row) => row.seeds ?? 0).filter((count) => count > 0 || !rows.some((row) => row.failed));
-    const [fewest, seeds] = [Math.min(...counts), Math.max(0, ...counts)];
-    const some = fewest < seeds ? `${fewest} to ` : allSeeds > seeds ? `${seeds} of ` : "";
-    const moment = soFar === null ? "" : ` · so far, at ${seconds(soFar, 3)}`;
-    const of = seeds ? `${moment} · ${some}${plural(Math.max(seeds, allSeeds ?? 0), "seed")}${seeds > 1 ? ", ± 95 %" : ""}` : "";
-    const props = (row) => ({
-      "data-policy": row.policy,
-      onpointerenter: () => this.chart.focus(row.policy),
-      onpointerleave: () => this.chart.focus(null),
+  /** The line that all run for, and where the median seed of each crosses it. */
+  finish(series, curves, target, axis) {
+    const rows = new Map((curves?.table ?? []).map((row) => [row.policy, row]));
+    const crossings = series.map(({ name, colour }) => {
+      const row = rows.get(name);
+      const x = axis === "energy" ? row?.energy_to_target?.median_j : row?.time_to_target?.median_s;
+      const title = `${name}: ${axis === "energy" ? `${significant(x, 4)} J` : seconds(x, 3)}, median of ${plural(row?.seeds ?? 0, "seed")}`;
+      return { name, colour, x, title };
     });
-    this.tables.replaceChildren(
-      makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null, this.by), all, props),
-      makeTable(`Rounds${of}`, roundColumns(name, this.by), all, props),
-    );
-    const legend = (style) =>
-      h(
-        "span",
+    const percents = significant(100 * target, 3);
+    return { y: target, label: `target ${percents} %`, crossings: crossings.filter(({ x }) => Number.isFinite(x)) };
+  }
+
+  fillLegend(styles) {
+    const key = (style) => {
+      const button = h(
+        "button",
         {
+          type: "button",
           class: "key",
+          "data-action": `show-${style.line}`,
+          "aria-pressed": String(!this.hidden.has(style.line)),
+          title: "Show or hide",
+          onclick: () => {
+            if (!this.hidden.delete(style.line)) this.hidden.add(style.line);
+            button.setAttribute("aria-pressed", String(!this.hidden.has(style.line)));
+            this.drawChart();
+          },
           onpointerenter: () => this.chart.focus(style.line),
           onpointerleave: () => this.chart.focus(null),
         },
         swatch(style.colour, style.dash),
         style.line,
       );
+      return button;
+    };
     redraw(
       this.legend,
       styles.map((style) => [style.line, style.colour, style.dash]),
-      () => [...styles.map(legend), h("label", {}, this.bands, this.what)],
+      () => [...styles.map(key), this.bandsKey, this.smoothKey],
     );
   }
 

@@ -2,7 +2,7 @@
 
 import { s } from "../lib/dom.js";
 import { hertz, integer, joules, percent, seconds, share, significant } from "../lib/format.js";
-import { ink } from "./chart.js";
+import { ink } from "./ink.js";
 import { contour, levels, readable, shade } from "./field.js";
 
 const EDGE = 0.465; // of the map's width, from the base station to the cell's edge
@@ -30,15 +30,19 @@ export function facts(device, law = "density") {
   ];
 }
 
-/** The map in a host element; `hover(index or null)` is called as devices are pointed at or reached by arrow keys. */
+/**
+ * The map in a host element; `hover(index or null)` is called as devices are pointed at or reached by arrow keys, and
+ * `drag(index, x_m, y_m)`, where there is one, as they are moved. `describe(device)` says what is said of a device.
+ */
 export class CellMap {
-  constructor(host, { hover }) {
-    this.hover = hover;
+  constructor(host, { hover, drag = null, describe = facts, label = "Map of the cell; arrow keys go from device to device" }) {
+    Object.assign(this, { hover, drag, describe, dragging: null });
     this.clip = `clip-${Math.random().toString(36).slice(2)}`;
     this.host = host;
     this.circle = s("circle", {});
     this.ground = s("g", {});
     this.devices = s("g", {});
+    this.traffic = s("g", { class: "traffic", "aria-hidden": "true" });
     this.marks = new Map();
     this.svg = s(
       "svg",
@@ -47,15 +51,17 @@ export class CellMap {
         tabindex: "0",
         role: "application",
         "aria-roledescription": "map",
-        "aria-label": "Map of the cell; arrow keys go from device to device",
+        "aria-label": label,
         onkeydown: (event) => this.key(event),
         onblur: () => this.hover(null),
       },
       s("defs", {}, s("clipPath", { id: this.clip }, this.circle)),
       this.ground,
+      this.traffic,
       this.devices,
     );
     host.append(this.svg);
+    if (drag) this.letDrag();
     new ResizeObserver(() => this.resize()).observe(host);
   }
 
@@ -148,6 +154,26 @@ export class CellMap {
     return best?.place;
   }
 
+  /** The map has the pointer, not the device: that is drawn anew while it moves. */
+  letDrag() {
+    this.svg.classList.add("draggable");
+    this.svg.addEventListener("pointerdown", (event) => {
+      const device = event.target.closest("[data-device]");
+      if (!device || event.button !== 0) return;
+      event.preventDefault();
+      this.svg.focus({ preventScroll: true });
+      this.dragging = Number(device.dataset.device);
+      this.svg.setPointerCapture(event.pointerId);
+    });
+    this.svg.addEventListener("pointermove", (event) => {
+      if (this.dragging === null) return;
+      const box = this.svg.getBoundingClientRect();
+      const metres = (px) => ((px - this.middle) / this.reach) * this.radius;
+      this.drag(this.dragging, metres(event.clientX - box.left), -metres(event.clientY - box.top));
+    });
+    for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, () => (this.dragging = null));
+  }
+
   x(metres) {
     return this.middle + (metres / this.radius) * this.reach;
   }
@@ -166,13 +192,41 @@ export class CellMap {
     );
     this.order = [...devices].sort((a, b) => a.index - b.index).map((device) => device.index);
     this.devices.replaceChildren(...order.map((device) => this.mark(device, colour)));
+    this.traffic.replaceChildren();
+    this.moving = null;
+  }
+
+  /** A moment of the round: a ring round a device closes as it trains, and a beam grows to the mast as it uploads. */
+  seek(now) {
+    if (!this.shown || !this.size) return;
+    const [devices, colour] = this.shown;
+    this.moving ??= devices.filter((device) => device.scheduled).map((device) => this.traveller(device, colour));
+    for (const { device, ring, beam, x, y } of this.moving) {
+      const since = Math.max(0, now - (device.start_s ?? 0)); // it has the model
+      const trained = Math.min(1, since / (device.compute_s || 1e-9));
+      const sent = Math.min(1, Math.max(0, (since - device.compute_s) / (device.upload_with_share_s || 1e-9)));
+      ring.setAttribute("stroke-dasharray", `${trained} 1`);
+      beam.setAttribute("x2", x + sent * (this.middle - x));
+      beam.setAttribute("y2", y + sent * (this.middle - y));
+      beam.setAttribute("visibility", sent > 0 ? "visible" : "hidden");
+      beam.classList.toggle("sent", sent >= 1);
+    }
+  }
+
+  traveller(device, colour) {
+    const [x, y] = [this.x(device.x_m), this.y(device.y_m)];
+    const r = Math.max(4.5, 0.085 * this.size * Math.sqrt(device.share ?? 0)) + 4;
+    const beam = s("line", { class: "beam", x1: x, y1: y, x2: x, y2: y, style: { stroke: ink(colour) } });
+    const ring = s("circle", { class: "ring", cx: x, cy: y, r, pathLength: 1, transform: `rotate(-90 ${x} ${y})` });
+    this.traffic.append(beam, ring);
+    return { device, ring, beam, x, y };
   }
 
   mark(device, colour) {
     const [x, y] = [this.x(device.x_m), this.y(device.y_m)];
     const radius = device.scheduled ? Math.max(4.5, 0.085 * this.size * Math.sqrt(device.share ?? 0)) : 3.5;
     const kind = !device.scheduled ? "idle" : device.delivered === false ? "scheduled lost" : "scheduled";
-    const said = `device ${device.index}, ${facts(device)
+    const said = `device ${device.name ?? device.index}, ${this.describe(device)
       .map(([name, value]) => `${name} ${value}`)
       .join(", ")}`;
     const group = s(
@@ -212,6 +266,12 @@ export class CellMap {
     if (!step || !this.order?.length) return;
     event.preventDefault();
     event.stopPropagation();
+    if (this.drag && (event.key === "ArrowUp" || event.key === "ArrowDown") && this.marks.has(this.at)) {
+      const { x_m: x, y_m: y, distance_m: metres } = this.shown[0].find(({ index }) => index === this.at);
+      const away = Math.max(0.01 * this.radius, metres + (event.key === "ArrowUp" ? -1 : 1) * (event.shiftKey ? 0.01 : 0.05) * this.radius);
+      this.drag(this.at, (x * away) / metres, (y * away) / metres);
+      return;
+    }
     const now = this.order.indexOf(this.at);
     const next =
       now < 0 ? (step > 0 ? 0 : this.order.length - 1) : (now + step + this.order.length) % this.order.length;

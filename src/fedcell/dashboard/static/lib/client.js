@@ -36,6 +36,7 @@ const posted = (body) => ({
 export const get = async (path) => (await askUntilAnswered(path)).json();
 /** What changes something is asked for once: whether it was done is not known when no answer comes. */
 export const post = async (path, body = {}) => (await ask(path, posted(body))).json();
+export const patch = async (path, body) => (await ask(path, { ...posted(body), method: "PATCH" })).json();
 /** What only computes can be asked for again. */
 export const compute = async (path, body) => (await askUntilAnswered(path, posted(body))).json();
 export const computeText = async (path, body) => (await askUntilAnswered(path, posted(body))).text();

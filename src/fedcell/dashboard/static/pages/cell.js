@@ -8,6 +8,8 @@ import { fixed, percent, significant } from "../lib/format.js";
 import { CellRow } from "./cell_row.js";
 import { RunPicker } from "./run_picker.js";
 
+const STEP_MS = { round: 2000, clock: 100 }; // of a round, or of a second of the clock, at 1×
+const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const SPEEDS = ["0.5", "1", "2", "4", "8"].map((speed) => [speed, `${speed.replace("0.5", "½")}×`]);
 const SYNCS = ["round", "clock"].map((name) => [name, name]);
 const SHARINGS = [
@@ -63,7 +65,7 @@ class CellPage {
     });
     this.place = h("output", { class: "place" });
     this.speed = h("select", { "aria-label": "Speed" });
-    setOptions(this.speed, SPEEDS, "2");
+    setOptions(this.speed, SPEEDS, "1");
     this.bySync = segmented("Step both by", SYNCS, this.sync, (value) => this.setSync(value));
     this.bySharing = segmented("Shares of the band", SHARINGS, this.sharing, (value) => this.setSharing(value));
     this.error = h("p", { class: "error", role: "alert" });
@@ -219,7 +221,7 @@ class CellPage {
     this.slider.setAttribute("aria-valuetext", this.place.textContent);
     this.keep();
     const asked = this.shown().map((row) =>
-      row.seek(byClock ? roundAt(row.records, this.at) : Math.min(this.at, row.records.length), this.sharing),
+      row.load(byClock ? roundAt(row.records, this.at) : Math.min(this.at, row.records.length), this.sharing),
     );
     try {
       const rounds = (await Promise.all(asked)).filter(Boolean);
@@ -232,7 +234,8 @@ class CellPage {
             ...round.devices.map((device) => (device.scheduled ? device.finish_s : 0)),
           ]),
         );
-      for (const row of this.shown()) row.draw(xMax, byClock ? this.at : null);
+      const alive = this.playing && !still(); // then a round is shown from its beginning
+      for (const row of this.shown()) if (row.round) row.draw(xMax, byClock ? this.at : alive ? row.began : null);
     } catch (error) {
       this.error.textContent = error.message;
     }
@@ -314,7 +317,11 @@ class CellPage {
   toggle() {
     this.playing = !this.playing;
     this.drawPlay();
-    if (!this.playing) return clearTimeout(this.tick);
+    if (!this.playing) {
+      clearTimeout(this.tick);
+      cancelAnimationFrame(this.frame);
+      return this.go(this.at);
+    }
     if (this.at >= this.limits().max) this.at = this.limits().min - 1;
     return this.step();
   }
@@ -323,11 +330,27 @@ class CellPage {
   async step() {
     if (!this.playing) return;
     if (this.at >= this.limits().max) return this.toggle();
-    const speed = Number(this.speed.value);
     const began = performance.now();
     await this.go(this.at + 1);
-    const pause = (this.sync === "clock" ? 100 : 1000) / speed;
-    this.tick = setTimeout(() => this.step(), Math.max(10, pause - (performance.now() - began)));
+    if (!this.playing) return;
+    const left = Math.max(10, STEP_MS[this.sync] / Number(this.speed.value) - (performance.now() - began));
+    if (still()) this.tick = setTimeout(() => this.step(), left);
+    else this.comeAlive(left);
+  }
+
+  /** For so many milliseconds, all that is shown goes on by its own clock; then comes the next step. */
+  comeAlive(duration) {
+    const rows = this.shown().filter((row) => row.round);
+    const longest = Math.max(0, ...rows.map((row) => row.round.round_s));
+    const start = performance.now();
+    const move = () => {
+      if (!this.playing) return;
+      const part = Math.min(1, (performance.now() - start) / duration);
+      for (const row of rows) row.seek(this.sync === "clock" ? Math.max(0, this.at + part - row.began) : part * longest);
+      if (part < 1) this.frame = requestAnimationFrame(move);
+      else this.step();
+    };
+    move();
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { RoundBars } from "../charts/bars.js";
 import { BlockStrip } from "../charts/blocks.js";
-import { swatch } from "../charts/chart.js";
+import { swatch } from "../charts/ink.js";
 import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
 import { get, query } from "../lib/client.js";
 import { h, scroller } from "../lib/dom.js";
@@ -105,7 +105,7 @@ export class CellRow {
   }
 
   /** The round's document; answers null where another was asked for meanwhile. */
-  async seek(round, sharing) {
+  async load(round, sharing) {
     const key = `${round} ${sharing}`;
     this.wanted = key;
     const document = await this.fetch(round, sharing);
@@ -127,6 +127,18 @@ export class CellRow {
     return this.cache.get(key);
   }
 
+  /** When the round that is shown began. */
+  get began() {
+    return this.round.clock_s - (this.records[this.round.round - 1]?.round_s ?? this.round.round_s);
+  }
+
+  /** Another moment of the round that is drawn, in seconds since it began. */
+  seek(now) {
+    if (!this.round) return;
+    this.bars.seek(Math.min(now, this.round.round_s));
+    this.map.seek(Math.min(now, this.round.round_s));
+  }
+
   draw(xMax, clock) {
     const { round, run } = this;
     if (!round) return;
@@ -136,12 +148,12 @@ export class CellRow {
       this.title.lastChild.textContent = `seed ${run.seed} · radius ${significant(round.radius_m)} m${law}`;
     }
     this.ground = run;
-    const began = round.clock_s - (this.records[round.round - 1]?.round_s ?? round.round_s);
-    const now = clock === null ? undefined : Math.max(0, Math.min(round.round_s, clock - began));
+    const now = clock === null ? undefined : Math.max(0, Math.min(round.round_s, clock - this.began));
     this.underWay = clock !== null && clock < round.clock_s;
     // Who will be lost is not known before the round has ended.
     this.devices = this.underWay ? round.devices.map(notYet(now)) : round.devices;
     this.map.update(this.devices, run.colour);
+    if (this.underWay) this.map.seek(now);
     const bars = this.devices
       .filter((device) => device.scheduled)
       .map((device) => ({

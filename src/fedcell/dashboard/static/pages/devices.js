@@ -53,6 +53,7 @@ export class DeviceEditor {
     const choose = h("button", { type: "button", onclick: () => this.file.click() }, "Choose a file");
     this.count = h("input", { type: "number", min: 1, step: 1, value: 20, oninput: () => this.draw() });
     this.seed = h("input", { type: "number", min: 0, step: 1, value: 0, oninput: () => this.draw() });
+    this.labels = h("input", { type: "checkbox", onchange: () => this.draw() });
     const again = h("button", { type: "button", onclick: () => this.drawAgain() }, "Draw a cell");
     this.error = h("p", { class: "error", role: "alert" });
     this.caption = h("p", { class: "muted editor-caption" });
@@ -78,6 +79,7 @@ export class DeviceEditor {
       h("h2", {}, "Devices"),
       this.drop,
       h("div", { class: "draw-row" }, field("devices", this.count), field("seed", this.seed), again),
+      h("label", { class: "check" }, this.labels, "each with two of ten labels, as in the paper"),
       this.error,
       this.caption,
       scroller("Devices, to edit", { class: "editor-scroll" }, this.table),
@@ -134,7 +136,8 @@ export class DeviceEditor {
   draw() {
     const number = (input) =>
       input.value !== "" && Number.isFinite(Number(input.value)) ? Number(input.value) : input.value;
-    this.source = { draw: { count: number(this.count), seed: number(this.seed) } };
+    const labels = this.labels.checked ? { labels: 2 } : {};
+    this.source = { draw: { count: number(this.count), seed: number(this.seed), ...labels } };
     this.error.textContent = "";
     this.changed();
   }
@@ -148,8 +151,10 @@ export class DeviceEditor {
   restore(source, name) {
     this.source = source;
     this.name = name;
-    if (source.draw) [this.count.value, this.seed.value] = [source.draw.count, source.draw.seed];
-    else [this.columns, ...this.rows] = parseCsv(source.devices_csv);
+    if (source.draw) {
+      [this.count.value, this.seed.value] = [source.draw.count, source.draw.seed];
+      this.labels.checked = Boolean(source.draw.labels);
+    } else [this.columns, ...this.rows] = parseCsv(source.devices_csv);
   }
 
   get drawn() {
@@ -243,6 +248,16 @@ export class DeviceEditor {
     if (this.name === "drawn from the cell") this.name = "edited by hand";
     this.error.textContent = "";
     this.changed();
+  }
+
+  /** A number that is set elsewhere on the page. */
+  set(row, column, value) {
+    const j = this.columns.indexOf(column);
+    this.rows[row][j] = String(value);
+    const input = this.table.querySelector(`[data-row="${row}"][data-column="${j}"]`);
+    if (input) input.value = value;
+    this.shown = null;
+    this.own();
   }
 
   edited(input) {

@@ -1,6 +1,7 @@
 // The link law of a plan or a race: a name and, where it has one, its number.
 
 import { field, h, setOptions } from "../lib/dom.js";
+import { explained } from "./glossary.js";
 
 const LAWS = {
   density: { text: "one band, as in the paper" },
@@ -44,5 +45,5 @@ export function lawChoice(changed = () => {}) {
     const given = rest.split("=")[1] ?? "";
     show(given === "" ? "" : Number(given) / (LAWS[name].scale ?? 1));
   }
-  return { fields: [field("link law", select), settingField], line, set };
+  return { fields: [explained("law", "Link law", field("link law", select)), settingField], line, set };
 }

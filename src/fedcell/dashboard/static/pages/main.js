@@ -3,6 +3,8 @@
 import { get } from "../lib/client.js";
 import { connect, on, tryNow } from "../lib/connection.js";
 import { announce, h } from "../lib/dom.js";
+import { setDocs } from "./glossary.js";
+import { makePresenter } from "./presenter.js";
 
 const TITLES = { race: "Race", cell: "Cell", plan: "Plan", results: "Results", api: "HTTP API" };
 const PAGES = Object.keys(TITLES);
@@ -96,13 +98,14 @@ function typing(target) {
 
 function onKey(event) {
   if (!document.getElementById("keys-on").checked) return;
-  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || document.getElementById("keys").open)
+  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || document.querySelector("dialog[open]"))
     return;
   const page = KEYS[event.key];
   if (page) location.hash = document.querySelector(`nav [data-page=${page}]`).getAttribute("href");
   else if (event.key === "?") document.getElementById("keys").showModal();
   else if (event.key === "t") toggleTheme();
   else if (event.key === "b") toggleTalk();
+  else if (event.key === "p") present();
   else if (event.key === " " && event.target.closest("button, a, summary, [type=checkbox]"))
     return; // it presses what has the focus
   else if (!pages.get(current)?.key?.(event)) return;
@@ -122,6 +125,7 @@ document.getElementById("theme").addEventListener("click", toggleTheme);
 document.getElementById("talk").addEventListener("click", toggleTalk);
 document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
 document.querySelector("#keys a").addEventListener("click", () => document.getElementById("keys").close());
+const present = makePresenter(document.getElementById("present"), setTalk);
 document.getElementById("try-now").addEventListener("click", tryNow);
 document.getElementById("keys-on").checked = remembered("fedcell-keys") !== "off";
 document.getElementById("keys-on").addEventListener("change", ({ target }) => {
@@ -141,6 +145,9 @@ on("up", () => {
 });
 connect();
 shared.info.then(
-  (info) => document.getElementById("version").append(h("span", {}, `fedcell ${info.version}`)),
+  (info) => {
+    document.getElementById("version").append(h("span", {}, `fedcell ${info.version}`));
+    setDocs(info.docs);
+  },
   () => {},
 );

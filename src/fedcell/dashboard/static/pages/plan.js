@@ -3,7 +3,9 @@
 import { atMost, compute, computeText, latest } from "../lib/client.js";
 import { download, h, icon, throttle } from "../lib/dom.js";
 import { DeviceEditor } from "./devices.js";
+import { explained } from "./glossary.js";
 import { lawChoice } from "./law.js";
+import { PlanMap } from "./plan_map.js";
 import { PlanView } from "./plan_view.js";
 
 const STORED = "fedcell-plan";
@@ -71,17 +73,18 @@ class PlanPage {
     this.law = lawChoice(changed);
     this.radiusNote = h(
       "small",
-      { class: "note", hidden: true },
+      { class: "note blank" }, // its place is kept: the map must not move under a device that is dragged
       "The radius is for random cells; your devices have their own positions.",
     );
     this.error = h("p", { class: "error", role: "alert" });
     const save = (format, name) =>
       h("button", { type: "button", "data-export": format, onclick: () => this.export(format) }, icon("down"), name);
     this.view = new PlanView(h("div", { class: "actions" }, save("csv", "CSV"), save("json", "JSON")));
+    this.map = new PlanMap((index, metres) => this.editor.set(index, "distance_m", metres));
     const whatIf = h(
       "section",
       { class: "card what-if", "aria-label": "What if" },
-      ...Object.values(this.sliders).map(({ element }) => element),
+      ...Object.entries(this.sliders).map(([name, { element }]) => (name === "theta" ? explained("theta", "Theta", element) : element)),
       ...this.law.fields,
       this.radiusNote,
       this.error,
@@ -89,7 +92,7 @@ class PlanPage {
     this.root.classList.add("with-side", "plan");
     this.root.append(
       h("div", { class: "plan-side" }, this.editor.element),
-      h("div", { class: "plan-main" }, whatIf, ...this.view.elements),
+      h("div", { class: "plan-main" }, whatIf, this.map.element, ...this.view.elements),
     );
     this.restore();
     this.compute();
@@ -114,7 +117,7 @@ class PlanPage {
   changed() {
     const drawn = this.editor.drawn;
     for (const input of [this.sliders.radius.range, this.sliders.radius.number]) input.disabled = !drawn;
-    this.radiusNote.hidden = drawn;
+    this.radiusNote.classList.toggle("blank", drawn);
     this.recompute();
   }
 
@@ -129,6 +132,7 @@ class PlanPage {
       if (drawn && this.editor.drawn && answer.table) this.editor.setDrawn(answer.table);
       else this.editor.fill();
       this.view.draw(answer);
+      this.map.draw(answer, this.editor.columns, this.editor.rows);
       clearTimeout(this.keeping);
       this.keeping = setTimeout(() => this.keep(), 500); // once it rests
     } catch (error) {

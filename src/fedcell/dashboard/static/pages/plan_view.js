@@ -1,7 +1,8 @@
 // What a plan looks like: the comparison, the objective, every policy's timeline and the scheduled devices.
 
 import { RoundBars, barsLegend } from "../charts/bars.js";
-import { LineChart, swatch } from "../charts/chart.js";
+import { LineChart } from "../charts/chart.js";
+import { swatch } from "../charts/ink.js";
 import { announce, h, scroller, segmented, setOptions } from "../lib/dom.js";
 import { bitRate, fixed, gets, hertz, integer, plural, seconds, share, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";

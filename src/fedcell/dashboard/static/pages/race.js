@@ -1,9 +1,10 @@
 // Race: start one, watch it, and the queue of them all.
 
 import { CurvesView } from "../charts/curves.js";
-import { atMost, get, post, query, remove } from "../lib/client.js";
+import { atMost, get, patch, post, query, remove } from "../lib/client.js";
 import { on } from "../lib/connection.js";
 import { announce, h, redraw, throttle } from "../lib/dom.js";
+import { askDelete, askRerun, askWords, showCommand } from "./race_dialogs.js";
 import { raceForm } from "./race_form.js";
 import { ACTIONS, ENDED, headOf, headOfNone, progress, queueItem } from "./race_parts.js";
 
@@ -60,7 +61,8 @@ class RacePage {
 
   async begin(info) {
     this.info = info;
-    this.formHost.replaceChildren(raceForm(info, (document) => this.start(document)));
+    this.form = raceForm(info, (document) => this.start(document));
+    this.formHost.replaceChildren(this.form.element);
     on("race", (race) => this.noteRace(race));
     on("progress", (progress) => this.noteProgress(progress));
     on("gone", ({ id }) => this.forgotten(id));
@@ -97,11 +99,16 @@ class RacePage {
     if (id && id !== this.race?.id && this.races.some((race) => race.id === id)) this.watch(id);
   }
 
+  hide() {
+    this.view.replay.stop();
+  }
+
   key(event) {
     if (event.key !== " " || !this.race) return false;
     const action = ["pause", "continue"].find((name) => ACTIONS[name].states.includes(this.race.state));
     if (action) this.act(this.race, action);
-    return Boolean(action);
+    else this.view.replay.toggle();
+    return true;
   }
 
   async start(document) {
@@ -113,15 +120,38 @@ class RacePage {
 
   async act(race, action) {
     this.error.textContent = "";
-    this.leaving = action === "forget" ? race.id : null; // no use asking for its curves any more
     try {
-      if (action === "forget") await remove(`api/races/${race.id}`);
+      const special = this.special[action];
+      if (special) await special(race);
       else await post(`api/races/${race.id}/${action}`);
-      if (action === "forget") this.forgotten(race.id);
-      if (action === "resume") this.watch(race.id);
+      if (["resume", "rerun"].includes(action)) this.watch(race.id);
     } catch (error) {
       this.error.textContent = error.message;
     }
+  }
+
+  /** What is asked for first, or is more than a word to the server. */
+  special = {
+    forget: (race) => this.drop(race, false),
+    delete: async (race) => {
+      const answer = await askDelete(race);
+      if (answer) await this.drop(race, answer === "runs");
+    },
+    rerun: async (race) => {
+      if (await askRerun()) await post(`api/races/${race.id}/rerun`);
+    },
+    words: async (race) => {
+      const words = await askWords(race, this.info.limits);
+      if (words) this.noteRace(await patch(`api/races/${race.id}`, words));
+    },
+    clone: (race) => this.form.fill(race),
+    command: showCommand,
+  };
+
+  async drop(race, runs) {
+    this.leaving = race.id; // no use asking for its curves any more
+    await remove(query(`api/races/${race.id}`, runs ? { runs } : {}));
+    this.forgotten(race.id);
   }
 
   /** Look at one race. */
@@ -129,6 +159,7 @@ class RacePage {
     this.wanted = id;
     this.race = this.races.find((race) => race.id === id) ?? null;
     this.curves = null;
+    this.view.reset();
     this.shared.keepPlace("race", id);
     this.drawRace();
     this.drawQueue();
@@ -198,6 +229,7 @@ class RacePage {
       endS: this.race?.spec.budget_s ?? null,
       endJ: this.race?.spec.budget_j ?? null,
       seeds: this.race?.seeds.length,
+      live: Boolean(this.race) && !ENDED.includes(this.race.state),
       empty,
     });
   }
@@ -211,6 +243,8 @@ class RacePage {
       this.race.id,
       this.race.state,
       this.race.reason,
+      this.race.name,
+      this.race.note,
       this.race.position,
       finished,
       Boolean(begun),
@@ -227,7 +261,7 @@ class RacePage {
   }
 
   drawQueue() {
-    const shown = this.races.map((race) => [race.id, race.state, race.position, race.id === this.race?.id]);
+    const shown = this.races.map((race) => [race.id, race.state, race.position, race.name, race.id === this.race?.id]);
     const does = { act: (race, action) => this.act(race, action), open: (id) => this.watch(id) };
     redraw(this.queue, shown, () =>
       this.races.length

@@ -1,7 +1,8 @@
 // The form of a race: the cell, the task, the policies, the seeds.
 
-import { swatch } from "../charts/chart.js";
+import { swatch } from "../charts/ink.js";
 import { field, h, icon, setOptions } from "../lib/dom.js";
+import { explained } from "./glossary.js";
 import { lawChoice } from "./law.js";
 
 const numberInput = (name, value, extra = {}) =>
@@ -87,7 +88,10 @@ class Policies {
   }
 }
 
-/** The whole form; `start(document)` is called with what POST /api/races takes, and may throw the server's sentence. */
+/**
+ * The whole form: `element`, and `fill(race)` for another one like it. `start(document)` is called with what
+ * POST /api/races takes, and may throw the server's sentence.
+ */
 export function raceForm(info, start) {
   const { cell, devices, task, budget_s: budget, knowledge, profiles, epsilon, slack } = info.defaults;
   const choices = info.choices;
@@ -128,12 +132,12 @@ export function raceForm(info, start) {
       group(
         "Task",
         field("data", choices.data?.length ? select("data", choices.data, task.data) : textInput("data", task.data)),
-        field("partition", textInput("partition", task.partition, "partitions")),
+        explained("partition", "Partition", field("partition", textInput("partition", task.partition, "partitions"))),
         field("epochs", numberInput("epochs", task.epochs, { min: 0 })),
         field("averaging", select("averaging", choices.averaging, task.averaging)),
-        field("profiles", select("profiles", choices.profiles, profiles)),
+        explained("profiles", "Profiles", field("profiles", select("profiles", choices.profiles, profiles))),
         field("epsilon", numberInput("epsilon", epsilon ?? "", { min: 0, required: false, placeholder: "no noise" })),
-        field("knowledge", select("knowledge", choices.knowledge, knowledge)),
+        explained("knowledge", "Knowledge", field("knowledge", select("knowledge", choices.knowledge, knowledge))),
         field("slack", numberInput("slack", slack ?? "", { min: 1, required: false, placeholder: "waits for all" })),
         field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
         field("seeds", numberInput("seeds", info.seeds, { min: 1, step: 1 })),
@@ -152,7 +156,7 @@ export function raceForm(info, start) {
     error.textContent = "";
     button.disabled = true;
     try {
-      await start(raceDocument(form, policies.lines, law.line()));
+      await start(raceDocument(form, policies.lines, law.line(), kept.spec));
     } catch (problem) {
       error.textContent = problem.message;
       error.scrollIntoView({ block: "nearest" });
@@ -160,24 +164,70 @@ export function raceForm(info, start) {
       button.disabled = false;
     }
   });
-  return form;
+  const kept = { spec: {} }; // of the race that is cloned, what the form has no fields for
+  const rest = h("p", { class: "note", hidden: true });
+  form.querySelector(".form-foot").prepend(rest);
+  function fill(race) {
+    kept.spec = race.spec;
+    policies.lines = race.policies.map(({ line }) => line);
+    policies.fillChips();
+    law.set(race.spec.cell.law ?? "density");
+    for (const [name, value] of Object.entries(formValues(race))) form.elements.namedItem(name).value = value ?? "";
+    rest.hidden = false;
+    rest.textContent = "Like the cloned race in all that has no field here.";
+    form.elements.namedItem("radius_m").focus();
+    form.scrollIntoView({ block: "nearest" });
+  }
+  return { element: form, fill };
+}
+
+/** The fields of the form by name, for a race that there is. */
+function formValues({ spec, seeds, target }) {
+  const { cell, devices, task } = spec;
+  return {
+    radius_m: cell.radius_m,
+    bandwidth_mhz: cell.bandwidth_hz / 1e6,
+    count: devices.count,
+    channel: cell.channel,
+    rate: cell.rate,
+    shadowing_db: cell.shadowing_db,
+    fading: cell.fading,
+    csi_error_db: cell.csi_error_db,
+    mobility: devices.mobility,
+    availability: devices.availability,
+    data: task.data,
+    partition: task.partition,
+    epochs: task.epochs,
+    averaging: task.averaging,
+    profiles: spec.profiles,
+    epsilon: spec.epsilon,
+    knowledge: spec.knowledge,
+    slack: spec.slack,
+    budget_s: spec.budget_s,
+    seeds: seeds.length,
+    target: Number((100 * target).toPrecision(12)),
+  };
 }
 
 /** Numbers as written: an empty or odd one goes to the server as text, which says what is wrong with it. */
-function raceDocument(form, policies, law) {
+function raceDocument(form, policies, law, kept) {
   const value = (name) => form.elements.namedItem(name).value.trim();
   const number = (name, scale = 1) =>
     value(name) !== "" && Number.isFinite(Number(value(name)))
       ? Number((Number(value(name)) * scale).toPrecision(12))
       : value(name);
+  const { policy, seed, ...rest } = kept; // beside the spec
+  const unlimited = value("budget_s") === "" && rest.rounds;
   return {
     spec: {
-      budget_s: number("budget_s"),
+      ...rest,
+      ...(unlimited ? {} : { budget_s: number("budget_s") }),
       knowledge: value("knowledge"),
       slack: value("slack") === "" ? null : number("slack"),
       profiles: value("profiles"),
       epsilon: value("epsilon") === "" ? null : number("epsilon"),
       cell: {
+        ...rest.cell,
         radius_m: number("radius_m"),
         bandwidth_hz: number("bandwidth_mhz", 1e6),
         channel: value("channel"),
@@ -187,8 +237,9 @@ function raceDocument(form, policies, law) {
         law,
         csi_error_db: number("csi_error_db"),
       },
-      devices: { count: number("count"), mobility: value("mobility"), availability: value("availability") },
+      devices: { ...rest.devices, count: number("count"), mobility: value("mobility"), availability: value("availability") },
       task: {
+        ...rest.task,
         data: value("data"),
         partition: value("partition"),
         epochs: number("epochs"),

@@ -2,7 +2,8 @@
 
 import { query } from "../lib/client.js";
 import { h, icon } from "../lib/dom.js";
-import { joules, plural, seconds, when } from "../lib/format.js";
+import { when } from "../lib/format.js";
+import { describe } from "./race_words.js";
 
 export const ENDED = ["stopped", "done", "failed", "interrupted"];
 export const ACTIONS = {
@@ -11,42 +12,13 @@ export const ACTIONS = {
   stop: { states: ["running", "paused", "queued"], text: "Stop", icon: "stop" },
   resume: { states: ["interrupted", "stopped", "failed"], text: "Resume", icon: "play" },
 };
-
-/** What a race is of, in one line. */
-function describe(race) {
-  const { cell, devices, task, budget_s: budget, rounds } = race.spec;
-  const odd = [
-    devices.mobility !== "redrawn" && devices.mobility,
-    cell.channel && cell.channel !== "paper" && cell.channel,
-    cell.rate && cell.rate !== "shannon" && cell.rate,
-    cell.fading !== "none" && cell.fading,
-    cell.law && cell.law !== "density" && `law ${cell.law}`,
-    devices.battery_j && "batteries",
-    cell.shadowing_db > 0 && `shadowing ${cell.shadowing_db} dB`,
-    cell.csi_error_db > 0 && `SNR error ${cell.csi_error_db} dB`,
-    devices.availability !== "always" && devices.availability,
-    race.spec.slack && `slack ${race.spec.slack}`,
-    race.spec.knowledge !== "perfect" && `knowledge ${race.spec.knowledge}`,
-    race.spec.profiles !== "gradients" && `profiles ${race.spec.profiles}`,
-    race.spec.epsilon && `epsilon ${race.spec.epsilon}`,
-    task.averaging !== "plain" && `${task.averaging} averaging`,
-    task.epochs !== 1 && (task.epochs < 1 ? `${task.epochs} epoch` : plural(task.epochs, "epoch")),
-  ];
-  const limit = Number.isFinite(budget) ? seconds(budget) : plural(rounds, "round");
-  const energy = race.spec.budget_j ? joules(race.spec.budget_j) : null;
-  return [
-    plural(devices.count, "device"),
-    `${cell.radius_m} m`,
-    `${cell.bandwidth_hz / 1e6} MHz`,
-    ...odd,
-    `${task.data} ${task.partition}`,
-    limit,
-    energy,
-    plural(race.seeds.length, "seed"),
-  ]
-    .filter(Boolean)
-    .join(" · ");
-}
+const MORE = [
+  ["words", "Name and note"],
+  ["clone", "Clone"],
+  ["rerun", "Rerun", ENDED],
+  ["delete", "Delete", [...ENDED, "queued"]],
+  ["command", "As command line"],
+];
 
 /** Done so far, 0 to 1: time where there is a budget, rounds otherwise. */
 export function progress(race) {
@@ -94,6 +66,8 @@ export function headOf(race, { finished, begun, axis }, act) {
         action.text,
       ),
     );
+  const more = ([name, text]) =>
+    h("button", { type: "button", class: "small", "data-action": name, onclick: () => act(race, name) }, text);
   const link = (file) =>
     h(
       "a",
@@ -110,10 +84,10 @@ export function headOf(race, { finished, begun, axis }, act) {
       "span",
       { class: "downloads", role: "group", "aria-label": "Download" },
       icon("down"),
-      ["figure.svg", "figure.png", "data.csv", "data.json"].map(link),
+      ["figure.svg", "figure.png", "data.csv", "data.json", "page.html"].map(link),
     );
   return [
-    h("div", { class: "race-title" }, h("h1", {}, `Accuracy against ${axis.by ?? "time"}`), pill(race)),
+    h("div", { class: "race-title" }, h("h1", {}, race.name || `Accuracy against ${axis.by ?? "time"}`), pill(race)),
     h(
       "div",
       { class: "actions" },
@@ -128,6 +102,8 @@ export function headOf(race, { finished, begun, axis }, act) {
       race.reason ? h("strong", { class: "reason" }, ` ${race.reason}`) : null,
       race.elsewhere ? " · running in another process, such as fedcell race in a terminal" : null,
     ),
+    race.note && h("p", { class: "race-spec race-note" }, race.note),
+    h("div", { class: "race-more", role: "group", "aria-label": "This race" }, MORE.filter(([, , states]) => !states || (states.includes(race.state) && !race.elsewhere)).map(more)),
   ];
 }
 
@@ -152,7 +128,12 @@ export function queueItem(race, here, { act, open }) {
         onclick: () => open(race.id),
       },
       pill(race),
-      h("span", { class: "queue-what" }, race.policies.map((policy) => policy.line).join(", ")),
+      h(
+        "span",
+        { class: "queue-what" },
+        race.name && h("strong", {}, `${race.name} · `),
+        race.policies.map((policy) => policy.line).join(", "),
+      ),
       h("small", {}, `${describe(race)} · ${when(race.created_unix_s)}`),
     ),
     race.state === "queued" && !race.elsewhere ? button("stop", "Cancel") : null,

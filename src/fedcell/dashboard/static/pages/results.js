@@ -1,10 +1,11 @@
 // Results: the stored runs, a comparison of those chosen, and the paper's reproduced figures.
 
-import { swatch } from "../charts/chart.js";
+import { swatch } from "../charts/ink.js";
 import { CurvesView } from "../charts/curves.js";
 import { get, latest, query } from "../lib/client.js";
 import { field, h, icon, scroller, setOptions, throttle } from "../lib/dom.js";
 import { fileName, integer, percent, plural, when } from "../lib/format.js";
+import { FieldsView } from "./fields.js";
 import { MeasuredView } from "./measured.js";
 import { paperGallery } from "./paper.js";
 
@@ -99,6 +100,7 @@ class ResultsPage {
       () => this.compare(),
     );
     this.measured = new MeasuredView();
+    this.fields = new FieldsView();
     this.paper = h("section", { class: "card", "aria-label": "The paper", hidden: true });
     root.append(
       h(
@@ -122,6 +124,7 @@ class ResultsPage {
         h("div", { class: "actions" }, this.count, this.more, this.clear),
       ),
       this.compared,
+      this.fields.element,
       this.measured.element,
       this.paper,
     );
@@ -133,6 +136,10 @@ class ResultsPage {
     setOptions(this.filters.store, [["", "all"], ...info.stores.map(({ name }) => [name, fileName(name)])]);
     if (info.paper) this.loadPaper();
     else this.fillPaper(null);
+  }
+
+  hide() {
+    this.view.replay.stop();
   }
 
   show({ params }) {
@@ -287,6 +294,7 @@ class ResultsPage {
     const shown = `${plural(this.runs.length, "run")}${this.total > this.runs.length ? ` of ${integer(this.total)}` : ""}`;
     this.count.textContent = `${shown}, ${this.chosen.size} selected`;
     this.clear.hidden = this.chosen.size === 0;
+    this.fields.update(this.chosen.size > 1 ? [...this.chosen.values()] : this.runs);
     this.all.checked = this.runs.length > 0 && this.runs.every((run) => this.chosen.has(run.key));
   }
 

@@ -1,0 +1,40 @@
+"""A results file whose curves are known, without training any: a race and a sweep to look at."""
+
+from dataclasses import replace
+from itertools import product
+
+from fedcell.runs.race import race_spec, race_to_store
+from fedcell.runs.store import Store
+from fedcell.sim.loop import simulate
+from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
+
+ROUND_S = {"greedy": 10.0, "diverse": 4.0, "random:k=2": 20.0}
+SEEDS = 4
+END_S = 160.0
+TARGET = 0.5
+RACE = "0123456789abcdef"
+RADII_M, BANDS_HZ = (600.0, 1200.0, 900.0), (1e6, 5e6)
+
+
+def fill(store: Store) -> None:
+    """A race whose curves are known: 5 points a round, a round so many seconds by policy, a little more by seed."""
+    base = Spec(budget_s=END_S, devices=DevicesSpec(count=4), task=TaskSpec(hidden=[4]))
+    (record,) = simulate(base.changed({"rounds": 1, "policy": "all"}, {}))
+    spec = race_spec(base.changed({}, {"policy": list(ROUND_S), "seed": list(range(SEEDS))}))
+    for run in spec.runs():
+        round_s = ROUND_S[run.policy] * (1 + 0.01 * run.seed)
+        rounds = range(1, int(END_S / round_s) + 1)
+        store.put(
+            run,
+            [
+                replace(record, round=n, clock_s=n * round_s, round_s=round_s, accuracy=min(0.9, 0.05 * n))
+                for n in rounds
+            ],
+        )
+    for place, (radius_m, bandwidth_hz) in enumerate(product(RADII_M, BANDS_HZ)):  # a sweep: 10 % more each
+        for seed in range(2):
+            swept = base.changed(
+                {"cell.radius_m": radius_m, "cell.bandwidth_hz": bandwidth_hz, "policy": "random:k=3", "seed": seed}, {}
+            )
+            store.put(swept, [replace(record, accuracy=0.1 * (1 + place) + 0.02 * seed)])
+    store.put_race(race_to_store(RACE, spec, TARGET, "done", 1.0))
