@@ -146,17 +146,17 @@ class TorchEngine:
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         numbers = np.argsort([-self._steps(job) for job in checked], kind="stable")  # those of like length together
         starts, which = starts_of(checked, self.parameters, self._device)
-        models = torch.empty((len(checked), self.parameters), device=self._device)
+        models = self._room_for(len(checked))
         sums = torch.empty((len(checked), 2), dtype=torch.float64, device=self._device)
         if checked:
             with exact(self._tf32), self._lock if self._gpu else nullcontext():
                 self._train_stacks([checked[number] for number in numbers], starts, models, sums)
         if (numbers[1:] < numbers[:-1]).any():
             back = self._tensor(np.argsort(numbers))
-            models, sums = models[back], sums[back]
+            models, sums = models[back.to(models.device)], sums[back]
         means = sums.cpu().numpy() / np.array([[job.order.size] for job in checked], np.float64).reshape(-1, 1)
         losses, rms = means[:, 0], np.sqrt(np.where([job.rms for job in checked], means[:, 1], np.nan))
-        if self._gpu:
+        if models.device.type != "cpu":
             return DeviceUpdates(starts, which, models, losses, rms)
         return HostUpdates([job.start for job in checked], models.numpy(), losses, rms)
 
@@ -171,6 +171,13 @@ class TorchEngine:
                     total += float(self._loss(logits, self._train_y[ids]).double().sum())
                 found.append(total / job.order.size)
         return np.array(found, np.float64)
+
+    def _room_for(self, count: int) -> Tensor:
+        """Where so many trained models go, (count, P): to the device, or to this process where they do not fit."""
+        try:
+            return torch.empty((count, self.parameters), device=self._device)
+        except torch.OutOfMemoryError:
+            return torch.empty((count, self.parameters))
 
     def _train_stacks(self, jobs: list[Job], starts: Tensor, models: Tensor, losses: Tensor) -> None:
         """Train the jobs in stacks; where memory runs out, in smaller ones."""
