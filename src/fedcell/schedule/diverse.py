@@ -96,7 +96,7 @@ def _entrant(  # pragma: no cover - compiled
             square += side * side
         factor = theta + (square + total_unknown + unknown[k]) / (n * n)
         T = best / factor
-        if T < shortest or t[k] >= T:
+        if shortest > T or t[k] >= T:
             continue
         if np.isfinite(T) and not fits(law, needed(law, group, size, T) + need(law, c[k], t[k], e[k], T)):
             continue
