@@ -66,8 +66,8 @@ def memory_runs_out() -> None:
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(1.0 if gib is None else gib * 2**30 / total)
-        engine = TorchEngine(data, cifar.network, device="cuda")
         try:
+            engine = TorchEngine(data, cifar.network, device="cuda")
             found = engine.train(jobs)
         except fc.InputError as error:
             print(f"  {gib} GiB: {str(error)[:90]}")

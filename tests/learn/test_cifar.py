@@ -117,7 +117,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no archive", gzip.compress(b"no archive either"), gzip.compress(bytes(9999))]
+    "content",
+    [b"", b"no archive", gzip.compress(b"no archive either"), gzip.compress(bytes(9999))],
+    ids=["empty", "text", "packed text", "packed zeros"],  # the content has the time in it
 )
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.tar.gz"

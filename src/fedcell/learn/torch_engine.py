@@ -103,8 +103,11 @@ class TorchEngine:
         self._rate, self._batch, self._tf32 = float(learning_rate), int(batch_size), tf32
         self._threads = threads or cores()
         self._stack = stack or (STACK_GPU if self._gpu else STACK_CPU)
-        self._train_x, self._train_y = self._tensor(self._data.train_x), self._tensor(self._data.train_y)
-        self._test_x, self._test_y = self._tensor(self._data.test_x), self._tensor(self._data.test_y)
+        try:
+            self._train_x, self._train_y = self._tensor(self._data.train_x), self._tensor(self._data.train_y)
+            self._test_x, self._test_y = self._tensor(self._data.test_x), self._tensor(self._data.test_y)
+        except torch.OutOfMemoryError as error:
+            raise InputError(f"the data does not fit into the memory of {self._device}: {error}; use 'cpu'") from None
         given = deepcopy(module) if isinstance(module, nn.Module) else module()
         self._module = checked_module(given).to(self._device).eval()
         self._channel = wants_channel(self._module) and self._data.train_x.ndim == 3
