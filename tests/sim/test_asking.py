@@ -189,6 +189,11 @@ def test_garbage_in_a_question_is_said() -> None:
         first_round(run_of(Garbage()))
 
 
+def test_more_devices_than_there_are_is_a_mistake_of_policies_that_ask_too() -> None:
+    with pytest.raises(fc.InputError, match="k is 9, but the cell has 8 devices; give a k of at most 8"):
+        first_round(run_of(Asks("norm", d=8, k=9)))
+
+
 def test_views_say_what_was_heard() -> None:
     SEEN.clear()
     run = run_of(Asks("nothing"), budget_s=500.0, budget_j=900.0)

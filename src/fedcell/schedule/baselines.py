@@ -10,7 +10,7 @@ from fedcell.errors import InputError
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import grow
 from fedcell.schedule.needs import Indices
-from fedcell.schedule.policy import Policy, at_least_one, room
+from fedcell.schedule.policy import Policy, at_least_one, require_devices, room
 from fedcell.schedule.view import RoundView
 
 
@@ -30,8 +30,7 @@ class FixedNumber(Policy):
 
     def _first(self, order: Indices, view: RoundView) -> Indices:
         """Return the forced devices and the first of the others in ``order``, k in total."""
-        if self.k > len(view):
-            raise InputError(f"k is {self.k}, but the cell has {len(view)} devices; give a k of at most {len(view)}")
+        require_devices(self.k, view)
         if self.k > view.law.most:
             raise InputError(f"k is {self.k}, but there are {view.law.most:.0f} resource blocks; give a smaller k")
         room(view, self.k, "k")

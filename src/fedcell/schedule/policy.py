@@ -206,6 +206,7 @@ class Policy(ABC):
         question = self.ask(view, rng)
         if question is None:
             return None
+        require_devices(getattr(self, "k", 0), view)  # fewer may answer, which is nobody's mistake
         devices = np.union1d(self._valid(np.asarray(question.devices), view, "ask"), view.forced)
         if self.max_joules is not None:
             devices = np.intersect1d(devices, self._affordable(view, self.max_joules))
@@ -261,6 +262,12 @@ class Policy(ABC):
             twice = in_order[1:][in_order[1:] == in_order[:-1]][0]
             raise InputError(f"{who} returned device {twice} twice; return each device at most once")
         return found
+
+
+def require_devices(k: int, view: RoundView) -> None:
+    """Raise an InputError if a round shall have more devices than there are."""
+    if k > len(view):
+        raise InputError(f"k is {k}, but the cell has {len(view)} devices; give a k of at most {len(view)}")
 
 
 def limited(policy: Policy, count: int) -> Policy:
