@@ -43,11 +43,11 @@ def test_python_snippet_runs(code: str, tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize(("name", "lines"), SHELL, ids=[name for name, _ in SHELL])
 def test_commands_run_one_after_the_other(name: str, lines: list[str], tmp_path: Path) -> None:
-    """Those of README as a user's first commands are: from nothing, with all that is installed."""
+    """The very first ones as a user's are: from nothing, with all that is installed."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for line in lines:
         words = shlex.split(line.partition("#")[0].partition(">")[0])
-        done = fedcell(*words[1:], cwd=tmp_path, cold=name.startswith("README"))
+        done = fedcell(*words[1:], cwd=tmp_path, cold=name == SHELL[0][0])
         assert done.returncode == 0, f"{line}: {done.stderr}"
         assert done.stdout, line
 

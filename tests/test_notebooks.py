@@ -1,12 +1,11 @@
 """The notebooks run from top to bottom."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from harness import run
+from harness import PYTHON, run
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples" / "notebooks").glob("*.ipynb"))
 
@@ -27,6 +26,6 @@ def test_it_runs_from_top_to_bottom(path: Path, tmp_path: Path) -> None:
     if "torch" in path.read_text():
         pytest.importorskip("torch")
     (tmp_path / "notebook.py").write_text("\n\n".join("".join(cell["source"]) for cell in cells))
-    done = run(sys.executable, "-W", "error", "notebook.py", cwd=tmp_path)
+    done = run(*PYTHON, "notebook.py", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
