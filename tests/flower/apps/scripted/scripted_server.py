@@ -44,9 +44,7 @@ def main(grid: Grid, context: Context) -> None:
         asks = state == "asks"
         inner = strategies["FedAvg" if asks else str(config["strategy"])]
         strategy = Scheduled(
-            strategies["FedAvg" if asks else str(config["strategy"])](
-                fraction_evaluate=1.0 if config["evaluate"] else 0.0
-            ),
+            inner(fraction_evaluate=1.0 if config["evaluate"] else 0.0),
             Asks() if asks else str(config["policy"]),
             radio=SimulatedRadio(world, seed, "observed") if config["radio"] == "simulated" else Cell(),
             nodes=nodes,
