@@ -1,19 +1,56 @@
 """What the documentation site does beyond MkDocs.
 
-Formulas become MathML; files beside docs/ are named, not linked; and a line ``@public MODULE...`` of a page becomes the
-reference of all public names of these modules.
+Formulas become MathML; files beside docs/ are named, not linked; a line ``@public MODULE...`` of a page becomes the
+reference of all public names of these modules; and the notebooks are pages, with what is kept in them of their outputs.
 """
 
+import base64
 import html
+import json
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from mkdocs.structure.files import File
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
 _PUBLIC = re.compile(r"^@public (.+)$", re.MULTILINE)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add a page for each notebook, its pictures, and the notebook itself, to be downloaded."""
+    for path in sorted((Path(config.config_file_path).parent / "examples" / "notebooks").glob("*.ipynb")):
+        parts, pictures = notebook_page(json.loads(path.read_text("utf-8")), path.stem)
+        page = {f"{path.stem}.md": "\n\n".join(parts).encode(), path.name: path.read_bytes()}
+        for name, content in (page | pictures).items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
+    return files
+
+
+def notebook_page(document: dict[str, Any], stem: str) -> tuple[list[str], dict[str, bytes]]:
+    """A notebook's cells as Markdown, and its pictures by their names, which begin with the stem."""
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for cell in document["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            if len(parts) == 1:
+                parts.append(f"*A notebook: [download it]({stem}.ipynb) to run it.*")
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {"text/plain": output.get("text", [])})
+            if "image/png" in data:
+                name = f"{stem}-{1 + len(pictures)}.png"
+                pictures[name] = base64.b64decode(data["image/png"])
+                parts.append(f"![What the cell above draws]({name})")
+            else:
+                parts.append(f"```{{ .text .output }}\n{''.join(data['text/plain']).rstrip()}\n```")
+    return parts, pictures
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
