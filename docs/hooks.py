@@ -1,7 +1,8 @@
 """What the documentation site does beyond MkDocs.
 
 Formulas become MathML; files beside docs/ are named, not linked; a line ``@public MODULE...`` of a page becomes the
-reference of all public names of these modules; and the notebooks are pages, with what is kept in them of their outputs.
+reference of all public names of these modules; the notebooks are pages, with what is kept in them of their outputs; and
+the search works in a folder, without a server and without the web.
 """
 
 import base64
@@ -14,9 +15,14 @@ from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
+from mkdocs.utils import get_relative_url
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+_SHIM = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
+"""With which the theme searches in pages that are opened as files."""
+_WORKER = "assets/javascripts/worker.js"
+"""What we have instead."""
 _PUBLIC = re.compile(r"^@public (.+)$", re.MULTILINE)
 
 
@@ -66,6 +72,29 @@ def on_page_content(content: str, **_: Any) -> str:
     """Formulas as MathML, which browsers draw without a script."""
     kinds = {"[": "block", "(": "inline"}
     return _FORMULA.sub(lambda found: convert(html.unescape(found[3]), kinds[found[2]]), content)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Nothing is loaded from the web."""
+    return output.replace(_SHIM, f'<script src="{get_relative_url(_WORKER, page.url)}"></script>')
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The same for pages that are not ours, such as 404.html, which no folder shows."""
+    return output_content.replace(_SHIM, "")
+
+
+def on_post_build(config: Any) -> None:
+    """Write what starts the search's worker from its text: a browser starts none from a file."""
+    scripts = Path(config.site_dir) / "assets" / "javascripts"
+    [worker] = (scripts / "workers").glob("search.*.js")
+    text = json.dumps(worker.read_text("utf-8"))
+    (Path(config.site_dir) / _WORKER).write_text(
+        'if (location.protocol === "file:") {\n'
+        f'  const text = new Blob([{text}], {{ type: "text/javascript" }});\n'
+        "  window.Worker = class extends Worker { constructor() { super(URL.createObjectURL(text)); } };\n"
+        "}\n"
+    )
 
 
 def public_names(modules: list[str]) -> list[str]:
