@@ -19,6 +19,7 @@ from mkdocs.utils import get_relative_url
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+_NOTEBOOK = re.compile(r"\]\((?:\.\./)+examples/notebooks/(\w+)\.ipynb\)")
 _SHIM = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 """With which the theme searches in pages that are opened as files."""
 _WORKER = "assets/javascripts/worker.js"
@@ -60,7 +61,12 @@ def notebook_page(document: dict[str, Any], stem: str) -> tuple[list[str], dict[
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Expand the reference, and name files of the repository that are not pages: the site can be read without it."""
+    """Expand the reference, and name files of the repository that are not pages: the site can be read without it.
+
+    Links to notebooks lead to their pages.
+    """
+    up = "../" * page.file.src_uri.count("/")
+    markdown = _NOTEBOOK.sub(lambda found: f"]({up}notebooks/{found[1]}.md)", markdown)
     if page.file.src_uri.startswith("reference/"):
         return _PUBLIC.sub(lambda found: "\n\n".join(map(entry, public_names(found[1].split()))), markdown)
     if "/" in page.file.src_uri:

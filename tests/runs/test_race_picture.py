@@ -19,7 +19,7 @@ def result(behind: dict[str, float], seeds: int, spoiled: float = 0.0) -> RaceRe
     made = RaceResult(spec, list(behind), list(range(seeds)), {}, True, 0.8)
     vars(made)["rounds"] = {
         policy: [
-            Rounds(*map(np.array, ([5.0, t], [5.0, t - 5], [3.0, 3.0], [0.3, 0.9])))
+            Rounds(np.array([5.0, t]), np.array([5.0, t - 5.0]), np.array([3.0, 3.0]), np.array([0.3, 0.9]))
             for t in factor * times_s * np.exp(spoiled * rng.normal(size=seeds))
         ]
         for policy, factor in behind.items()

@@ -134,7 +134,7 @@ class RaceResult:
         """
         from fedcell.runs import race_picture
 
-        return race_picture.figure(self, by)
+        return race_picture.draw_race(self, by)
 
 
 def race_spec(spec: Spec) -> Spec:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def figure(result: RaceResult, by: Axis = "time", looks: Mapping[str, tuple[str, str]] | None = None) -> "Figure":
+def draw_race(result: RaceResult, by: Axis = "time", looks: Mapping[str, tuple[str, str]] | None = None) -> "Figure":
     """The picture, as RaceResult.figure gives it.
 
     Args:
@@ -53,14 +53,14 @@ def finish(result: RaceResult, by: Axis = "time") -> Finish:
         policy: (summary.to_target if by == "time" else summary.energy_to_target).text()
         for policy, summary in result.summaries().items()
     }
-    ahead = lead(result) if by == "time" else None
-    if ahead is None or not ahead[2].significant:
+    found = ahead(result) if by == "time" else None
+    if found is None or not found[2].significant:
         return Finish(result.target, reached)
-    first, other, sooner = ahead
+    first, other, sooner = found
     return Finish(result.target, reached, first, other, f"{sooner.ratio:.1f} x sooner")
 
 
-def lead(result: RaceResult) -> tuple[str, str, stats.Sooner] | None:
+def ahead(result: RaceResult) -> tuple[str, str, stats.Sooner] | None:
     """Who reaches the target first, the policy it is compared with, and how many times sooner it is.
 
     The other is greedy, the paper's policy, or else the next. None if nobody gets there, or if the first is no sooner.
@@ -76,7 +76,7 @@ def lead(result: RaceResult) -> tuple[str, str, stats.Sooner] | None:
 
 def headline(result: RaceResult) -> str:
     """Who reaches the target how many times sooner, in a sentence; empty if that cannot be said."""
-    found = lead(result)
+    found = ahead(result)
     if found is None:
         return ""
     first, other, sooner = found

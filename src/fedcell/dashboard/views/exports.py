@@ -19,7 +19,7 @@ from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
 from fedcell.runs.race import Axis, RaceResult
-from fedcell.runs.race_picture import figure as race_picture_of
+from fedcell.runs.race_picture import draw_race
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.stats import best_accuracy, energy_curve, mean_curve, paired_difference, verdicts_on
 from fedcell.runs.store import flat
@@ -51,7 +51,7 @@ MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": 
 
 def race_picture(desk: Desk, race: LiveRace, ending: str, by: Axis = "time") -> bytes:
     """As `fedcell race` draws it."""
-    return picture(race_picture_of(race_result(desk, race), by, styles(race.policies)), ending)
+    return picture(draw_race(race_result(desk, race), by, styles(race.policies)), ending)
 
 
 def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
