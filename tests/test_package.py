@@ -174,7 +174,8 @@ def pythons() -> list[str]:
     if os.environ.get("FEDCELL_PYTHONS") != "all":
         return []
     found = {f"{sys.version_info.major}.{sys.version_info.minor}": sys.executable}
-    places = [*os.get_exec_path(), *map(str, Path.home().glob(".pyenv/versions/*/bin"))]
+    # pyenv's own commands come last: they refuse to run a version that is not chosen.
+    places = [*map(str, Path.home().glob(".pyenv/versions/*/bin")), *os.get_exec_path()]
     for minor in range(11, 20):
         there = next(filter(None, (shutil.which(f"python3.{minor}", path=place) for place in places)), None)
         if there is not None:
