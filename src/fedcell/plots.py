@@ -218,7 +218,9 @@ def _draw_finish(ax: "Axes", curves: Sequence[Curve], finish: Finish) -> None:
 
     y, halo = 100 * finish.target, [withStroke(linewidth=3, foreground="white")]
     ax.axhline(y, color="#555555", linewidth=1.0, linestyle=(0, (6, 3)), zorder=2)
-    ax.text(0.006, y, "target", fontsize=9, va="bottom", transform=ax.get_yaxis_transform(), path_effects=halo, zorder=2)
+    ax.text(
+        0.006, y, "target", fontsize=9, va="bottom", transform=ax.get_yaxis_transform(), path_effects=halo, zorder=2
+    )
     there = {curve.name: curve.x[curve.accuracy >= finish.target] for curve in curves}
     ends = [float(there[name][0]) for name in (finish.first, finish.other) if name in there and there[name].size]
     if len(ends) < 2 or ends[0] >= ends[1]:
