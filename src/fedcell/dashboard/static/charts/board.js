@@ -9,14 +9,15 @@ const times = (ratio) => `${fixed(ratio, ratio < 10 ? 1 : 0)} ×`;
 
 /** The order at a time, null for now: by time to the target, then by accuracy. */
 export function standings(policies, table, until) {
-  const medians = new Map(table.map((row) => [row.policy, row.time_to_target?.median_s]));
+  const times = new Map(table.map((row) => [row.policy, row.time_to_target]));
   return policies
     .map((policy) => {
-      const median = medians.get(policy.line);
+      const { median_s: median, n } = times.get(policy.line) ?? {};
       const line = { x: policy.clock_s ?? [], y: policy.mean, step: true };
       const last = line.x.at(-1) ?? 0;
       return {
         line: policy.line,
+        seeds: n,
         finish: Number.isFinite(median) && median <= (until ?? Infinity) ? median : null,
         accuracy: readAt(line, Math.min(until ?? Infinity, last)),
       };
@@ -41,6 +42,12 @@ export function headline(lead, over, target) {
   };
 }
 
+/** The moment of the win, before anybody else is there to be compared with; null if the leader of all seeds is not first. */
+function first({ line, finish, seeds }, lead, target) {
+  if (line !== lead.policy || finish === null || lead.over.length === 0) return null;
+  return { text: `${line} reaches ${significant(100 * target, 3)} % first, after ${fixed(finish, 0)} s`, small: `median of ${plural(seeds, "seed")}`, sure: true };
+}
+
 export class Board {
   constructor() {
     this.said = h("p", { class: "headline", hidden: true }, h("strong", {}), h("small", {}));
@@ -59,7 +66,8 @@ export class Board {
     const done = new Set(order.filter(({ finish }) => finish !== null).map(({ line }) => line));
     const over = (curves.lead?.over ?? []).filter(({ policy }) => until === null || done.has(policy));
     const sure = new Map(over.filter(({ significant: sure }) => sure).map((one) => [one.policy, one.ratio]));
-    this.say(curves.lead && (until === null || done.has(curves.lead.policy)) ? headline(curves.lead, over, target) : null);
+    const leads = curves.lead && (until === null || done.has(curves.lead.policy));
+    this.say(leads ? (headline(curves.lead, over, target) ?? first(order[0], curves.lead, target)) : null);
     const rows = order.map((one) => {
       const row = this.row(looks.get(one.line) ?? { line: one.line });
       row.accuracy.textContent = percent(one.accuracy, 1);
@@ -88,7 +96,8 @@ export class Board {
         finish: h("span", { class: "finish-time" }),
         factor: h("small", { class: "factor", title: "times as long as the leader" }),
       };
-      const name = h("span", { class: "policy-line", title: line }, line);
+      const words = line.split(/(?<=[:,])/).map((part) => [part, h("wbr", {})]); // where it is too long it breaks there
+      const name = h("span", { class: "policy-line", title: line }, words);
       parts.element = h("li", { "data-policy": line }, swatch(colour, dash), name, parts.accuracy, parts.finish, parts.factor, parts.bar);
       this.rows.set(key, parts);
     }

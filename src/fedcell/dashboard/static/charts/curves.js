@@ -160,6 +160,7 @@ export class CurvesView {
         name: style.line,
         colour: style.colour,
         dash: style.dash,
+        leads: style.line === curves?.lead?.policy,
         step: !(constant > 0),
         x,
         y: smoothed(x, y, constant),
@@ -181,7 +182,7 @@ export class CurvesView {
       return { name, colour, x, title };
     });
     const percents = significant(100 * target, 3);
-    return { y: target, label: `target ${percents} %`, crossings: crossings.filter(({ x }) => Number.isFinite(x)) };
+    return { y: target, label: `${percents} %`, crossings: crossings.filter(({ x }) => Number.isFinite(x)) };
   }
 
   fillLegend(styles) {
