@@ -47,7 +47,7 @@ class RankingPage {
     this.empty = h("div", { class: "empty", hidden: true });
     this.said = h("p", { class: "headline" }, h("strong", {}), h("small", {}));
     this.tests = h("ul", { class: "notes" });
-    const plot = scroller("Mean ranks", { class: "ranks-host" });
+    const plot = scroller("Diagram of the mean ranks", { class: "ranks-host" });
     this.chart = new RanksChart(plot, "Mean ranks and the critical difference; the table below has the numbers");
     this.what = h("h2", {});
     this.table = scroller("Policies by scenarios", { class: "heat ranking-table" });
