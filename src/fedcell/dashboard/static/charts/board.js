@@ -61,6 +61,7 @@ export class Board {
     const policies = curves?.policies?.filter((policy) => policy.clock_s?.length) ?? [];
     this.element.hidden = !policies.length || !(target > 0);
     if (this.element.hidden) return;
+    const before = new Map([...this.list.children].map((row) => [row, row.offsetTop])); // first: later it costs a layout
     const looks = new Map(styles.map((style) => [style.line, style]));
     const order = standings(policies, curves.table, until);
     const done = new Set(order.filter(({ finish }) => finish !== null).map(({ line }) => line));
@@ -76,7 +77,7 @@ export class Board {
       row.factor.textContent = sure.has(one.line) ? times(sure.get(one.line)) : "";
       return row.element;
     });
-    this.place(rows);
+    this.place(rows, before);
   }
 
   say(headline) {
@@ -105,14 +106,14 @@ export class Board {
   }
 
   /** In their order; whoever changes places moves there, unless motion is unwanted. */
-  place(rows) {
-    const shown = [...this.list.children];
+  place(rows, before) {
+    const shown = [...before.keys()];
     if (rows.length === shown.length && rows.every((row, i) => row === shown[i])) return;
-    const before = new Map(shown.map((row) => [row, row.offsetTop]));
     this.list.replaceChildren(...rows);
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-    for (const row of rows) {
-      const moved = (before.get(row) ?? row.offsetTop) - row.offsetTop;
+    const after = rows.map((row) => row.offsetTop); // all of them before anything moves: one layout, not one a row
+    for (const [i, row] of rows.entries()) {
+      const moved = (before.get(row) ?? after[i]) - after[i];
       if (moved) row.animate([{ transform: `translateY(${moved}px)` }, { transform: "none" }], { duration: 250, easing: "ease-out" });
     }
   }
