@@ -1,6 +1,6 @@
 // The leader board: who has reached the target, and who is ahead on the way there.
 
-import { h } from "../lib/dom.js";
+import { breakable, h } from "../lib/dom.js";
 import { fixed, percent, plural, significant } from "../lib/format.js";
 import { swatch } from "./ink.js";
 import { readAt } from "./lines.js";
@@ -97,8 +97,7 @@ export class Board {
         finish: h("span", { class: "finish-time" }),
         factor: h("small", { class: "factor", title: "times as long as the leader" }),
       };
-      const words = line.split(/(?<=[:,])/).map((part) => [part, h("wbr", {})]); // where it is too long it breaks there
-      const name = h("span", { class: "policy-line", title: line }, words);
+      const name = h("span", { class: "policy-line", title: line }, breakable(line));
       parts.element = h("li", { "data-policy": line }, swatch(colour, dash), name, parts.accuracy, parts.finish, parts.factor, parts.bar);
       this.rows.set(key, parts);
     }
