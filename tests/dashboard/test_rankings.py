@@ -17,7 +17,7 @@ from fedcell.dashboard.views.rankings import Rankings, ended_of, listed_document
 from fedcell.runs.contest import remembered
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
-from fedcell.runs.tournament import MEASURES, TournamentResult, result_of
+from fedcell.runs.tournament import MEASURES, TournamentResult, stored_result
 from fedcell.runs.tournament_report import matrix_table, overall_table, winners_table
 
 
@@ -33,7 +33,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ranks_texts_and_winners_are_those_of_the_command(path: Path, measure: Measure) -> None:
     with Store(path, "read") as store:
         (stored,) = store.tournaments()
-        result = result_of(store, *remembered(stored))
+        result = stored_result(store, *remembered(stored))
     told = RankingAnswer.model_validate(ranking_document(stored, result, measure))
     ranks = {row[0]: row[1 + MEASURES.index(measure)] for row in overall_table(result).rows}
     assert {one.line: f"{one.rank:.2f}" for one in told.policies} == ranks
@@ -77,9 +77,9 @@ def test_a_tournament_is_read_again_only_when_more_of_it_has_ended(
 
     def counted(store: Store, *args: object) -> TournamentResult:
         reads.append("read")
-        return result_of(store, *args)  # type: ignore[arg-type]
+        return stored_result(store, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rankings, "result_of", counted)
+    monkeypatch.setattr(rankings, "stored_result", counted)
 
     async def look() -> None:
         shelf, known = Shelf(copy, "write"), Rankings()

@@ -541,7 +541,7 @@ class RankingAnswer(Answer):
     troubles: list[str]
 
 
-class CellRun(Answer):
+class RankedRun(Answer):
     """A run behind a cell of a ranking."""
 
     key: str
@@ -549,10 +549,10 @@ class CellRun(Answer):
     state: Literal["done", "failed", "missing"]
 
 
-class CellRuns(Answer):
+class RankedRuns(Answer):
     """The runs of one policy in one scenario, a seed each."""
 
-    runs: list[CellRun]
+    runs: list[RankedRun]
 
 
 class PaperFigure(Answer):

@@ -213,7 +213,7 @@ def run_tournament(
     swept = run_sweep(list(runs.values()), store, executor, workers, watch)
     if not swept.complete:
         raise KeyboardInterrupt
-    result = result_of(store, tournament, keys)
+    result = stored_result(store, tournament, keys)
     if not result.rounds:
         (scenario, policy, seed), reason = next(iter(result.failures.items()))
         raise InputError(
@@ -222,7 +222,7 @@ def run_tournament(
     return result
 
 
-def result_of(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> TournamentResult:
+def stored_result(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> TournamentResult:
     """What a store has of a tournament: the seeds that all policies have finished in all scenarios.
 
     Args:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from fedcell.dashboard import limits
 from fedcell.dashboard.api.runs import FAULTS, StoreName
 from fedcell.dashboard.desk import Desk
-from fedcell.dashboard.schemas import CellRuns, RankingAnswer, TournamentList, as_json
+from fedcell.dashboard.schemas import RankedRuns, RankingAnswer, TournamentList, as_json
 from fedcell.dashboard.stores import Shelf
 from fedcell.dashboard.views.exports import MEDIA
 from fedcell.dashboard.views.rankings import (
@@ -65,14 +65,14 @@ def router(desk: Desk) -> APIRouter:
         scenario: str = Query(max_length=limits.SCENARIO_CHARACTERS),
         policy: str = Query(max_length=limits.POLICY_CHARACTERS),
         store: str | None = StoreName,
-    ) -> CellRuns:
+    ) -> RankedRuns:
         """The runs of one policy in one scenario."""
         shelf, stored = await find(id, store)
         ended = await shelf.ask(lambda store: ended_of(store, stored.keys))
         found = runs_document(stored, scenario, policy, ended)
         if not found:
             raise HTTPException(404, f"the tournament has no {policy[:100]!r} in {scenario[:100]!r}")
-        return CellRuns.model_validate({"runs": found})
+        return RankedRuns.model_validate({"runs": found})
 
     @routes.get("/tournaments/{id}/figure.{ending}", response_class=Response, responses=_kinds("svg", "png"))
     async def figure(

@@ -11,7 +11,7 @@ from fedcell.dashboard.views.colours import styles
 from fedcell.runs.contest import remembered
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store, StoredTournament
-from fedcell.runs.tournament import TournamentResult, Winner, result_of
+from fedcell.runs.tournament import TournamentResult, Winner, stored_result
 from fedcell.runs.tournament_data import rows_of, table_csv, tournament_json
 from fedcell.runs.tournament_report import READING, matrix_table, ranks_picture
 
@@ -51,7 +51,7 @@ class Rankings:
             own = await self.result(shelf, stored, None)
             scenarios = [replace(one, target=target) for one in own.tournament.scenarios]
             return replace(own, tournament=replace(own.tournament, scenarios=scenarios))
-        return await shelf.ask(lambda store: result_of(store, *remembered(stored)))
+        return await shelf.ask(lambda store: stored_result(store, *remembered(stored)))
 
 
 def ended_of(store: Store, keys: Sequence[str]) -> Ended:
