@@ -44,11 +44,11 @@ export class RanksChart {
     const k = Math.max(2, policies.length);
     const half = Math.ceil(policies.length / 2);
     const longest = Math.max(...policies.map(({ line }) => short(line).length));
-    const side = em * (3.4 + 0.56 * longest);
+    const side = em * (4.4 + 0.62 * longest);
     const x = (rank) => side + ((rank - 1) / (k - 1)) * (width - 2 * side);
     const ranks = new Map(policies.map(({ line, rank }) => [line, rank]));
     const bars = levels(groups.map((lines) => [ranks.get(lines[0]), ranks.get(lines.at(-1))]));
-    const axis = 3.6 * em;
+    const axis = 4.4 * em;
     const row = 1.7 * em;
     const first = axis + em * (2 + 0.8 * (1 + Math.max(-1, ...bars.map(({ level }) => level))));
     const height = first + row * half;
@@ -73,11 +73,11 @@ export class RanksChart {
       if ((rank - 1) % every === 0)
         parts.push(s("text", { class: "tick", x: x(rank), y: axis - 0.7 * em, "text-anchor": "middle" }, String(rank)));
     }
-    const y = 0.9 * em;
+    const y = 1.9 * em;
     parts.push(s("line", { class: "critical", x1: x(1), x2: x(1 + critical), y1: y, y2: y }));
     for (const at of [x(1), x(1 + critical)])
       parts.push(s("line", { class: "critical", x1: at, x2: at, y1: y - 0.4 * em, y2: y + 0.4 * em }));
-    parts.push(s("text", { x: x(1 + critical) + 0.6 * em, y: y + 0.3 * em }, `critical difference ${fixed(critical, 2)}`));
+    parts.push(s("text", { x: x(1), y: y - 0.8 * em }, `critical difference ${fixed(critical, 2)}`));
     return parts;
   }
 
