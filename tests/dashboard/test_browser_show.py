@@ -300,3 +300,29 @@ def test_a_tournament_is_ranked_and_its_fields_lead_to_their_runs(server: Served
     runs.locator(".run-links a").first.click()
     expect(page.locator("[data-row=A] h2")).to_contain_text("greedy")
     expect(page.locator("[data-row=B] h2")).to_contain_text("diverse")
+
+
+@pytest.mark.parametrize(
+    ("docs", "link"),
+    [
+        (None, None),
+        ("https://docs.example.org/fedcell/", "https://docs.example.org/fedcell/choosing.html#choosing-a-link-law"),
+        (
+            "https://example.org/x/blob/v1/docs/index.md",
+            "https://example.org/x/blob/v1/docs/choosing.md#choosing-a-link-law",
+        ),
+    ],
+)
+def test_what_is_this_leads_to_the_documentation_the_package_names(
+    docs: str | None, link: str | None, server: Served, page: Page
+) -> None:
+    info = server.get("/api/info")
+    page.route("**/api/info", lambda route: route.fulfill(json=info | {"docs": docs}))
+    page.goto(f"{server.url}#plan")
+    page.locator("[data-what=law]").click()
+    dialog = page.get_by_role("dialog", name="Link law")
+    expect(dialog).to_contain_text("More in the documentation")
+    if link is None:
+        expect(dialog).to_contain_text("docs/choosing.md")
+    else:
+        expect(dialog.get_by_role("link")).to_have_attribute("href", link)
