@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from dashboard.browser import Visitor
-from dashboard.shown import BANDS_HZ, END_S, RACE, RADII_M, ROUND_S, SEEDS, fill
+from dashboard.shown import BANDS_HZ, END_S, RACE, RADII_M, RUNS, fill
 from harness import Served, serve
 
 pytestmark = pytest.mark.browser
@@ -56,7 +56,7 @@ def test_a_stored_race_is_replayed_with_its_finish_line_and_leader_board(server:
     assert not heads.first.is_visible()
     # At 45 s diverse has crossed the line, greedy is at 20 %, random at 10 %.
     seek(page, 45)
-    expect(headline).to_be_hidden()
+    expect(headline).to_have_text("diverse reaches 50 % first, after 41 s")
     expect(page.locator(".board-list li b")).to_have_text(["53.8 %", "20.0 %", "10.0 %"])
     expect(page.locator(".finish-time")).to_have_text(["41 s", "", ""])
     shown = {mark.get_attribute("data-line"): mark.is_visible() for mark in marks.all()}
@@ -67,6 +67,7 @@ def test_a_stored_race_is_replayed_with_its_finish_line_and_leader_board(server:
     assert float(cover.get_attribute("width") or 0) == pytest.approx(45 / END_S * (right - left), abs=0.5)
     assert all(head.is_visible() for head in heads.all())
     seek(page, 0.5)
+    expect(headline).to_be_hidden()
     expect(page.locator(".board-list li b")).to_have_text([NONE] * 3)
     # It plays to the end and stops there; Space does the same as the button.
     page.get_by_label("Simulated seconds per second").select_option("1000")
@@ -149,7 +150,7 @@ def test_a_race_is_named_cloned_told_as_a_command_and_deleted(server: Served, pa
     page.locator(".race-more").get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete race and runs").click()
     expect(page.locator(f"[data-race='{clone['id']}']")).to_have_count(0)
-    assert server.get("/api/runs")["total"] == SEEDS * len(ROUND_S) + 12  # the first race's too
+    assert server.get("/api/runs")["total"] == RUNS  # the first race's too
 
 
 def test_a_round_fills_by_its_own_clock_unless_motion_is_unwanted(server: Served, browser: Browser) -> None:
@@ -264,6 +265,41 @@ def test_a_sweep_is_shown_against_any_field_and_as_a_heat_map(server: Served, pa
         page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
         found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
         assert not found, (theme, [one["id"] for one in found])
+
+
+def test_a_tournament_is_ranked_and_its_fields_lead_to_their_runs(server: Served, page: Page) -> None:
+    page.goto(f"{server.url}#ranking")
+    expect(page.locator("#page-ranking h1")).to_have_text("3 policies, 2 scenarios, 4 seeds")
+    headline = page.get_by_role("region", name="Mean ranks", exact=True).locator(".headline")
+    expect(headline.locator("strong")).to_have_text("diverse cannot be told from 2 others")  # with 8 blocks
+    expect(headline.locator("small")).to_have_text("mean rank 1.50; wins 1 of 2 scenarios, shares the lead in 1")
+    rows = page.locator(".ranking-table tbody tr")
+    assert [row.get_attribute("data-policy") for row in rows.all()] == ["diverse", "greedy", "random:k=2"]
+    expect(rows.nth(0).locator("td")).to_have_text(["1.50", "1 + 1", "41 s, wins", "51 s, shares the lead"])
+    expect(rows.nth(2).locator("td")).to_have_text(["2.50", "0 + 1", "never (0/4)", "51 s, shares the lead"])
+    assert page.locator(".ranks .ranked").count() == 3
+    page.get_by_role("button", name="last accuracy").click()
+    expect(rows.nth(2).locator("td").nth(2)).to_have_text("36.3 ± 4.0")
+    page.get_by_role("button", name="time to target").click()
+    page.get_by_label("Target of all scenarios").fill("20")
+    page.get_by_label("Target of all scenarios").press("Enter")
+    expect(rows.nth(0).locator("td").nth(2)).to_have_text("16 s, wins")
+    rows.nth(1).locator("td button").first.click()
+    runs = page.get_by_role("region", name="The runs of a field")
+    expect(runs.locator("h2")).to_have_text("greedy beside diverse in race")
+    expect(runs.locator("path.line[d^=M]")).to_have_count(2)
+    expect(runs.locator(".finish-label")).to_have_text("target 20 %")
+    expect(runs.locator(".headline strong")).to_have_text(re.compile("^diverse reaches 20 % 2.5 . sooner than greedy$"))
+    for theme in ("light", "dark"):
+        page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
+        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        assert not found, (theme, [(one["id"], one["nodes"][0]["html"]) for one in found])
+    for width in (1280, 320):
+        page.set_viewport_size({"width": width, "height": 720})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    runs.locator(".run-links a").first.click()
+    expect(page.locator("[data-row=A] h2")).to_contain_text("greedy")
+    expect(page.locator("[data-row=B] h2")).to_contain_text("diverse")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.pages import Grid, markdown_table
 from fedcell.runs.contenders import contenders, deciding_s
+from fedcell.runs.contest import Tournament
 from fedcell.runs.rows import Rounds
 from fedcell.runs.scenarios import (
     Scenario,
@@ -25,7 +26,7 @@ from fedcell.runs.scenarios import (
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress
-from fedcell.runs.tournament import MEASURES, Tournament, TournamentResult, run_tournament
+from fedcell.runs.tournament import MEASURES, TournamentResult, run_tournament
 from fedcell.runs.tournament_data import rows_of, runs_of, table_csv, tournament_json
 from fedcell.runs.tournament_report import (
     BEGIN,

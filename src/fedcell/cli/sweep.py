@@ -53,14 +53,15 @@ def sweep(
 
     set_loudness(quiet, verbose)
     announce_compiling()
-    runs = load_spec(spec).runs()
+    grid = load_spec(spec)
+    runs = grid.runs()
     if cluster is None:
         runs = [settled(run) for run in runs]
     load_data(runs, cluster)
     with crew(cluster) as (executor, width), Store(store) as kept, progress("sweep") as watch:
         if keep_models:
             note_missing_models(kept, runs)
-        result = run_sweep(runs, kept, executor, workers or width, watch, models=keep_models)
+        result = run_sweep(grid, kept, executor, workers or width, watch, models=keep_models)
     _print_end(result)
     raise typer.Exit(130 if not result.complete else 1 if result.failures else 0)
 

@@ -89,9 +89,10 @@ def tournament(
     Each run is stored when it ends. Stop or kill the tournament at any time, and start it again: it resumes.
     """
     from fedcell.runs.contenders import contenders
+    from fedcell.runs.contest import Tournament
     from fedcell.runs.scenarios import STANDARD, chosen_scenarios, load_scenarios, scenarios_toml
     from fedcell.runs.store import Store
-    from fedcell.runs.tournament import Tournament, run_tournament
+    from fedcell.runs.tournament import run_tournament
 
     set_loudness(quiet, verbose)
     wanted = chosen_scenarios(load_scenarios(scenarios or STANDARD), scenario or [])

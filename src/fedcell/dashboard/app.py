@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, Response
 
 from fedcell import __version__
-from fedcell.dashboard.api import info, plan, races, runs
+from fedcell.dashboard.api import info, plan, races, runs, tournaments
 from fedcell.dashboard.connections import Connections
 from fedcell.dashboard.desk import Desk, ServerSettings
 from fedcell.dashboard.races.queue import ConflictError
@@ -51,7 +51,7 @@ def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastA
         responses={status: {"model": ErrorAnswer} for status in (401, 403, 421, 503)},
         lifespan=_lifespan(desk, connections),
     )
-    for module in (info, plan, races, runs):
+    for module in (info, plan, races, runs, tournaments):
         app.include_router(module.router(desk), prefix="/api")
     app.add_api_route("/", _index, include_in_schema=False)
     if STATIC.is_dir():

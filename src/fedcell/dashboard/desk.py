@@ -13,6 +13,7 @@ from fedcell.dashboard.races.events import Hub
 from fedcell.dashboard.races.queue import RaceQueue
 from fedcell.dashboard.stores import Crew, Shelf
 from fedcell.dashboard.views.cells import Place, Places
+from fedcell.dashboard.views.rankings import Rankings
 from fedcell.machine import cores
 from fedcell.runs.rows import Rounds, decode
 from fedcell.runs.store import Measured, Store, StoredRun, spec_document
@@ -75,6 +76,7 @@ class Desk:
         self.plans = Crew(limits.PLANS_AT_ONCE, limits.PLANS_WAITING, "fedcell-plan")
         self.views = Crew(1, limits.READS_WAITING, "fedcell-view")
         self.places = Places()
+        self.rankings = Rankings()
         self.ended = False
         self._found: OrderedDict[tuple[str, float], FoundRun] = OrderedDict()
 

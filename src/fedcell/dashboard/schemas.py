@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedcell import defaults
 from fedcell.dashboard import limits
 from fedcell.dashboard.races.race import RaceState
+from fedcell.runs.stats import Measure
 
 Number = float | None
 """JSON has neither NaN nor infinity: both are null."""
@@ -467,6 +468,91 @@ class FieldAnswer(Answer):
     x_m: list[float]
     y_m: list[float]
     snr_db: list[list[Number]]
+
+
+class TournamentDocument(Answer):
+    """A tournament, or a sweep over policies, that a results file has, finished or not."""
+
+    id: str
+    store: str
+    asked_unix_s: float
+    scenarios: list[str]
+    policies: list[str]
+    seeds: list[int]
+    runs: int
+    ended: int
+
+
+class TournamentList(Answer):
+    """The tournaments of the results files, the newest first."""
+
+    tournaments: list[TournamentDocument]
+
+
+class RankedPolicy(StyledPolicy):
+    """A policy of a ranking: its mean rank over all blocks, and in how many scenarios it wins or shares the lead."""
+
+    rank: float
+    wins: int
+    shares: int
+
+
+class RankedScenario(Answer):
+    """A scenario of a tournament, who is best in it, and who cannot be told from that one."""
+
+    name: str
+    about: str
+    target: float
+    budget_s: float
+    best: str
+    tied: list[str]
+    said: str
+
+
+class RankedCell(Answer):
+    """What a policy reached in a scenario, its mean rank there, and whether it wins."""
+
+    text: str
+    rank: float
+    verdict: Literal["wins", "shares", "loses"]
+
+
+class RankingAnswer(Answer):
+    """Policies ranked over all blocks, the best first: a block is one seed of one scenario.
+
+    ``critical``: Nemenyi's critical difference of mean ranks. ``groups``: who cannot be told apart. ``said_of_others``:
+    the test with scenarios as blocks. ``cells``: a row for each policy, in their order, of all scenarios.
+    """
+
+    id: str
+    by: Measure
+    blocks: int
+    critical: float
+    said: str
+    said_of_others: str | None
+    reading: str
+    policies: list[RankedPolicy]
+    groups: list[list[str]]
+    scenarios: list[RankedScenario]
+    what: str
+    cells: list[list[RankedCell]]
+    seeds: list[int]
+    seeds_asked: int
+    troubles: list[str]
+
+
+class RankedRun(Answer):
+    """A run behind a cell of a ranking."""
+
+    key: str
+    seed: int
+    state: Literal["done", "failed", "missing"]
+
+
+class RankedRuns(Answer):
+    """The runs of one policy in one scenario, a seed each."""
+
+    runs: list[RankedRun]
 
 
 class PaperFigure(Answer):

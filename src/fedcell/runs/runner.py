@@ -195,6 +195,7 @@ class Runner:
         if not isinstance(on, Executor) and on not in ("threads", "processes"):
             raise InputError(f"on is {on!r}; give 'threads', 'processes' or an executor")
         self._runs = {run.key(): run for run in specs}  # equal runs once
+        self._key_of = {id(run): key for key, run in self._runs.items()}
         self._store, self._on, self._together, self._models = store, on, together, models
         self._workers = workers or cores()
         self._courses: dict[str, _Course] = {}
@@ -213,6 +214,10 @@ class Runner:
     def keys(self) -> list[str]:
         """Of the runs, in their order."""
         return list(self._runs)
+
+    def key_of(self, run: Spec) -> str:
+        """The key of one of the runs, which was computed once; of one equal to another it is computed again."""
+        return self._key_of.get(id(run)) or run.key()
 
     @property
     def complete(self) -> bool:

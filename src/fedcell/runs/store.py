@@ -34,7 +34,7 @@ from fedcell.runs.rows import (
     indices_in,
     to_blob,
 )
-from fedcell.runs.store_file import MODELS_TABLE, check_place, clear_errors, open_file
+from fedcell.runs.store_file import MODELS_TABLE, TOURNAMENTS_TABLE, check_place, clear_errors, open_file
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
@@ -160,6 +160,23 @@ class StoredRace:
     created_unix_s: float
     seen_unix_s: float = 0.0
     owner: str = ""
+
+
+@dataclass(frozen=True)
+class StoredTournament:
+    """A tournament, or a sweep over policies: what is compared.
+
+    Attributes:
+        id: of the tournament.
+        document: see runs.contest.
+        asked_unix_s: when it was last asked for.
+        keys: of its runs, whether they are stored yet or not, in the order of its entries.
+    """
+
+    id: str
+    document: dict[str, Any]
+    asked_unix_s: float
+    keys: list[str]
 
 
 class Store:
@@ -321,7 +338,7 @@ class Store:
     def done(self, keys: Iterable[str], *, models: bool = False) -> set[str]:
         """Those of the keys whose runs are finished; with ``models``, those whose models are stored too."""
         with self._read_transaction() as db:
-            kept = _has_models(db) if models else False
+            kept = _has_table(db, "models") if models else False
             query = "SELECT 1 FROM models WHERE key = ?"
             found = {key for key in keys if _is_done(db, key)}
             return {key for key in found if not models or (kept and db.execute(query, (key,)).fetchone())}
@@ -432,6 +449,28 @@ class Store:
             db.execute("DELETE FROM races WHERE id = ?", (id,))
             db.executemany("DELETE FROM specs WHERE key = ?", [(key,) for key in runs])
 
+    def put_tournament(self, one: StoredTournament) -> None:
+        """Write a tournament down, in place of what was known of it."""
+        text, keys = json.dumps(one.document, allow_nan=False), b"".join(map(bytes.fromhex, one.keys))
+        with self._write_transaction() as db:
+            db.execute(TOURNAMENTS_TABLE)
+            db.execute("INSERT OR REPLACE INTO tournaments VALUES (?, ?, ?, ?)", (one.id, text, one.asked_unix_s, keys))
+
+    def tournaments(self) -> list[StoredTournament]:
+        """All tournaments, the newest first."""
+        with self._read_transaction() as db:
+            if not _has_table(db, "tournaments"):
+                return []
+            columns = "id, document, asked_unix_s, keys"
+            found = db.execute(f"SELECT {columns} FROM tournaments ORDER BY asked_unix_s DESC, id").fetchall()
+        try:
+            return [
+                StoredTournament(id, dict(json.loads(text)), float(asked), _keys_in(keys))
+                for id, text, asked, keys in found
+            ]
+        except (TypeError, ValueError):
+            raise InputError(f"{self.path}: a tournament in it is damaged; restore the file from a copy") from None
+
     def version(self) -> int:
         """A number that changes when another connection has written to the file."""
         with self._use() as db:
@@ -537,12 +576,17 @@ def _is_done(db: sqlite3.Connection, key: str) -> bool:
     return db.execute("SELECT 1 FROM runs WHERE key = ? AND status = 'done'", (key,)).fetchone() is not None
 
 
-def _has_models(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'models'").fetchone() is not None
+def _has_table(db: sqlite3.Connection, name: str) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
+
+def _keys_in(blob: bytes) -> list[str]:
+    """Keys, 32 bytes each."""
+    return [blob[at : at + 32].hex() for at in range(0, len(blob), 32)]
 
 
 def _model(db: sqlite3.Connection, key: str) -> bytes | None:
-    if not _has_models(db):
+    if not _has_table(db, "models"):
         return None
     found = db.execute("SELECT model FROM models WHERE key = ?", (key,)).fetchone()
     return None if found is None else bytes(found[0])

@@ -61,6 +61,12 @@ CREATE TABLE races (
 MODELS_TABLE = """
 CREATE TABLE IF NOT EXISTS models (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, model BLOB NOT NULL)
 """
+# Likewise, by the first tournament. Its keys are 32 bytes each.
+TOURNAMENTS_TABLE = """
+CREATE TABLE IF NOT EXISTS tournaments (
+  id TEXT PRIMARY KEY, document TEXT NOT NULL, asked_unix_s REAL NOT NULL, keys BLOB NOT NULL
+) WITHOUT ROWID
+"""
 TABLES = {"specs", "runs", "rounds", "states", "measured", "races"}
 
 

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from threading import Event
 
+from fedcell.runs.contest import remember, swept
 from fedcell.runs.runner import RunDone, RunFailed, Runner
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
@@ -97,6 +98,10 @@ def run_sweep(
     if executor is None:  # others compute on machines that only they know
         runs = [settled(run) for run in runs]
     runner = Runner(runs, store=store, on=executor or "processes", workers=workers, models=models)
+    tournament = swept(spec) if isinstance(spec, Spec) else None
+    if tournament is not None:
+        wanted, entries = tournament
+        remember(store, wanted, dict(zip(entries, map(runner.key_of, runs), strict=True)))
     known = len(store.done(runner.keys, models=models))
 
     def report() -> None:

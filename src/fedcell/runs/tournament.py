@@ -5,9 +5,9 @@ being one seed of one scenario.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -16,52 +16,14 @@ import numpy as np
 from fedcell.errors import InputError
 from fedcell.runs import stats
 from fedcell.runs.contenders import deciding_s
+from fedcell.runs.contest import Entry, Tournament, remember
 from fedcell.runs.ranks import Floats, Ranking, block_ranks, ranking
 from fedcell.runs.rows import Rounds
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
-from fedcell.sim.spec import MAX_RUNS, Spec
 from fedcell.sim.task import settled
-
-Entry = tuple[str, str, int]
-"""One run of a tournament: its scenario, its policy and its seed."""
-
-
-@dataclass(frozen=True)
-class Tournament:
-    """What is to be run.
-
-    Attributes:
-        scenarios: where.
-        policies: who, two at least.
-        seeds: the seeds of each.
-
-    Example:
-        >>> import fedcell as fc
-        >>> wanted = fc.Tournament(fc.load_scenarios()[:2], ["greedy", "random:k=8"], [0, 1, 2])
-        >>> len(wanted.runs())
-        12
-    """
-
-    scenarios: list[Scenario]
-    policies: list[str]
-    seeds: list[int]
-
-    def __post_init__(self) -> None:
-        count = len(self.scenarios) * len(self.policies) * len(self.seeds)
-        if not 1 <= count <= MAX_RUNS:
-            raise InputError(f"the tournament has {count:,} runs; {MAX_RUNS:,} at most, fewer --seeds will do")
-
-    def runs(self) -> dict[Entry, Spec]:
-        """The runs, seed by seed, so that an early end leaves complete seeds."""
-        return {
-            (one.name, policy, seed): one.spec.model_copy(update={"policy": policy, "seed": seed})
-            for seed in self.seeds
-            for one in self.scenarios
-            for policy in self.policies
-        }
 
 
 @dataclass(frozen=True)
@@ -188,6 +150,17 @@ class TournamentResult:
         tied = [i for i in others if (min(i, best), max(i, best)) not in apart]
         return Winner(names[best], [names[i] for i in tied])
 
+    def leads(self, measure: Measure) -> dict[str, tuple[int, int]]:
+        """By policy, in how many scenarios it wins, and in how many it shares the lead."""
+        found = [winner for (_, by), winner in self.winners.items() if by == measure]
+        return {
+            policy: (
+                sum(one.best == policy and not one.tied for one in found),
+                sum(policy in (one.best, *one.tied) and bool(one.tied) for one in found),
+            )
+            for policy in self.tournament.policies
+        }
+
     def troubles(self) -> list[str]:
         """Which runs failed and why, a sentence for each policy and reason."""
         total = len(self.tournament.scenarios) * len(self.tournament.policies) * len(self.tournament.seeds)
@@ -236,17 +209,48 @@ def run_tournament(
     if executor is None:
         runs = {entry: settled(run) for entry, run in runs.items()}
     keys = {entry: run.key() for entry, run in runs.items()}
+    remember(store, tournament, keys)
     swept = run_sweep(list(runs.values()), store, executor, workers, watch)
     if not swept.complete:
         raise KeyboardInterrupt
-    failures = {entry: swept.failures[key] for entry, key in keys.items() if key in swept.failures}
-    if len(failures) == len(runs):
-        (scenario, policy, seed), reason = next(iter(failures.items()))
+    result = stored_result(store, tournament, keys)
+    if not result.rounds:
+        (scenario, policy, seed), reason = next(iter(result.failures.items()))
         raise InputError(
             f"all {len(runs):,} runs failed, the first of them {policy} in {scenario}, seed {seed}: {reason}"
         )
-    rounds = {entry: store.rounds(key) for entry, key in keys.items() if entry not in failures}
-    return TournamentResult(tournament, rounds, failures)
+    return result
+
+
+def stored_result(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> TournamentResult:
+    """What a store has of a tournament: the seeds that all policies have finished in all scenarios.
+
+    Args:
+        store: with its runs.
+        tournament: what is compared.
+        keys: of all its runs.
+
+    Returns:
+        TournamentResult: of fewer seeds than were asked for while runs are missing; an InputError if there is none yet.
+    """
+    done, failed = store.done(keys.values()), store.failures(keys.values())
+    missing = {seed for (_, _, seed), key in keys.items() if key not in done and key not in failed}
+    seeds = [seed for seed in tournament.seeds if seed not in missing]
+    if not seeds:
+        raise InputError("no seed is finished by all policies in all scenarios yet; wait, or run the tournament again")
+    ended = {entry: key for entry, key in keys.items() if entry[2] in seeds}
+    rounds = {entry: store.rounds(key) for entry, key in ended.items() if key in done}
+    failures = {entry: failed[key] for entry, key in ended.items() if key not in done}
+    scenarios = [_limited(one, rounds) for one in tournament.scenarios]
+    return TournamentResult(replace(tournament, scenarios=scenarios, seeds=seeds), rounds, failures)
+
+
+def _limited(one: Scenario, rounds: Mapping[Entry, Rounds]) -> Scenario:
+    """The scenario with a budget: that of a sweep without one is its longest run, for a mean cannot be infinite."""
+    if math.isfinite(one.spec.budget_s):
+        return one
+    longest_s = max((float(run.clock_s[-1]) for entry, run in rounds.items() if entry[0] == one.name), default=0.0)
+    return replace(one, spec=one.spec.model_copy(update={"budget_s": longest_s}))
 
 
 def measured_decisions(tournament: Tournament) -> dict[tuple[str, int], float]:

@@ -46,13 +46,12 @@ def overall_table(result: TournamentResult) -> Grid:
     The columns: mean ranks by time to the target, by best and by last accuracy; in how many scenarios it wins by time,
     and shares the lead; the milliseconds in which it decides a round of M devices.
     """
-    names, winners = result.tournament.policies, result.winners
+    names, leads = result.tournament.policies, result.leads("time")
     ranks = {measure: dict(zip(names, result.ranking(measure).mean, strict=True)) for measure in MEASURES}
     sizes = list(dict.fromkeys(count for _, count in result.deciding_s))
     rows = []
     for policy in _policies(result):
-        alone = sum(w.best == policy and not w.tied for (_, m), w in winners.items() if m == "time")
-        shared = sum(policy in (w.best, *w.tied) and bool(w.tied) for (_, m), w in winners.items() if m == "time")
+        alone, shared = leads[policy]
         failed = sum(who == policy for _, who, _ in result.failures)
         decides = (result.deciding_s[policy, count] for count in sizes)
         shown = ["-" if math.isnan(seconds) else f"{1e3 * seconds:.2f}" for seconds in decides]
@@ -120,11 +119,7 @@ def pictures(result: TournamentResult) -> dict[str, "Figure"]:
     wanted: list[tuple[str, Measure, bool]] = [("ranks", "time", True), ("ranks-last", "last", True)]
     if len(result.tournament.scenarios) > 1:
         wanted.insert(1, ("ranks-scenarios", "time", False))
-    for file, measure, seeds in wanted:
-        ranks = result.ranking(measure, seeds=seeds)
-        blocks = f"{ranks.blocks} {'blocks (scenario and seed)' if seeds else 'scenarios as blocks'}"
-        title = f"Mean ranks by {WORDS[measure]}, {blocks}"
-        found[file] = critical_difference_figure(names, ranks.mean, ranks.critical, ranks.groups(), title)
+    found |= {file: ranks_picture(result, measure, seeds=seeds) for file, measure, seeds in wanted}
     order = result.ranking("time").order()
     scenarios = result.tournament.scenarios
     policies = [names[i] for i in order]
@@ -138,6 +133,14 @@ def pictures(result: TournamentResult) -> dict[str, "Figure"]:
         "Median time to the target; framed: who wins or shares the lead",
     )
     return found
+
+
+def ranks_picture(result: TournamentResult, measure: Measure, *, seeds: bool = True) -> "Figure":
+    """The critical-difference diagram; see `TournamentResult.ranking` for what a block is."""
+    ranks = result.ranking(measure, seeds=seeds)
+    blocks = f"{ranks.blocks} {'blocks (scenario and seed)' if seeds else 'scenarios as blocks'}"
+    title = f"Mean ranks by {WORDS[measure]}, {blocks}"
+    return critical_difference_figure(ranks.names, ranks.mean, ranks.critical, ranks.groups(), title)
 
 
 def _short_time(summary: Summary) -> str:

@@ -17,6 +17,7 @@ from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.views.colours import styles
 from fedcell.learn.published import PUBLISHED
+from fedcell.learn.server import SERVERS
 from fedcell.paper.figures import FIGURES
 from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
@@ -62,6 +63,7 @@ CHOICES = {
     "knowledge": list(get_args(Spec.model_fields["knowledge"].annotation)),
     "profiles": list(get_args(Spec.model_fields["profiles"].annotation)),
     "averaging": list(get_args(TaskSpec.model_fields["averaging"].annotation)),
+    "server": list(SERVERS),
     "sharing": list(get_args(Sharing)),
 }
 KINDS = {bool: "truth", int: "whole", float: "number", str: "text"}

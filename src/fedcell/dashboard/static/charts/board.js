@@ -1,6 +1,6 @@
 // The leader board: who has reached the target, and who is ahead on the way there.
 
-import { h } from "../lib/dom.js";
+import { breakable, h } from "../lib/dom.js";
 import { fixed, percent, plural, significant } from "../lib/format.js";
 import { swatch } from "./ink.js";
 import { readAt } from "./lines.js";
@@ -9,14 +9,15 @@ const times = (ratio) => `${fixed(ratio, ratio < 10 ? 1 : 0)} ×`;
 
 /** The order at a time, null for now: by time to the target, then by accuracy. */
 export function standings(policies, table, until) {
-  const medians = new Map(table.map((row) => [row.policy, row.time_to_target?.median_s]));
+  const times = new Map(table.map((row) => [row.policy, row.time_to_target]));
   return policies
     .map((policy) => {
-      const median = medians.get(policy.line);
+      const { median_s: median, n } = times.get(policy.line) ?? {};
       const line = { x: policy.clock_s ?? [], y: policy.mean, step: true };
       const last = line.x.at(-1) ?? 0;
       return {
         line: policy.line,
+        seeds: n,
         finish: Number.isFinite(median) && median <= (until ?? Infinity) ? median : null,
         accuracy: readAt(line, Math.min(until ?? Infinity, last)),
       };
@@ -41,6 +42,12 @@ export function headline(lead, over, target) {
   };
 }
 
+/** The moment of the win, before anybody else is there to be compared with; null if the leader of all seeds is not first. */
+function first({ line, finish, seeds }, lead, target) {
+  if (line !== lead.policy || finish === null || lead.over.length === 0) return null;
+  return { text: `${line} reaches ${significant(100 * target, 3)} % first, after ${fixed(finish, 0)} s`, small: `median of ${plural(seeds, "seed")}`, sure: true };
+}
+
 export class Board {
   constructor() {
     this.said = h("p", { class: "headline", hidden: true }, h("strong", {}), h("small", {}));
@@ -54,12 +61,14 @@ export class Board {
     const policies = curves?.policies?.filter((policy) => policy.clock_s?.length) ?? [];
     this.element.hidden = !policies.length || !(target > 0);
     if (this.element.hidden) return;
+    const before = new Map([...this.list.children].map((row) => [row, row.offsetTop])); // first: later it costs a layout
     const looks = new Map(styles.map((style) => [style.line, style]));
     const order = standings(policies, curves.table, until);
     const done = new Set(order.filter(({ finish }) => finish !== null).map(({ line }) => line));
     const over = (curves.lead?.over ?? []).filter(({ policy }) => until === null || done.has(policy));
     const sure = new Map(over.filter(({ significant: sure }) => sure).map((one) => [one.policy, one.ratio]));
-    this.say(curves.lead && (until === null || done.has(curves.lead.policy)) ? headline(curves.lead, over, target) : null);
+    const leads = curves.lead && (until === null || done.has(curves.lead.policy));
+    this.say(leads ? (headline(curves.lead, over, target) ?? first(order[0], curves.lead, target)) : null);
     const rows = order.map((one) => {
       const row = this.row(looks.get(one.line) ?? { line: one.line });
       row.accuracy.textContent = percent(one.accuracy, 1);
@@ -68,7 +77,7 @@ export class Board {
       row.factor.textContent = sure.has(one.line) ? times(sure.get(one.line)) : "";
       return row.element;
     });
-    this.place(rows);
+    this.place(rows, before);
   }
 
   say(headline) {
@@ -88,7 +97,7 @@ export class Board {
         finish: h("span", { class: "finish-time" }),
         factor: h("small", { class: "factor", title: "times as long as the leader" }),
       };
-      const name = h("span", { class: "policy-line", title: line }, line);
+      const name = h("span", { class: "policy-line", title: line }, breakable(line));
       parts.element = h("li", { "data-policy": line }, swatch(colour, dash), name, parts.accuracy, parts.finish, parts.factor, parts.bar);
       this.rows.set(key, parts);
     }
@@ -96,14 +105,14 @@ export class Board {
   }
 
   /** In their order; whoever changes places moves there, unless motion is unwanted. */
-  place(rows) {
-    const shown = [...this.list.children];
+  place(rows, before) {
+    const shown = [...before.keys()];
     if (rows.length === shown.length && rows.every((row, i) => row === shown[i])) return;
-    const before = new Map(shown.map((row) => [row, row.offsetTop]));
     this.list.replaceChildren(...rows);
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-    for (const row of rows) {
-      const moved = (before.get(row) ?? row.offsetTop) - row.offsetTop;
+    const after = rows.map((row) => row.offsetTop); // all of them before anything moves: one layout, not one a row
+    for (const [i, row] of rows.entries()) {
+      const moved = (before.get(row) ?? after[i]) - after[i];
       if (moved) row.animate([{ transform: `translateY(${moved}px)` }, { transform: "none" }], { duration: 250, easing: "ease-out" });
     }
   }

@@ -118,11 +118,13 @@ export class LineChart {
     const { xLabel, yLabel, xFormat, yFormat, xTicks, yTicks } = this.options;
     const fit = Math.max(2, Math.min(xTicks, Math.floor((right - left) / (em * 5))));
     const parts = [];
+    const goal = this.data.finish ? sy(this.data.finish.y) : -Infinity; // which is named there, in two rows
     for (const y of ticks(y0, y1, yTicks)) {
       parts.push(s("line", { class: "grid", x1: left, x2: right, y1: sy(y), y2: sy(y) }));
-      parts.push(
-        s("text", { class: "tick", x: left - em * 0.5, y: sy(y), "text-anchor": "end", dy: "0.35em" }, yFormat(y)),
-      );
+      if (sy(y) < goal - em * 2.2 || sy(y) > goal + em * 1.2)
+        parts.push(
+          s("text", { class: "tick", x: left - em * 0.5, y: sy(y), "text-anchor": "end", dy: "0.35em" }, yFormat(y)),
+        );
     }
     for (const x of ticks(x0, x1, fit, this.options.snap ? 1 : 0)) {
       parts.push(s("line", { class: "grid", x1: sx(x), x2: sx(x), y1: top, y2: bottom }));
@@ -150,11 +152,12 @@ export class LineChart {
     for (const line of [...this.data.series].reverse()) {
       // the first policy is the one the others are held against: it lies on top
       const { colour, name, dash, x, y } = line;
+      const marked = { "data-line": name, class: line.leads ? "leader" : "" };
       if (line.low && line.high)
         bands.push(
           s(
             "g",
-            { "data-line": name },
+            marked,
             s("path", { class: "band", d: band(line, sx, sy), style: { fill: ink(colour) } }),
           ),
         );
@@ -162,7 +165,7 @@ export class LineChart {
         bands.push(
           s(
             "g",
-            { "data-line": name },
+            marked,
             s("path", { class: "seed", d: points(seed.x, seed.y, sx, sy, line.step), style: { stroke: ink(colour) } }),
           ),
         );
@@ -170,11 +173,11 @@ export class LineChart {
         bands.push(
           s(
             "g",
-            { "data-line": name },
+            marked,
             s("path", { class: "raw", d: points(line.raw.x, line.raw.y, sx, sy, true), style: { stroke: ink(colour) } }),
           ),
         );
-      const group = s("g", { "data-line": name });
+      const group = s("g", marked);
       const d = points(x, y, sx, sy, line.step);
       if (dash !== "none")
         group.append(
@@ -213,7 +216,8 @@ export class LineChart {
         parts.push(
           s("line", { class: "finish", x1: left, x2: right, y1: y + row, y2: y + row, "stroke-dashoffset": shift }),
         );
-      parts.push(s("text", { class: "finish-label", x: left + em * 0.6, y: y - em * 0.6 }, finish.label));
+      const at = { x: left - em * 0.5, "text-anchor": "end" }; // beside the curves, not over them
+      parts.push(s("text", { class: "finish-label" }, s("tspan", { ...at, y: y - em * 0.75 }, "target "), s("tspan", { ...at, y: y + em * 0.35 }, finish.label)));
       for (const { name, colour, x, title } of finish.crossings) {
         if (!(x >= x0 && x <= x1)) continue;
         const mark = s(

@@ -1,6 +1,6 @@
 // The tables beside the curves: accuracy and rounds of each policy.
 
-import { h } from "../lib/dom.js";
+import { breakable, h } from "../lib/dom.js";
 import { fixed, plural, seconds, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";
 import { swatch } from "./ink.js";
@@ -94,7 +94,7 @@ export function curveTables(styles, curves, { target, seeds: allSeeds, by, focus
       "span",
       { class: "policy" },
       swatch(row.style.colour, row.style.dash),
-      h("span", { class: "policy-line", title: row.policy }, row.policy),
+      h("span", { class: "policy-line", title: row.policy }, breakable(row.policy)),
     );
   const counts = rows.map((row) => row.seeds ?? 0).filter((count) => count > 0 || !rows.some((row) => row.failed));
   const [fewest, seeds] = [Math.min(...counts), Math.max(0, ...counts)];

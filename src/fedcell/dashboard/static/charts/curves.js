@@ -1,6 +1,6 @@
 // Accuracy against time or energy with its tables beside it: the race and the comparison of stored runs look the same.
 
-import { h, redraw, scroller, segmented } from "../lib/dom.js";
+import { h, redraw, scroller, segmented, throttle } from "../lib/dom.js";
 import { fixed, percent, plural, seconds, significant } from "../lib/format.js";
 import { Board } from "./board.js";
 import { LineChart } from "./chart.js";
@@ -14,6 +14,7 @@ const AXES = [
   ["energy", "energy"],
 ];
 const X_LABELS = { time: "simulated wall-clock time, s", energy: "energy spent by all devices, J" };
+const BOARD_MS = 120;
 const MOST_SMOOTH = 0.1; // of the axis, as a time constant
 
 /** Chart, legend, leader board and tables of a /curves document in a host element. */
@@ -43,6 +44,7 @@ export class CurvesView {
     });
     this.replay = new Replay(() => this.seek());
     this.board = new Board();
+    this.boardLater = throttle(BOARD_MS, () => this.drawBoard());
     const plot = h("div", { class: "plot" });
     this.tables = scroller("Tables of the curves", { class: "tables" });
     this.what = h("span", {});
@@ -91,7 +93,7 @@ export class CurvesView {
     const { target = null, seeds = null } = options;
     this.replay.setEnd(this.axisOf(curves) === "time" ? (this.common ?? this.lastX(curves)) : 0);
     this.drawChart();
-    this.board.update(styles, curves, target, this.moment);
+    this.drawBoard();
     const focus = (policy) => this.chart.focus(policy);
     this.tables.replaceChildren(...curveTables(styles, curves, { target, seeds, by: this.by, focus }));
     this.fillLegend(styles);
@@ -119,9 +121,14 @@ export class CurvesView {
     return this.replay.at ?? this.common;
   }
 
+  /** The curves with every frame; the board as often as it can be read. */
   seek() {
-    const [styles, curves, { target = null }] = this.shown;
     this.chart.seek(this.moment);
+    this.boardLater();
+  }
+
+  drawBoard() {
+    const [styles, curves, { target = null }] = this.shown;
     this.board.update(styles, curves, target, this.moment);
   }
 
@@ -160,6 +167,7 @@ export class CurvesView {
         name: style.line,
         colour: style.colour,
         dash: style.dash,
+        leads: style.line === curves?.lead?.policy,
         step: !(constant > 0),
         x,
         y: smoothed(x, y, constant),
@@ -181,7 +189,7 @@ export class CurvesView {
       return { name, colour, x, title };
     });
     const percents = significant(100 * target, 3);
-    return { y: target, label: `target ${percents} %`, crossings: crossings.filter(({ x }) => Number.isFinite(x)) };
+    return { y: target, label: `${percents} %`, crossings: crossings.filter(({ x }) => Number.isFinite(x)) };
   }
 
   fillLegend(styles) {

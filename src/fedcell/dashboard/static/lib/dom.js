@@ -25,6 +25,9 @@ export const s = (tag, props, ...children) => fill(document.createElementNS(SVG,
 /** An icon of the sheet in index.html. */
 export const icon = (name) => s("svg", { class: "icon", "aria-hidden": "true" }, s("use", { href: `#i-${name}` }));
 
+/** A policy line that breaks, where it must, between its settings and not within a number. */
+export const breakable = (line) => line.split(/(?<=[:,])/).map((part) => [part, h("wbr", {})]);
+
 /** What scrolls by itself: reached by Tab, moved by the arrow keys, and named. */
 export const scroller = (label, props, ...children) =>
   h("div", { ...props, class: `scroll ${props.class ?? ""}`, role: "region", tabindex: "0", "aria-label": label }, children);

@@ -55,4 +55,4 @@ export const fileName = (path) =>
     .split(/[\\/]/)
     .pop();
 
-export const plural = (count, noun) => `${integer(count)} ${noun}${count === 1 ? "" : "s"}`;
+export const plural = (count, noun, many = `${noun}s`) => `${integer(count)} ${count === 1 ? noun : many}`;

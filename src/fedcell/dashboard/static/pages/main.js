@@ -6,9 +6,9 @@ import { announce, h } from "../lib/dom.js";
 import { setDocs } from "./glossary.js";
 import { makePresenter } from "./presenter.js";
 
-const TITLES = { race: "Race", cell: "Cell", plan: "Plan", results: "Results", api: "HTTP API" };
+const TITLES = { race: "Race", cell: "Cell", plan: "Plan", results: "Results", ranking: "Ranking", api: "HTTP API" };
 const PAGES = Object.keys(TITLES);
-const KEYS = { 1: "race", 2: "cell", 3: "plan", 4: "results" };
+const KEYS = { 1: "race", 2: "cell", 3: "plan", 4: "results", 5: "ranking" };
 const pages = new Map();
 let current = null;
 

@@ -10,6 +10,8 @@ const PROFILE = "profile:";
 const MOST_LABELS = 12;
 
 /** What the policy's device brings: its labels beside those of all devices together. */
+const profileKey = (colour, text) => h("span", { class: "key" }, h("i", { style: { background: colour } }), text);
+
 function profileBars(labels, mine, all, colour) {
   const most = Math.max(...mine, ...all, 1e-9);
   const bar = (kind, value) =>
@@ -184,6 +186,7 @@ export class PlanMap {
         { class: "facts" },
         this.lines(device).map(([name, value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, value))),
       ),
+      mine ? h("p", { class: "legend" }, profileKey(ink(this.plan.colour), "this device's data"), profileKey("var(--compute)", "all devices'")) : "",
       mine ? profileBars(this.labels, mine, all, this.plan.colour) : "",
       this.reason(device) ?? "",
     );

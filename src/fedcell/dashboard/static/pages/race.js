@@ -185,7 +185,7 @@ class RacePage {
       if (run) Object.assign(run, far);
     }
     if (id !== this.race?.id) return;
-    this.drawRace();
+    this.drawHead(); // the curves come with the next answer
     this.refresh();
   }
 
@@ -236,6 +236,10 @@ class RacePage {
 
   drawRace() {
     this.drawCurves();
+    this.drawHead();
+  }
+
+  drawHead() {
     this.drawProgress();
     const finished = this.race?.runs.some((run) => run.state === "done");
     const begun = this.race?.runs.find((run) => run.state === "done" || run.rounds > 0)?.key;

@@ -1,0 +1,103 @@
+"""A stored tournament as the page shows it: what `fedcell tournament` says of the same runs."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip install fedcell[dashboard])")
+
+from dashboard.shown import ROUND_S, SEEDS, fill
+from fedcell.dashboard.schemas import RankingAnswer, TournamentDocument
+from fedcell.dashboard.stores import Shelf
+from fedcell.dashboard.views import rankings
+from fedcell.dashboard.views.rankings import Rankings, ended_of, listed_document, ranking_document, runs_document
+from fedcell.runs.contest import remembered
+from fedcell.runs.stats import Measure
+from fedcell.runs.store import Store
+from fedcell.runs.tournament import MEASURES, TournamentResult, stored_result
+from fedcell.runs.tournament_report import matrix_table, overall_table, winners_table
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rankings") / "results.db"
+    with Store(path) as store:
+        fill(store)
+    return path
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_ranks_texts_and_winners_are_those_of_the_command(path: Path, measure: Measure) -> None:
+    with Store(path, "read") as store:
+        (stored,) = store.tournaments()
+        result = stored_result(store, *remembered(stored))
+    told = RankingAnswer.model_validate(ranking_document(stored, result, measure))
+    ranks = {row[0]: row[1 + MEASURES.index(measure)] for row in overall_table(result).rows}
+    assert {one.line: f"{one.rank:.2f}" for one in told.policies} == ranks
+    assert [one.rank for one in told.policies] == sorted(one.rank for one in told.policies)
+    texts = {row[0]: row[1:] for row in matrix_table(result, measure).rows}
+    assert {one.line: [cell.text for cell in row] for one, row in zip(told.policies, told.cells, strict=True)} == texts
+    said = [row[2 + MEASURES.index(measure)] for row in winners_table(result).rows]
+    assert [one.said for one in told.scenarios] == said
+    for place, scenario in enumerate(told.scenarios):
+        best = {one.line for one, row in zip(told.policies, told.cells, strict=True) if row[place].verdict != "loses"}
+        assert best == {scenario.best, *scenario.tied}
+        assert any(row[place].verdict == "wins" for row in told.cells) == (not scenario.tied)
+    assert told.blocks == 2 * SEEDS
+    assert told.groups == result.ranking(measure).groups()
+
+
+def test_the_runs_behind_a_cell(path: Path) -> None:
+    with Store(path, "read") as store:
+        (stored,) = store.tournaments()
+        ended = ended_of(store, stored.keys)
+        for scenario in ("race", "small"):
+            for policy in ROUND_S:
+                runs = runs_document(stored, scenario, policy, ended)
+                assert [run["seed"] for run in runs] == list(range(SEEDS))
+                assert {run["state"] for run in runs} == {"done"}
+                found = [store.find(run["key"]) for run in runs]
+                assert {(run.policy, run.document["cell"]["radius_m"]) for run in found} == {
+                    (policy, 300.0 if scenario == "small" else 1000.0)
+                }
+        assert runs_document(stored, "race", "nobody", ended) == []
+        assert {run["state"] for run in runs_document(stored, "race", "greedy", (set(), {}))} == {"missing"}
+        listed = TournamentDocument.model_validate(listed_document(stored, "results.db", ended))
+    assert (listed.runs, listed.ended, listed.scenarios) == (2 * SEEDS * len(ROUND_S),) * 2 + (["race", "small"],)
+
+
+def test_a_tournament_is_read_again_only_when_more_of_it_has_ended(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copy(path, tmp_path))
+    reads: list[str] = []
+
+    def counted(store: Store, *args: object) -> TournamentResult:
+        reads.append("read")
+        return stored_result(store, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rankings, "stored_result", counted)
+
+    async def look() -> None:
+        shelf, known = Shelf(copy, "write"), Rankings()
+        (stored,) = await shelf.ask(Store.tournaments)
+        first = await known.result(shelf, stored, None)
+        assert await known.result(shelf, stored, None) is first
+        sooner = await known.result(shelf, stored, 0.2)
+        assert [one.target for one in sooner.tournament.scenarios] == [0.2, 0.2]
+        assert sooner.summaries["race", "diverse"].to_target.median_s == pytest.approx(16.24)
+        assert reads == ["read"]
+        row = json.loads(rankings.ranking_data(sooner, "json"))["results"][0]
+        assert (row["policy"], row["target"]) == ("greedy", 0.2)
+        assert rankings.ranking_data(sooner, "csv").startswith("scenario,policy,target")
+        assert rankings.ranking_picture(sooner, "best", "svg").startswith(b"<?xml")
+        await shelf.ask(lambda store: store.delete([stored.keys[0]]))
+        again = await known.result(shelf, stored, None)
+        assert again.tournament.seeds == list(range(1, SEEDS))
+        assert reads == ["read"] * 2
+        assert shelf.close(10.0)
+
+    asyncio.run(look())

@@ -1,0 +1,130 @@
+"""Tournaments, and sweeps that are tournaments, as a store remembers them."""
+
+import sqlite3
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedcell as fc
+from fedcell.errors import InputError
+from fedcell.runs import contest
+from fedcell.runs.contest import Tournament, remember, remembered, swept
+from fedcell.runs.scenarios import Scenario
+from fedcell.runs.store import Store
+from fedcell.runs.sweep import run_sweep
+from fedcell.runs.tournament import stored_result
+from fedcell.sim.loop import RoundRecord, simulate
+
+TINY = fc.Spec(rounds=1, devices=fc.DevicesSpec(count=4), task=fc.TaskSpec(hidden=[4]))
+GRID: dict[str, list[Any]] = {
+    "policy": ["all", "random:2"],
+    "cell.radius_m": [300.0, 900],
+    "seed": [0, 1],
+    "task.partition": ["iid"],
+}
+
+
+@pytest.fixture(scope="module")
+def record() -> RoundRecord:
+    (record,) = simulate(TINY.changed({"policy": "all"}))
+    return record
+
+
+def test_a_sweep_over_policies_is_a_tournament_of_the_same_runs() -> None:
+    spec = TINY.changed({}, GRID)
+    found = swept(spec)
+    assert found is not None
+    tournament, entries = found
+    assert [one.name for one in tournament.scenarios] == ["radius_m=300 partition=iid", "radius_m=900 partition=iid"]
+    assert tournament.policies == ["all", "random:k=2"]
+    runs = tournament.runs()
+    assert [runs[entry].key() for entry in entries] == [run.key() for run in spec.runs()]
+    assert set(entries) == set(tournament.entries())
+    others: list[dict[str, list[Any]]] = [{}, {"seed": [0, 1]}, {"policy": ["all"]}]
+    assert [swept(TINY.changed({}, grid)) for grid in others] == [None] * 3
+
+
+def test_a_sweep_is_remembered_with_the_keys_of_its_runs(tmp_path: Path, record: RoundRecord) -> None:
+    grid = GRID | {
+        "policy": ["all", "random:k=2"],
+        "profiles": ["labels", "none"],
+    }  # of which both policies know nothing
+    spec = TINY.changed({}, grid)
+    with Store(tmp_path / "results.db") as store:
+        assert store.tournaments() == []
+        for run in spec.runs():
+            store.put(run, [record])
+        assert run_sweep(spec, store).skipped == 8  # half of the 16 are equal to others
+        (stored,) = store.tournaments()
+        tournament, keys = remembered(stored)
+        assert {entry: run.key() for entry, run in tournament.runs().items()} == keys
+        result = stored_result(store, tournament, keys)
+        assert result.tournament.seeds == [0, 1]
+        assert {one.spec.budget_s for one in result.tournament.scenarios} == {record.clock_s}  # rounds are no budget
+
+
+def test_more_seeds_replace_a_tournament_and_whole_seeds_count(tmp_path: Path, record: RoundRecord) -> None:
+    cells = [Scenario("near", "A small cell.", 0.5, TINY.changed({"budget_s": 40.0}))]
+    short, long = (Tournament(cells, ["all", "greedy"], list(range(n))) for n in (1, 3))
+    with Store(tmp_path / "results.db") as store:
+        for one in (short, long):
+            remember(store, one, {entry: run.key() for entry, run in one.runs().items()})
+        (stored,) = store.tournaments()
+        tournament, keys = remembered(stored)
+        assert tournament == long
+        with pytest.raises(InputError, match="no seed is finished by all policies"):
+            stored_result(store, tournament, keys)
+        runs = long.runs()
+        for policy in ("all", "greedy"):
+            store.put(runs["near", policy, 2], [replace(record, accuracy=0.6, clock_s=7.0)])
+        store.put(runs["near", "all", 0], [record])
+        store.fail(runs["near", "greedy", 0], "it was too far")
+        store.put(runs["near", "all", 1], [record])  # of seed 1, greedy is missing
+        result = stored_result(store, tournament, keys)
+        assert result.tournament.seeds == [0, 2]
+        assert result.failures == {("near", "greedy", 0): "it was too far"}
+        assert result.values("near", "time").tolist() == [[40.0, 40.0], [7.0, 7.0]]
+        assert result.leads("time") == {"all": (0, 1), "greedy": (0, 1)}
+
+
+def test_nobody_who_reads_a_tournament_imports_a_policy_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: RoundRecord
+) -> None:
+    (tmp_path / "own_of_a_test.py").write_text(
+        "from fedcell import Random\n\nclass Mine(Random):\n    pass\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = TINY.changed({"policy": "own_of_a_test:Mine:k=2"}, {"policy": ["all", "own_of_a_test:Mine:k=2"]})
+    with Store(tmp_path / "results.db") as store:
+        for run in spec.runs():
+            store.put(run, [record])
+        run_sweep(spec, store)
+    monkeypatch.delitem(sys.modules, "own_of_a_test")
+    with Store(tmp_path / "results.db", "read") as store:
+        tournament, keys = remembered(store.tournaments()[0])
+        assert len(stored_result(store, tournament, keys).rounds) == 2
+    assert tournament.policies == ["all", "own_of_a_test:Mine:k=2"]
+    assert "own_of_a_test" not in sys.modules
+
+
+def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Tournament([Scenario("one", "", 0.5, TINY)], ["all", "greedy"], [0])
+    keys = {entry: run.key() for entry, run in wanted.runs().items()}
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        remember(store, wanted, keys)
+        (stored,) = store.tournaments()
+        with pytest.raises(InputError, match=f"tournament {stored.id} is damaged; run it again"):
+            remembered(replace(stored, keys=stored.keys[1:]))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE tournaments SET document = '['")
+    with Store(path) as store, pytest.raises(InputError, match="a tournament in it is damaged"):
+        store.tournaments()
+    monkeypatch.setattr(contest, "MOST_REMEMBERED", 1)
+    with Store(tmp_path / "other.db") as store:
+        remember(store, wanted, keys)
+        assert store.tournaments() == []
