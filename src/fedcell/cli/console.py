@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -248,6 +248,10 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
     return [accuracy, rounds, energy]
 
 
+PATIENCE_S = 3.0
+"""After so long a user wants to know what is waited for."""
+
+
 class Trackers:
     """What --track gave: trackers that are ready, or an InputError before anything is made.
 
@@ -265,13 +269,23 @@ class Trackers:
         for tracker in self._trackers:
             tracker.open()
 
+    @contextmanager
     def following(
         self, runs: Sequence["Spec"], target: float, store: "Store | None"
-    ) -> AbstractContextManager[Callable[["Event"], None]]:
+    ) -> Iterator[Callable[["Event"], None]]:
         """What ``tracking`` gives, with warnings as lines on standard error."""
+        from threading import Timer
+
         from fedcell.runs.tracking import tracking
 
-        return tracking(self._trackers, runs, target=target, store=store, warn=self._warn)
+        note = "note: waiting for the trackers to write what they have; Ctrl-C gives them up"
+        waiting = Timer(PATIENCE_S, lambda: typer.echo(note, err=True))
+        try:
+            with tracking(self._trackers, runs, target=target, store=store, warn=self._warn) as track:
+                yield track
+                waiting.start()
+        finally:
+            waiting.cancel()
 
     def _warn(self, sentence: str) -> None:
         self.troubles.append(sentence)

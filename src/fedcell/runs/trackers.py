@@ -165,7 +165,8 @@ class _EventFile:
         self._records.flush()
 
     def end(self, _: Ending, summary: Values) -> None:
-        self._scalars("run", summary)
+        if summary:
+            self._scalars("run", summary)
         self._records.close()
 
     def _scalars(self, section: str, values: Values) -> None:
@@ -222,10 +223,11 @@ class MLflow:
         return lambda run: _begin_mlflow(client, id, run)
 
     def shown_by(self) -> str:
-        """MLflow's own command."""
+        """MLflow's own command, or the address of its server."""
         import mlflow
 
-        return f"mlflow ui --backend-store-uri {self.uri or mlflow.get_tracking_uri()}"
+        uri = self.uri or mlflow.get_tracking_uri()
+        return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
 
 
 def _begin_mlflow(client: Any, experiment: str, run: TrackedRun) -> Log | None:
@@ -355,8 +357,9 @@ class _WandbRun:
     def end(self, ending: Ending, summary: Values) -> None:
         self._run.summary.update(summary)
         self._run.finish(exit_code=0 if ending == "done" else 1)
-        if ending == "done":
-            (Path(self._run.dir).parent / FINISHED).touch()
+        folder = Path(self._run.dir).parent
+        if ending == "done" and folder.exists():  # there is none where W&B is disabled
+            (folder / FINISHED).touch()
 
 
 # --- all of them ---------------------------------------------------------------------------------------------------

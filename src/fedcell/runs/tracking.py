@@ -41,7 +41,8 @@ def tracking(
 
     Each run becomes one run of the tool, with the spec as its parameters, ROUND_COLUMNS as its metrics, and in the end
     its best accuracy, its time and energy to the target, and the joules spent. A tracker that fails is dropped with one
-    warning; the runs go on. Leaving the block waits until the trackers have written what they were given.
+    warning; the runs go on. Leaving the block waits until the trackers have written all they were given; Ctrl-C ends
+    the wait.
 
     Args:
         trackers: such as ``"tensorboard:runs"``, ``"mlflow"`` or ``"wandb:project=cell"``.
@@ -78,7 +79,7 @@ def tracking(
         for line in lines:
             line.close()
         for line in lines:
-            line.join()
+            line.wait()
             line.tell(warn)
 
 
@@ -173,8 +174,12 @@ class _Line:
     def close(self) -> None:
         self._steps.put(None)
 
-    def join(self) -> None:
-        self._thread.join()
+    def wait(self) -> None:
+        """Until all is written; Ctrl-C gives it up, and harms nothing else."""
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:
+            self._trouble = f"{type(self.tracker).__name__} was given up before it had written all rounds"
 
     def tell(self, warn: Callable[[str], None]) -> None:
         """Warn, once, if the tracker has failed."""
