@@ -7,6 +7,7 @@ import signal
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -257,16 +258,21 @@ def in_wandb(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("wandb_ends")
-def test_wandb_has_every_round_offline(tmp_path: Path) -> None:
-    result = tracked("wandb:group=offline")
-    tracked("wandb:group=offline")  # the same runs, which it has
-    folders = sorted((tmp_path / "wandb").glob("offline-run-*"))
-    assert len(folders) == 4
-    runs = {found["run"].display_name: found for found in map(in_wandb, folders)}
+def test_wandb_has_every_round_offline_also_of_a_resumed_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fc.Store("results.db") as store:
+        stopped_early(store, "wandb:group=resumed", monkeypatch)
+        before = set((tmp_path / "wandb").glob("offline-run-*"))
+        ended = {found["run"].display_name for found in map(in_wandb, before) if found["exits"] == [0]}
+        time.sleep(1.1)  # W&B names a folder by the second
+        result = tracked("wandb:group=resumed", store=store)
+        tracked("wandb:group=resumed", store=store)  # all of it is stored, and tracked
+    after = set((tmp_path / "wandb").glob("offline-run-*"))
+    assert len(after - before) == 4 - len(ended)  # what had ended is left alone
+    runs = {found["run"].display_name: found for found in map(in_wandb, sorted(after))}  # the newest of each
     for name, records in expected(result).items():
         found = runs[name]
         assert found["run"].project == "fedcell"
-        assert found["run"].run_group == "offline"
+        assert found["run"].run_group == "resumed"
         assert (found["config"]["policy"], found["config"]["cell"]["radius_m"]) == (name.split()[0], 1000.0)
         rounds = [{column: point[column] for column in ROUND_COLUMNS} for point in found["rounds"]]
         assert rounds == records  # bit for bit

@@ -120,25 +120,25 @@ class _Group:
 
 def _step(event: Event, target: float, store: Store | None) -> _Step | None:
     if isinstance(event, RoundsDone):
-        return _Step(event.key, event.spec, [values_of(row) for row in event.rows])
+        return _Step(event.key, event.spec, [_values(row) for row in event.rows])
     if isinstance(event, RunFailed):
         return _Step(event.key, event.spec, ending="failed")
     if not isinstance(event, RunDone):
         return None
     if event.rows is not None:
-        return _Step(event.key, event.spec, (), "done", summary_of(event.rows, target))
+        return _Step(event.key, event.spec, (), "done", _summary(event.rows, target))
     if store is None:
         raise InputError("a run was taken from a results file that tracking does not know; give it as store")
     rows = [numbers_of(record) for record in store.get(event.key)]
-    return _Step(event.key, event.spec, [values_of(row) for row in rows], "done", summary_of(rows, target))
+    return _Step(event.key, event.spec, [_values(row) for row in rows], "done", _summary(rows, target))
 
 
-def values_of(row: Row | RoundNumbers) -> Values:
+def _values(row: Row | RoundNumbers) -> Values:
     """A round by column."""
     return _finite(dict(zip(ROUND_COLUMNS, row[: len(ROUND_COLUMNS)], strict=True)))
 
 
-def summary_of(rows: Sequence[Row | RoundNumbers], target: float) -> Values:
+def _summary(rows: Sequence[Row | RoundNumbers], target: float) -> Values:
     """What a whole run came to."""
     run = Rounds.of(rows)
     return _finite(
