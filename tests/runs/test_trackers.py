@@ -344,6 +344,7 @@ class Hanging(Broken):
         wait_until(waited_for, "the end of the race")
         signal.pthread_kill(main, signal.SIGINT)  # as a terminal's, it wakes the thread
         self.released.wait(LIMIT_S)
+        raise OSError("gone")  # and its thread ends
 
 
 def test_a_tracker_that_hangs_delays_no_run_and_can_be_given_up(tmp_path: Path) -> None:

@@ -9,19 +9,23 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.runs import stats
 from fedcell.runs.rows import ROUND_COLUMNS, RoundNumbers, Rounds, Row, numbers_of
-from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed
+from fedcell.runs.runner import Event as RunnerEvent
+from fedcell.runs.runner import RoundsDone, RunDone, RunFailed
 from fedcell.runs.store import Store, differing_fields, flat, stored_document
 from fedcell.runs.trackers import Begin, Ending, Log, TrackedRun, Tracker, Values, parse_tracker, sentence
 from fedcell.sim.spec import Spec
+
+PACE_S = 1.0
+"""A tracker is written to about so often: a few large writes cost it less than many small ones."""
 
 
 def _warn(sentence: str) -> None:
@@ -36,7 +40,7 @@ def tracking(
     target: float = TARGET_ACCURACY,
     store: Store | None = None,
     warn: Callable[[str], None] = _warn,
-) -> Iterator[Callable[[Event], None]]:
+) -> Iterator[Callable[[RunnerEvent], None]]:
     """Report runs to trackers: hand every event of a Runner, ``run_race`` or ``run_sweep`` to what this gives.
 
     Each run becomes one run of the tool, with the spec as its parameters, ROUND_COLUMNS as its metrics, and in the end
@@ -66,7 +70,7 @@ def tracking(
     found = [parse_tracker(one) if isinstance(one, str) else one for one in trackers]
     lines = [_Line(tracker, begin) for tracker, begin in [(tracker, tracker.open()) for tracker in found]]
 
-    def watch(event: Event) -> None:
+    def watch(event: RunnerEvent) -> None:
         step = _step(event, target, store) if lines else None
         for line in lines:
             if step is not None:
@@ -118,7 +122,7 @@ class _Group:
         return TrackedRun(id, group, " ".join([step.spec.policy, *others]), document)
 
 
-def _step(event: Event, target: float, store: Store | None) -> _Step | None:
+def _step(event: RunnerEvent, target: float, store: Store | None) -> _Step | None:
     if isinstance(event, RoundsDone):
         return _Step(event.key, event.spec, [_values(row) for row in event.rows])
     if isinstance(event, RunFailed):
@@ -163,6 +167,7 @@ class _Line:
     def __init__(self, tracker: Tracker, begin: Begin) -> None:
         self.tracker, self._begin = tracker, begin
         self._steps: SimpleQueue[tuple[TrackedRun, _Step] | None] = SimpleQueue()
+        self._closing = Event()
         self._trouble = ""
         self._thread = Thread(target=self._work, name=f"fedcell-{type(tracker).__name__}", daemon=True)
         self._thread.start()
@@ -172,7 +177,9 @@ class _Line:
             self._steps.put((run, step))
 
     def close(self) -> None:
+        """Nothing more comes."""
         self._steps.put(None)
+        self._closing.set()
 
     def wait(self) -> None:
         """Until all is written; Ctrl-C gives it up, and harms nothing else."""
@@ -190,8 +197,9 @@ class _Line:
     def _work(self) -> None:
         logs: dict[str, Log | None] = {}
         try:
-            while (given := self._steps.get()) is not None:
-                self._write(logs, *given)
+            while steps := self._next():
+                for run, step in steps:
+                    self._write(logs, run, step)
         except Exception as error:  # a server that is gone, a disk that is full, anything that a tool raises
             name = type(self.tracker).__name__
             self._trouble = f"{name} has failed and is told no more, but the runs go on: {sentence(error)}"
@@ -199,6 +207,22 @@ class _Line:
             for log in filter(None, logs.values()):
                 with suppress(Exception):
                     log.end("stopped", {})
+
+    def _next(self) -> list[tuple[TrackedRun, _Step]]:
+        """What has come within a while, a step for each run; nothing after the last."""
+        found: dict[str, tuple[TrackedRun, _Step]] = {}
+        given = self._steps.get()
+        self._closing.wait(PACE_S)
+        while given is not None:
+            run, step = given
+            earlier = found[run.id][1].rounds if run.id in found else ()
+            found[run.id] = run, replace(step, rounds=[*earlier, *step.rounds])
+            if self._steps.empty():
+                break
+            given = self._steps.get()
+        else:
+            self._steps.put(None)  # found again once the rest is written
+        return list(found.values())
 
     def _write(self, logs: dict[str, Log | None], run: TrackedRun, step: _Step) -> None:
         if run.id not in logs:
