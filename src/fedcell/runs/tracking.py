@@ -26,6 +26,7 @@ from fedcell.sim.spec import Spec
 
 PACE_S = 1.0
 """A tracker is written to about so often: a few large writes cost it less than many small ones."""
+TICK_S = 0.2
 
 
 def _warn(sentence: str) -> None:
@@ -184,7 +185,8 @@ class _Line:
     def wait(self) -> None:
         """Until all is written; Ctrl-C gives it up, and harms nothing else."""
         try:
-            self._thread.join()
+            while self._thread.is_alive():
+                self._thread.join(TICK_S)  # a signal just before an endless wait would not end it
         except KeyboardInterrupt:
             self._trouble = f"{type(self.tracker).__name__} was given up before it had written all rounds"
 
