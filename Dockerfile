@@ -3,7 +3,7 @@
 FROM python:3.12-slim
 
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src src
 # hadolint ignore=DL3013
 RUN pip install --no-cache-dir ".[dashboard,parquet]" \

@@ -40,6 +40,24 @@ $(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.installed
 	$(PIP) install -c constraints.txt -e ".[docs,flower,gym]"
 	@touch $@
 
+# What the cells of the notebooks show, written into them again; the site has it from there.
+.PHONY: notebooks
+notebooks: $(VENV)/.installed-test
+	@here=$$(pwd); for name in examples/notebooks/*.ipynb; do \
+	  folder=$$(mktemp -d) && (cd $$folder && $$here/$(BIN)/python $$here/tests/notebooks.py $$here/$$name) && rm -r $$folder || exit 1; \
+	done
+
+# The wheel and the source distribution, in dist: make dist ADDRESS=https://... (of the repository), and SITE=https://...
+# where the documentation site is served, if it is.
+.PHONY: dist
+dist: export FEDCELL_ADDRESS := $(ADDRESS)
+dist: export FEDCELL_SITE := $(SITE)
+dist: $(VENV)/.installed
+	@test -n "$(ADDRESS)" || echo "make dist: no ADDRESS=https://..., so the package names no address, and README's pictures will not show on a package index" >&2
+	@$(PIP) install "hatchling>=1.27"
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -d dist
+
 # Half of the tests wait most of the time, for processes, browsers and links: five workers keep two cores busy.
 # The bytecode of tests and package is kept, also where the environment says otherwise: the next run and every process
 # of a test would compile it again.
@@ -58,7 +76,7 @@ tested: compiled
 test-stress: system-packages compiled $(VENV)/.installed-test
 	@BIN=$(BIN) tests/stress.sh
 
-# The wheel installed and used on every Python from 3.11 on that this machine has; `make test` takes one.
+# The package installed by pip, with all that it needs, and used, on every Python from 3.11 on that this machine has.
 .PHONY: test-package
 test-package: $(VENV)/.installed-test
 	@FEDCELL_PYTHONS=all $(BIN)/python -m pytest tests/test_package.py

@@ -32,7 +32,8 @@ MARK = "FEDCELL_TEST_PROCESS"
 COMPILING = "note: compiling for this machine, once; this takes some seconds\n"
 LIMIT_S = 180.0
 """How long a test waits for what must come: far more than a loaded machine needs, and yet an end."""
-FEDCELL = (sys.executable, "-W", "error", "-m", "fedcell")
+PYTHON = (sys.executable, "-W", "error")
+FEDCELL = (*PYTHON, "-m", "fedcell")
 BASE_INSTALL = Path(__file__).with_name("base_install")
 """For PYTHONPATH: hides what processes do not need, but take time to import where it is installed."""
 TINY: dict[str, Any] = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden": [4]}}
@@ -132,7 +133,7 @@ class _Zygote:
         self.environment = _environment()
         self._lock = threading.Lock()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [*FEDCELL[:3], str(Path(__file__).with_name("zygote.py")), str(theirs.fileno())]
+        command = [*PYTHON, str(Path(__file__).with_name("zygote.py")), str(theirs.fileno())]
         self._process = subprocess.Popen(
             command,
             env=with_base_install(os.environ),
@@ -145,7 +146,7 @@ class _Zygote:
         atexit.register(self._end)
 
     def fork(self, command: Sequence[str], cwd: Path | None, env: Mapping[str, str], fds: list[int]) -> _Forked:
-        words = {"arguments": command[len(FEDCELL) :], "cwd": str(cwd or Path.cwd()), "env": dict(env)}
+        words = {"arguments": command[len(PYTHON) :], "cwd": str(cwd or Path.cwd()), "env": dict(env)}
         adopt = ctypes.CDLL(None).prctl
         with self._lock:
             adopt(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that the kernel gives us its orphans
@@ -181,9 +182,9 @@ def with_base_install(env: Mapping[str, str]) -> dict[str, str]:
 class Process:
     """A process in a session of its own; leaving its block ends it and all that it started.
 
-    A `fedcell` command starts from the zygote: it is forked from a process that has imported everything. It starts from
-    nothing where it may look at what differs: at an environment or streams of its own. With ``cold`` a process starts
-    from nothing, and finds all that is installed, as a user's does.
+    A command that begins as :data:`PYTHON` starts from the zygote: it is forked from a process that has imported what
+    `fedcell` does. It starts from nothing where it may look at what differs: at an environment or streams of its own.
+    With ``cold`` a process starts from nothing, and finds all that is installed, as a user's does.
 
     Attributes:
         popen: for what is not asked for here, such as a pipe.
@@ -207,7 +208,7 @@ class Process:
         if not cold:
             whole_env = with_base_install(whole_env)
         special = (env, stdout, stderr) != (None, None, None) or stdin == subprocess.PIPE
-        if cold or special or sys.platform != "linux" or tuple(words[: len(FEDCELL)]) != FEDCELL:
+        if cold or special or sys.platform != "linux" or tuple(words[: len(PYTHON)]) != PYTHON:
             warm = False
         else:
             warm = _zygote().environment == _environment()
@@ -344,7 +345,7 @@ def fedcell(*arguments: str | Path, **options: Any) -> subprocess.CompletedProce
 
 def python(code: str, **options: Any) -> str:
     """What a Python process of its own prints that runs this code; it must end well and say nothing else."""
-    done = run(sys.executable, "-W", "error", "-c", code, **options)
+    done = run(*PYTHON, "-c", code, **options)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 

@@ -131,7 +131,7 @@ def test_all_exported_names_exist_and_are_all_there_is() -> None:
 @pytest.mark.processes
 def test_importing_fedcell_imports_nothing_heavy() -> None:
     code = "import sys, fedcell; print(*sorted({m.split('.')[0] for m in sys.modules}))"
-    loaded = python(code).split()
+    loaded = python(code, cold=True).split()
     assert not {"numpy", "numba", "matplotlib", "pydantic", "rich", *OPTIONAL} & set(loaded)
 
 
@@ -143,11 +143,11 @@ def test_the_whole_api_imports_no_optional_dependency() -> None:
         "[getattr(fedcell, n) for n in fedcell.__all__]\n"
         "print(*sorted({m.split('.')[0] for m in sys.modules}))"
     )
-    loaded = python(code).split()
+    loaded = python(code, cold=True).split()
     assert not (set(OPTIONAL) - {"scipy"}) & set(loaded)
 
 
 @pytest.mark.processes
 def test_simulate_stays_the_function_whatever_is_imported_first() -> None:
     code = "import fedcell.runs.race, fedcell; assert callable(fedcell.simulate)"
-    assert python(code) == ""
+    assert python(code, cold=True) == ""

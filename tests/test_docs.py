@@ -1,10 +1,14 @@
 """What README and docs show is run, and what they point to exists."""
 
+import base64
+import json
 import re
 import shlex
 import shutil
 import sys
+from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,11 +47,11 @@ def test_python_snippet_runs(code: str, tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize(("name", "lines"), SHELL, ids=[name for name, _ in SHELL])
 def test_commands_run_one_after_the_other(name: str, lines: list[str], tmp_path: Path) -> None:
-    """Those of README as a user's first commands are: from nothing, with all that is installed."""
+    """The very first ones as a user's are: from nothing, with all that is installed."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for line in lines:
         words = shlex.split(line.partition("#")[0].partition(">")[0])
-        done = fedcell(*words[1:], cwd=tmp_path, cold=name.startswith("README"))
+        done = fedcell(*words[1:], cwd=tmp_path, cold=name == SHELL[0][0])
         assert done.returncode == 0, f"{line}: {done.stderr}"
         assert done.stdout, line
 
@@ -66,18 +70,112 @@ def test_every_make_target_named_exists() -> None:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
 
 
-@pytest.mark.processes
-def test_the_site_builds_and_every_public_name_is_in_its_reference(tmp_path: Path) -> None:
+# ------------------------------------------------------------------------------------------- commands within the text
+
+
+def within(text: str) -> list[str]:
+    """The commands of fedcell that a page has within its sentences, whole or begun."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [code for code in re.findall(r"`([^`]+)`", text) if re.match(r"(?:sudo )?fedcell [a-z]", code)]
+
+
+def test_commands_within_the_text_have_options_that_exist() -> None:
+    import typer.main
+    from click import Context, Group
+
+    from fedcell.cli import app
+
+    known: dict[str, set[str]] = {}
+
+    def learn(command: Any, name: str) -> None:
+        known[name] = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        if isinstance(command, Group):
+            for inner in command.list_commands(Context(command)):
+                found = command.get_command(Context(command), inner)
+                learn(found, f"{name} {inner}")
+
+    learn(typer.main.get_command(app), "fedcell")
+    wrong, seen = [], 0
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        for code in within(page.read_text()):
+            words = code.removeprefix("sudo ").split()
+            name = next(" ".join(words[:n]) for n in (3, 2, 1) if " ".join(words[:n]) in known)
+            options = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
+            wrong += [f"{page.name}: {code}: {odd}" for odd in options - known[name] - {"-h", "--help"}]
+            seen += 1
+    assert seen > 50
+    assert not wrong
+
+
+# ----------------------------------------------------------------------------------------------------------- the site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it."""
     pytest.importorskip("mkdocs")
-    done = run(sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", tmp_path / "site", cwd=ROOT)
+    folder = tmp_path_factory.mktemp("site")
+    done = run(sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", folder, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr  # a broken link or reference is an error
-    pages = [path.read_text() for path in (tmp_path / "site" / "reference").glob("*.html")]
+    return folder
+
+
+@pytest.mark.processes
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    pages = [path.read_text() for path in (site / "reference").glob("*.html")]
     known = set(re.findall(r'id="fedcell\.[\w.]*\.(\w+)"', "".join(pages)))
     import fedcell
 
     assert {name for name in fedcell.__all__ if name not in ("POLICIES", "TABLE_I", "__version__")} <= known
-    model = (tmp_path / "site" / "model.html").read_text()
+    model = (site / "model.html").read_text()
     assert "<math" in model
     assert "arithmatex" not in model
-    for page in (tmp_path / "site").rglob("*.html"):  # nothing comes from elsewhere
-        assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', page.read_text())
+
+
+@pytest.mark.processes
+def test_the_notebooks_are_pages_with_what_they_show(site: Path) -> None:
+    for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
+        page = unescape(re.sub(r"<[^>]+>", "", (site / "notebooks" / f"{path.stem}.html").read_text()))
+        pictures = list((site / "notebooks").glob(f"{path.stem}-*.png"))
+        for cell in json.loads(path.read_text())["cells"]:
+            for output in cell.get("outputs", []):
+                if "image/png" in output.get("data", {}):
+                    assert base64.b64decode(output["data"]["image/png"]) in [one.read_bytes() for one in pictures]
+                else:
+                    assert (output.get("text") or output["data"]["text/plain"])[-1].strip() in page
+        assert (site / "notebooks" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.processes
+def test_what_the_dashboard_links_to_is_there(site: Path) -> None:
+    words = (ROOT / "src" / "fedcell" / "dashboard" / "static" / "pages" / "glossary.js").read_text()
+    links = re.findall(r'^    "([a-z/]+)",\n    "([a-z-]*)",$', words, re.MULTILINE)
+    assert len(links) == words.partition("};")[0].count(": [")
+    for page, place in links:
+        assert (ROOT / "docs" / f"{page}.md").exists()
+        assert f'id="{place}"' in (site / f"{page}.html").read_text() or not place
+
+
+@pytest.mark.browser
+def test_it_is_whole_in_a_folder_without_the_web_and_finds_what_is_searched_for(site: Path) -> None:
+    pytest.importorskip("playwright.sync_api")
+    from playwright.sync_api import expect, sync_playwright
+
+    from dashboard.browser import ARGUMENTS, CHROMIUM
+
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS) as browser,
+    ):
+        page = browser.new_page()
+        asked: list[str] = []
+        wrong: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        for name in ("index.html", "tutorials/network.html"):
+            page.goto((site / name).as_uri())
+            page.get_by_role("textbox", name="Search").fill("imbalance")
+            expect(page.locator(".md-search-result__meta")).to_contain_text("matching document")
+        assert not wrong
+        assert {url.split(":")[0] for url in asked} <= {"file", "blob", "data"}

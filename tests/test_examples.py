@@ -1,11 +1,10 @@
 """Every example runs as its first lines say."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from harness import run
+from harness import PYTHON, run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ARGUMENTS = {
@@ -37,7 +36,7 @@ def test_no_example_is_forgotten() -> None:
 def test_example_runs(name: str, tmp_path: Path) -> None:
     if name in ("cifar_resnet.py", "cnn_torch.py", "learn_to_schedule.py"):
         pytest.importorskip("torch")
-    done = run(sys.executable, "-W", "error", EXAMPLES / name, *ARGUMENTS.get(name, []), cwd=tmp_path)
+    done = run(*PYTHON, EXAMPLES / name, *ARGUMENTS.get(name, []), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert SAYS[name] in done.stdout
     assert done.stderr == ""

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 import fedcell as fc
 from fedcell import plots
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import parse_devices
-from fedcell.plots import RoundBars, check_picture_path, round_figure, save_picture
+from fedcell.plots import Curve, Finish, RoundBars, check_picture_path, race_figure, round_figure, save_picture
 
 UPLOAD_S = np.array([0.5, 2.0, 1.0])
 COMPUTE_S = np.array([3.0, 0.0, 1.0])
@@ -109,6 +112,73 @@ def test_names_are_no_formulas_and_not_too_long() -> None:
 )
 def test_percent_never_says_zero(share: float, decimals: int, text: str) -> None:
     assert plots.percent(share, decimals) == text
+
+
+# ---------------------------------------------------------------------------------------------------------- races
+
+
+def curve(name: str, *steps: tuple[float, float]) -> Curve:
+    x, accuracy = np.array(steps).T if steps else np.empty((2, 0))
+    return Curve(name, x, accuracy, np.full(x.size, np.nan))
+
+
+QUICK, SLOW = curve("quick", (10, 0.5), (30, 0.85), (100, 0.9)), curve("slow", (20, 0.4), (60, 0.8), (100, 0.89))
+REACHED = {"quick": "30 s", "slow": "60 s"}
+
+
+def test_a_race_has_names_at_the_ends_and_who_is_ahead() -> None:
+    finish = Finish(0.8, REACHED, "quick", "slow", "2.0 x sooner")
+    figure = race_figure([QUICK, SLOW], "a race", 120.0, finish=finish)
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    labels = {text.get_text(): text for text in ax.texts}
+    assert {"quick:  30 s", "slow:  60 s", "median to 80 %:", "target", "2.0 x sooner than slow"} <= set(labels)
+    quick, slow = (Text.get_window_extent(labels[name]) for name in ("quick:  30 s", "slow:  60 s"))  # without lines
+    assert quick.y0 >= slow.y1 - 1  # not one over the other, in the order of the curves
+    assert quick.x0 > ax.get_window_extent().x1
+    assert quick.x1 <= figure.bbox.x1
+    (dots,) = [line for line in ax.lines if line.get_marker() == "o"]
+    assert np.array_equal(dots.get_xydata(), [[30.0, 80.0], [60.0, 80.0]])  # where the curves reach the target
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [None, Finish(0.8, REACHED), Finish(0.95, {}, "quick", "slow", "x"), Finish(0.8, {}, "slow", "quick", "x")],
+)
+def test_nobody_is_said_to_be_ahead_who_is_not(finish: Finish | None) -> None:
+    figure = race_figure([QUICK, SLOW, curve("never began")], "a race", np.inf, finish=finish)
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    assert not [line for line in ax.lines if line.get_marker() == "o"]
+    assert any("never began" in text.get_text() for text in ax.texts)
+    assert ax.get_xlim() == (0, 100)
+
+
+def test_names_of_many_curves_stay_beside_the_axes_and_apart() -> None:
+    figure = race_figure([curve(f"c{i}", (1, 0.5), (9, 0.8)) for i in range(30)], "many", 9.0)
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    heights = np.sort([Text.get_window_extent(text).y0 for text in ax.texts])
+    assert np.diff(heights).min() == pytest.approx(np.diff(heights).max(), rel=0.2)
+    assert figure.bbox.y0 <= heights[0]
+    assert heights[-1] <= figure.bbox.y1
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(0.1, 8))
+def test_spread_places_are_apart_and_no_nearer_ones_are(wanted: list[float], gap: float) -> None:
+    places = plots.spread(np.array(wanted), gap, 0.0, 100.0)
+    ordered = places[np.argsort(wanted, kind="stable")]
+    assert (np.diff(ordered) >= gap - 1e-9).all()
+    assert places.min() >= 0.0
+    assert places.max() <= 100.0 + 1e-9
+    away = np.sum((places - wanted) ** 2)
+    for shift in (-0.01, 0.01):  # no group of neighbours can be moved for the better
+        for first in range(len(wanted)):
+            for last in range(first, len(wanted)):
+                moved = ordered.copy()
+                moved[first : last + 1] += shift
+                if (np.diff(moved) >= gap).all() and moved[0] >= 0 and moved[-1] <= 100:
+                    assert np.sum((moved - np.sort(wanted)) ** 2) >= away - 1e-6
 
 
 # -------------------------------------------------------------------------------------------------------- writing

@@ -1,4 +1,4 @@
-"""A process that has imported what `fedcell` imports, and forks itself into every command that is asked of it.
+"""A process that has imported what `fedcell` imports, and forks itself into every Python command that is asked of it.
 
 Such a command is a process as any other (its own id, session, directory, environment and exit status), less a second
 of imports. harness.py starts one zygote for all tests of a worker, and says which commands start from it.
@@ -12,6 +12,7 @@ import os
 import runpy
 import socket
 import sys
+import types
 import warnings
 from typing import Any
 
@@ -77,15 +78,29 @@ def become(command: dict[str, Any], given: list[int]) -> list[str]:
     os.chdir(command["cwd"])
     os.environ.clear()
     os.environ.update(command["env"])
-    if not sys.flags.safe_path:
-        sys.path[0] = os.getcwd()  # as python -m does; so far it is the directory of this file
     arguments: list[str] = command["arguments"]
     return arguments
+
+
+def run(arguments: list[str]) -> None:
+    """What Python does with these: `-m module ...`, `-c code` or a file, each with its own arguments."""
+    first = os.path.dirname(arguments[0]) if not arguments[0].startswith("-") else os.getcwd()
+    if not sys.flags.safe_path:
+        sys.path[0] = first  # so far it is the directory of this file
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(arguments[1], "<string>", "exec"), main.__dict__)
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
 
 
 if __name__ == "__main__":
     import_all()
     gc.collect()
     gc.freeze()
-    sys.argv = ["fedcell", *await_command(socket.socket(fileno=int(sys.argv[1])))]
-    runpy.run_module("fedcell", run_name="__main__", alter_sys=True)
+    run(await_command(socket.socket(fileno=int(sys.argv[1]))))

@@ -158,12 +158,32 @@ STYLES = (
 )
 
 
+@dataclass(frozen=True)
+class Finish:
+    """The target of a race, and who reaches it when.
+
+    Attributes:
+        target: the accuracy, a fraction.
+        reached: by a curve's name, when the target is reached, such as ``58 s``; it stands beside the name.
+        first: the curve that is there first, if that is sure.
+        other: the curve that it is compared with.
+        sooner: what stands between the two, such as ``2.4 x sooner``.
+    """
+
+    target: float
+    reached: Mapping[str, str]
+    first: str = ""
+    other: str = ""
+    sooner: str = ""
+
+
 def race_figure(
     curves: Sequence[Curve],
     title: str,
     end: float,
     looks: Mapping[str, tuple[str, str]] | None = None,
     by: Literal["time", "energy"] = "time",
+    finish: Finish | None = None,
 ) -> "Figure":
     """Draw accuracy against simulated wall-clock time or energy, one line per policy, with its 95 % band over seeds.
 
@@ -173,27 +193,124 @@ def race_figure(
         end: where the axis ends, in seconds or joules; infinity where the curves do.
         looks: colour and dash by a curve's name; by default STYLES in their order.
         by: ``"time"`` or ``"energy"``, of the curves' x.
+        finish: the target and who reaches it when; None for a picture without.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 4.3), layout="constrained")
+    figure = Figure(figsize=(8.4, 4.6), layout="constrained")
     ax = figure.subplots()
-    _draw_race(ax, curves, _X_LABELS[by], looks or {})
+    _draw_race(ax, curves, _X_LABELS[by], looks or {}, "" if finish is None else finish.first)
     ax.set_title(title, fontsize=10, loc="left")
-    ax.set_xlim(0, end if np.isfinite(end) else None)
+    longest = max((float(curve.x[-1]) for curve in curves if curve.x.size), default=1.0)
+    ax.set_xlim(0, end if np.isfinite(end) else longest)
+    if finish is not None:
+        _draw_finish(ax, curves, finish)
+    _name_ends(ax, curves, looks or {}, finish)
     return figure
 
 
 _X_LABELS = {"time": "simulated wall-clock time, s", "energy": "energy spent by all devices, J"}
 
 
-def _draw_race(ax: "Axes", curves: Sequence[Curve], x_label: str, looks: Mapping[str, tuple[str, str]]) -> None:
+def _draw_finish(ax: "Axes", curves: Sequence[Curve], finish: Finish) -> None:
+    """The line of the target; and, near the axis, where there are no curves, how far the first is ahead on it."""
+    from matplotlib.patheffects import withStroke
+
+    y, halo = 100 * finish.target, [withStroke(linewidth=3, foreground="white")]
+    ax.axhline(y, color="#555555", linewidth=1.0, linestyle=(0, (6, 3)), zorder=2)
+    ax.text(
+        0.006, y, "target", fontsize=9, va="bottom", transform=ax.get_yaxis_transform(), path_effects=halo, zorder=2
+    )
+    there = {curve.name: curve.x[curve.accuracy >= finish.target] for curve in curves}
+    ends = [float(there[name][0]) for name in (finish.first, finish.other) if name in there and there[name].size]
+    if len(ends) < 2 or ends[0] >= ends[1]:
+        return
+    (low, high), right = ax.get_ylim(), ax.get_xlim()[1]
+    ax.plot(ends, [y, y], "o", color="black", markersize=5, zorder=5)
+    ax.vlines(ends, low, y, color="black", linewidth=0.9, linestyle=(0, (2, 2)), zorder=2)
+    level = low + 0.06 * (high - low)
+    arrow = {"arrowstyle": "<|-|>", "color": "black", "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", (ends[1], level), (ends[0], level), arrowprops=arrow, zorder=5)
+    beside = ends[1] < 0.6 * right
+    text = ax.annotate(
+        f"{finish.sooner} than {short(finish.other, 30)}", (ends[1], level), (8, 0) if beside else (-4, 8),
+        textcoords="offset points", ha="left" if beside else "right", va="center" if beside else "bottom",
+        fontsize=11, weight="bold", zorder=6,
+    )  # fmt: skip
+    text.set(path_effects=halo, parse_math=False)
+
+
+def _name_ends(
+    ax: "Axes", curves: Sequence[Curve], looks: Mapping[str, tuple[str, str]], finish: Finish | None
+) -> None:
+    """Each curve's name, and when it reaches the target, at the right of its end."""
+    low, high = ax.get_ylim()
+    gap = min(0.048, 0.96 / max(1, len(curves))) * (high - low)
+    if finish is not None:
+        words = f"median to {100 * finish.target:g} %:"
+        ax.text(1.03, high, words, fontsize=8.5, color="#555555", va="top", transform=ax.get_yaxis_transform())
+    ends = np.array([100 * curve.accuracy[-1] if curve.x.size else low for curve in curves])
+    places = spread(ends, gap, low, high - (1.4 * gap if finish is not None else 0.0))
+    for number, (curve, end, place) in enumerate(zip(curves, ends, places, strict=True)):
+        colour, _ = looks.get(curve.name, STYLES[number % len(STYLES)])
+        x = min(float(curve.x[-1]), ax.get_xlim()[1]) if curve.x.size else ax.get_xlim()[1]
+        when = finish.reached.get(curve.name, "") if finish is not None else ""
+        words = f"{short(curve.name, 40)}{when and f':  {when}'}"
+        thin = {
+            "arrowstyle": "-",
+            "color": colour,
+            "linewidth": 0.8,
+            "linestyle": ":",
+            "relpos": (0, 0.5),
+            "shrinkB": 0,
+        }
+        text = ax.annotate(
+            words, (x, end), (1.03, place), "data", ax.get_yaxis_transform(),
+            arrowprops=thin, annotation_clip=False, color=colour, fontsize=9, va="center",
+        )  # fmt: skip
+        text.set(parse_math=False, weight="bold" if finish is not None and curve.name == finish.first else "normal")
+
+
+def spread(wanted: NDArray[np.float64], gap: float, low: float, high: float) -> NDArray[np.float64]:
+    """Places as near as possible to those wanted, in the least-squares sense, in their order and a gap apart.
+
+    Args:
+        wanted: (n,) places.
+        gap: the least distance of two.
+        low: the least place.
+        high: the greatest; what does not fit ends above it.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.plots import spread
+        >>> spread(np.array([80.0, 20.0, 81.0]), 3.0, 0.0, 100.0)
+        array([79., 20., 82.])
+    """
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(order.size)
+    blocks: list[list[float]] = []  # of places that touch: pooled while one is below that before it
+    for value in wanted[order] - steps:
+        blocks.append([float(value)])
+        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    flat = np.concatenate([np.full(len(block), np.mean(block)) for block in blocks]) if blocks else steps
+    places = np.empty(order.size)
+    places[order] = np.maximum(np.minimum(flat, high - gap * (order.size - 1)), low) + steps
+    return places
+
+
+def _draw_race(
+    ax: "Axes", curves: Sequence[Curve], x_label: str, looks: Mapping[str, tuple[str, str]], first: str = ""
+) -> None:
     from matplotlib.patheffects import withStroke
 
     for number, curve in enumerate(curves):
         colour, dash = looks.get(curve.name, STYLES[number % len(STYLES)])
         line = ax.step(curve.x, 100 * curve.accuracy, where="post", color=colour, linestyle=dash, label=curve.name)
-        line[0].set(linewidth=1.6, zorder=3, path_effects=[withStroke(linewidth=3.0, foreground="white", alpha=0.8)])
+        width, above = (2.6, 4) if curve.name == first else (1.4, 3)
+        halo = withStroke(linewidth=width + 1.4, foreground="white", alpha=0.8)
+        line[0].set(linewidth=width, zorder=above, path_effects=[halo])
         if np.isfinite(curve.half).all():
             low = 100 * np.maximum(curve.accuracy - curve.half, 0.0)
             high = 100 * np.minimum(curve.accuracy + curve.half, 1.0)
@@ -204,7 +321,6 @@ def _draw_race(ax: "Axes", curves: Sequence[Curve], x_label: str, looks: Mapping
     ax.set_ylim(max(0.0, 10 * np.floor(lowest / 10)), 100)
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=9, loc="lower right")
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,6 +353,7 @@ def federation_figure(curves: Sequence[Curve], runs: Sequence[RoundTimes]) -> "F
     axes = figure.subplots(1, 2 if curves else 1, width_ratios=[3, 2] if curves else None, squeeze=False)[0]
     if curves:
         _draw_race(axes[0], curves, "time, s", {})
+        axes[0].legend(frameon=False, fontsize=9, loc="lower right")
     ax = axes[-1]
     longest = 1.06 * max(
         (float(max(r.planned_s.max(), r.measured_s.max())) for r in runs if len(r.planned_s)), default=1.0

@@ -44,7 +44,7 @@ grid.seed = [0, 1, 2]
 
 def installed(*arguments: str | Path, cwd: Path) -> CompletedProcess[str]:
     """The script that pip installs: unlike python -m, it does not look for modules in the directory first."""
-    return run(sys.executable, "-W", "error", SCRIPT, *arguments, cwd=cwd)
+    return run(sys.executable, "-W", "error", SCRIPT, *arguments, cwd=cwd, cold=True)
 
 
 @pytest.fixture

@@ -31,10 +31,11 @@ def race(*arguments: str, cwd: Path) -> CompletedProcess[str]:
 
 
 def test_table_verdicts_and_picture(tmp_path: Path) -> None:
-    done = race(*QUICK, cwd=tmp_path)
+    done = race(*QUICK, "--target", "0.2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for words in ("greedy", "random:k=3", "curve's", "to 80 %", "greedy - random:k=3", "Picture: race.png"):
+    for words in ("greedy", "random:k=3", "curve's", "to 20 %", "greedy - random:k=3", "Picture: race.png"):
         assert words in done.stdout
+    assert re.search(r"^greedy reaches 20 % [\d.]+ x sooner than random:k=3 \(2 seeds", done.stdout, re.MULTILINE)
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["race.png"]
 

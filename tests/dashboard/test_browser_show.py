@@ -264,3 +264,29 @@ def test_a_sweep_is_shown_against_any_field_and_as_a_heat_map(server: Served, pa
         page.evaluate("theme => (document.documentElement.dataset.theme = theme)", theme)
         found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
         assert not found, (theme, [one["id"] for one in found])
+
+
+@pytest.mark.parametrize(
+    ("docs", "link"),
+    [
+        (None, None),
+        ("https://docs.example.org/fedcell/", "https://docs.example.org/fedcell/choosing.html#choosing-a-link-law"),
+        (
+            "https://example.org/x/blob/v1/docs/index.md",
+            "https://example.org/x/blob/v1/docs/choosing.md#choosing-a-link-law",
+        ),
+    ],
+)
+def test_what_is_this_leads_to_the_documentation_the_package_names(
+    docs: str | None, link: str | None, server: Served, page: Page
+) -> None:
+    info = server.get("/api/info")
+    page.route("**/api/info", lambda route: route.fulfill(json=info | {"docs": docs}))
+    page.goto(f"{server.url}#plan")
+    page.locator("[data-what=law]").click()
+    dialog = page.get_by_role("dialog", name="Link law")
+    expect(dialog).to_contain_text("More in the documentation")
+    if link is None:
+        expect(dialog).to_contain_text("docs/choosing.md")
+    else:
+        expect(dialog.get_by_role("link")).to_have_attribute("href", link)

@@ -264,7 +264,7 @@ def test_a_clientapp_does_not_load_the_scheduler() -> None:
     """Flower starts a process for each message to a node; Numba alone would double what it imports."""
     names = "Report, answer_loss, report_device, timed, upload_when_asked"
     code = f"import sys; from fedcell.flower import {names}; print('numba' in sys.modules)"
-    assert python(code).strip() == "False"
+    assert python(code, cold=True).strip() == "False"
 
 
 @pytest.mark.parametrize("mod", [fixedclipping_mod, adaptiveclipping_mod])

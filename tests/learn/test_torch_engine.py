@@ -355,7 +355,7 @@ def test_threads_change_nothing(mnist: Dataset) -> None:
 
 @pytest.mark.processes
 def test_the_mlp_engine_does_not_import_torch() -> None:
-    assert python("import sys, fedcell, fedcell.learn.mlp; print('torch' in sys.modules)") == "False\n"
+    assert python("import sys, fedcell, fedcell.learn.mlp; print('torch' in sys.modules)", cold=True) == "False\n"
 
 
 @pytest.mark.parametrize("traceable", [True, False])

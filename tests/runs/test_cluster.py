@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ from fedcell.sim.spec import load_spec
 from harness import FEDCELL, LIMIT_S, Process
 from twins.small import write_small_npz
 
-pytest.importorskip("distributed")
-pytestmark = pytest.mark.processes
+pytestmark = [  # found, not imported: every worker collects this file
+    pytest.mark.processes,
+    pytest.mark.skipif(find_spec("distributed") is None, reason="Dask's distributed is not installed"),
+]
 
 SPEC = """
 rounds = 80

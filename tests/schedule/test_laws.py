@@ -74,7 +74,7 @@ def test_optimal_is_the_best_of_all_subsets(law: str, cell: Cell, theta: float, 
 
 
 @laws
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(cell=st.lists(st.tuples(times_s, st.floats(0.0, 50.0), st.floats(0.05, 1e4)), min_size=2, max_size=9))
 def test_greedy_adds_what_lengthens_the_round_least(law: str, cell: Cell) -> None:
     c, t, snr = columns(cell)

@@ -21,7 +21,7 @@ Install = Callable[..., None]
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Put a package with entry points on the path, as pip would."""
-    modules = set(sys.modules)
+    packages = []
 
     def put(package: str, code: str, **points: str) -> None:
         (tmp_path / f"{package}.py").write_text(code)
@@ -32,11 +32,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (info / "entry_points.txt").write_text("\n".join(["[fedcell.policies]", *lines]))
         monkeypatch.syspath_prepend(tmp_path)
         registry.installed.cache_clear()
+        packages.append(package)
 
     yield put
     registry.installed.cache_clear()
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name in packages:
+        sys.modules.pop(name, None)
 
 
 def test_a_package_s_policy_has_its_name_everywhere(install: Install) -> None:
@@ -86,6 +87,14 @@ def test_fedcell_s_own_names_cannot_be_taken(install: Install) -> None:
         assert fc.parse_policy("round-robin:k=3") == fc.RoundRobin(3)
     assert list(registry.installed()) == ["lucky"]
     assert type(fc.parse_policy("lucky")).__name__ == "Lucky"
+
+
+def test_of_two_packages_with_one_name_the_first_counts_and_the_other_is_named(install: Install) -> None:
+    install("a_second", CODE.replace("Lucky", "Other"), lucky="Other")
+    install("a_first", CODE, Lucky="Lucky")
+    expected = "policy 'Lucky' of the package 'a_second' is not used: the package 'a_first' has one of this name"
+    with pytest.warns(UserWarning, match=expected):
+        assert type(fc.parse_policy("lucky")).__name__ == "Lucky"
 
 
 @pytest.mark.processes

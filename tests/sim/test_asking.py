@@ -10,11 +10,13 @@ import pytest
 import fedcell as fc
 from fedcell.learn.engine import Job
 from fedcell.rng import stream
-from fedcell.sim.asking import FORWARD
+from fedcell.sim.asking import FORWARD, first_stage
 from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.late import Late
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
+from fedcell.world import compute_j, transmit_j
 
 SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60] * 8}
 SEEN: list[fc.RoundView] = []
@@ -80,6 +82,20 @@ def test_losses_are_those_of_the_model_and_cost_a_forward_pass(samples: int | No
     assert record.joules > record.plan_joules.sum()
 
 
+def test_an_answer_is_sent_with_the_power_of_the_band_that_is_left() -> None:
+    """Late devices of the last round still use some: of half a band, half the power."""
+    run = run_of(Asks("loss"))
+    state, question = run.start(), fc.Question(np.arange(4), "loss")
+    scene = run.scene(state, run.world.conditions(0, 0, 0.0))
+    late = Late(np.array([7]), np.zeros((1, 1), np.float32), np.ones(1), np.array([0.5]))
+    _, whole_j = first_stage(run, state, scene, question)
+    _, half_j = first_stage(run, replace(state, late=late), scene, question)
+    evaluating_j = FORWARD * compute_j(run.world.devices, scene.conditions.compute_s)[:4]
+    assert (whole_j[:4] > evaluating_j).all()
+    np.testing.assert_allclose(half_j[:4] - evaluating_j, 0.5 * (whole_j[:4] - evaluating_j), rtol=1e-6)
+    assert not whole_j[4:].any()
+
+
 def conditions_of(run: Simulation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     conditions = run.world.conditions(0, 0, 0.0)
     return conditions.upload_s, conditions.compute_s
@@ -104,8 +120,6 @@ def test_norms_are_those_of_the_updates_and_training_is_paid_for_once() -> None:
     # Four devices trained, two sent a model.
     same = run_of(Asks("nothing"))
     everybody = same.world.devices
-    from fedcell.world import compute_j, transmit_j
-
     training_j = compute_j(everybody, t)[asked].sum()
     sending_j = transmit_j(everybody.power_w_per_hz[who], run.world.cell.bandwidth_hz, 1.0, c[who]).sum()
     assert record.joules == pytest.approx(training_j + sending_j, rel=1e-3)  # but for reports of 32 bits

@@ -288,12 +288,12 @@ def test_tasks_that_cannot_be_trained_are_one_sentence(tmp_path: Path, monkeypat
 
 def test_a_batch_larger_than_all_samples_is_all_samples() -> None:
     def loss(engine: str, batch_size: int) -> float:
-        task = {"hidden": [4], "batch_size": batch_size, "engine": engine}
+        task = {"hidden": [4], "batch_size": batch_size, "engine": engine, "sizes": [500] * 4}
         spec = Spec(policy="random:k=2", rounds=1, devices={"count": 4}, task=task)  # type: ignore[arg-type]
         return next(fc.simulate(spec)).loss
 
     for engine in ("mlp", "torch"):
-        assert loss(engine, 10**30) == loss(engine, 15_000)
+        assert loss(engine, 10**30) == loss(engine, 500)
 
 
 def test_without_a_gpu_the_mlp_trains_on_the_cpu_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

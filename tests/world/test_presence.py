@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
@@ -99,6 +99,7 @@ def rows(draw: st.DrawFn) -> list[tuple[int, int, int]]:
     return found
 
 
+@settings(max_examples=40)
 @given(rows(), st.booleans(), st.sampled_from([None, 30.0, 37.5]))
 def test_a_trace_says_what_its_rows_say(rows: list[tuple[int, int, int]], repeat: bool, period_s: float | None) -> None:
     import tempfile

@@ -1,6 +1,5 @@
 """`fedcell race`: options and a file become a race, which is watched and then shown."""
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -322,8 +321,8 @@ def race(
     if print_spec:
         typer.echo(contest.to_toml(), nl=False)
         return
-    from fedcell.plots import race_figure, save_picture
-    from fedcell.runs.race import Axis, curves, title, to_csv, to_json
+    from fedcell.plots import save_picture
+    from fedcell.runs.race import to_csv, to_json
     from fedcell.sim.task import settled
 
     contest = settled(contest)
@@ -359,9 +358,7 @@ def race(
     if output == "table":
         trackers.say_where()
     if plot is not None:
-        end = contest.budget_s if by == "time" else contest.budget_j or math.inf
-        axis: Axis = "energy" if by == "energy" else "time"
-        save_picture(race_figure(curves(result, axis), title(result), end, by=axis), plot)
+        save_picture(result.figure("energy" if by == "energy" else "time"), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
     raise typer.Exit(130 if not result.complete else 2 if result.failures or files.troubles or trackers.troubles else 0)
@@ -463,7 +460,7 @@ def _run_watched(
 
 
 def _print(result: "RaceResult", by: str, per_class: bool) -> None:
-    from fedcell.runs import stats
+    from fedcell.runs import race_picture, stats
 
     out = console()
     if not result.complete:
@@ -475,6 +472,8 @@ def _print(result: "RaceResult", by: str, per_class: bool) -> None:
         out.print("Best accuracy, paired by seed:")
         for line in result.verdicts():
             out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
+        if headline := race_picture.headline(result):
+            out.print(headline, highlight=False, soft_wrap=not out.is_terminal)
     if len(result.policies) > 1 and by == "energy":
         out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
         for line in stats.energy_verdicts(result.rounds, result.target):

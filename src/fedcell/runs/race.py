@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from fedcell.check import without_nan
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
-from fedcell.plots import Curve
 from fedcell.runs import stats
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
@@ -32,6 +31,9 @@ from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import class_accuracy, settled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Axis = Literal["time", "energy"]
 """What accuracy is shown against."""
@@ -123,6 +125,16 @@ class RaceResult:
     def verdicts(self) -> list[str]:
         """What the paired differences to the first policy show, a sentence each."""
         return stats.verdicts(self.rounds)
+
+    def figure(self, by: Axis = "time") -> "Figure":
+        """Draw accuracy against time or energy, with the target and who reaches it when; plots.save_picture writes it.
+
+        Args:
+            by: what accuracy is drawn against, ``"time"`` or ``"energy"``.
+        """
+        from fedcell.runs import race_picture
+
+        return race_picture.draw_race(self, by)
 
 
 def race_spec(spec: Spec) -> Spec:
@@ -346,26 +358,6 @@ def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[
 
 
 # --- what is shown of it -------------------------------------------------------------------------------------------
-
-
-def curves(result: RaceResult, by: Axis = "time") -> list[Curve]:
-    """The mean curves against time or energy, as plots.race_figure draws them."""
-    if by == "energy":
-        found = {policy: stats.energy_curve(runs) for policy, runs in result.rounds.items()}
-    else:
-        found = {policy: summary.curve for policy, summary in result.summaries().items()}
-    return [Curve(policy, curve.x, curve.accuracy, curve.half) for policy, curve in found.items()]
-
-
-def title(result: RaceResult) -> str:
-    """What the race was of, for its picture."""
-    spec, seeds = result.spec, len(result.seeds)
-    odd = [name for name in (spec.cell.channel, spec.cell.rate) if name not in ("paper", "shannon")]
-    return (
-        f"{spec.task.data}, {spec.task.partition}, {spec.devices.count} devices, radius {spec.cell.radius_m:g} m, "
-        f"{''.join(f'{name}, ' for name in odd)}"
-        f"{seeds} seed{'s' * (seeds != 1)}" + (", 95 % bands" if seeds > 1 else "")
-    )
 
 
 def to_json(result: RaceResult, *, per_class: bool = False) -> str:

@@ -18,6 +18,8 @@ from fedcell.runs.rows import Rounds
 Floats = NDArray[np.float64]
 Measure = Literal["time", "best", "last"]
 """What runs are compared by: seconds to the target, best accuracy, last accuracy."""
+FEWEST_IN_A_BAND = 4
+"""Of fewer seeds Student's interval is wider than the axes, and is not drawn."""
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,8 @@ def _moves(  # pragma: no cover - compiled
                 continue
             for at in range(-1, near.size if pairs and (b < 0 or small) else 0):
                 if not pairs or b >= 0 or at >= 0:
-                    moves[count] = a, b, near[at] if at >= 0 else -1
+                    moves[count, 0], moves[count, 1] = a, b  # one by one: Numba compiles 2 s less
+                    moves[count, 2] = near[at] if at >= 0 else -1
                     count += 1
     return moves[:count]
 

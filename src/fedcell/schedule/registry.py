@@ -61,8 +61,16 @@ GROUP = "fedcell.policies"
 
 @cache
 def installed() -> dict[str, EntryPoint]:
-    """The policies that installed packages register, by name; fedcell's own names cannot be taken, which is said."""
-    found = {_plain(point.name): point for point in entry_points(group=GROUP)}
+    """The policies that installed packages register, by name; a name that is taken is not used again, which is said."""
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=GROUP), key=_package):
+        first = found.setdefault(_plain(point.name), point)
+        if _package(first) != _package(point):
+            warnings.warn(
+                f"policy {first.name!r} of the package {_package(point)!r} is not used: the package "
+                f"{_package(first)!r} has one of this name; uninstall one of them",
+                stacklevel=2,
+            )
     for name in sorted(found.keys() & POLICIES):
         warnings.warn(
             f"policy {name!r} of the package {_package(found[name])!r} is not used: fedcell has one of this name; "

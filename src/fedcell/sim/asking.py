@@ -16,13 +16,13 @@ from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Question
 from fedcell.schedule.view import RoundView
-from fedcell.sim.estimates import SHORTEST_S
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Look
 from fedcell.sim.profiles import BITS_PER_ENTRY
 from fedcell.sim.requests import Losses, Playing, Train
-from fedcell.sim.turnout import turnout
-from fedcell.world import Conditions, compute_j, transmit_j
+from fedcell.sim.spending import worked_j
+from fedcell.sim.turnout import Turnout, turnout
+from fedcell.world import Conditions
 
 if TYPE_CHECKING:
     from fedcell.sim.loop import Simulation
@@ -57,12 +57,40 @@ class Scene:
 
 def asking(run: "Simulation", state: "State", scene: Scene, question: Question) -> Playing[Scene]:
     """Ask; what comes back is the scene of the devices that answered, when they all have."""
+    view, devices = scene.view, scene.conditions.there[question.devices]
+    went, asked_j = first_stage(run, state, scene, question)
+    who, places = devices[went.delivered], question.devices[went.delivered]
+    mask = np.zeros(asked_j.size, np.bool_)
+    mask[who] = True
+    conditions = scene.conditions.among(mask)
+    look = Look(scene.look.upload_s[places], scene.look.compute_s[places], scene.look.law.take(places))
+    trained = None
+    if places.size == 0:
+        return Scene(view, look, conditions, went.round_s, places, asked_j)
+    if question.about == "norm":
+        trained = yield Train(run.jobs(state, who))
+        answered = view.answered(places, went.round_s, norms=trained.norms())
+        conditions = replace(conditions, compute_s=np.zeros(mask.size))
+    else:
+        draw = keyed(run.spec.seed, "poll", state.round)
+        orders = [
+            part if question.samples is None else draw(int(i)).permutation(part)[: question.samples]
+            for i, part in ((i, run.task.parts[i]) for i in who)
+        ]
+        losses = yield Losses([Job(state.model, order[np.newaxis]) for order in orders])
+        answered = view.answered(places, went.round_s, losses=losses)
+    return Scene(answered, look, conditions, went.round_s, places, asked_j, trained)
+
+
+def first_stage(run: "Simulation", state: "State", scene: Scene, question: Question) -> tuple[Turnout, Floats]:
+    """Who answers when, and (M,) what it costs each device, in joules."""
     view, conditions, devices = scene.view, scene.conditions, scene.conditions.there[question.devices]
-    samples, visited = run.task.samples[devices], np.asarray(run.world.devices.samples)[devices]
-    if question.samples is not None:
-        samples = np.minimum(samples, question.samples)
-    trains = question.about == "norm"
-    work = np.ones(devices.size) if trains else FORWARD * samples / np.maximum(visited, 1)
+    work: Floats = np.ones(devices.size)
+    if question.about == "loss":
+        samples, visited = run.task.samples[devices], np.asarray(run.world.devices.samples)[devices]
+        if question.samples is not None:
+            samples = np.minimum(samples, question.samples)
+        work = FORWARD * samples / np.maximum(visited, 1)
 
     # As the server expects it, and as it really is.
     small = BITS_PER_ENTRY / run.world.cell.model_bits
@@ -74,34 +102,9 @@ def asking(run: "Simulation", state: "State", scene: Scene, question: Question) 
     began_s = work_s if starts_s is None else starts_s + work_s
     timing = Timing(began_s, began_s + small * conditions.upload_s[devices] / shares)
     late_s, leaves_s = run.limits_s(state, scene, question.devices, ready_s + sending_s / shares)
-    went = turnout(timing, sending_s / shares, late_s, leaves_s)
+    went = replace(turnout(timing, sending_s / shares, late_s, leaves_s), starts_s=starts_s)
 
-    worked_s = went.worked.began_s - (began_s - work_s)
-    part = np.clip(worked_s / np.maximum(work_s, SHORTEST_S), 0.0, 1.0)
-    on_air_s = went.worked.finish_s - went.worked.began_s
-    sending_j = transmit_j(run.world.devices.power_w_per_hz[devices], run.world.cell.bandwidth_hz, shares, on_air_s)
     asked_j = np.zeros(conditions.compute_s.size)
-    asked_j[devices] = part * work * compute_j(run.world.devices, conditions.compute_s)[devices] + sending_j
-
-    who, places = devices[went.delivered], question.devices[went.delivered]
-    mask = np.zeros(conditions.compute_s.size, np.bool_)
-    mask[who] = True
-    conditions = conditions.among(mask)
-    look = Look(scene.look.upload_s[places], scene.look.compute_s[places], scene.look.law.take(places))
-    trained = None
-    if places.size == 0:
-        return Scene(view, look, conditions, went.round_s, places, asked_j)
-    if trains:
-        trained = yield Train(run.jobs(state, who))
-        answered = view.answered(places, went.round_s, norms=trained.norms())
-        conditions = replace(conditions, compute_s=np.zeros(mask.size))
-    else:
-        draw = keyed(run.spec.seed, "poll", state.round)
-        parts = [run.task.parts[i] for i in who]
-        orders = [
-            part if question.samples is None else draw(int(i)).permutation(part)[: question.samples]
-            for i, part in zip(who, parts, strict=True)
-        ]
-        losses = yield Losses([Job(state.model, order[np.newaxis]) for order in orders])
-        answered = view.answered(places, went.round_s, losses=losses)
-    return Scene(answered, look, conditions, went.round_s, places, asked_j, trained)
+    band = shares * state.late.band_left  # what late devices of the last round still use is not theirs
+    asked_j[devices] = sum(worked_j(devices, band, run.world, conditions, went, work))
+    return went, asked_j

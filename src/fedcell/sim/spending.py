@@ -4,7 +4,7 @@ import numpy as np
 
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Law
-from fedcell.schedule.needs import Floats
+from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan
 from fedcell.schedule.view import RoundView
 from fedcell.sim.estimates import SHORTEST_S
@@ -24,14 +24,29 @@ def true_j(plan: Plan, world: World, conditions: Conditions, law: Law, went: Tur
 
     A device that is stopped has spent what it got done by then.
     """
-    devices, scheduled = world.devices, plan.devices
-    worked, compute_s = went.worked, conditions.compute_s[scheduled]
-    trained_s = worked.began_s if went.starts_s is None else np.maximum(worked.began_s - went.starts_s, 0.0)
-    trained = np.where(trained_s < compute_s, trained_s / np.maximum(compute_s, SHORTEST_S), 1.0)
+    parts = law.take(plan.devices).power_parts(conditions.upload_s[plan.devices], plan.shares)
+    return worked_j(plan.devices, parts, world, conditions, went)
+
+
+def worked_j(
+    who: Indices, parts: Floats, world: World, conditions: Conditions, went: Turnout, work: Floats | float = 1.0
+) -> tuple[Floats, Floats]:
+    """(n,) and (n,): what devices spend on computing and on sending, in joules.
+
+    Args:
+        who: (n,) the devices.
+        parts: (n,) the part of the band that each fills with its power.
+        world: its cell and devices.
+        conditions: of the round.
+        went: when each began to send and was stopped.
+        work: (n,) what each computes, as a part of a round's training.
+    """
+    worked, work_s = went.worked, work * conditions.compute_s[who]
+    computed_s = worked.began_s if went.starts_s is None else np.maximum(worked.began_s - went.starts_s, 0.0)
+    done = np.where(computed_s < work_s, computed_s / np.maximum(work_s, SHORTEST_S), 1.0)
     on_air_s = worked.finish_s - worked.began_s
-    parts = law.take(scheduled).power_parts(conditions.upload_s[scheduled], plan.shares)
-    sending_j = transmit_j(devices.power_w_per_hz[scheduled], world.cell.bandwidth_hz, parts, on_air_s)
-    return trained * compute_j(devices, conditions.compute_s)[scheduled], sending_j
+    sending_j = transmit_j(world.devices.power_w_per_hz[who], world.cell.bandwidth_hz, parts, on_air_s)
+    return done * work * compute_j(world.devices, conditions.compute_s)[who], sending_j
 
 
 def can_pay(conditions: Conditions, world: World, spent_j: Floats) -> Bools:

@@ -16,8 +16,6 @@ from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import EnergyTo, Mean, MeanCurve, Summary, TimeTo
 
 MOST_POINTS = 2000
-FEWEST_IN_A_BAND = 4
-"""With fewer seeds Student's interval is wider than the axes; the seeds themselves are drawn."""
 
 RunSoFar = tuple[Rounds, bool]
 """The rounds of a run so far, and whether it has ended."""
@@ -121,7 +119,7 @@ def _some(count: int) -> NDArray[np.int64]:
 def _seed_curves(runs: Sequence[RunSoFar], end_s: float, by: Axis) -> list[dict[str, Any]] | None:
     """Each run's own steps, where there are too few for an interval that says something."""
     begun = [(run, ended) for run, ended in runs if len(run)]
-    if not 1 < len(begun) < FEWEST_IN_A_BAND:
+    if not 1 < len(begun) < stats.FEWEST_IN_A_BAND:
         return None
     curves = [
         stats.mean_curve([run], end_s, [ended]) if by == "time" else stats.energy_curve([run]) for run, ended in begun

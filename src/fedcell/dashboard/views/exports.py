@@ -4,8 +4,8 @@ import csv
 import io
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
@@ -19,9 +19,13 @@ from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
 from fedcell.runs.race import Axis, RaceResult
+from fedcell.runs.race_picture import draw_race
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.stats import best_accuracy, energy_curve, mean_curve, paired_difference, verdicts_on
 from fedcell.runs.store import flat
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def race_result(desk: Desk, race: LiveRace) -> RaceResult:
@@ -47,9 +51,7 @@ MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": 
 
 def race_picture(desk: Desk, race: LiveRace, ending: str, by: Axis = "time") -> bytes:
     """As `fedcell race` draws it."""
-    result, limit_j = race_result(desk, race), race.spec.budget_j
-    end = race.spec.budget_s if by == "time" else math.inf if limit_j is None else limit_j
-    return picture(races.curves(result, by), styles(race.policies), races.title(result), end, ending, by)
+    return picture(draw_race(race_result(desk, race), by, styles(race.policies)), ending)
 
 
 def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
@@ -63,16 +65,8 @@ def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
     return races.to_json(result)
 
 
-def picture(
-    curves: Sequence[Curve],
-    looks: Mapping[str, LineStyle],
-    title: str,
-    end: float,
-    ending: str,
-    by: Axis = "time",
-) -> bytes:
-    """A race figure as a file's content, in the page's colours."""
-    figure = race_figure(curves, title, end, looks, by)
+def picture(figure: "Figure", ending: str) -> bytes:
+    """A figure as a file's content."""
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
@@ -150,7 +144,7 @@ def compared_picture(groups: dict[str, list[FoundRun]], ending: str, by: Axis = 
     found = {name: mean_curve(runs, end) if by == "time" else energy_curve(runs) for name, runs in begun.items()}
     curves = [Curve(name, curve.x, curve.accuracy, curve.half) for name, curve in found.items()]
     count = sum(len(runs) for runs in groups.values())
-    return picture(curves, _looks(groups), f"{count} stored run{'s' * (count != 1)}", end, ending, by)
+    return picture(race_figure(curves, f"{count} stored run{'s' * (count != 1)}", end, _looks(groups), by), ending)
 
 
 def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:

@@ -1,4 +1,7 @@
-"""The server of the scripted app: one or several starts of a strategy, one after the other."""
+"""The server of the scripted app: one or several starts of a strategy, one after the other.
+
+A start is the name of its state and a number of rounds: "whole:4"; one named "asks" is Asks' with Flower's FedAvg.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +41,11 @@ def main(grid: Grid, context: Context) -> None:
     world = World(Cell(), Devices(samples=[3000] * nodes), Redrawn())
     for start in str(config["starts"]).split():
         state, rounds = start.rsplit(":", 1)
+        asks = state == "asks"
+        inner = strategies["FedAvg" if asks else str(config["strategy"])]
         strategy = Scheduled(
-            strategies[str(config["strategy"])](fraction_evaluate=1.0 if config["evaluate"] else 0.0),
-            str(config["policy"]),
+            inner(fraction_evaluate=1.0 if config["evaluate"] else 0.0),
+            Asks() if asks else str(config["policy"]),
             radio=SimulatedRadio(world, seed, "observed") if config["radio"] == "simulated" else Cell(),
             nodes=nodes,
             seed=seed,

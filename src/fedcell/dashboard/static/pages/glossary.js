@@ -34,10 +34,14 @@ const WORDS = {
 const place = { docs: null };
 export const setDocs = (docs) => (place.docs = docs);
 
+/** A page of the documentation: of its site, or of the repository, which has it as Markdown. */
+const address = (page, anchor) =>
+  new URL(`${page}${place.docs.endsWith(".md") ? ".md" : ".html"}${anchor && `#${anchor}`}`, place.docs).href;
+
 function explain(name, title) {
   const [sentence, page, anchor] = WORDS[name];
   const more = place.docs
-    ? h("a", { href: `${place.docs.replace(/\/$/, "")}/${page}.html${anchor && `#${anchor}`}`, rel: "noopener" }, "More in the documentation")
+    ? h("a", { href: address(page, anchor), rel: "noopener" }, "More in the documentation")
     : h("span", {}, "More in the documentation: ", h("code", {}, `docs/${page}.md`));
   const dialog = h(
     "dialog",
