@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedcell.runs.runner import Event
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import Progress
-    from fedcell.runs.trackers import Tracker
+    from fedcell.runs.tracker import Tracker
     from fedcell.sim.spec import Spec
 
 

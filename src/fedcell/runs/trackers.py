@@ -1,79 +1,20 @@
-"""What a tracker is, and three of them: TensorBoard, MLflow, and Weights & Biases, each through its own package.
+"""Three trackers: TensorBoard, MLflow, and Weights & Biases, each through its own package.
 
 None of them needs a network unless it is told so. A run that is resumed, or computed again, stays the same run there.
 """
 
+import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from fedcell.errors import InputError
 from fedcell.files import make_folder, plain_name
-from fedcell.runs.store import flat
+from fedcell.runs.tracker import Begin, Ending, Log, TrackedRun, Tracker, Values, package, sentence
 from fedcell.settings import build, choose, split
-
-Values = dict[str, float]
-"""Numbers by name; what is unknown or infinite is left out."""
-Ending = Literal["done", "failed", "stopped"]
-
-
-@dataclass(frozen=True, eq=False)
-class TrackedRun:
-    """A run as trackers see it.
-
-    Attributes:
-        id: 16 hex digits, the same whenever the same run of the same group is tracked.
-        group: the name of the race or sweep, which its runs share.
-        title: its policy, and whatever else but the seed differs within the group.
-        document: its spec as a nested document.
-    """
-
-    id: str
-    group: str
-    title: str
-    document: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """Its title and its seed, which tell it from the other runs of its group."""
-        return f"{self.title} seed{self.document['seed']}"
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of the spec that are set, nested ones named by a dot."""
-        return {name: value for name, value in flat(dict(self.document)).items() if value is not None}
-
-
-class Log(Protocol):
-    """Where one run goes."""
-
-    def rounds(self, rounds: Sequence[Values], /) -> None:
-        """Add rounds, each with the values of ROUND_COLUMNS."""
-
-    def end(self, ending: Ending, summary: Values, /) -> None:
-        """Add what is known in the end; nothing comes after it."""
-
-
-Begin = Callable[[TrackedRun], Log | None]
-"""Begins a run, whose rounds follow from the first one on; None if the tracker has all of it already."""
-
-
-class Tracker(Protocol):
-    """A tool that keeps runs; the fields of a dataclass are its settings."""
-
-    @property
-    def group(self) -> str | None:
-        """The name of the race or sweep, if the user gave one."""
-
-    def open(self) -> Begin:
-        """Get ready, before anything is computed; an InputError if the package is missing or nothing can be written."""
-
-    def shown_by(self) -> str:
-        """The command that shows what was written."""
 
 
 def parse_tracker(line: str) -> Tracker:
@@ -87,17 +28,9 @@ def parse_tracker(line: str) -> Tracker:
     return build(kind, "tracker", name, text, positional=POSITIONAL[kind])
 
 
-def _package(module: str, extra: str) -> Any:
-    """The package of a tracker, or the sentence that says how to install it."""
-    try:
-        with warnings.catch_warnings():  # what they deprecate of each other is not for our users
-            warnings.simplefilter("ignore")
-            return import_module(module)
-    except ImportError as error:
-        raise InputError(
-            f"tracker {extra!r} needs a package that is not installed ({error.name or error}); "
-            f"pip install 'fedcell[{extra}]'"
-        ) from None
+def _cut(value: Any) -> str:
+    """A field's value as text; devices may have a list of thousands."""
+    return str(value)[:500]
 
 
 # --- TensorBoard ---------------------------------------------------------------------------------------------------
@@ -117,7 +50,7 @@ class TensorBoard:
 
     def open(self) -> Begin:
         """Import TensorBoard and make the folder."""
-        _package("tensorboard.summary.writer.record_writer", "tensorboard")
+        package("tensorboard.summary.writer.record_writer", "tensorboard")
         folder = Path(self.folder).expanduser()
         make_folder(folder, "folder")
         return lambda run: _EventFile(folder / plain_name(run.group) / _folder_name(run), run)
@@ -206,11 +139,9 @@ class MLflow:
         os.environ.setdefault(
             "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3"
         )  # 7 are minutes until it says that nobody is there
-        mlflow = _package("mlflow", "mlflow")
-        _package("sqlalchemy", "mlflow")  # which the skinny package leaves out
-        _package("alembic", "mlflow")
-        import logging
-
+        mlflow = package("mlflow", "mlflow")
+        package("sqlalchemy", "mlflow")  # which the skinny package leaves out
+        package("alembic", "mlflow")
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of each table that it creates
         try:
             with warnings.catch_warnings():
@@ -309,7 +240,7 @@ class WeightsAndBiases:
         """Import W&B and look whether its folder can be written to."""
         if self._mode == "offline":
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        wandb = _package("wandb", "wandb")
+        wandb = package("wandb", "wandb")
         make_folder(_wandb_folder(), "WANDB_DIR")
         return lambda run: self._begin(wandb, run)
 
@@ -362,18 +293,7 @@ class _WandbRun:
             (folder / FINISHED).touch()
 
 
-# --- all of them ---------------------------------------------------------------------------------------------------
-
-
-def sentence(error: Exception) -> str:
-    """The first words of an exception of somebody else's, in one line."""
-    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-
-
-def _cut(value: Any) -> str:
-    """A field's value as text; devices may have a list of thousands."""
-    return str(value)[:500]
-
+# --- by name -------------------------------------------------------------------------------------------------------
 
 TRACKERS: dict[str, type[TensorBoard | MLflow | WeightsAndBiases]] = {
     "tensorboard": TensorBoard,

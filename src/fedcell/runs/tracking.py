@@ -21,7 +21,8 @@ from fedcell.runs.rows import ROUND_COLUMNS, RoundNumbers, Rounds, Row, numbers_
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RoundsDone, RunDone, RunFailed
 from fedcell.runs.store import Store, differing_fields, flat, stored_document
-from fedcell.runs.trackers import Begin, Ending, Log, TrackedRun, Tracker, Values, parse_tracker, sentence
+from fedcell.runs.tracker import Begin, Ending, Log, TrackedRun, Tracker, Values, sentence
+from fedcell.runs.trackers import parse_tracker
 from fedcell.sim.spec import Spec
 
 PACE_S = 1.0
