@@ -34,6 +34,7 @@ LONGEST_FIRST = (
     "testbed/test_cell.py",
     "runs/test_sweep.py",
     "runs/test_cluster.py",
+    "runs/test_trackers.py",
     "cli/test_race.py",
     "dashboard/test_restarts.py",
     "dashboard/test_jobs.py",

@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "__init__",
     },
 }
-OPTIONAL = ("torch", "flwr", "gymnasium", "dask", "pyarrow", "fastapi", "scipy")
+OPTIONAL = ("torch", "flwr", "gymnasium", "dask", "pyarrow", "fastapi", "scipy", "tensorboard", "mlflow", "wandb")
 
 
 def part(module: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import SweepResult, run_sweep
     from fedcell.runs.tournament import TournamentResult, run_tournament
+    from fedcell.runs.tracking import tracking
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
@@ -103,6 +104,7 @@ __getattr__ = lazy_names(
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
         "fedcell.runs.tournament": "TournamentResult run_tournament",
+        "fedcell.runs.tracking": "tracking",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
         "fedcell.world": "Always Cell Conditions DayNight Devices Mcs64 Mcs256 PaperChannel RMa RandomWaypoint Redrawn "
@@ -212,4 +214,5 @@ __all__ = [
     "save_dataset",
     "save_model",
     "simulate",
+    "tracking",
 ]

@@ -105,6 +105,16 @@ def check_output(path: Path) -> Path:
     return path
 
 
+def plain_name(text: str, most: int = 150) -> str:
+    """The text as a part of a file's name: without signs that a shell or a file system takes for its own.
+
+    Args:
+        text: such as a policy.
+        most: the name is cut to so many characters.
+    """
+    return re.sub(r"[^\w.=,+-]+", "-", text)[:most]
+
+
 def make_folder(path: Path, option: str) -> None:
     """Make a folder unless it is there, or raise an InputError if files cannot be written into it.
 

@@ -288,7 +288,7 @@ def test_a_changed_policy_is_run_again_and_both_runs_are_told_apart(
         assert [known(store), known(store)] == [0, 1]
         runs = store.runs()
         assert sorted(len(store.get(run.key)[0].plan.devices) for run in runs) == [2, 3]
-        assert differing_fields(runs) == ["code"]
+        assert differing_fields(run.document for run in runs) == ["code"]
         assert runs[0].spec == spec
     assert plain.key() == before
     assert "code" not in plain.model_dump()

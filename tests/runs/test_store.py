@@ -565,9 +565,9 @@ def test_fields_that_differ(tmp_path: Path) -> None:
     with Store(tmp_path / "results.db") as store:
         for spec in specs[:2]:
             store.put(spec, [])
-        assert differing_fields(store.runs()) == []
+        assert differing_fields(run.document for run in store.runs()) == []
         store.put(specs[2], [])
-        assert set(differing_fields(store.runs())) == {"budget_s", "rounds", "cell.radius_m"}
+        assert set(differing_fields(run.document for run in store.runs())) == {"budget_s", "rounds", "cell.radius_m"}
 
 
 def test_profiles_tell_only_runs_apart_that_use_them(tmp_path: Path) -> None:
@@ -577,11 +577,11 @@ def test_profiles_tell_only_runs_apart_that_use_them(tmp_path: Path) -> None:
         by_policy = {run.policy: run for run in store.runs()}
         assert by_policy["diverse"].spec == Spec(policy="diverse", profiles="labels", epsilon=2.0)
         assert by_policy["greedy"].spec == Spec(policy="greedy")  # the same run, and it has the same key
-        assert differing_fields(store.runs()) == []
+        assert differing_fields(run.document for run in store.runs()) == []
         store.put(Spec(policy="greedy", seed=1), [])
-        assert differing_fields(store.runs()) == []
+        assert differing_fields(run.document for run in store.runs()) == []
         store.put(Spec(policy="diverse", profiles="updates"), [])
-        assert differing_fields(store.runs()) == ["profiles", "epsilon"]
+        assert differing_fields(run.document for run in store.runs()) == ["profiles", "epsilon"]
 
 
 def test_a_large_run_takes_little_room(tmp_path: Path) -> None:

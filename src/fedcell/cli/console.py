@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedcell.runs.race import RaceResult
+    from fedcell.runs.runner import Event
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import Progress
+    from fedcell.runs.tracker import Tracker
     from fedcell.sim.spec import Spec
 
 
@@ -244,6 +246,55 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
         rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1))
         energy.add_row(policy, s.energy_to_target.text(), s.joules.text(digits=1))
     return [accuracy, rounds, energy]
+
+
+PATIENCE_S = 3.0
+"""After so long a user wants to know what is waited for."""
+
+
+class Trackers:
+    """What --track gave: trackers that are ready, or an InputError before anything is made.
+
+    Args:
+        lines: one for each tracker.
+    """
+
+    def __init__(self, lines: Sequence[str] | None) -> None:
+        self._trackers: list[Tracker] = []
+        self.troubles: list[str] = []
+        if lines:
+            from fedcell.runs.trackers import parse_tracker
+
+            self._trackers = [parse_tracker(line) for line in lines]
+        for tracker in self._trackers:
+            tracker.open()
+
+    @contextmanager
+    def following(
+        self, runs: Sequence["Spec"], target: float, store: "Store | None"
+    ) -> Iterator[Callable[["Event"], None]]:
+        """What ``tracking`` gives, with warnings as lines on standard error."""
+        from threading import Timer
+
+        from fedcell.runs.tracking import tracking
+
+        note = "note: waiting for the trackers to write what they have; Ctrl-C gives them up"
+        waiting = Timer(PATIENCE_S, lambda: typer.echo(note, err=True))
+        try:
+            with tracking(self._trackers, runs, target=target, store=store, warn=self._warn) as track:
+                yield track
+                waiting.start()
+        finally:
+            waiting.cancel()
+
+    def _warn(self, sentence: str) -> None:
+        self.troubles.append(sentence)
+        typer.echo(f"fedcell: {sentence}", err=True)
+
+    def say_where(self) -> None:
+        """Print how to look at what was tracked."""
+        for tracker in self._trackers:
+            typer.echo(f"Tracked: {tracker.shown_by()}")
 
 
 MOST_CLASSES = 10

@@ -35,6 +35,7 @@ POLICY_NAMES = (
     "fed_cbs",
     "fed_cgd",
 )
+TRACKER_NAMES = ("tensorboard", "mlflow", "wandb")
 LAW_NAMES = ("density", "blocks", "power", "dedicated", "ingress")
 FIGURE_NAMES = (
     "fig1a",
@@ -113,6 +114,11 @@ def complete_law(incomplete: str) -> list[str]:
     return [name for name in LAW_NAMES if name.startswith(incomplete)]
 
 
+def complete_tracker(incomplete: str) -> list[str]:
+    """The trackers that begin so."""
+    return [name for name in TRACKER_NAMES if name.startswith(incomplete)]
+
+
 def complete_figure(incomplete: str) -> list[str]:
     """The figures that begin so."""
     return [name for name in FIGURE_NAMES if name.startswith(incomplete)]
@@ -125,6 +131,15 @@ LawOption = Annotated[
         "ingress:bits_per_s=1e7.",
         show_default=False,
         autocompletion=complete_law,
+    ),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TRACKER",
+        help="Report every run to a tracker: tensorboard:runs, mlflow or wandb; repeat for several.",
+        show_default=False,
+        autocompletion=complete_tracker,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -9,6 +9,7 @@ import typer
 from fedcell import defaults
 from fedcell.cli.console import (
     Loudness,
+    Trackers,
     announce_compiling,
     class_table,
     console,
@@ -23,6 +24,7 @@ from fedcell.cli.options import (
     LawOption,
     Quiet,
     Target,
+    Track,
     Verbose,
     Workers,
     check_plot,
@@ -268,6 +270,7 @@ def race(
     per_class: Annotated[
         bool, typer.Option("--per-class", help="Show also the final models' accuracy on each class.")
     ] = False,
+    track: Track = None,
     as_json: Json = False,
     as_csv: Csv = False,
     quiet: Quiet = False,
@@ -323,9 +326,12 @@ def race(
     from fedcell.sim.task import settled
 
     contest = settled(contest)
+    trackers = Trackers(track)
     files = ModelFiles(save_model, contest)
     try:
-        result = _run_watched(contest, target, workers, store, files, models=per_class or save_model is not None)
+        result = _run_watched(
+            contest, target, workers, store, files, trackers, models=per_class or save_model is not None
+        )
     except KeyboardInterrupt:  # before the first run began
         typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130) from None
@@ -349,11 +355,13 @@ def race(
     if output == "table" and files.written:
         one, *others = files.written
         typer.echo(f"Models: {f'{1 + len(others)} files such as ' if others else ''}{one}")
+    if output == "table":
+        trackers.say_where()
     if plot is not None:
         save_picture(result.figure("energy" if by == "energy" else "time"), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
-    raise typer.Exit(130 if not result.complete else 2 if result.failures or files.troubles else 0)
+    raise typer.Exit(130 if not result.complete else 2 if result.failures or files.troubles or trackers.troubles else 0)
 
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
@@ -409,7 +417,14 @@ class ModelFiles:
 
 
 def _run_watched(
-    race: "Spec", target: float, workers: int | None, path: Path | None, files: ModelFiles, *, models: bool
+    race: "Spec",
+    target: float,
+    workers: int | None,
+    path: Path | None,
+    files: ModelFiles,
+    trackers: Trackers,
+    *,
+    models: bool,
 ) -> "RaceResult":
     from contextlib import nullcontext
 
@@ -428,13 +443,18 @@ def _run_watched(
     table = screen.is_terminal and loudness() is Loudness.NORMAL
     live = Live(display, console=screen, refresh_per_second=8, transient=True) if table else nullcontext()
     lines = None if table or loudness() is Loudness.QUIET else RaceLines(display)
-    with Store(path) if path is not None else nullcontext() as store, live:
+    with (
+        Store(path) if path is not None else nullcontext() as store,
+        live,
+        trackers.following(race.runs(), target, store) as track,
+    ):
         if store is not None and models:
             note_missing_models(store, race.runs())
 
         def watch(event: "Event") -> None:
             (display if lines is None else lines).watch(event)
             files.watch(event)
+            track(event)
 
         return run_race(race, target=target, workers=workers, store=store, watch=watch, models=models)
 

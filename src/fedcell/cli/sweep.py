@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import announce_compiling, note_missing_models, progress, set_loudness
-from fedcell.cli.options import Cluster, Quiet, Verbose, Workers
+from fedcell.cli.console import Trackers, announce_compiling, note_missing_models, progress, set_loudness
+from fedcell.cli.options import Cluster, Quiet, Track, Verbose, Workers
+from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def sweep(
             "--keep-models", help="Keep the final models in the results file; fedcell results export writes them."
         ),
     ] = False,
+    track: Track = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -57,13 +59,20 @@ def sweep(
     runs = grid.runs()
     if cluster is None:
         runs = [settled(run) for run in runs]
+    trackers = Trackers(track)
     load_data(runs, cluster)
-    with crew(cluster) as (executor, width), Store(store) as kept, progress("sweep") as watch:
+    with (
+        crew(cluster) as (executor, width),
+        Store(store) as kept,
+        progress("sweep") as watch,
+        trackers.following(runs, TARGET_ACCURACY, kept) as on_event,
+    ):
         if keep_models:
             note_missing_models(kept, runs)
-        result = run_sweep(grid, kept, executor, workers or width, watch, models=keep_models)
+        result = run_sweep(grid, kept, executor, workers or width, watch, models=keep_models, on_event=on_event)
     _print_end(result)
-    raise typer.Exit(130 if not result.complete else 1 if result.failures else 0)
+    trackers.say_where()
+    raise typer.Exit(130 if not result.complete else 1 if result.failures else 2 if trackers.troubles else 0)
 
 
 def load_data(runs: Iterable["Spec"], cluster: str | None) -> None:

@@ -14,15 +14,12 @@ from numpy.typing import NDArray
 from fedcell import __version__
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-from fedcell.files import check_output, make_folder, write_output
+from fedcell.files import check_output, make_folder, plain_name, write_output
 from fedcell.learn.model_file import ENDINGS, Arrays, read_arrays, write_arrays
 from fedcell.runs.store import parse_document, spec_document
 from fedcell.schedule.needs import Floats
 from fedcell.sim.spec import Spec, TaskSpec
 from fedcell.sim.task import class_accuracy, evaluate_models, layers
-
-MAX_NAME = 150
-"""A policy is cut to so many characters in the name of a file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +185,7 @@ def _usual_name(runs: Sequence[Spec]) -> str:
 
 
 def _filled(template: str, key: str, run: Spec, option: str) -> str:
-    values = {"policy": re.sub(r"[^\w.=,+-]+", "-", run.policy)[:MAX_NAME], "seed": str(run.seed), "key": key}
+    values = {"policy": plain_name(run.policy), "seed": str(run.seed), "key": key}
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in values:

@@ -553,23 +553,27 @@ def flat(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def differing_fields(runs: Sequence[StoredRun]) -> list[str]:
+def differing_fields(documents: Iterable[dict[str, Any]]) -> list[str]:
     """The fields, besides policy and seed, in which the runs that have them differ; nested ones with a dot."""
     seen: dict[str, Any] = {}
     differing: set[str] = set()
-    for run in runs:
-        for name, value in flat(run.document).items():
+    for document in documents:
+        for name, value in flat(document).items():
             if seen.setdefault(name, value) != value:
                 differing.add(name)
     return [name for name in seen if name in differing and name not in ("policy", "seed")]
 
 
-def _text(spec: Spec) -> str:
-    """The run as it is stored: of the fields that its key leaves out, nothing is told."""
+def stored_document(spec: Spec) -> dict[str, Any]:
+    """The document of a StoredRun: of the fields that the run's key leaves out, nothing is told."""
     fields = {name: value for name, value in spec_document(spec).items() if name not in spec.unused}
     if code := spec.code_sha256():
         fields["code"] = code[:8]
-    return json.dumps(fields, allow_nan=False)
+    return fields
+
+
+def _text(spec: Spec) -> str:
+    return json.dumps(stored_document(spec), allow_nan=False)
 
 
 def _is_done(db: sqlite3.Connection, key: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from threading import Event
 
 from fedcell.runs.contest import remember, swept
+from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RunDone, RunFailed, Runner
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
@@ -68,6 +69,7 @@ def run_sweep(
     watch: Callable[[Progress], None] | None = None,
     stop: Event | None = None,
     models: bool = False,
+    on_event: Callable[[RunnerEvent], None] | None = None,
 ) -> SweepResult:
     """Run what the store lacks of the spec's runs and store each run as it ends.
 
@@ -82,6 +84,7 @@ def run_sweep(
         watch: called with the progress, at the start and whenever a run has ended.
         stop: set it to end the sweep early; Ctrl-C does the same. What is done is stored.
         models: whether the store keeps the final models; a run stored without its model is computed again.
+        on_event: called with every event of the runs, such as what ``tracking`` gives.
 
     Returns:
         SweepResult: how many runs were done, skipped and failed.
@@ -111,6 +114,8 @@ def run_sweep(
     with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
         report()
         for event in events:
+            if on_event:
+                on_event(event)
             if isinstance(event, RunFailed) or (isinstance(event, RunDone) and event.rows is not None):
                 report()
             if stop is not None and stop.is_set():

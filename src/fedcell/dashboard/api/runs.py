@@ -89,7 +89,7 @@ def router(desk: Desk) -> APIRouter:
                 raise InputError(f"{name[:64]!r} is not a run's key; give at least eight of its hexadecimal digits")
         found = [await desk.run(name) for name in names]
         stored = [run.stored for run in found if run.stored is not None]
-        return grouped(found, differing_fields(stored))
+        return grouped(found, differing_fields(run.document for run in stored))
 
     @routes.get("/results/compare", response_class=Response, responses={200: {"model": Curves}})
     async def compare(
@@ -127,7 +127,7 @@ def _named(ending: str) -> dict[str, str]:
 def _listed(found: list[tuple[StoredRun, str]], policy: str | None, source: str | None, limit: int, offset: int) -> str:
     kept = [(run, name) for run, name in found if policy in (None, run.policy) and source in (None, run.source)]
     kept.sort(key=lambda pair: (-pair[0].finished_unix_s, pair[0].key))
-    differing = differing_fields([run for run, _ in kept])
+    differing = differing_fields(run.document for run, _ in kept)
     page = kept[offset : offset + limit]
     rows = [_stored_document(run, name, {f: flat(run.document).get(f) for f in differing}) for run, name in page]
     return as_json({"runs": rows, "total": len(kept)})

@@ -1,0 +1,304 @@
+"""Three trackers: TensorBoard, MLflow, and Weights & Biases, each through its own package.
+
+None of them needs a network unless it is told so. A run that is resumed, or computed again, stays the same run there.
+"""
+
+import logging
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedcell.errors import InputError
+from fedcell.files import make_folder, plain_name
+from fedcell.runs.tracker import Begin, Ending, Log, TrackedRun, Tracker, Values, package, sentence
+from fedcell.settings import build, choose, split
+
+
+def parse_tracker(line: str) -> Tracker:
+    """The tracker that a line such as ``tensorboard:runs`` or ``mlflow:uri=http://localhost:5000`` names.
+
+    Args:
+        line: its name and settings.
+    """
+    name, text = split("tracker", line)
+    kind = choose("tracker", name, TRACKERS)
+    return build(kind, "tracker", name, text, positional=POSITIONAL[kind])
+
+
+def _cut(value: Any) -> str:
+    """A field's value as text; devices may have a list of thousands."""
+    return str(value)[:500]
+
+
+# --- TensorBoard ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TensorBoard:
+    """Event files in folders, ``FOLDER/GROUP/RUN``. The time of an event is the simulated clock.
+
+    Attributes:
+        folder: the log directory.
+        group: the name of the race or sweep.
+    """
+
+    folder: str = "runs"
+    group: str | None = None
+
+    def open(self) -> Begin:
+        """Import TensorBoard and make the folder."""
+        package("tensorboard.summary.writer.record_writer", "tensorboard")
+        folder = Path(self.folder).expanduser()
+        make_folder(folder, "folder")
+        return lambda run: _EventFile(folder / plain_name(run.group) / _folder_name(run), run)
+
+    def shown_by(self) -> str:
+        """TensorBoard's own command."""
+        return f"tensorboard --logdir {self.folder}"
+
+
+def _folder_name(run: TrackedRun) -> str:
+    """The run's name, by which TensorBoard calls it; if it had to be cut, with the id."""
+    name = plain_name(run.name)
+    return name if len(name) == len(plain_name(run.name, 255)) else f"{name}-{run.id[:8]}"
+
+
+class _EventFile:
+    """The event file of a run.
+
+    It has nothing in it but what the run determines, times included. So a run that is resumed writes its file anew, and
+    the bytes that a TensorBoard has read stay what they were.
+    """
+
+    def __init__(self, folder: Path, run: TrackedRun) -> None:
+        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._records = RecordWriter((folder / "events.out.tfevents.0.fedcell").open("wb"))
+        self._last = 0, 0.0
+        self._event(file_version="brain.Event:2")
+        # Without the seed: runs that differ by nothing else are one trial, with the mean of their metrics.
+        fields = {name: value for name, value in run.fields.items() if name != "seed"}
+        plain = {name: value if isinstance(value, int | float) else _cut(value) for name, value in fields.items()}
+        parameters = hparams_pb(plain, f"{run.group} {run.title}", start_time_secs=0.0)
+        stored = parameters.value[0].metadata.plugin_data  # in whatever order a hash table has
+        stored.content = HParamsPluginData.FromString(stored.content).SerializeToString(deterministic=True)
+        self._event(summary=parameters)
+        self._records.flush()
+
+    def rounds(self, rounds: Sequence[Values]) -> None:
+        for values in rounds:
+            self._last = int(values["round"]), values["clock_s"]
+            self._scalars("round", {name: value for name, value in values.items() if name != "round"})
+        self._records.flush()
+
+    def end(self, _: Ending, summary: Values) -> None:
+        if summary:
+            self._scalars("run", summary)
+        self._records.close()
+
+    def _scalars(self, section: str, values: Values) -> None:
+        found = [{"tag": f"{section}/{name}", "simple_value": value} for name, value in values.items()]
+        self._event(summary={"value": found})
+
+    def _event(self, **content: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        step, clock_s = self._last
+        self._records.write(Event(wall_time=clock_s, step=step, **content).SerializeToString(deterministic=True))
+
+
+# --- MLflow --------------------------------------------------------------------------------------------------------
+
+BATCH_ROUNDS = 100
+"""MLflow takes at most 1,000 metrics and 100 parameters at once, and a round must not be torn."""
+
+
+@dataclass(frozen=True)
+class MLflow:
+    """Runs of an MLflow experiment. The timestamp of a metric is when the run began, plus the simulated clock.
+
+    Attributes:
+        uri: the tracking server or database; by default MLflow's own, ``MLFLOW_TRACKING_URI`` or ./mlflow.db.
+        experiment: the name of the experiment, which is created if it is missing.
+        group: the name of the race or sweep, a tag.
+    """
+
+    uri: str | None = None
+    experiment: str = "fedcell"
+    group: str | None = None
+
+    def open(self) -> Begin:
+        """Import MLflow, connect, and look for the experiment."""
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault(
+            "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3"
+        )  # 7 are minutes until it says that nobody is there
+        mlflow = package("mlflow", "mlflow")
+        package("sqlalchemy", "mlflow")  # which the skinny package leaves out
+        package("alembic", "mlflow")
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of each table that it creates
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                client = mlflow.MlflowClient(self.uri)
+            found = client.get_experiment_by_name(self.experiment)
+            id = client.create_experiment(self.experiment) if found is None else found.experiment_id
+        except Exception as error:
+            raise InputError(f"tracker 'mlflow' cannot be used: {sentence(error)}; check its uri") from None
+        return lambda run: _begin_mlflow(client, id, run)
+
+    def shown_by(self) -> str:
+        """MLflow's own command, or the address of its server."""
+        import mlflow
+
+        uri = self.uri or mlflow.get_tracking_uri()
+        return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
+
+
+def _begin_mlflow(client: Any, experiment: str, run: TrackedRun) -> Log | None:
+    """A new run, or the one that was interrupted."""
+    from mlflow.entities import Param
+
+    found = client.search_runs([experiment], f"tags.`fedcell.id` = '{run.id}'", max_results=1)
+    if found:
+        [known] = found
+        if known.info.status == "FINISHED":
+            return None
+        client.update_run(known.info.run_id, status="RUNNING")
+        return _MlflowRun(client, known, int(known.data.metrics.get("round", 0)))
+    tags = {"fedcell.id": run.id, "fedcell.group": run.group, "mlflow.source.name": "fedcell"}
+    new = client.create_run(experiment, run_name=run.name, tags=tags)
+    params = [Param(name, _cut(value)) for name, value in run.fields.items()]
+    client.log_batch(new.info.run_id, params=params)
+    return _MlflowRun(client, new, 0)
+
+
+class _MlflowRun:
+    """A run of MLflow's, which has its first rounds already if it was interrupted."""
+
+    def __init__(self, client: Any, run: Any, known: int) -> None:
+        self._client, self._id, self._began_ms = client, run.info.run_id, run.info.start_time
+        self._known, self._last = known, (0, 0.0)
+
+    def rounds(self, rounds: Sequence[Values]) -> None:
+        new = [values for values in rounds if values["round"] > self._known]
+        for first in range(0, len(new), BATCH_ROUNDS):
+            self._log(
+                [(values, int(values["round"]), values["clock_s"]) for values in new[first : first + BATCH_ROUNDS]]
+            )
+        self._last = int(rounds[-1]["round"]), rounds[-1]["clock_s"]
+
+    def end(self, ending: Ending, summary: Values) -> None:
+        self._log([(summary, *self._last)])
+        self._client.set_terminated(self._id, {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}[ending])
+
+    def _log(self, points: Sequence[tuple[Values, int, float]]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(name, value, self._began_ms + round(1000 * clock_s), step)
+            for values, step, clock_s in points
+            for name, value in values.items()
+        ]
+        if metrics:
+            self._client.log_batch(self._id, metrics=metrics)
+
+
+# --- Weights & Biases ----------------------------------------------------------------------------------------------
+
+FINISHED = "fedcell-finished"
+"""A file in the folder of a run that W&B has all of."""
+
+
+@dataclass(frozen=True)
+class WeightsAndBiases:
+    """Runs of a W&B project, offline unless asked otherwise. Charts are drawn against the simulated clock.
+
+    Attributes:
+        project: the name of the project.
+        entity: the user or team; by default W&B's own, ``WANDB_ENTITY`` or the user's.
+        mode: online or offline; by default what ``WANDB_MODE`` says, or offline.
+        group: the name of the race or sweep.
+    """
+
+    project: str = "fedcell"
+    entity: str | None = None
+    mode: Literal["online", "offline"] | None = None
+    group: str | None = None
+
+    @property
+    def _mode(self) -> str:
+        return self.mode or os.environ.get("WANDB_MODE", "offline")
+
+    def open(self) -> Begin:
+        """Import W&B and look whether its folder can be written to."""
+        if self._mode == "offline":
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        wandb = package("wandb", "wandb")
+        make_folder(_wandb_folder(), "WANDB_DIR")
+        return lambda run: self._begin(wandb, run)
+
+    def _begin(self, wandb: Any, run: TrackedRun) -> Log | None:
+        if any(_wandb_folder().glob(f"*wandb/*run-*-{run.id}/{FINISHED}")):
+            return None
+        # Without its capture of what is printed, and without the load of a machine on which time is simulated.
+        settings = wandb.Settings(mode=self._mode, console="off", silent=True, x_disable_stats=True)
+        opened = wandb.init(
+            project=self.project,
+            entity=self.entity,
+            dir=str(_wandb_folder()),
+            id=run.id,
+            name=run.name,
+            group=run.group,
+            config=dict(run.document),
+            reinit="create_new",  # the runs of a race are open at the same time
+            settings=settings,
+        )
+        opened.define_metric("*", step_metric="clock_s")
+        return _WandbRun(opened)
+
+    def shown_by(self) -> str:
+        """What uploads the runs, or where they are."""
+        if self._mode != "offline":
+            return f"the W&B project {self.project}"
+        return f"wandb sync {_wandb_folder() / 'wandb' / 'offline-run-*'}"
+
+
+def _wandb_folder() -> Path:
+    """Where W&B makes its folder."""
+    return Path(os.environ.get("WANDB_DIR", ".")).expanduser()
+
+
+class _WandbRun:
+    """A run of W&B's."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def rounds(self, rounds: Sequence[Values]) -> None:
+        for values in rounds:
+            self._run.log(values, step=int(values["round"]))
+
+    def end(self, ending: Ending, summary: Values) -> None:
+        self._run.summary.update(summary)
+        self._run.finish(exit_code=0 if ending == "done" else 1)
+        folder = Path(self._run.dir).parent
+        if ending == "done" and folder.exists():  # there is none where W&B is disabled
+            (folder / FINISHED).touch()
+
+
+# --- by name -------------------------------------------------------------------------------------------------------
+
+TRACKERS: dict[str, type[TensorBoard | MLflow | WeightsAndBiases]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WeightsAndBiases,
+}
+POSITIONAL = {TensorBoard: ["folder"], MLflow: ["uri"], WeightsAndBiases: ["project"]}
+"""The setting whose value may stand without its name."""
