@@ -54,12 +54,12 @@ def accept_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def wait_until(condition: Callable[[], Found], what: str, limit_s: float = LIMIT_S) -> Found:
+def wait_until(condition: Callable[[], Found], what: str, limit_s: float = LIMIT_S, every_s: float = 0.02) -> Found:
     """What the condition gives once it holds; a failure that says what never came when it does not in time."""
     give_up_s = time.monotonic() + limit_s
     while not (found := condition()):
         assert time.monotonic() < give_up_s, f"waited {limit_s:g} s in vain for {what}"
-        time.sleep(0.02)
+        time.sleep(every_s)
     return found
 
 

@@ -69,7 +69,9 @@ def sweep(
     ):
         if keep_models:
             note_missing_models(kept, runs)
-        result = run_sweep(grid, kept, executor, workers or width, watch, models=keep_models, on_event=on_event)
+        result = run_sweep(
+            runs, kept, executor, workers or width, watch, models=keep_models, on_event=on_event, grid=grid
+        )
     _print_end(result)
     trackers.say_where()
     raise typer.Exit(130 if not result.complete else 1 if result.failures else 2 if trackers.troubles else 0)

@@ -70,6 +70,7 @@ def run_sweep(
     stop: Event | None = None,
     models: bool = False,
     on_event: Callable[[RunnerEvent], None] | None = None,
+    grid: Spec | None = None,
 ) -> SweepResult:
     """Run what the store lacks of the spec's runs and store each run as it ends.
 
@@ -85,6 +86,7 @@ def run_sweep(
         stop: set it to end the sweep early; Ctrl-C does the same. What is done is stored.
         models: whether the store keeps the final models; a run stored without its model is computed again.
         on_event: called with every event of the runs, such as what ``tracking`` gives.
+        grid: whose runs these are, if they are a list; the store remembers a grid with several policies, to rank them.
 
     Returns:
         SweepResult: how many runs were done, skipped and failed.
@@ -97,11 +99,12 @@ def run_sweep(
         >>> first.done, second.done, second.skipped
         (2, 0, 2)
     """
+    grid = spec if isinstance(spec, Spec) else grid
     runs = spec.runs() if isinstance(spec, Spec) else spec
     if executor is None:  # others compute on machines that only they know
         runs = [settled(run) for run in runs]
     runner = Runner(runs, store=store, on=executor or "processes", workers=workers, models=models)
-    tournament = swept(spec) if isinstance(spec, Spec) else None
+    tournament = None if grid is None else swept(grid)
     if tournament is not None:
         wanted, entries = tournament
         remember(store, wanted, dict(zip(entries, map(runner.key_of, runs), strict=True)))
