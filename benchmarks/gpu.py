@@ -218,7 +218,7 @@ def cpu_table(samples: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[8, 50, 200, 400])
-    parser.add_argument("--mlp-clients", type=int, nargs="+", default=[8, 50, 132, 264, 396, 1056])
+    parser.add_argument("--mlp-clients", type=int, nargs="+", default=[8, 50, 132, 264, 396, 1056, 2112])
     parser.add_argument("--rounds", type=int, default=13)
     parser.add_argument("--parts", nargs="+", default=["cifar", "mlp", "cpu"])
     given = parser.parse_args()

@@ -17,6 +17,9 @@ using std::min;
 #define SHARED(name) float* name = the_block.shared
 struct float4 { float x, y, z, w; };
 static float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
+struct uint2 { unsigned x, y; };
+struct uint4 { unsigned x, y, z, w; };
+static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return uint4{x, y, z, w}; }
 struct Index { unsigned x; };
 static Index blockIdx, threadIdx;
 static int __popc(unsigned v) { return __builtin_popcount(v); }
@@ -29,7 +32,7 @@ struct Block {
     std::vector<ucontext_t> threads;
     std::vector<bool> ended;
     std::function<void()> body;
-    int arrived[33], turn[33], size;
+    int arrived[48], turn[48], size;
     float given[1024];
     bool vote[1024];
 };
@@ -49,11 +52,21 @@ static void meet(int where, int count) {  // of the warp `where`, or of all (32)
     while (the_block.turn[where] == turn) pause();
 }
 static void __syncthreads() { meet(32, the_block.size); }
+static void __barrier_sync_count(int id, int count) { meet(32 + id, count); }
+static void __syncwarp() { meet(threadIdx.x / 32, 32); }
 static float __shfl_xor_sync(unsigned, float value, int far) {
     const unsigned t = threadIdx.x;
     the_block.given[t] = value;
     meet(t / 32, 32);
     const float found = the_block.given[t ^ far];
+    meet(t / 32, 32);
+    return found;
+}
+static int __shfl_sync(unsigned, int value, int from) {
+    const unsigned t = threadIdx.x;
+    the_block.given[t] = __int_as_float(value);
+    meet(t / 32, 32);
+    const int found = __float_as_int(the_block.given[t / 32 * 32 + from]);
     meet(t / 32, 32);
     return found;
 }
@@ -66,6 +79,7 @@ static unsigned __ballot_sync(unsigned, bool value) {
     meet(t / 32, 32);
     return found;
 }
+static bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
 static void enter() {
     the_block.body();
     the_block.ended[threadIdx.x] = true;

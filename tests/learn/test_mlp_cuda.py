@@ -17,18 +17,17 @@ from harness import run
 
 pytest.importorskip("torch")
 
-from fedcell.learn.mlp_cuda import ROW, MlpCudaEngine, Shape, obstacle, tables
+from fedcell.learn.mlp_cuda import MlpCudaEngine, obstacle
+from fedcell.learn.mlp_cuda_input import JOB, Shape, packed, shape_of, training_arrays
 
 ENTRIES = """
-extern "C" void lay_out_all(int blocks, const PIXEL* x, const int* order, double factor, int steps, float* table,
-                            int* counts) {
-    launch(blocks, THREADS, 64, [=] { lay_out(x, order, factor, steps, table, counts); });
-}
-extern "C" void train_all(int blocks, int bytes, float* models, const float* table, const int* counts, const int* order,
-                          const int* labels, const float* sums, const float* rates, const int* lengths,
-                          const float* sizes, double center, int steps, double* losses) {
-    launch(blocks, THREADS, bytes, [=] {
-        train(models, table, counts, order, labels, sums, rates, lengths, sizes, center, steps, losses);
+extern "C" void train_all(int blocks, int bytes, const float* starts, float* models, unsigned* slots,
+                          const PIXEL* inputs, const unsigned* masks, const int* labels, const float* sums,
+                          const long long* order, const Job* jobs, double factor, double inverse, double center,
+                          int batch, int none, double* losses) {
+    launch(blocks, THREADS + HELPERS, bytes, [=] {
+        train(starts, models, slots, inputs, masks, labels, sums, order, jobs, factor, inverse, center, batch, none,
+              losses);
     });
 }
 """
@@ -40,8 +39,7 @@ def pointers(*arrays: Any) -> list[Any]:
 
 def emulated(data: Dataset, folder: Path, jobs: list[Job], batch: int) -> tuple[Any, Any]:
     """Models and losses by the kernels, as the engine calls them."""
-    flat = np.ascontiguousarray(data.train_x.reshape(len(data.train_x), -1))
-    shape = Shape(flat.shape[1], data.classes, flat.dtype == np.uint8)
+    shape = shape_of(data)
     header = Path(__file__).with_name("cuda_on_cpu.h").read_text()
     (folder / "kernel.cpp").write_text(header + shape.source() + ENTRIES)
     run(
@@ -57,23 +55,22 @@ def emulated(data: Dataset, folder: Path, jobs: list[Job], batch: int) -> tuple[
     )
     kernels = ctypes.CDLL(str(folder / "kernel.so"))
     factor = 1 / ((255 if shape.pixels else 1) * data.scale)
-    sums = (factor * flat.sum(axis=1, dtype=np.float64)).astype(np.float32)
-    order, lengths, sizes = tables(jobs, batch)
-    count, steps, _ = order.shape
-    table = np.full((count * steps, shape.inputs, ROW), np.nan, np.float32)
-    counts = np.full(count * steps, -1, np.int32)
-    kernels.lay_out_all(count * steps, *pointers(flat, order), ctypes.c_double(factor), steps, *pointers(table, counts))
-    models, losses = np.stack([job.start for job in jobs]), np.full((count, 2), np.nan)
-    labels, rates = data.train_y.astype(np.int32), np.array([0.01 * job.rate for job in jobs], np.float32)
-    inputs = pointers(models, table, counts, order, labels, sums, rates, lengths, sizes)
-    center = ctypes.c_double(data.shift / data.scale)
-    kernels.train_all(count, shape.shared_bytes, *inputs, center, steps, *pointers(losses))
-    return models, losses / [[job.order.size] for job in jobs]
+    count, arrays = len(jobs), training_arrays(data, factor)
+    rows = np.arange(count)[::-1]  # the results in another order than the jobs
+    sent = packed(jobs, np.arange(count), rows, batch, 0.01, len(data.train_x), pin=False).numpy()
+    described, order = sent[: count * JOB.itemsize], sent[count * JOB.itemsize :]
+    slots = np.full(count * shape.slot_bytes, 255, np.uint8)  # NaNs
+    starts, losses = np.stack([job.start for job in jobs]), np.full((count, 2), np.nan)
+    models = np.full_like(starts, np.nan)
+    setting = [ctypes.c_double(number) for number in (factor, 1 / factor, data.shift / data.scale)]
+    given = pointers(starts, models, slots, *arrays, order, described)
+    kernels.train_all(count, shape.shared_bytes, *given, *setting, batch, len(data.train_x), *pointers(losses))
+    return models[rows], losses[rows] / [[job.order.size] for job in jobs]
 
 
 @pytest.mark.processes
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-@pytest.mark.parametrize("kind", ["digits", "floats"])
+@pytest.mark.parametrize("kind", ["digits", "odd", "floats"])
 def test_the_kernels_train_like_the_cpus(kind: str, tmp_path: Path) -> None:
     data = load_dataset("mnist")
     data = replace(data, train_x=data.train_x[:500], train_y=data.train_y[:500])
@@ -82,6 +79,10 @@ def test_the_kernels_train_like_the_cpus(kind: str, tmp_path: Path) -> None:
         data = replace(
             data, train_x=x, test_x=x, test_y=data.train_y % 3, train_y=data.train_y % 3, classes=3, scale=2.0
         )
+    if kind == "odd":  # an odd number of pixels, and samples of zeros: passes over nothing
+        x = data.train_x[:, 7:14, 7:14].copy()
+        x[np.arange(500) % 50 > 2] = 0
+        data = replace(data, train_x=x, test_x=x, test_y=data.train_y)
     engine, rng = MlpEngine(data, batch_size=9 if kind == "floats" else 10), np.random.default_rng(4)
     jobs = [
         Job(engine.initial(rng), np.stack([rng.permutation(500)[:n] for _ in range(epochs)]), rate, rms=True)
@@ -93,6 +94,22 @@ def test_the_kernels_train_like_the_cpus(kind: str, tmp_path: Path) -> None:
         assert np.linalg.norm(ours - theirs) < 1e-5 * np.linalg.norm(theirs - job.start)
     np.testing.assert_allclose(losses[:, 0], expected.losses, rtol=1e-5)
     np.testing.assert_allclose(np.sqrt(losses[:, 1]), expected.rms, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"order": np.array([[0, 5]])}, r"job 1 visits samples 0 to 5; give indices from 0 to 4"),
+        ({"order": np.array([[0, -1]])}, r"job 1 visits samples -1 to 0; give indices from 0 to 4"),
+        ({"order": np.array([[0.5]])}, r"job 1 has an order of shape \(1, 1\) and type float64"),
+        ({"order": np.array([1])}, r"job 1 has an order of shape \(1,\) and type int64"),
+        ({"rate": 0.0}, r"job 1 has the learning-rate factor 0.0; give a number above 0"),
+    ],
+)
+def test_jobs_that_are_not_sound_are_not_packed(changed: dict[str, Any], message: str) -> None:
+    good = Job(np.zeros(3, np.float32), np.array([[0, 4]]))
+    with pytest.raises(InputError, match=message):
+        packed([good, replace(good, **changed)], np.zeros(2, np.int64), np.arange(2), 10, 0.01, 5, pin=False)
 
 
 def test_what_cannot_be_trained_so_is_said() -> None:

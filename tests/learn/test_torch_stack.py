@@ -1,5 +1,7 @@
 """What stands in for others when clients train stacked: convolutions, dropout, graphs with fixed places."""
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ nn = torch.nn
 
 from fedcell.learn.torch_engine import TorchEngine, batches, padded  # noqa: E402
 from fedcell.learn.torch_modules import PatchConv2d, for_training, uniform  # noqa: E402
-from fedcell.learn.torch_stack import Recorded, StackedStep, Traced  # noqa: E402
+from fedcell.learn.torch_stack import Recorded, StackedStep, Traced, uncollected  # noqa: E402
 from fedcell.learn.torch_updates import DeviceUpdates  # noqa: E402
 
 MASK = 2**64 - 1
@@ -201,12 +203,29 @@ def test_stacks_come_in_few_sizes() -> None:
     assert len(set(sizes)) == 15
 
 
+def test_nothing_is_collected_while_a_graph_is_recorded() -> None:
+    class Knot:
+        def __init__(self) -> None:
+            self.itself = self
+
+    deleted: list[str] = []
+    for when in ("before", "during"):
+        weakref.finalize(Knot(), deleted.append, when)
+        if when == "before":
+            manager = uncollected()
+            manager.__enter__()
+    assert deleted == ["before"]
+    assert not gc.isenabled()
+    manager.__exit__(None, None, None)
+    assert gc.isenabled()
+
+
 def test_updates_on_a_device_say_what_those_on_the_host_do() -> None:
     rng = np.random.default_rng(0)
     starts, models = rng.normal(size=(2, 7)).astype(np.float32), rng.normal(size=(3, 7)).astype(np.float32)
     which, losses = [1, 0, 1], rng.random(3)
     host = HostUpdates([starts[k] for k in which], models, losses, losses + 1.0)
-    device = DeviceUpdates(torch.tensor(starts), torch.tensor(which), torch.tensor(models), losses, losses + 1.0)
+    device = DeviceUpdates(torch.tensor(starts), np.array(which), torch.tensor(models), losses, losses + 1.0)
     assert host.sketch(3).shape == (3, 3)
     np.testing.assert_allclose(device.sketch(3), host.sketch(3), rtol=1e-6, atol=1e-6)
     for some in (slice(1, 3), np.array([2, 0])):

@@ -268,11 +268,17 @@ def is_count(value: Any) -> bool:
 
 def checked_jobs(jobs: Sequence[Job], parameters: int, samples: int) -> list[Job]:
     """Return the jobs with contiguous arrays of the right types, or raise if one cannot be trained."""
-    starts = dict[int, Vector]()  # the clients of a round have one: it is looked at once
+    starts = checked_starts(jobs, parameters)
+    return [_checked_job(job, starts[id(job.start)], f"job {number}", samples) for number, job in enumerate(jobs)]
+
+
+def checked_starts(jobs: Sequence[Job], parameters: int) -> dict[int, Vector]:
+    """Return the different initial models, by ``id(job.start)``: one that many jobs share is checked once."""
+    starts = dict[int, Vector]()
     for number, job in enumerate(jobs):
         if id(job.start) not in starts:
             starts[id(job.start)] = _checked_start(job.start, f"job {number}", parameters)
-    return [_checked_job(job, starts[id(job.start)], f"job {number}", samples) for number, job in enumerate(jobs)]
+    return starts
 
 
 def _checked_start(given: Vector, name: str, parameters: int) -> Vector:

@@ -1,22 +1,35 @@
 // The paper's MLP on a GPU: one client a thread block, its first layer's weights in shared memory for the whole job.
 //
-// Defined before this text: PIXEL (the type of an input), INPUTS, CLASSES (at most 16), BATCH (at most 10).
+// Defined before this text: PIXEL (the type of an input), HALVES (whether that is the upper half of a float, as it is for
+// pixels; bytes have no more), INPUTS (at most 1023), CLASSES (at most 16). The data set ends with a sample of zeros that has
+// no label, `none`, for batches that are short.
 //
-// The inputs are sparse, so a step first needs the list of inputs that are nonzero in its batch. All lists of all steps
-// are written beforehand by `lay_out`, as rows of 12 floats: the input's value in each of the 10 samples, and where its
-// 64 weights begin. `train` reads them in order, twice a step, from the caches.
+// A pass over the weights takes the step of one batch and then the products with the next batch: each weight is read and
+// written once a step. The inputs are sparse, so a pass goes over a list of the inputs that are nonzero in one of its two
+// batches: first those that only the batch before needs, last those that only the batch to come needs. Eight warps train.
+// Four more, with few registers, are two steps ahead: they write the lists, and transpose the batches into tables that
+// have the values of an input in all 10 samples side by side. Lists and tables go round in four slots in device memory, which
+// the L2 cache holds.
 //
-// As in mlp_kernel.py, the constant part of standardised inputs, x - c, is kept out of the weights: the true weights are
-// W_p + v with v = -c G, G the sum of all steps of the first layer's biases, and with R = sum_p W_p, S = sum_p x_p
+// Tables hold inputs as they are in the data set; `factor` times that is what the network sees. As in mlp_kernel.py, the
+// constant part of standardised inputs, x - c, is kept out of the weights: the true weights are W_p + v with v = -c G, G
+// the sum of all steps of the first layer's biases, and with R = sum_p W_p, S = sum_p x_p
 //
 //     z = sum_p x_p W_p + (S - c P) v + (b + G - c R),        R += S g with every step.
 
 #define UNITS 64
 #define SAMPLES 10
-#define ROW 12
-#define THREADS 256
+#define THREADS 256                                  // that train
 #define WARPS 8
+#define HELPERS 128                                  // threads that prepare batches
+#define SLOTS 4
 #define SLICES 32
+#define ROWS (INPUTS + 1)                            // of a table; the last is for the end of a list, and zero
+#define LIST ((INPUTS + 3 * SLICES - 1) / SLICES * SLICES)  // a pass looks two rounds ahead
+#define VALUES (HALVES ? 5 : 10)                     // words of a row: the last one or two lie behind all others
+#define TABLE ((ROWS * VALUES + 3) / 4 * 4)          // words of a table, with
+#define SLOT (TABLE + LIST / 2)                      // the list of its pass
+#define WORDS ((INPUTS + 31) / 32)                   // of a sample's mask
 #define TILE 65
 #define ALL 0xffffffffu
 
@@ -24,297 +37,402 @@
 #define SHARED(name) extern __shared__ __align__(16) float name[]
 #endif
 
-struct __align__(4 * sizeof(PIXEL)) Four {
-    PIXEL at[4];
+// A job: its samples begin at `begin` of all jobs' (one epoch after the other, `samples` each), it has `length` steps,
+// starts from the model `start` and becomes the model `row`.
+struct Job {
+    long long begin;
+    int samples, length, start, row;
+    float rate;
+    int unused;
 };
 
-// Four neighbouring inputs of a sample, the first of them a multiple of four.
-__device__ inline Four load_four(const PIXEL* sample, int p) {
-    Four found = {{0, 0, 0, 0}};
-    if (INPUTS % 4 == 0 && p < INPUTS) return *(const Four*)(sample + p);
-    for (int i = 0; i < 4; i++)
-        if (p + i < INPUTS) found.at[i] = sample[p + i];
+// What the warps that train have to know of batches, in shared memory.
+struct Plan {
+    Job job;
+    int labels[SLOTS][16];    // of the samples, -1 where there are fewer
+    float sums[SLOTS][16];    // of their inputs
+    float scales[SLOTS];      // -rate / size
+    int rounds[SLOTS];        // of SLICES rows each, in the pass to this batch
+    int alone[SLOTS], updates[SLOTS];  // rounds at its beginning that need only the batch before, that need it at all
+};
+
+// Two neighbouring inputs of a sample.
+struct Two {
+#if HALVES
+    unsigned both;
+#else
+    float at[2];
+#endif
+};
+
+__device__ inline Two load_two(const PIXEL* sample, int p) {
+    Two found;
+#if HALVES
+    if (INPUTS % 2 == 0) found.both = *(const unsigned*)(sample + p);
+    else found.both = sample[p] | (p + 1 < INPUTS ? (unsigned)sample[p + 1] << 16 : 0);
+#else
+    found.at[0] = sample[p];
+    found.at[1] = p + 1 < INPUTS ? sample[p + 1] : 0.0f;
+#endif
     return found;
 }
 
-// One block a step: for each input that is not zero in all samples of the batch, a row; and how many there are.
-extern "C" __global__ void __launch_bounds__(THREADS)
-lay_out(const PIXEL* inputs, const int* order, double factor, int steps, float* table, int* counts) {
-    __shared__ int totals[WARPS];
-    const long step = blockIdx.x;
-    float4* rows = (float4*)(table + step * INPUTS * ROW);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int before = 0;
-    for (int first = 0; first < INPUTS; first += 4 * THREADS) {
-        const int p = first + 4 * threadIdx.x;
-        Four x[SAMPLES];
-#pragma unroll
-        for (int s = 0; s < SAMPLES; s++) {
-            const int id = order[step * SAMPLES + s];
-            const Four none = {{0, 0, 0, 0}};
-            x[s] = id >= 0 && p < INPUTS ? load_four(inputs + (long)id * INPUTS, p) : none;
-        }
-        unsigned votes[4];
-        int sum = 0;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            bool held = false;
-#pragma unroll
-            for (int s = 0; s < SAMPLES; s++) held |= x[s].at[i] != 0;
-            votes[i] = __ballot_sync(ALL, held);
-            sum += __popc(votes[i]);
-        }
-        if (lane == 0) totals[warp] = sum;
-        __syncthreads();
-        int base = before;
-        for (int w = 0; w < WARPS; w++) {
-            if (w < warp) base += totals[w];
-            before += totals[w];
-        }
-        __syncthreads();
-        const float f = (float)factor;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (votes[i] >> lane & 1) {
-                float4* row = rows + 3 * (base + __popc(votes[i] & ((1u << lane) - 1)));
-                row[0] = make_float4(f * x[0].at[i], f * x[1].at[i], f * x[2].at[i], f * x[3].at[i]);
-                row[1] = make_float4(f * x[4].at[i], f * x[5].at[i], f * x[6].at[i], f * x[7].at[i]);
-                row[2] = make_float4(f * x[8].at[i], f * x[9].at[i], __int_as_float((p + i) * UNITS), 0.0f);
-            }
-            base += __popc(votes[i]);
-        }
-    }
-    if (threadIdx.x == 0) counts[step] = before;
-}
-
+// Row p of a table.
 struct Row {
-    float4 a, b, c;
+    unsigned words[VALUES];
 };
 
-__device__ inline Row load_row(const float4* rows, int k) {
-    Row row = {rows[3 * k], rows[3 * k + 1], rows[3 * k + 2]};
-    return row;
+// The addresses are written out: the compiler makes many times as many instructions of the same in C.
+__device__ inline void load_row(const unsigned* table, int p, Row& row) {
+#if defined(__CUDA_ARCH__) && HALVES
+    const char *fours = (const char*)table + 16u * p, *rest = (const char*)table + 4u * p;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(row.words[0]), "=r"(row.words[1]), "=r"(row.words[2]), "=r"(row.words[3]) : "l"(fours));
+    asm volatile("ld.global.u32 %0, [%1 + %2];" : "=r"(row.words[4]) : "l"(rest), "n"(16 * ROWS));
+#else
+    const unsigned* rest = table + VALUES / 4 * 4 * ROWS + p * (VALUES % 4);
+    for (int i = 0; i < VALUES; i++)
+        row.words[i] = i < VALUES / 4 * 4 ? table[4 * (i / 4 * ROWS + p) + i % 4] : rest[i % 4];
+#endif
 }
 
-// The first three rows of a slice, as far as there are so many.
-__device__ inline void look_ahead(const float4* rows, int slice, int count, Row& a, Row& b, Row& c) {
-    if (slice < count) a = load_row(rows, slice);
-    if (slice + SLICES < count) b = load_row(rows, slice + SLICES);
-    if (slice + 2 * SLICES < count) c = load_row(rows, slice + 2 * SLICES);
+// An input of a list.
+__device__ inline int load_input(const unsigned short* list, int k) {
+#ifdef __CUDA_ARCH__
+    unsigned long long at;
+    int found;
+    asm("mad.wide.s32 %0, %1, 2, %2;" : "=l"(at) : "r"(k), "l"(list));
+    asm volatile("ld.global.u16 %0, [%1];" : "=r"(found) : "l"(at));
+    return found;
+#else
+    return list[k];
+#endif
 }
 
-__device__ inline void values(const Row& row, float* x) {
-    x[0] = row.a.x; x[1] = row.a.y; x[2] = row.a.z; x[3] = row.a.w;
-    x[4] = row.b.x; x[5] = row.b.y; x[6] = row.b.z; x[7] = row.b.w;
-    x[8] = row.c.x; x[9] = row.c.y;
-}
-
-__device__ inline void take8(const float* from, float* w) {
-    const float4 a = *(const float4*)from, b = *(const float4*)(from + 32);
-    w[0] = a.x; w[1] = a.y; w[2] = a.z; w[3] = a.w;
-    w[4] = b.x; w[5] = b.y; w[6] = b.z; w[7] = b.w;
-}
-
-__device__ inline void put8(float* to, const float* w) {
-    *(float4*)to = make_float4(w[0], w[1], w[2], w[3]);
-    *(float4*)(to + 32) = make_float4(w[4], w[5], w[6], w[7]);
-}
-
-__device__ inline void add_forward(const Row& row, const float* weights, float (*acc)[8]) {
-    float x[SAMPLES], w[8];
-    values(row, x);
-    take8(weights + __float_as_int(row.c.z), w);
+__device__ inline void store_row(unsigned* table, int p, const Row& row) {
+    uint4* fours = (uint4*)table;
+    unsigned* rest = table + VALUES / 4 * 4 * ROWS;
 #pragma unroll
-    for (int s = 0; s < SAMPLES; s++)
+    for (int i = 0; i < VALUES / 4; i++)
+        fours[i * ROWS + p] =
+            make_uint4(row.words[4 * i], row.words[4 * i + 1], row.words[4 * i + 2], row.words[4 * i + 3]);
 #pragma unroll
-        for (int i = 0; i < 8; i++) acc[s][i] += x[s] * w[i];
+    for (int i = VALUES / 4 * 4; i < VALUES; i++) rest[p * (VALUES % 4) + i % 4] = row.words[i];
 }
 
-__device__ inline void add_steps(const Row& row, float* w, const float (*steps)[8]) {
-    float x[SAMPLES];
-    values(row, x);
-#pragma unroll
-    for (int s = 0; s < SAMPLES; s++)
-#pragma unroll
-        for (int i = 0; i < 8; i++) w[i] += x[s] * steps[s][i];
+__device__ inline float value(const Row& row, int s) {
+    return __int_as_float(!HALVES ? row.words[s] : s % 2 ? row.words[s / 2] & 0xffff0000u : row.words[s / 2] << 16);
 }
 
-// Weights between the model's order (unit by unit) and that of the shared memory (input by input), by tiles.
-__device__ inline void transpose(float* model, float* weights, float* tile, bool pack, const float* v) {
+// Write two inputs of all samples.
+__device__ inline void store_two(unsigned* table, int p, const Two* x) {
+    Row row[2];
+#pragma unroll
+    for (int i = 0; i < VALUES; i++) {
+#if HALVES
+        row[0].words[i] = (x[2 * i].both & 0xffffu) | x[2 * i + 1].both << 16;
+        row[1].words[i] = x[2 * i].both >> 16 | (x[2 * i + 1].both & 0xffff0000u);
+#else
+        row[0].words[i] = __float_as_int(x[i].at[0]);
+        row[1].words[i] = __float_as_int(x[i].at[1]);
+#endif
+    }
+    if (p < INPUTS) store_row(table, p, row[0]);
+    if (p + 1 < INPUTS) store_row(table, p + 1, row[1]);
+}
+
+// Write the list of a pass between two batches whose masks have 32 inputs a lane, by warps that share the words.
+__device__ inline void write_list(unsigned before, unsigned to_come, int lane, int warp, unsigned short* list, Plan* plan,
+                                  int slot) {
+    // Three kinds, needed by the batch before, by both, by the batch to come: 10 bits of a sum each.
+    const int own = __popc(before & ~to_come) | __popc(before & to_come) << 10 | __popc(to_come & ~before) << 20;
+    int sum = own;
+#pragma unroll
+    for (int far = 1; far < 32; far *= 2) {
+        const int other = __shfl_sync(ALL, sum, (lane - far) & 31);
+        if (lane >= far) sum += other;
+    }
+    const int total = __shfl_sync(ALL, sum, 31), alone = total & 1023, updates = alone + (total >> 10 & 1023);
+    const int count = updates + (total >> 20), rounds = (count + SLICES - 1) / SLICES;
+    const int first = sum - own + (alone << 10) + (updates << 20);  // where this lane's inputs of each kind begin
+    for (int word = warp; word < WORDS; word += HELPERS / 32) {
+        const unsigned a = __shfl_sync(ALL, (int)before, word), b = __shfl_sync(ALL, (int)to_come, word);
+        const unsigned to = __shfl_sync(ALL, first, word), bit = 1u << lane;
+        const unsigned same = (a & bit ? a : ~a) & (b & bit ? b : ~b);  // of this kind
+        const int kind = a & bit ? (b & bit ? 1 : 0) : 2;
+        if ((a | b) & bit) list[(to >> 10 * kind & 1023) + __popc(same & (bit - 1))] = 32 * word + lane;
+    }
+    if (warp == 2) {
+        for (int k = count + lane; k < (rounds + 2) * SLICES; k += 32) list[k] = INPUTS;
+        plan->rounds[slot] = rounds;
+        plan->alone[slot] = alone / SLICES;
+        plan->updates[slot] = (updates + SLICES - 1) / SLICES;
+    }
+}
+
+// The samples of the data set: inputs, masks with a bit for each input that is not zero, labels, sums of inputs.
+struct Data {
+    const PIXEL* inputs;
+    const unsigned* masks;
+    const int* labels;
+    const float* sums;
+};
+
+// The warps that prepare batches, each two steps before it is needed.
+struct Helper {
+    const long long* next;    // samples from here on
+    int left;                 // in this epoch
+    unsigned mask;            // of the last batch
+
+    __device__ inline void prepare(const Data& data, int batch, int none, int step, int t, unsigned* slots, Plan* plan) {
+        const int lane = t % 32, warp = t / 32, slot = step % SLOTS;
+        const int size = step < plan->job.length ? min(batch, left) : 0;
+        const int id = lane < size ? (int)next[lane] : none;
+        next += size;
+        left = left > size ? left - size : plan->job.samples;
+        if (warp == 1 && lane < 16) {
+            plan->labels[slot][lane] = data.labels[id];
+            plan->sums[slot][lane] = data.sums[id];
+            if (lane == 0) plan->scales[slot] = size ? -plan->job.rate / size : 0.0f;
+        }
+        unsigned found = 0;
+#pragma unroll
+        for (int s = 0; s < SAMPLES; s++)
+            found |= data.masks[(long)__shfl_sync(ALL, id, s) * WORDS + min(lane, WORDS - 1)];
+        found = lane < WORDS ? found : 0;
+        unsigned* table = slots + slot * SLOT;
+        write_list(mask, found, lane, warp, (unsigned short*)(table + TABLE), plan, slot);
+        mask = found;
+#pragma unroll 1
+        for (int first = 64 * (3 - warp); first < INPUTS; first += 2 * HELPERS) {  // the last warp has the rest
+            const int p = first + 2 * lane;
+            Two x[SAMPLES];
+#pragma unroll
+            for (int s = 0; s < SAMPLES; s++)
+                x[s] = load_two(data.inputs + (long)__shfl_sync(ALL, id, s) * INPUTS, min(p, (INPUTS - 1) / 2 * 2));
+            store_two(table, p, x);
+        }
+    }
+};
+
+// A place in shared memory, in bytes.
+#ifdef __CUDA_ARCH__
+typedef unsigned Place;
+__device__ inline Place place_of(float* at) { return (unsigned)__cvta_generic_to_shared(at); }
+#else
+typedef char* Place;
+inline Place place_of(float* at) { return (char*)at; }
+#endif
+
+__device__ inline void take4(Place from, float* w) {
+#ifdef __CUDA_ARCH__
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(w[0]), "=f"(w[1]), "=f"(w[2]), "=f"(w[3]) : "r"(from) : "memory");
+#else
+    memcpy(w, from, 16);
+#endif
+}
+
+// One store: the compiler would make four of it, whose banks collide.
+__device__ inline void put4(Place to, const float* w) {
+#ifdef __CUDA_ARCH__
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(w[0]), "f"(w[1]), "f"(w[2]), "f"(w[3])
+                 : "memory");
+#else
+    memcpy(to, w, 16);
+#endif
+}
+
+// Where a thread is at the beginning of a pass: its first two inputs, and the first row of either batch.
+struct Begin {
+    int p, next;
+    Row old, young;
+};
+
+__device__ inline void look_up(const unsigned* table, int slice, Begin& begin) {
+    const unsigned short* list = (const unsigned short*)(table + TABLE) + slice;
+    begin.p = load_input(list, 0);
+    begin.next = load_input(list, SLICES);
+}
+
+// A pass over this slice's inputs: w += x g for the batch before, then acc += x w for the batch to come. `near` and `far`
+// are where the thread's units begin, four in each half of the 64. Rows and weights are asked for one row before they are
+// needed, inputs two.
+__device__ inline void pass_over(const Plan* plan, int slot, const unsigned* before, const unsigned* to_come, int slice,
+                                 const Begin& begin, Place near, Place far, const float (*steps)[8], float (*acc)[8]) {
+    const int rounds = plan->rounds[slot], alone = plan->alone[slot], updates = plan->updates[slot];
+    if (rounds == 0) return;
+    const unsigned short* list = (const unsigned short*)(to_come + TABLE) + slice;
+    Row old[2], young[2];
+    old[0] = begin.old;
+    young[0] = begin.young;
+    int next = begin.next;
+    float w[2][8];
+    Place here[2][2];
+    here[0][0] = near + begin.p * (4 * UNITS);
+    here[0][1] = far + begin.p * (4 * UNITS);
+    take4(here[0][0], w[0]);
+    take4(here[0][1], w[0] + 4);
+    for (int i = 0; __any_sync(ALL, i < rounds);) {
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            here[1 - q][0] = near + next * (4 * UNITS);
+            here[1 - q][1] = far + next * (4 * UNITS);
+            take4(here[1 - q][0], w[1 - q]);
+            take4(here[1 - q][1], w[1 - q] + 4);
+            // A sign bit, which is zero, makes the next load wait for this row: a wait for one load is a wait for all.
+            const int none = HALVES ? (int)young[q].words[0] >> 31 : 0;
+            load_row(before, next + none, old[1 - q]);
+            load_row(to_come, next + none, young[1 - q]);
+            next = load_input(list, (i + 2) * SLICES + none);
+            if (__any_sync(ALL, i < updates)) {
+#pragma unroll
+                for (int s = 0; s < SAMPLES; s++)
+#pragma unroll
+                    for (int u = 0; u < 8; u++) w[q][u] += value(old[q], s) * steps[s][u];
+                put4(here[q][0], w[q]);
+                put4(here[q][1], w[q] + 4);
+            }
+            if (__any_sync(ALL, i >= alone)) {
+#pragma unroll
+                for (int s = 0; s < SAMPLES; s++)
+#pragma unroll
+                    for (int u = 0; u < 8; u++) acc[s][u] += value(young[q], s) * w[q][u];
+            }
+            if (__any_sync(ALL, ++i == rounds)) break;
+        }
+    }
+}
+
+// Weights between the model's order (unit by unit) and that of the shared memory (input by input), by tiles: to `model` if
+// there is one, else from `start`.
+__device__ inline void transpose(const float* start, float* model, float* weights, float* tile, const float* v) {
+    const bool pack = model != 0;
     for (int first = 0; first < INPUTS; first += UNITS) {
         const int width = min(UNITS, INPUTS - first);
         for (int i = threadIdx.x; i < UNITS * UNITS; i += THREADS) {
             const int u = i / UNITS, q = i % UNITS;
             if (pack) {
                 if (u < width) tile[q * TILE + u] = weights[(first + u) * UNITS + q] + v[q];
-            } else if (q < width) tile[u * TILE + q] = model[u * INPUTS + first + q];
+            } else if (q < width) tile[u * TILE + q] = start[u * INPUTS + first + q];
         }
-        __syncthreads();
+        __barrier_sync_count(1, THREADS);
         for (int i = threadIdx.x; i < UNITS * UNITS; i += THREADS) {
             const int u = i / UNITS, q = i % UNITS;
             if (pack) {
                 if (q < width) model[u * INPUTS + first + q] = tile[u * TILE + q];
             } else if (u < width) weights[(first + u) * UNITS + q] = tile[q * TILE + u];
         }
-        __syncthreads();
+        __barrier_sync_count(1, THREADS);
     }
 }
 
-// One block a job: `steps` batches from the model in `models`, which is replaced by the trained one. `losses` gets the
-// sum of the samples' losses and of their squares.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-train(float* models, const float* table, const int* counts, const int* order, const int* labels, const float* sums,
-      const float* rates, const int* lengths, const float* sizes, double center, int steps, double* losses) {
+// The sums of a warp's four slices: after two exchanges each lane has those of 5 samples x 4 units. `to` is where.
+__device__ inline void keep_half(const float (*acc)[8], float (*half)[4]) {
+#pragma unroll
+    for (int s = 0; s < SAMPLES; s++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) half[s][i] = acc[s][i] + __shfl_xor_sync(ALL, acc[s][i + 4], 8);
+}
+
+__device__ inline void store_quarter(const float (*half)[4], int lane, float* to) {
+    const bool late = lane & 16;
+    to += late ? 5 * UNITS : 0;
+#pragma unroll
+    for (int s = 0; s < 5; s++) {
+        float part[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = (late ? half[s + 5][i] : half[s][i]) + __shfl_xor_sync(ALL, late ? half[s][i] : half[s + 5][i], 16);
+        *(float4*)(to + s * UNITS) = make_float4(part[0], part[1], part[2], part[3]);
+    }
+}
+
+// Of 2 x FAR sums over lanes, each lane keeps half, with those of the lane FAR away added.
+template <int FAR>
+__device__ inline void exchange(int lane, float* d) {
+    const bool upper = lane & FAR;
+#pragma unroll
+    for (int c = 0; c < FAR; c++)
+        d[c] = (upper ? d[c + FAR] : d[c]) + __shfl_xor_sync(ALL, upper ? d[c] : d[c + FAR], FAR);
+}
+
+// Registers go from the warps that prepare batches to those that train.
+#ifdef __CUDA_ARCH__
+#define REGISTERS(change, count) asm volatile("setmaxnreg." change ".sync.aligned.u32 " #count ";")
+#else
+#define REGISTERS(change, count)
+#endif
+
+// One block a job. `slots` is room for SLOTS of them a block. `losses` gets the sum of the samples' losses and of their
+// squares.
+extern "C" __global__ void __launch_bounds__(THREADS + HELPERS, 1)
+train(const float* starts, float* models, unsigned* all_slots, const PIXEL* inputs, const unsigned* masks,
+      const int* labels, const float* sums, const long long* order, const Job* jobs, double factor, double inverse,
+      double center, int batch, int none, double* losses) {
     SHARED(shared);
-    float* weights = shared;                       // (INPUTS, UNITS)
-    float* parts = weights + INPUTS * UNITS;       // (WARPS, SAMPLES, UNITS); tiles before and after
+    float* weights = shared;                          // (INPUTS + 1, UNITS): the last row is for the end of a list
+    float* parts = weights + ROWS * UNITS;            // (WARPS, SAMPLES, UNITS); tiles before and after
     float* hidden = parts + WARPS * SAMPLES * UNITS;  // (SAMPLES, UNITS)
-    float* steps1 = hidden + SAMPLES * UNITS;      // (SAMPLES, UNITS), steps of the first layer
-    float* upper = steps1 + SAMPLES * UNITS;       // (CLASSES, UNITS), weights of the second layer
-    float* steps2 = upper + CLASSES * UNITS;       // (SAMPLES, 16), steps of the second layer
-    float* bias2 = steps2 + SAMPLES * 16;          // (16)
-    float* v = bias2 + 16;                         // (UNITS)
-    float* bias1 = v + UNITS;                      // (UNITS)
-    float* input_sums = bias1 + UNITS;             // (16)
+    float* steps1 = hidden + SAMPLES * UNITS;         // (SAMPLES, UNITS), steps of the first layer, times factor
+    float* steps2 = steps1 + SAMPLES * UNITS;         // (SAMPLES, 16), steps of the second layer
+    float* input_sums = steps2 + SAMPLES * 16;        // (16)
+    float* gaps = input_sums + 16;                    // (16) the largest logit minus the label's, and
+    float* spreads = gaps + 16;                       // (16) the sum of exp(logit - the largest)
+    float* v = spreads + 16;                          // (UNITS)
+    float* bias1 = v + UNITS;                         // (UNITS)
+    float* bias2 = bias1 + UNITS;                     // (16)
+    float* upper = bias2 + 16;                        // (CLASSES, UNITS), weights of the second layer
+    Plan* plan = (Plan*)(upper + CLASSES * UNITS);
     const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    const int slice = t / 8, group = t % 8;        // rows slice, slice + 32, ...; units 4 group + (0..3) and 32 more
+    unsigned* slots = all_slots + (long)blockIdx.x * SLOTS * SLOT;
+    if (t == 0) plan->job = jobs[blockIdx.x];
+    __syncthreads();
+    const Job& job = plan->job;
+    if (warp >= WARPS) {
+        REGISTERS("dec", 56);
+        const Data data = {inputs, masks, labels, sums};
+        Helper helper = {order + job.begin, job.samples, 0};
+        const Row zeros = {};
+        if (t < THREADS + SLOTS) store_row(slots + (t - THREADS) * SLOT, INPUTS, zeros);
+        helper.prepare(data, batch, none, 0, t - THREADS, slots, plan);
+        helper.prepare(data, batch, none, 1, t - THREADS, slots, plan);
+        __syncthreads();
+        for (int step = 0; step < job.length; step++) {
+            helper.prepare(data, batch, none, step + 2, t - THREADS, slots, plan);
+            __syncthreads();
+        }
+        return;
+    }
+    REGISTERS("inc", 224);
+    const int slice = t / 8, group = t % 8;           // rows slice, slice + 32, ...; units near + (0..3), far + (0..3)
+    const int near = 4 * group + (lane & 8 ? 32 : 0), far = near ^ 32;
     const long size = (long)INPUTS * UNITS + UNITS + CLASSES * UNITS + CLASSES;
-    float* model = models + blockIdx.x * size;
-    const float* tail = model + INPUTS * UNITS;
-    const int length = lengths[blockIdx.x];
-    const float rate = rates[blockIdx.x];
-    transpose(model, weights, parts, false, 0);
+    const float* tail = starts + job.start * size + INPUTS * UNITS;
+    transpose(starts + job.start * size, 0, weights, parts, 0);
+    for (int i = t; i < UNITS; i += THREADS) weights[INPUTS * UNITS + i] = 0.0f;
+    for (int i = t; i < 2 * SAMPLES * UNITS + SAMPLES * 16 + 32; i += THREADS) hidden[i] = 0.0f;  // no step before the first
     for (int i = t; i < CLASSES * UNITS; i += THREADS) upper[i] = tail[UNITS + i];
-    if (t < 16) bias2[t] = t < CLASSES ? tail[UNITS + CLASSES * UNITS + t] : 0.0f;
-    const int unit = t - (THREADS - UNITS);        // the last two warps also keep the constants, a unit a thread
-    double moved = 0.0, total = 0.0, start = 0.0, loss = 0.0, square = 0.0;
+    if (t < 16) {
+        bias2[t] = t < CLASSES ? tail[UNITS + CLASSES * UNITS + t] : 0.0f;
+        spreads[t] = 1.0f;
+    }
+    const int unit = t - (THREADS - UNITS);           // the last two warps also keep the constants, a unit a thread
+    double loss = 0.0, square = 0.0;                  // those of warp 5; of the last two warps:
+    double &G = loss, &constant = square;             // b + G - c R
     if (unit >= 0) {
-        for (int p = 0; p < INPUTS; p++) total += weights[p * UNITS + unit];
-        start = tail[unit];
-        v[unit] = 0.0f;
-        bias1[unit] = (float)(start - center * total);
+        double R = 0.0;
+        for (int p = 0; p < INPUTS; p++) R += weights[p * UNITS + unit];
+        constant = tail[unit] - center * R;
     }
     __syncthreads();
-    // What a step reads from the device's memory is asked for a step ahead: how many rows, the first two of them, and the
-    // sample of this half-warp with its label and sum.
-    const long begin = (long)blockIdx.x * steps;
-    const float4* rows = (const float4*)(table + begin * INPUTS * ROW);
-    int count = length ? counts[begin] : 0;
-    Row a, b, c;
-    look_ahead(rows, slice, count, a, b, c);
-    const int sample = 2 * warp + lane / 16;
-    int id = warp < SAMPLES / 2 && length ? order[begin * SAMPLES + sample] : -1;
-    int label = id >= 0 ? labels[id] : -1;
-    float input_sum = id >= 0 ? sums[id] : 0.0f;
-    for (int step = 0; step < length; step++) {
-        const bool more = step + 1 < length;
-        const int next_count = more ? counts[begin + step + 1] : 0;
-        const float size_now = sizes[begin + step];
-        const int next_id = more && warp < SAMPLES / 2 ? order[(begin + step + 1) * SAMPLES + sample] : -1;
-        // Forward: each slice sums its rows for 10 samples x 8 units.
-        float acc[SAMPLES][8];
-#pragma unroll
-        for (int s = 0; s < SAMPLES; s++)
-#pragma unroll
-            for (int i = 0; i < 8; i++) acc[s][i] = 0.0f;
-        {
-            const float* mine = weights + 4 * group;
-            int k = slice;
-            for (; k + 2 * SLICES < count; k += 3 * SLICES) {  // each row is asked for two rows before it is needed
-                add_forward(a, mine, acc);
-                if (k + 3 * SLICES < count) a = load_row(rows, k + 3 * SLICES);
-                add_forward(b, mine, acc);
-                if (k + 4 * SLICES < count) b = load_row(rows, k + 4 * SLICES);
-                add_forward(c, mine, acc);
-                if (k + 5 * SLICES < count) c = load_row(rows, k + 5 * SLICES);
-            }
-            if (k < count) add_forward(a, mine, acc);
-            if (k + SLICES < count) add_forward(b, mine, acc);
-        }
-        // The four slices of a warp: after two exchanges each lane has the sums of 5 samples x 4 units.
-        const bool late = lane & 16, right = lane & 8;
-        float five[5][8], part[5][4];
-#pragma unroll
-        for (int s = 0; s < 5; s++)
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                five[s][i] = (late ? acc[s + 5][i] : acc[s][i]) + __shfl_xor_sync(ALL, late ? acc[s][i] : acc[s + 5][i], 16);
-#pragma unroll
-        for (int s = 0; s < 5; s++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                part[s][i] = (right ? five[s][i + 4] : five[s][i]) + __shfl_xor_sync(ALL, right ? five[s][i] : five[s][i + 4], 8);
-        float* mine = parts + warp * SAMPLES * UNITS + (late ? 5 * UNITS : 0) + (right ? 32 : 0) + 4 * group;
-#pragma unroll
-        for (int s = 0; s < 5; s++)
-            *(float4*)(mine + s * UNITS) = make_float4(part[s][0], part[s][1], part[s][2], part[s][3]);
-        __syncthreads();
-        // A half-warp a sample, four units a lane: hidden layer, logits, softmax, and the steps of both layers.
-        if (warp < SAMPLES / 2) {
-            const int s = sample, u = 4 * (lane % 16);
-            const float extra = input_sum - (float)(center * INPUTS);
-            if (lane % 16 == 0) input_sums[s] = input_sum;
-            float z[4], d[CLASSES], w[CLASSES][4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) z[i] = bias1[u + i] + extra * v[u + i];
-#pragma unroll
-            for (int k = 0; k < WARPS; k++) {
-                const float4 sum = *(const float4*)(parts + (k * SAMPLES + s) * UNITS + u);
-                z[0] += sum.x; z[1] += sum.y; z[2] += sum.z; z[3] += sum.w;
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) z[i] = z[i] <= 0.0f ? 0.0f : z[i];  // a NaN stays one
-            *(float4*)(hidden + s * UNITS + u) = make_float4(z[0], z[1], z[2], z[3]);
-#pragma unroll
-            for (int c = 0; c < CLASSES; c++) {
-                const float4 a = *(const float4*)(upper + c * UNITS + u);
-                w[c][0] = a.x; w[c][1] = a.y; w[c][2] = a.z; w[c][3] = a.w;
-                d[c] = z[0] * a.x + z[1] * a.y + z[2] * a.z + z[3] * a.w;
-            }
-#pragma unroll
-            for (int far = 8; far; far /= 2)
-#pragma unroll
-                for (int c = 0; c < CLASSES; c++) d[c] += __shfl_xor_sync(ALL, d[c], far);
-            float high = -1e30f, sum = 0.0f, chosen = 0.0f;
-#pragma unroll
-            for (int c = 0; c < CLASSES; c++) {
-                d[c] += bias2[c];
-                high = d[c] <= high ? high : d[c];
-                chosen = c == label ? d[c] : chosen;
-            }
-#pragma unroll
-            for (int c = 0; c < CLASSES; c++) {
-                d[c] = expf(d[c] - high);
-                sum += d[c];
-            }
-            if (id >= 0) {
-                const double one = (double)logf(sum) + high - chosen;
-                loss += one;
-                square += one * one;
-            }
-            const float scale = id >= 0 ? -rate / size_now : 0.0f, share = scale / sum;
-            float g[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-            for (int c = 0; c < CLASSES; c++) {
-                d[c] = share * d[c] - (c == label ? scale : 0.0f);
-                if (lane % 16 == c) steps2[s * 16 + c] = d[c];
-#pragma unroll
-                for (int i = 0; i < 4; i++) g[i] += d[c] * w[c][i];
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) g[i] = z[i] <= 0.0f ? 0.0f : g[i];
-            *(float4*)(steps1 + s * UNITS + u) = make_float4(g[0], g[1], g[2], g[3]);
-        }
-#ifdef __CUDA_ARCH__
-        else if (more) {  // the warps that have nothing to do fetch the next rows into the L2 cache
-            const char* next = (const char*)(rows + 3 * INPUTS);
-            const int bytes = next_count * ROW * 4;
-            for (int at = 128 * (t - 32 * (SAMPLES / 2)); at < bytes; at += 128 * (THREADS - 32 * (SAMPLES / 2)))
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(next + at));
-        }
-#endif
-        __syncthreads();
-        // The update: second layer and constants by some threads, then each slice its rows of the first layer.
+    Begin begin;
+    look_up(slots, slice, begin);
+    load_row(slots, begin.p, begin.young);
+    begin.old = begin.young;                          // is not looked at
+    for (int step = 0;; step++) {
+        const unsigned *before = slots + (step + SLOTS - 1) % SLOTS * SLOT, *to_come = slots + step % SLOTS * SLOT;
+        // The step of the batch before: second layer, losses and constants by some threads.
         if (t < 16 * CLASSES) {
             const int c = t / 16, u = 4 * (t % 16);
             float4 w = *(float4*)(upper + c * UNITS + u);
@@ -329,6 +447,11 @@ train(float* models, const float* table, const int* counts, const int* order, co
             *(float4*)(upper + c * UNITS + u) = w;
             if (u == 0) bias2[c] += moved2;
         }
+        if (warp == 5 && lane < SAMPLES) {
+            const double one = (double)logf(spreads[lane]) + gaps[lane];
+            loss += one;
+            square += one * one;
+        }
         if (unit >= 0) {
             float g = 0.0f, weighted = 0.0f;
 #pragma unroll
@@ -337,63 +460,103 @@ train(float* models, const float* table, const int* counts, const int* order, co
                 g += one;
                 weighted += one * input_sums[s];
             }
-            moved += g;
-            total += weighted;
-            v[unit] = (float)(-center * moved);
-            bias1[unit] = (float)(start + moved - center * total);
+            G += inverse * g;
+            constant += inverse * g - center * (inverse * weighted);
+            v[unit] = (float)(-center * G);
+            bias1[unit] = (float)constant;
         }
+        float acc[SAMPLES][8], steps[SAMPLES][8];
 #pragma unroll
-        for (int s = 0; s < SAMPLES; s++) take8(steps1 + s * UNITS + 4 * group, acc[s]);
-        const int next_label = next_id >= 0 ? labels[next_id] : -1;
-        const float next_sum = next_id >= 0 ? sums[next_id] : 0.0f;
-        {
-            float* mine = weights + 4 * group;
-            look_ahead(rows, slice, count, a, b, c);
-            int k = slice;
-            for (; k + SLICES < count; k += 2 * SLICES) {  // two rows at once: neither waits for the other's store
-                float* here = mine + __float_as_int(a.c.z);
-                float* there = mine + __float_as_int(b.c.z);
-                float w[8], other[8];
-                take8(here, w);
-                take8(there, other);
-                add_steps(a, w, acc);
-                if (k + 2 * SLICES < count) a = load_row(rows, k + 2 * SLICES);
-                add_steps(b, other, acc);
-                if (k + 3 * SLICES < count) b = load_row(rows, k + 3 * SLICES);
-                put8(here, w);
-                put8(there, other);
-            }
-            if (k < count) {
-                float* here = mine + __float_as_int(a.c.z);
-                float w[8];
-                take8(here, w);
-                add_steps(a, w, acc);
-                put8(here, w);
-            }
+        for (int s = 0; s < SAMPLES; s++) {
+            take4(place_of(steps1) + 4 * (s * UNITS + near), steps[s]);
+            take4(place_of(steps1) + 4 * (s * UNITS + far), steps[s] + 4);
+#pragma unroll
+            for (int i = 0; i < 8; i++) acc[s][i] = 0.0f;
         }
-        rows += 3 * INPUTS;
-        count = next_count;
-        look_ahead(rows, slice, count, a, b, c);
-        id = next_id;
-        label = next_label;
-        input_sum = next_sum;
+        pass_over(plan, step % SLOTS, before, to_come, slice, begin, place_of(weights + near), place_of(weights + far), steps,
+                  acc);
+        if (step == job.length) break;
+        const unsigned* coming = slots + (step + 1) % SLOTS * SLOT;
+        look_up(coming, slice, begin);
+        float half[SAMPLES][4];
+        keep_half(acc, half);
+        store_quarter(half, lane, parts + warp * SAMPLES * UNITS + near);
+        __barrier_sync_count(1, THREADS);
+        // A half-warp a sample, four units a lane: hidden layer, logits, softmax, and the steps of both layers.
+        if (warp < SAMPLES / 2) {
+            const int s = 2 * warp + lane / 16, part = lane % 16, u = 4 * part, label = plan->labels[step % SLOTS][s];
+            const float input_sum = plan->sums[step % SLOTS][s], scale = label >= 0 ? plan->scales[step % SLOTS] : 0.0f;
+            const float extra = input_sum - (float)(center * INPUTS), f = (float)factor;
+            float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, z[4], w[CLASSES][4], d[16];
+#pragma unroll
+            for (int k = 0; k < WARPS; k++) {
+                const float4 four = *(const float4*)(parts + (k * SAMPLES + s) * UNITS + u);
+                sum[0] += four.x; sum[1] += four.y; sum[2] += four.z; sum[3] += four.w;
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                z[i] = f * sum[i] + (bias1[u + i] + extra * v[u + i]);
+                z[i] = z[i] <= 0.0f ? 0.0f : z[i];  // a NaN stays one
+            }
+            *(float4*)(hidden + s * UNITS + u) = make_float4(z[0], z[1], z[2], z[3]);
+#pragma unroll
+            for (int c = 0; c < CLASSES; c++) {
+                const float4 a = *(const float4*)(upper + c * UNITS + u);
+                w[c][0] = a.x; w[c][1] = a.y; w[c][2] = a.z; w[c][3] = a.w;
+                d[c] = z[0] * a.x + z[1] * a.y + z[2] * a.z + z[3] * a.w;
+            }
+#pragma unroll
+            for (int c = CLASSES; c < 16; c++) d[c] = 0.0f;
+            exchange<8>(lane, d);  // lane c of the half-warp gets the logit of class c
+            exchange<4>(lane, d);
+            exchange<2>(lane, d);
+            exchange<1>(lane, d);
+            const float logit = part < CLASSES ? d[0] + bias2[part] : -1e30f;
+            float high = logit;
+#pragma unroll
+            for (int far = 8; far; far /= 2) high = fmaxf(high, __shfl_xor_sync(ALL, high, far));
+            const float one = part < CLASSES ? expf(logit - high) : 0.0f;
+            float spread = one;
+#pragma unroll
+            for (int far = 8; far; far /= 2) spread += __shfl_xor_sync(ALL, spread, far);
+            steps2[s * 16 + part] = scale / spread * one - (part == label ? scale : 0.0f);
+            if (part == max(label, 0)) {
+                input_sums[s] = input_sum;
+                gaps[s] = label >= 0 ? high - logit : 0.0f;
+                spreads[s] = label >= 0 ? spread : 1.0f;
+            }
+            __syncwarp();
+            float g[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+            for (int c = 0; c < CLASSES; c++) {
+                const float step2 = steps2[s * 16 + c];
+#pragma unroll
+                for (int i = 0; i < 4; i++) g[i] += step2 * w[c][i];
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) g[i] = z[i] <= 0.0f ? 0.0f : f * g[i];
+            *(float4*)(steps1 + s * UNITS + u) = make_float4(g[0], g[1], g[2], g[3]);
+        }
+        load_row(to_come, begin.p, begin.old);
+        load_row(coming, begin.p, begin.young);
         __syncthreads();
     }
-    transpose(model, weights, parts, true, v);
+    __barrier_sync_count(1, THREADS);
+    float* model = models + job.row * size;
+    transpose(0, model, weights, parts, v);
     float* end = model + INPUTS * UNITS;
-    if (unit >= 0) end[unit] = (float)(start + moved);
+    if (unit >= 0) end[unit] = (float)(starts[job.start * size + INPUTS * UNITS + unit] + G);
     for (int i = t; i < CLASSES * UNITS; i += THREADS) end[UNITS + i] = upper[i];
     if (t < CLASSES) end[UNITS + CLASSES * UNITS + t] = bias2[t];
-    // The losses of the samples are with the first lane of each half-warp.
-    double* collected = (double*)parts;
-    if (warp < SAMPLES / 2 && lane % 16 == 0) {
-        collected[2 * warp + lane / 16] = loss;
-        collected[SAMPLES + 2 * warp + lane / 16] = square;
+    double* collected = (double*)parts;               // the losses of the samples are with warp 5
+    if (warp == 5 && lane < SAMPLES) {
+        collected[lane] = loss;
+        collected[SAMPLES + lane] = square;
     }
-    __syncthreads();
+    __barrier_sync_count(1, THREADS);
     if (t < 2) {
         double sum = 0.0;
         for (int s = 0; s < SAMPLES; s++) sum += collected[t * SAMPLES + s];
-        losses[2 * blockIdx.x + t] = sum;
+        losses[2 * job.row + t] = sum;
     }
 }

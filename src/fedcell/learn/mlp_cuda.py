@@ -1,14 +1,11 @@
-"""The paper's MLP on a GPU: one client a thread block; mlp_cuda.cu has the kernels, docs/gpu.md how fast they are.
+"""The paper's MLP on a GPU: one client a thread block; mlp_cuda.cu has the kernel, docs/gpu.md how fast it is.
 
-PyTorch holds the memory and compiles the kernels when they are first used (NVRTC, which comes with it), so nothing but
+PyTorch holds the memory and compiles the kernel when it is first used (NVRTC, which comes with it), so nothing but
 ``pip install 'fedcell[torch]'`` is needed. A job's result is the same bit for bit whatever else is trained in the call.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from math import prod
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -31,46 +28,25 @@ from fedcell.learn.engine import (
     checked_jobs,
     checked_models,
     checked_setting,
+    checked_starts,
     linear_start,
+)
+from fedcell.learn.mlp_cuda_input import (
+    HELPERS,
+    JOB,
+    SAMPLES,
+    THREADS,
+    UNITS,
+    Shape,
+    packed,
+    shape_of,
+    steps_of,
+    training_arrays,
 )
 from fedcell.learn.torch_stack import exact
 from fedcell.learn.torch_updates import DeviceUpdates, starts_of
 
-UNITS, SAMPLES, ROW, THREADS, WARPS = 64, 10, 12, 256, 8  # as in mlp_cuda.cu
-SOURCE = Path(__file__).with_name("mlp_cuda.cu")
 MODELS = 32  # evaluated together
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes that the kernels are compiled for.
-
-    Attributes:
-        inputs: of a sample.
-        classes: at most 16.
-        pixels: whether inputs are bytes; otherwise they are floats.
-    """
-
-    inputs: int
-    classes: int
-    pixels: bool
-
-    @property
-    def parameters(self) -> int:
-        """P, the length of a model vector."""
-        return self.inputs * UNITS + UNITS + self.classes * UNITS + self.classes
-
-    @property
-    def shared_bytes(self) -> int:
-        """What a thread block needs of shared memory."""
-        layers = self.inputs * UNITS + self.classes * UNITS
-        return 4 * (layers + (WARPS + 2) * SAMPLES * UNITS + SAMPLES * 16 + 32 + 2 * UNITS)
-
-    def source(self) -> str:
-        """The text of the kernels for this shape."""
-        pixel = "unsigned char" if self.pixels else "float"
-        head = f"#define PIXEL {pixel}\n#define INPUTS {self.inputs}\n#define CLASSES {self.classes}\n"
-        return head + SOURCE.read_text()
 
 
 def obstacle(dataset: Dataset, hidden: Sequence[int], batch_size: int, device: str) -> str:
@@ -82,7 +58,7 @@ def obstacle(dataset: Dataset, hidden: Sequence[int], batch_size: int, device: s
         batch_size: samples of a step.
         device: such as ``"cuda"``.
     """
-    shape = _shape(dataset)
+    shape = shape_of(dataset)
     if not hasattr(torch.cuda, "_compile_kernel"):
         return f"PyTorch {torch.__version__} cannot compile kernels (2.9 can)"
     if not torch.cuda.is_available():
@@ -117,18 +93,19 @@ class MlpCudaEngine:
         data = checked_dataset(dataset)
         if reason := obstacle(data, HIDDEN, batch_size, device):
             raise InputError(f"device is {device!r}, but {reason}; use 'cpu', or the torch engine")
-        self._shape, self._device = _shape(data), torch.device(device)
+        self._shape, self._device = shape_of(data), torch.device(device)
         self._rate, self._batch = float(learning_rate), int(batch_size)
         self._center = float(data.shift) / float(data.scale)
         self._factor = 1.0 / ((255.0 if self._shape.pixels else 1.0) * data.scale)
-        flat = data.train_x.reshape(len(data.train_x), -1)
-        sums = self._factor * flat.sum(axis=1, dtype=np.float64)
-        self._x, self._sums = self._tensor(flat), self._tensor(sums.astype(np.float32))
-        self._y = self._tensor(data.train_y.astype(np.int32))
-        test = self._tensor(data.test_x.reshape(len(data.test_x), -1)).float()
-        self._test_x, self._test_y = test * self._factor - self._center, self._tensor(data.test_y)
-        self._copies, *self._streams = [torch.cuda.Stream(self._device) for _ in range(3)]  # type: ignore[no-untyped-call]
-        self._lay_out, self._train = _kernels(self._shape, str(self._device))
+        try:
+            x, self._masks, self._y, self._sums = map(self._tensor, training_arrays(data, self._factor))
+            test = self._tensor(data.test_x.reshape(len(data.test_x), -1)).float()
+            self._test_x, self._test_y = test * self._factor - self._center, self._tensor(data.test_y)
+        except torch.OutOfMemoryError as error:
+            raise InputError(f"the data does not fit into the memory of {self._device}: {error}; use 'cpu'") from None
+        self._x = x.view(torch.bfloat16) if self._shape.pixels else x
+        self._streams = [torch.cuda.Stream(self._device) for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._train = _kernel(self._shape, str(self._device))
         self._at_once = int(torch.cuda.get_device_properties(self._device).multi_processor_count)
 
     @property
@@ -158,59 +135,47 @@ class MlpCudaEngine:
             torch.cuda.empty_cache()
 
     def _update(self, jobs: Sequence[Job]) -> Updates:
-        steps = np.array([_steps(job, self._batch) for job in jobs], np.int64)
-        numbers = np.argsort(-steps, kind="stable")
-        starts, which = starts_of(jobs, self.parameters, self._device)
-        models = starts[which[self._tensor(numbers)]]
-        losses = torch.zeros((len(jobs), 2), dtype=torch.float64, device=self._device)
-        now, kept = torch.cuda.current_stream(self._device), list[list[Tensor]]()
-        # The jobs are checked and sent while those before them train.
-        for count, first in enumerate(range(0, len(jobs), most := self._most(int(steps.max(initial=1))))):
-            part = slice(first, first + most)
-            checked = checked_jobs([jobs[number] for number in numbers[part]], self.parameters, len(self._y))
-            with torch.cuda.stream(self._copies):
-                kept.append(self._sent(checked))
+        starts, which = starts_of(jobs, checked_starts(jobs, self.parameters), self.parameters, self._device)
+        alike = len({job.order.shape for job in jobs}) < 2
+        numbers = np.arange(len(jobs)) if alike else np.argsort(-steps_of(jobs, self._batch), kind="stable")
+        models = torch.empty((len(jobs), self.parameters), device=self._device)
+        losses = torch.empty((len(jobs), 2), dtype=torch.float64, device=self._device)
+        now = torch.cuda.current_stream(self._device)
+        # Jobs are checked and sent while those before them train: nothing in this loop waits for the GPU.
+        for count, first in enumerate(range(0, len(jobs), self._at_once)):
+            part = numbers[first : first + self._at_once]
             stream = self._streams[count % 2]
             stream.wait_stream(now)
-            stream.wait_stream(self._copies)
             with torch.cuda.stream(stream):
-                self._train_part(kept[-1], models[part], losses[part])
+                self._train_part([jobs[number] for number in part], which[part], part, (starts, models, losses))
         for stream in self._streams:
             now.wait_stream(stream)
-        back = self._tensor(np.argsort(numbers))
         visited = np.array([job.order.size for job in jobs], np.float64)
-        sums, asked = losses[back].cpu().numpy(), np.array([job.rms for job in jobs], bool)
+        sums, asked = losses.cpu().numpy(), np.array([job.rms for job in jobs], bool)
         rms = np.sqrt(np.where(asked, sums[:, 1] / visited, np.nan))
-        return DeviceUpdates(starts, which, models[back], sums[:, 0] / visited, rms)
+        return DeviceUpdates(starts, which, models, sums[:, 0] / visited, rms)
 
-    def _most(self, steps: int) -> int:
-        """How many jobs make a part: one for each multiprocessor, or as many as have rows in 1/16 of its memory."""
-        card = torch.cuda.get_device_properties(self._device)
-        fits = card.total_memory // 16 // (4 * ROW * self._shape.inputs * steps)
-        return int(max(1, min(self._at_once, fits)))
+    def _train_part(
+        self, jobs: list[Job], starts: NDArray[np.int64], rows: NDArray[np.int64], memory: tuple[Tensor, ...]
+    ) -> None:
+        """Queue the training of some jobs.
 
-    def _sent(self, jobs: list[Job]) -> list[Tensor]:
-        """Some jobs on the GPU: samples of the steps, learning rates, lengths, sizes of the steps.
-
-        PyTorch waits for all that its stream has to do before it copies from the host, so copies have one of their own.
+        Args:
+            jobs: n of them.
+            starts: (n,) rows of their initial models.
+            rows: (n,) where their results belong.
+            memory: on the device: initial models (S, P), trained ones (J, P), sums of losses and of squares (J, 2).
         """
-        order, lengths, sizes = tables(jobs, self._batch)
-        rates = np.array([self._rate * job.rate for job in jobs], np.float32)
-        return [self._tensor(array) for array in (order, rates, lengths, sizes)]
-
-    def _train_part(self, sent: list[Tensor], models: Tensor, losses: Tensor) -> None:
-        """Train the models (n, P) of some jobs in place, and write the sums of their losses and of the squares."""
-        ids, rates, lengths, sizes = sent
-        count, steps, _ = ids.shape
-        rows = torch.empty((count * steps, self._shape.inputs, ROW), device=self._device)
-        counts = torch.empty(count * steps, dtype=torch.int32, device=self._device)
-        laid = [self._x, ids, self._factor, steps, rows, counts]
-        self._lay_out(grid=(count * steps, 1, 1), block=(THREADS, 1, 1), args=laid)
-        setting = [rates, lengths, sizes, self._center, steps]
+        initial, models, losses = memory
+        held = packed(jobs, starts, rows, self._batch, self._rate, len(self._y) - 1)
+        sent, head = held.to(self._device, non_blocking=True), len(jobs) * JOB.itemsize
+        slots = torch.empty(len(jobs) * self._shape.slot_bytes, dtype=torch.uint8, device=self._device)
+        data = [self._x, self._masks, self._y, self._sums, sent[head:], sent[:head]]
+        setting = [self._factor, 1.0 / self._factor, self._center, self._batch, len(self._y) - 1]
         self._train(
-            grid=(count, 1, 1),
-            block=(THREADS, 1, 1),
-            args=[models, rows, counts, ids, self._y, self._sums, *setting, losses],
+            grid=(len(jobs), 1, 1),
+            block=(THREADS + HELPERS, 1, 1),
+            args=[initial, models, slots, *data, *setting, losses],
             shared_mem=self._shape.shared_bytes,
         )
 
@@ -227,7 +192,7 @@ class MlpCudaEngine:
         """Return the mean loss (J,) of each job's start on the training samples of its order."""
         found = [np.empty(0)]
         with exact(tf32=False):
-            for job in checked_jobs(jobs, self.parameters, len(self._y)):
+            for job in checked_jobs(jobs, self.parameters, len(self._y) - 1):
                 ids, model = self._tensor(job.order.ravel()), self._tensor(job.start[np.newaxis])
                 scaled = self._x[ids].float() * self._factor - self._center
                 sums = self._scores(model, scaled, self._y[ids].long())
@@ -249,40 +214,10 @@ class MlpCudaEngine:
         return torch.tensor(array, device=self._device)
 
 
-def tables(jobs: Sequence[Job], batch: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
-    """Return the samples of each step (J, steps, 10), -1 for none; each job's steps (J,); and their sizes (J, steps).
-
-    Args:
-        jobs: checked jobs.
-        batch: samples of a step, at most 10.
-    """
-    lengths = np.array([_steps(job, batch) for job in jobs], np.int32)
-    shapes = {job.order.shape for job in jobs}
-    if len(shapes) == 1 and batch == SAMPLES and next(iter(shapes))[1] % batch == 0:  # the usual case, without a loop
-        order = np.stack([job.order for job in jobs], dtype=np.int32).reshape(len(jobs), -1, SAMPLES)
-        return order, lengths, np.full(order.shape[:2], SAMPLES, np.float32)
-    order = np.full((len(jobs), lengths.max(initial=0), SAMPLES), -1, np.int32)
-    for number, job in enumerate(jobs):
-        epochs, samples = job.order.shape
-        whole = np.full((epochs, -(-samples // batch) * batch), -1, np.int32)
-        whole[:, :samples] = job.order
-        order[number, : lengths[number], :batch] = whole.reshape(-1, batch)
-    return order, lengths, (order >= 0).sum(axis=2).astype(np.float32)
-
-
-def _steps(job: Job, batch: int) -> int:
-    epochs, samples = job.order.shape if job.order.ndim == 2 else (0, 0)  # what is wrong is said where jobs are checked
-    return int(epochs * -(-samples // batch))
-
-
-def _shape(dataset: Dataset) -> Shape:
-    return Shape(prod(dataset.train_x.shape[1:]), int(dataset.classes), dataset.train_x.dtype == np.uint8)
-
-
 @cache
-def _kernels(shape: Shape, device: str) -> tuple[Any, Any]:
-    compiled = cast(Any, torch.cuda)._compile_kernel
-    with torch.cuda.device(device):
-        lay_out, train = (compiled(shape.source(), name) for name in ("lay_out", "train"))
+def _kernel(shape: Shape, device: str) -> Any:
+    card = torch.cuda.get_device_properties(device)
+    with torch.cuda.device(device):  # "a": for this architecture alone, which setmaxnreg needs
+        train = cast(Any, torch.cuda)._compile_kernel(shape.source(), "train", f"{card.major}{card.minor}a")
         train.set_shared_memory_config(shape.shared_bytes)
-    return lay_out, train
+    return train

@@ -148,7 +148,7 @@ class TorchEngine:
         """Return what the J jobs have come to; on a GPU their models stay there."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         numbers = np.argsort([-self._steps(job) for job in checked], kind="stable")  # those of like length together
-        starts, which = starts_of(checked, self.parameters, self._device)
+        starts, which = starts_of(checked, {id(job.start): job.start for job in checked}, self.parameters, self._device)
         models = self._room_for(len(checked))
         sums = torch.empty((len(checked), 2), dtype=torch.float64, device=self._device)
         if checked:
@@ -222,8 +222,8 @@ class TorchEngine:
         """Train the jobs of a stack; write their models and the sums of their losses."""
         sizes = [shape.numel() for shape in self._shapes]
         if len(starts) > 1:
-            starts, which = starts_of(jobs, self.parameters, self._device)
-            starts = starts[which]
+            starts, which = starts_of(jobs, {id(job.start): job.start for job in jobs}, self.parameters, self._device)
+            starts = starts[self._tensor(which)]
         parts = torch.split(starts.expand(len(jobs), -1), sizes, dim=1)
         stacked = [part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
         rates = torch.tensor([self._rate * job.rate for job in jobs], device=self._device)

@@ -5,6 +5,7 @@ the plain operations that PyTorch's tracer found in it: a third of the time for 
 graph over fixed places in memory, so a whole epoch is queued without waiting for it.
 """
 
+import gc
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -203,7 +204,7 @@ def _recorded(function: Callable[[], None]) -> Callable[[], None]:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with uncollected(), torch.cuda.graph(graph):
             function()
     except torch.OutOfMemoryError:
         raise
@@ -211,6 +212,19 @@ def _recorded(function: Callable[[], None]) -> Callable[[], None]:
         torch.cuda.synchronize()
         return function
     return graph.replay
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage now and not while this lasts: deleting a graph while another is recorded spoils that one."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Trained models that stay on a GPU: what a loop asks of them is computed there, and only that is copied."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -27,7 +27,7 @@ class DeviceUpdates:
     """
 
     starts: Tensor
-    which: Tensor
+    which: NDArray[np.int64]
     trained: Tensor
     losses: NDArray[np.float64]
     rms: NDArray[np.float64]
@@ -35,7 +35,7 @@ class DeviceUpdates:
     def part(self, which: slice | NDArray[np.int64]) -> "DeviceUpdates":
         """Those of some of the jobs."""
         some = which if isinstance(which, slice) else torch.tensor(which, device=self.trained.device)
-        return DeviceUpdates(self.starts, self.which[some], self.trained[some], self.losses[which], self.rms[which])
+        return DeviceUpdates(self.starts, self.which[which], self.trained[some], self.losses[which], self.rms[which])
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """The mean model (P,), one copy from the device."""
@@ -58,7 +58,7 @@ class DeviceUpdates:
         """A short vector (J, count) for each update."""
         order, signs = sketch_plan(self.trained.shape[1], count)
         device, more = self.trained.device, len(order) - self.trained.shape[1]
-        update = functional.pad(self.trained - self.starts[self.which], (0, more))
+        update = functional.pad(self.trained - self.starts[torch.tensor(self.which, device=device)], (0, more))
         mixed = update[:, torch.tensor(order, device=device)].double() * torch.tensor(signs, device=device)
         return cast(NDArray[np.float64], mixed.view(len(update), count, -1).sum(dim=2).cpu().numpy())
 
@@ -67,17 +67,22 @@ class DeviceUpdates:
         return cast(NDArray[np.float32], self.trained.cpu().numpy())
 
 
-def starts_of(jobs: Sequence[Job], parameters: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the different initial models (S, P), each sent to the device once, and which of them a job has (J,).
+def starts_of(
+    jobs: Sequence[Job], starts: Mapping[int, Vector], parameters: int, device: torch.device
+) -> tuple[Tensor, NDArray[np.int64]]:
+    """Return the different initial models (S, P) on the device, and which of them a job has (J,).
 
     Args:
-        jobs: checked jobs.
+        jobs: J of them.
+        starts: their initial models, by ``id(job.start)``.
         parameters: P.
         device: where to.
     """
-    starts = {id(job.start): job.start for job in jobs}
     rows = {number: row for row, number in enumerate(starts)}
-    which = torch.tensor([rows[id(job.start)] for job in jobs], dtype=torch.int64, device=device)
-    if not starts:
-        return torch.empty((0, parameters), device=device), which
-    return torch.stack([torch.tensor(start, device=device) for start in starts.values()]), which
+    which = np.zeros(len(jobs), np.int64)
+    if len(starts) > 1:
+        which[:] = [rows[id(job.start)] for job in jobs]
+    held = torch.empty((len(starts), parameters), pin_memory=device.type == "cuda")
+    for row, start in zip(held.numpy(), starts.values(), strict=True):
+        row[:] = start
+    return held.to(device, non_blocking=True), which
