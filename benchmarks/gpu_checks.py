@@ -109,7 +109,7 @@ def mlp_memory_runs_out() -> None:
             continue
         whole = found if whole is None else whole
         room = "all of it" if gib is None else f"{gib} GiB"
-        print(f"  {room:52}{small._at_once:>5}    {np.array_equal(found, whole)}", flush=True)
+        print(f"  {room:52}{min(small._most, 528):>5}    {np.array_equal(found, whole)}", flush=True)
         del small
     torch.cuda.set_per_process_memory_fraction(1.0)
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.engine import Job
+from fedcell.learn.engine import HostUpdates, Job
 from fedcell.learn.mlp import MlpEngine
 from harness import run
 
@@ -125,20 +125,31 @@ def test_where_memory_runs_out_fewer_train_at_a_time(monkeypatch: pytest.MonkeyP
     """Without a GPU: the engine's own loop around a call that fails while it takes too many."""
     torch = pytest.importorskip("torch")
     engine = object.__new__(MlpCudaEngine)
-    engine._at_once, engine._device = 132, torch.device("cuda")
+    engine._most, engine._device = 1000, torch.device("cuda")
     tried, fits = list[int](), 20
+    jobs = [Job(np.full(2, i, np.float32), np.zeros((1, 1), np.int64)) for i in range(50)]
 
-    def update(jobs: Any) -> Any:
-        tried.append(engine._at_once)
-        if engine._at_once > fits:
+    def update(jobs: list[Job]) -> Any:
+        tried.append(len(jobs))
+        if len(jobs) > fits:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return jobs
+        starts = np.stack([job.start for job in jobs])
+        return HostUpdates(
+            [job.start for job in jobs], starts + 1, starts[:, 0].astype(float), 2 * starts[:, 1].astype(float)
+        )
 
     monkeypatch.setattr(engine, "_update", update)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
-    assert engine.update(["job"]) == ["job"]  # type: ignore[list-item, comparison-overlap]
-    assert tried == [132, 66, 33, 16]
+    found, whole = engine.update(jobs), np.arange(50.0)
+    assert tried == [50, 25, 12, 12, 12, 12, 2]
+    np.testing.assert_array_equal(found.models(), np.stack([whole, whole], axis=1) + 1)
+    np.testing.assert_array_equal(found.losses, whole)
+    np.testing.assert_array_equal(found.rms, 2 * whole)
+    np.testing.assert_allclose(found.norms(), np.sqrt(2))
+    tried.clear()
+    engine.update(jobs[:24])
+    assert tried == [12, 12]  # it has learnt
     fits = 0
     with pytest.raises(InputError, match="one client does not fit into the memory of cuda: CUDA out of memory"):
-        engine.update([])
+        engine.update(jobs)

@@ -4,6 +4,7 @@ PyTorch holds the memory and compiles the kernel when it is first used (NVRTC, w
 ``pip install 'fedcell[torch]'`` is needed. A job's result is the same bit for bit whatever else is trained in the call.
 """
 
+import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, cast
@@ -21,6 +22,7 @@ from fedcell.learn.engine import (
     HIDDEN,
     LEARNING_RATE,
     Evaluation,
+    HostUpdates,
     Job,
     Updates,
     Vector,
@@ -107,6 +109,7 @@ class MlpCudaEngine:
         self._streams = [torch.cuda.Stream(self._device) for _ in range(2)]  # type: ignore[no-untyped-call]
         self._train = _kernel(self._shape, str(self._device))
         self._at_once = int(torch.cuda.get_device_properties(self._device).multi_processor_count)
+        self._most = sys.maxsize  # clients whose models the GPU holds
 
     @property
     def parameters(self) -> int:
@@ -123,16 +126,28 @@ class MlpCudaEngine:
         return self.update(jobs).models()
 
     def update(self, jobs: Sequence[Job]) -> Updates:
-        """Return what the J jobs have come to; their models stay on the GPU. Where memory runs out, fewer at a time."""
+        """Return what the J jobs have come to; their models stay on the GPU.
+
+        Where memory runs out, fewer train at a time, now and later, and their models go to this process's memory.
+        """
         while True:
+            most = min(self._most, len(jobs))
             try:
-                return self._update(jobs)
+                return self._update(jobs) if most == len(jobs) else self._by_parts(jobs)
             except torch.OutOfMemoryError as error:
                 torch.cuda.synchronize(self._device)  # before what its kernels still read is given away
-                if self._at_once == 1:
+                if most == 1:
                     raise InputError(f"one client does not fit into the memory of {self._device}: {error}") from None
-            self._at_once //= 2
+            self._most = most // 2
             torch.cuda.empty_cache()
+
+    def _by_parts(self, jobs: Sequence[Job]) -> Updates:
+        parts = []
+        for first in range(0, len(jobs), self._most):
+            found = self._update(jobs[first : first + self._most])
+            parts.append((found.models(), found.losses, found.rms))
+            del found  # the next part needs its memory
+        return HostUpdates([job.start for job in jobs], *map(np.concatenate, zip(*parts, strict=True)))
 
     def _update(self, jobs: Sequence[Job]) -> Updates:
         starts, which = starts_of(jobs, checked_starts(jobs, self.parameters), self.parameters, self._device)
