@@ -94,7 +94,8 @@ def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
 
 
 def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as a scenario's name has it; two values never have the same."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def remember(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> None:
