@@ -119,6 +119,21 @@ def test_nobody_who_reads_a_tournament_imports_a_policy_of_ones_own(
     assert "own_of_a_test" not in sys.modules
 
 
+@pytest.mark.parametrize("planted", [{"policy": "planted:Mine"}, {"grid": {"policy": ["planted:Mine"]}}])
+def test_no_file_makes_its_reader_import_a_module(
+    planted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    wanted = Tournament([Scenario("one", "", 0.5, TINY)], ["all", "greedy"], [0])
+    with Store(tmp_path / "results.db") as store:
+        remember(store, wanted, {entry: run.key() for entry, run in wanted.runs().items()})
+        (stored,) = store.tournaments()
+    stored.document["scenarios"][0]["spec"] |= planted
+    assert remembered(stored)[0].policies == wanted.policies
+    assert "planted" not in sys.modules
+
+
 def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = Tournament([Scenario("one", "", 0.5, TINY)], ["all", "greedy"], [0])
     keys = {entry: run.key() for entry, run in wanted.runs().items()}

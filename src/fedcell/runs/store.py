@@ -542,6 +542,11 @@ def parse_document(document: dict[str, Any], source: str) -> Spec:
     return parse_spec({name: value for name, value in document.items() if name != "code"}, source)
 
 
+def parse_place(document: dict[str, Any], source: str) -> Spec:
+    """As parse_document, but whatever its policies are: whoever looks at a file imports nothing that it names."""
+    return parse_document({name: value for name, value in document.items() if name not in ("policy", "grid")}, source)
+
+
 def flat(document: dict[str, Any]) -> dict[str, Any]:
     """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
     found: dict[str, Any] = {"budget_s": None}
