@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from subprocess import CompletedProcess
 from traceback import walk_stack
@@ -19,6 +20,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.cli.options import TRACKER_NAMES
+from fedcell.files import alone_in
 from fedcell.runs.race import race_runs
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.tracker import TrackedRun, Values
@@ -461,8 +463,33 @@ def test_wandb_is_offline_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert "disabled" in parse_tracker("wandb").shown_by()
     monkeypatch.setenv("WANDB_MODE", "ofline")
-    with pytest.raises(fc.InputError, match="WANDB_MODE is 'ofline'; did you mean 'offline'"):
-        parse_tracker("wandb").open()
+    for line in ("wandb", "wandb:mode=offline"):  # W&B reads it in any case
+        with pytest.raises(fc.InputError, match="WANDB_MODE is 'ofline'; did you mean 'offline'"):
+            parse_tracker(line).open()
+    monkeypatch.setenv("WANDB_MODE", "")
+    parse_tracker("wandb").open()
+    assert "WANDB_MODE" not in os.environ
+
+
+def test_one_process_at_a_time_makes_the_tables_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
+
+    class Client(mlflow.MlflowClient):
+        def get_experiment_by_name(self, name: str) -> Any:
+            place = os.open(tmp_path, os.O_RDONLY)
+            try:
+                with pytest.raises(BlockingIOError):  # as another process would find it
+                    flock(place, LOCK_EX | LOCK_NB)
+            finally:
+                os.close(place)
+            raise OSError("it is enough")
+
+    monkeypatch.setattr(mlflow, "MlflowClient", Client)
+    for uri in ("sqlite:///mlflow.db", f"sqlite:///{tmp_path}/mlflow.db"):
+        with pytest.raises(fc.InputError, match="it is enough"):
+            MLflow(uri).open()
+    with alone_in(tmp_path), alone_in(tmp_path / "missing"):
+        pass
 
 
 def test_the_command_that_shows_runs_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-from fedcell.files import make_folder, plain_name
+from fedcell.files import alone_in, make_folder, plain_name
 from fedcell.runs.tracker import Begin, Ending, Log, TrackedRun, Tracker, Values, package, sentence
 from fedcell.settings import build, choose, split
 
@@ -163,11 +163,13 @@ class MLflow:
         package("alembic", "mlflow")
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of each table that it creates
         try:
-            with warnings.catch_warnings():
+            # A database whose tables two processes make at once is broken for good.
+            database = (self.uri or mlflow.get_tracking_uri()).removeprefix("sqlite:///")
+            with alone_in(Path(database).parent), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 client = mlflow.MlflowClient(self.uri)
-            found = client.get_experiment_by_name(self.experiment)
-            id = client.create_experiment(self.experiment) if found is None else found.experiment_id
+                found = client.get_experiment_by_name(self.experiment)
+                id = client.create_experiment(self.experiment) if found is None else found.experiment_id
         except Exception as error:
             raise InputError(f"tracker 'mlflow' cannot be used: {sentence(error)}; check its uri") from None
         return lambda run: _begin_mlflow(client, id, run)
@@ -259,8 +261,11 @@ class WeightsAndBiases:
 
     def open(self) -> Begin:
         """Import W&B and look whether its folder can be written to."""
-        if self._mode not in WANDB_MODES:
-            raise InputError(f"WANDB_MODE is {self._mode[:100]!r}; {did_you_mean(self._mode, WANDB_MODES)}")
+        said = os.environ.get("WANDB_MODE", "offline")
+        if not said:
+            del os.environ["WANDB_MODE"]  # which W&B would take for a mode
+        elif said not in WANDB_MODES:
+            raise InputError(f"WANDB_MODE is {said[:100]!r}; {did_you_mean(said, WANDB_MODES)}")
         if self._mode == "offline":
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         wandb = package("wandb", "wandb")
