@@ -220,10 +220,10 @@ def _draw_finish(ax: "Axes", curves: Sequence[Curve], finish: Finish) -> None:
     y, halo = 100 * finish.target, [withStroke(linewidth=3, foreground="white")]
     ax.axhline(y, color="#555555", linewidth=1.0, linestyle=(0, (6, 3)), zorder=2)
     low, high = ax.get_ylim()
-    if y >= low:  # below the line where the title is too near
-        side = "bottom" if y < low + 0.96 * (high - low) else "top"
-        where = {"va": side, "transform": ax.get_yaxis_transform()}
-        ax.text(0.006, y, "target", fontsize=9, path_effects=halo, zorder=2, **where)
+    if y >= low:
+        side = "bottom" if y < low + 0.96 * (high - low) else "top"  # the title is above the axes
+        text = ax.text(0.006, y, "target", fontsize=9, va=side, transform=ax.get_yaxis_transform(), zorder=2)
+        text.set(path_effects=halo)
     there = {curve.name: curve.x[curve.accuracy >= finish.target] for curve in curves}
     ends = [float(there[name][0]) for name in (finish.first, finish.other) if name in there and there[name].size]
     if len(ends) < 2 or ends[0] >= ends[1]:
