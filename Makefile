@@ -53,7 +53,7 @@ notebooks: $(VENV)/.installed-test
 dist: export FEDCELL_ADDRESS := $(ADDRESS)
 dist: export FEDCELL_SITE := $(SITE)
 dist: $(VENV)/.installed
-	@test -n "$(ADDRESS)" || echo "make dist: no ADDRESS=https://..., so the package names no address, and README's pictures will not show on a package index" >&2
+	@test -n "$$FEDCELL_ADDRESS" || echo "make dist: no ADDRESS=https://..., so the package names no address, and README's pictures will not show on a package index" >&2
 	@$(PIP) install "hatchling>=1.27"
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build -d dist

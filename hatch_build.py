@@ -10,7 +10,6 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
@@ -33,9 +32,8 @@ class Address(MetadataHookInterface):
 def read_address(variable: str) -> str:
     """The address in an environment variable, without a slash at its end; empty if there is none."""
     address = os.environ.get(variable, "").strip().rstrip("/")
-    parts = urlsplit(address)
-    odd = parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment
-    if address and (odd or re.search(r"\s", address)):
+    # No name or password, which everybody could read; nothing that ends a link in Markdown or a field of the metadata.
+    if address and not re.fullmatch(r"https?://[\w.-]+(:\d+)?(/[\w.~%+-]+)*", address, re.ASCII):
         raise SystemExit(f"{variable} is {address!r}; give a whole address, such as https://example.org/fedcell")
     return address
 

@@ -156,7 +156,18 @@ def test_a_site_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["fedcell", "ftp://example.org/fedcell", "https://", "https://example.org/a b", "https://example.org/?x"]
+    "address",
+    [
+        "fedcell",
+        "ftp://example.org/fedcell",
+        "https://",
+        "https://example.org/a b",
+        "https://example.org/?x",
+        "https://[example",
+        "https://me:secret@example.org/fedcell",
+        "https://example.org/a)b",
+        "https://example.org/<b>",
+    ],
 )
 def test_an_odd_address_is_told_in_one_sentence(address: str, tmp_path: Path) -> None:
     with at(ROOT, FEDCELL_ADDRESS=address), pytest.raises(SystemExit) as told:

@@ -102,7 +102,7 @@ def test_names_are_no_formulas_and_not_too_long() -> None:
     figure = round_figure([panel(names=[r"$\frac{1$", "$x^2$", "n" * 999], title="mine:word=$_{")])
     figure.draw_without_rendering()
     labels = figure.axes[0].get_yticklabels()
-    assert [label.get_text() for label in labels] == ["$x^2$", "n" * 23 + "…", r"$\frac{1$"]
+    assert [label.get_text() for label in labels] == ["$x^2$", "n" * 11 + "…" + "n" * 12, r"$\frac{1$"]
     assert not any(label.get_parse_math() for label in labels)
 
 
@@ -152,6 +152,23 @@ def test_nobody_is_said_to_be_ahead_who_is_not(finish: Finish | None) -> None:
     assert not [line for line in ax.lines if line.get_marker() == "o"]
     assert any("never began" in text.get_text() for text in ax.texts)
     assert ax.get_xlim() == (0, 100)
+
+
+@pytest.mark.parametrize("target", [0.01, 0.1, 0.97, 1.0])
+def test_the_word_target_stays_within_the_axes(target: float) -> None:
+    figure = race_figure([QUICK, SLOW], "a race", 120.0, finish=Finish(target, {}))
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    for text in ax.texts:
+        if text.get_text() == "target":
+            assert ax.get_ylim()[0] <= 100 * target
+            assert text.get_window_extent().y1 <= ax.get_window_extent().y1
+
+
+def test_long_names_that_end_otherwise_are_told_apart() -> None:
+    names = [f"package.module:{'Long' * 20}:k={k}" for k in (1, 2)]
+    (ax,) = race_figure([curve(name, (1, 0.5)) for name in names], "long", 9.0).axes
+    assert len({text.get_text() for text in ax.texts}) == 2
 
 
 def test_names_of_many_curves_stay_beside_the_axes_and_apart() -> None:

@@ -12,7 +12,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -129,6 +129,23 @@ def make_folder(path: Path, option: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot write into {str(path)[:200]}: {reason}; give another {option}") from None
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block with this folder; where folders cannot be locked, do not wait.
+
+    Args:
+        folder: where something is made that two must not make at once.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError, ImportError):
+            from fcntl import LOCK_EX, flock
+
+            place = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, place)
+            flock(place, LOCK_EX)
+        yield
 
 
 @contextmanager

@@ -121,8 +121,9 @@ def _draw_round(ax: "Axes", panel: RoundBars, slots: int) -> None:
 
 
 def short(name: str, most: int) -> str:
-    """Return the name, cut to at most this many characters."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    """Return the name with at most this many characters, cut in the middle: settings, which differ, are at the end."""
+    last = most // 2
+    return name if len(name) <= most else f"{name[: most - 1 - last]}…{name[-last:]}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,14 +219,16 @@ def _draw_finish(ax: "Axes", curves: Sequence[Curve], finish: Finish) -> None:
 
     y, halo = 100 * finish.target, [withStroke(linewidth=3, foreground="white")]
     ax.axhline(y, color="#555555", linewidth=1.0, linestyle=(0, (6, 3)), zorder=2)
-    ax.text(
-        0.006, y, "target", fontsize=9, va="bottom", transform=ax.get_yaxis_transform(), path_effects=halo, zorder=2
-    )
+    low, high = ax.get_ylim()
+    if y >= low:
+        side = "bottom" if y < low + 0.96 * (high - low) else "top"  # the title is above the axes
+        text = ax.text(0.006, y, "target", fontsize=9, va=side, transform=ax.get_yaxis_transform(), zorder=2)
+        text.set(path_effects=halo)
     there = {curve.name: curve.x[curve.accuracy >= finish.target] for curve in curves}
     ends = [float(there[name][0]) for name in (finish.first, finish.other) if name in there and there[name].size]
     if len(ends) < 2 or ends[0] >= ends[1]:
         return
-    (low, high), right = ax.get_ylim(), ax.get_xlim()[1]
+    right = ax.get_xlim()[1]
     ax.plot(ends, [y, y], "o", color="black", markersize=5, zorder=5)
     ax.vlines(ends, low, y, color="black", linewidth=0.9, linestyle=(0, (2, 2)), zorder=2)
     level = low + 0.06 * (high - low)

@@ -1,5 +1,6 @@
 """Tournaments, and sweeps that are tournaments, as a store remembers them."""
 
+import json
 import sqlite3
 import sys
 from contextlib import closing
@@ -91,6 +92,13 @@ def test_more_seeds_replace_a_tournament_and_whole_seeds_count(tmp_path: Path, r
         assert result.leads("time") == {"all": (0, 1), "greedy": (0, 1)}
 
 
+def test_scenarios_whose_values_are_close_are_told_apart() -> None:
+    found = swept(TINY.changed({}, {"policy": ["all", "greedy"], "cell.radius_m": [1000.0001, 1000.0002]}))
+    assert found is not None
+    assert [one.name for one in found[0].scenarios] == ["radius_m=1000.0001", "radius_m=1000.0002"]
+    assert len(set(found[1])) == 4
+
+
 def test_nobody_who_reads_a_tournament_imports_a_policy_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: RoundRecord
 ) -> None:
@@ -111,6 +119,21 @@ def test_nobody_who_reads_a_tournament_imports_a_policy_of_ones_own(
     assert "own_of_a_test" not in sys.modules
 
 
+@pytest.mark.parametrize("planted", [{"policy": "planted:Mine"}, {"grid": {"policy": ["planted:Mine"]}}])
+def test_no_file_makes_its_reader_import_a_module(
+    planted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    wanted = Tournament([Scenario("one", "", 0.5, TINY)], ["all", "greedy"], [0])
+    with Store(tmp_path / "results.db") as store:
+        remember(store, wanted, {entry: run.key() for entry, run in wanted.runs().items()})
+        (stored,) = store.tournaments()
+    stored.document["scenarios"][0]["spec"] |= planted
+    assert remembered(stored)[0].policies == wanted.policies
+    assert "planted" not in sys.modules
+
+
 def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = Tournament([Scenario("one", "", 0.5, TINY)], ["all", "greedy"], [0])
     keys = {entry: run.key() for entry, run in wanted.runs().items()}
@@ -120,10 +143,13 @@ def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.Mo
         (stored,) = store.tournaments()
         with pytest.raises(InputError, match=f"tournament {stored.id} is damaged; run it again"):
             remembered(replace(stored, keys=stored.keys[1:]))
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE tournaments SET document = '['")
-    with Store(path) as store, pytest.raises(InputError, match="a tournament in it is damaged"):
-        store.tournaments()
+    whole = stored.document
+    for damaged in ("[", "{}", "[" * 100_000, *({**whole, name: None} for name in whole), {**whole, "seeds": [0, 1]}):
+        with closing(sqlite3.connect(path)) as db, db:
+            text = damaged if isinstance(damaged, str) else json.dumps(damaged)
+            db.execute("UPDATE tournaments SET document = ?", (text,))
+        with Store(path) as store, pytest.raises(InputError, match="a tournament in it is damaged"):
+            store.tournaments()
     monkeypatch.setattr(contest, "MOST_REMEMBERED", 1)
     with Store(tmp_path / "other.db") as store:
         remember(store, wanted, keys)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from subprocess import CompletedProcess
 from traceback import walk_stack
@@ -19,6 +20,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.cli.options import TRACKER_NAMES
+from fedcell.files import alone_in
 from fedcell.runs.race import race_runs
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.tracker import TrackedRun, Values
@@ -384,6 +386,7 @@ def test_a_folder_that_goes_away_does_not_end_the_race(tmp_path: Path, fedcell_h
         ("mlflow:htp://localhost", "tracker 'mlflow' cannot be used: "),
         ("mlflow:http://127.0.0.1:9", "tracker 'mlflow' cannot be used: "),
         ("tensorboard:/dev/null/x", "cannot write into /dev/null/x"),
+        ("tensorboard:group=..", "group of tracker 'tensorboard' is '..'"),
     ],
 )
 def test_a_mistake_is_one_sentence_before_anything_is_made(
@@ -393,6 +396,21 @@ def test_a_mistake_is_one_sentence_before_anything_is_made(
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tracker_that_is_given_twice_is_refused(tmp_path: Path, fedcell_here: Here) -> None:
+    twice = ["--track", "tensorboard:a"] * 2
+    done = fedcell_here("race", "--rounds", "1", *twice, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is given twice; give it once" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given", ["tensorboard:runs", [5], [Path("runs")]])
+def test_in_python_what_is_no_tracker_is_said(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(fc.InputError, match="tracker"), fc.tracking(given, RACE):
+        pass
     assert not list(tmp_path.iterdir())
 
 
@@ -440,3 +458,46 @@ def test_wandb_is_offline_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")
     assert parse_tracker("wandb:cell").shown_by() == "the W&B project cell"
     assert parse_tracker("wandb:mode=offline").shown_by() == "wandb sync wandb/offline-run-*"
+    monkeypatch.setenv("WANDB_MODE", "")
+    assert parse_tracker("wandb").shown_by() == "wandb sync wandb/offline-run-*"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert "disabled" in parse_tracker("wandb").shown_by()
+    monkeypatch.setenv("WANDB_MODE", "ofline")
+    for line in ("wandb", "wandb:mode=offline"):  # W&B reads it in any case
+        with pytest.raises(fc.InputError, match="WANDB_MODE is 'ofline'; did you mean 'offline'"):
+            parse_tracker(line).open()
+    monkeypatch.setenv("WANDB_MODE", "")
+    parse_tracker("wandb").open()
+    assert "WANDB_MODE" not in os.environ
+
+
+def test_one_process_at_a_time_makes_the_tables_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
+
+    class Client:
+        def __init__(self, uri: str) -> None:
+            pass
+
+        def get_experiment_by_name(self, name: str) -> Any:
+            place = os.open(tmp_path, os.O_RDONLY)
+            try:
+                with pytest.raises(BlockingIOError):  # as another process would find it
+                    flock(place, LOCK_EX | LOCK_NB)
+            finally:
+                os.close(place)
+            raise OSError("it is enough")
+
+    monkeypatch.setattr(mlflow, "MlflowClient", Client)
+    for uri in ("sqlite:///mlflow.db", f"sqlite:///{tmp_path}/mlflow.db"):
+        with pytest.raises(fc.InputError, match="it is enough"):
+            MLflow(uri).open()
+    with alone_in(tmp_path), alone_in(tmp_path / "missing"):
+        pass
+
+
+def test_the_command_that_shows_runs_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse_tracker("tensorboard:my runs").shown_by() == "tensorboard --logdir 'my runs'"
+    assert parse_tracker("tensorboard:~").shown_by() == f"tensorboard --logdir {Path.home()}"
+    assert parse_tracker("mlflow:sqlite:///my runs.db").shown_by().endswith("-uri 'sqlite:///my runs.db'")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "my runs"))
+    assert parse_tracker("wandb").shown_by() == f"wandb sync '{tmp_path}/my runs/wandb'/offline-run-*"

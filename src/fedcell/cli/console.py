@@ -263,9 +263,9 @@ class Trackers:
         self._trackers: list[Tracker] = []
         self.troubles: list[str] = []
         if lines:
-            from fedcell.runs.trackers import parse_tracker
+            from fedcell.runs.trackers import parse_trackers
 
-            self._trackers = [parse_tracker(line) for line in lines]
+            self._trackers = parse_trackers(lines)
         for tracker in self._trackers:
             tracker.open()
 

@@ -11,7 +11,7 @@ from typing import Any
 from fedcell import defaults
 from fedcell.errors import InputError
 from fedcell.runs.scenarios import Scenario
-from fedcell.runs.store import Store, StoredTournament, parse_document, spec_document
+from fedcell.runs.store import Store, StoredTournament, parse_place, spec_document
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import MAX_RUNS, Spec
 
@@ -94,7 +94,8 @@ def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
 
 
 def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as a scenario's name has it; two values never have the same."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def remember(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> None:
@@ -129,7 +130,7 @@ def remembered(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
     try:
         scenarios = [
             Scenario(
-                one["name"], one["about"], float(one["target"]), parse_document(one["spec"], f"scenario {one['name']}")
+                one["name"], one["about"], float(one["target"]), parse_place(one["spec"], f"scenario {one['name']}")
             )
             for one in stored.document["scenarios"]
         ]

@@ -464,11 +464,8 @@ class Store:
             columns = "id, document, asked_unix_s, keys"
             found = db.execute(f"SELECT {columns} FROM tournaments ORDER BY asked_unix_s DESC, id").fetchall()
         try:
-            return [
-                StoredTournament(id, dict(json.loads(text)), float(asked), _keys_in(keys))
-                for id, text, asked, keys in found
-            ]
-        except (TypeError, ValueError):
+            return [_tournament_in(*row) for row in found]
+        except (KeyError, TypeError, ValueError, RecursionError):
             raise InputError(f"{self.path}: a tournament in it is damaged; restore the file from a copy") from None
 
     def version(self) -> int:
@@ -545,6 +542,11 @@ def parse_document(document: dict[str, Any], source: str) -> Spec:
     return parse_spec({name: value for name, value in document.items() if name != "code"}, source)
 
 
+def parse_place(document: dict[str, Any], source: str) -> Spec:
+    """As parse_document, but whatever its policies are: whoever looks at a file imports nothing that it names."""
+    return parse_document({name: value for name, value in document.items() if name not in ("policy", "grid")}, source)
+
+
 def flat(document: dict[str, Any]) -> dict[str, Any]:
     """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
     found: dict[str, Any] = {"budget_s": None}
@@ -587,6 +589,19 @@ def _has_table(db: sqlite3.Connection, name: str) -> bool:
 def _keys_in(blob: bytes) -> list[str]:
     """Keys, 32 bytes each."""
     return [blob[at : at + 32].hex() for at in range(0, len(blob), 32)]
+
+
+def _tournament_in(id: str, text: str, asked: float, keys: bytes) -> StoredTournament:
+    """A row of its table. All who read it may rely on its names, its seeds and a key for each run."""
+    document, listed = dict(json.loads(text)), _keys_in(keys)
+    names = [one["name"] for one in document["scenarios"]]
+    parts: list[tuple[list[Any], type]] = [(names, str), (document["policies"], str), (document["seeds"], int)]
+    for part, kind in parts:
+        if not isinstance(part, list) or {type(one) for one in part} != {kind} or len(set(part)) != len(part):
+            raise TypeError
+    if len(listed) != math.prod(len(part) for part, _ in parts) or not math.isfinite(asked):
+        raise ValueError
+    return StoredTournament(id, document, float(asked), listed)
 
 
 def _model(db: sqlite3.Connection, key: str) -> bytes | None:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from fedcell.errors import InputError
 from fedcell.runs.store import flat
@@ -55,6 +55,7 @@ Begin = Callable[[TrackedRun], Log | None]
 """Begins a run, whose rounds follow from the first one on; None if the tracker has all of it already."""
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """A tool that keeps runs; the fields of a dataclass are its settings."""
 

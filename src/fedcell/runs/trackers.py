@@ -6,13 +6,15 @@ None of them needs a network unless it is told so. A run that is resumed, or com
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
+from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-from fedcell.files import make_folder, plain_name
+from fedcell.files import alone_in, make_folder, plain_name
 from fedcell.runs.tracker import Begin, Ending, Log, TrackedRun, Tracker, Values, package, sentence
 from fedcell.settings import build, choose, split
 
@@ -26,6 +28,21 @@ def parse_tracker(line: str) -> Tracker:
     name, text = split("tracker", line)
     kind = choose("tracker", name, TRACKERS)
     return build(kind, "tracker", name, text, positional=POSITIONAL[kind])
+
+
+def parse_trackers(given: Iterable[str | Tracker]) -> list[Tracker]:
+    """Trackers, of which some are lines; an InputError if one is there twice, for both would write the same runs.
+
+    Args:
+        given: lines such as ``tensorboard:runs``, or trackers.
+    """
+    if isinstance(given, str):
+        raise InputError(f"trackers is {given[:100]!r}; give a list of them")
+    found = [one if isinstance(one, Tracker) else parse_tracker(one) for one in given]
+    for place, one in enumerate(found):
+        if one in found[:place]:
+            raise InputError(f"the tracker {one} is given twice; give it once")
+    return found
 
 
 def _cut(value: Any) -> str:
@@ -50,6 +67,8 @@ class TensorBoard:
 
     def open(self) -> Begin:
         """Import TensorBoard and make the folder."""
+        if self.group in (".", ".."):
+            raise InputError(f"group of tracker 'tensorboard' is {self.group!r}; give the name of a folder")
         package("tensorboard.summary.writer.record_writer", "tensorboard")
         folder = Path(self.folder).expanduser()
         make_folder(folder, "folder")
@@ -57,7 +76,7 @@ class TensorBoard:
 
     def shown_by(self) -> str:
         """TensorBoard's own command."""
-        return f"tensorboard --logdir {self.folder}"
+        return f"tensorboard --logdir {quote(str(Path(self.folder).expanduser()))}"
 
 
 def _folder_name(run: TrackedRun) -> str:
@@ -144,11 +163,13 @@ class MLflow:
         package("alembic", "mlflow")
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of each table that it creates
         try:
-            with warnings.catch_warnings():
+            # A database whose tables two processes make at once is broken for good.
+            database = (self.uri or mlflow.get_tracking_uri()).removeprefix("sqlite:///")
+            with alone_in(Path(database).parent), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 client = mlflow.MlflowClient(self.uri)
-            found = client.get_experiment_by_name(self.experiment)
-            id = client.create_experiment(self.experiment) if found is None else found.experiment_id
+                found = client.get_experiment_by_name(self.experiment)
+                id = client.create_experiment(self.experiment) if found is None else found.experiment_id
         except Exception as error:
             raise InputError(f"tracker 'mlflow' cannot be used: {sentence(error)}; check its uri") from None
         return lambda run: _begin_mlflow(client, id, run)
@@ -158,7 +179,7 @@ class MLflow:
         import mlflow
 
         uri = self.uri or mlflow.get_tracking_uri()
-        return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
+        return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {quote(uri)}"
 
 
 def _begin_mlflow(client: Any, experiment: str, run: TrackedRun) -> Log | None:
@@ -214,6 +235,8 @@ class _MlflowRun:
 
 FINISHED = "fedcell-finished"
 """A file in the folder of a run that W&B has all of."""
+WANDB_MODES = ("online", "offline", "shared", "disabled", "dryrun", "run")
+"""What W&B takes; the last two are older words for offline and online."""
 
 
 @dataclass(frozen=True)
@@ -234,10 +257,15 @@ class WeightsAndBiases:
 
     @property
     def _mode(self) -> str:
-        return self.mode or os.environ.get("WANDB_MODE", "offline")
+        return self.mode or os.environ.get("WANDB_MODE") or "offline"
 
     def open(self) -> Begin:
         """Import W&B and look whether its folder can be written to."""
+        said = os.environ.get("WANDB_MODE", "offline")
+        if not said:
+            del os.environ["WANDB_MODE"]  # which W&B would take for a mode
+        elif said not in WANDB_MODES:
+            raise InputError(f"WANDB_MODE is {said[:100]!r}; {did_you_mean(said, WANDB_MODES)}")
         if self._mode == "offline":
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         wandb = package("wandb", "wandb")
@@ -265,9 +293,11 @@ class WeightsAndBiases:
 
     def shown_by(self) -> str:
         """What uploads the runs, or where they are."""
+        if self._mode == "disabled":
+            return "nowhere, for W&B is disabled (WANDB_MODE)"
         if self._mode != "offline":
             return f"the W&B project {self.project}"
-        return f"wandb sync {_wandb_folder() / 'wandb' / 'offline-run-*'}"
+        return f"wandb sync {quote(str(_wandb_folder() / 'wandb'))}/offline-run-*"
 
 
 def _wandb_folder() -> Path:

@@ -22,7 +22,7 @@ from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RoundsDone, RunDone, RunFailed
 from fedcell.runs.store import Store, differing_fields, flat, stored_document
 from fedcell.runs.tracker import Begin, Ending, Log, TrackedRun, Tracker, Values, sentence
-from fedcell.runs.trackers import parse_tracker
+from fedcell.runs.trackers import parse_trackers
 from fedcell.sim.spec import Spec
 
 PACE_S = 1.0
@@ -69,8 +69,8 @@ def tracking(
         True
     """
     group = _Group(runs.runs() if isinstance(runs, Spec) else runs)
-    found = [parse_tracker(one) if isinstance(one, str) else one for one in trackers]
-    lines = [_Line(tracker, begin) for tracker, begin in [(tracker, tracker.open()) for tracker in found]]
+    opened = [(tracker, tracker.open()) for tracker in parse_trackers(trackers)]
+    lines = [_Line(tracker, begin) for tracker, begin in opened]
 
     def watch(event: RunnerEvent) -> None:
         step = _step(event, target, store) if lines else None

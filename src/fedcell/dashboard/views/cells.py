@@ -11,7 +11,7 @@ import numpy as np
 from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
-from fedcell.runs.store import Measured, parse_document
+from fedcell.runs.store import Measured, parse_place
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
 from fedcell.schedule.needs import Floats
@@ -57,7 +57,7 @@ class Places:
 
 def _place(document: dict[str, Any]) -> Place:
     # The world does not depend on the policy: a stored policy of one's own is not imported to look at its rounds.
-    spec = parse_document(document | {"policy": "all"}, "the run")
+    spec = parse_place(document, "the run")
     task = load_task(spec.task, spec.devices.count, spec.seed, 1)
     return Place(spec, world_of(spec, task))
 
