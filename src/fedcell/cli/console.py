@@ -271,7 +271,7 @@ class Trackers:
 
     @contextmanager
     def following(
-        self, runs: Sequence["Spec"], target: float, store: "Store | None"
+        self, runs: "Spec | Sequence[Spec]", target: float, store: "Store | None"
     ) -> Iterator[Callable[["Event"], None]]:
         """What ``tracking`` gives, with warnings as lines on standard error."""
         from threading import Timer

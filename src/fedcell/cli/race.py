@@ -446,7 +446,7 @@ def _run_watched(
     with (
         Store(path) if path is not None else nullcontext() as store,
         live,
-        trackers.following(race.runs(), target, store) as track,
+        trackers.following(race, target, store) as track,
     ):
         if store is not None and models:
             note_missing_models(store, race.runs())
