@@ -21,9 +21,9 @@ from fedcell.flower.answers import ANSWER
 from fedcell.flower.state import load_arrays, load_run
 from fedcell.sim.heard import Heard
 from fedcell.sim.loop import Simulation
-from flower.asks import SEEN, Asks
 from flower.local import LocalGrid, node, run_example
 from flower.runs import assert_as_simulated
+from twins.asks import SEEN, Asks
 
 HEARD = ("losses", "rms_losses", "norms", "heard_round", "updates", "turns", "took_s", "planned_s")
 
@@ -44,11 +44,11 @@ def simulated(values: dict[str, Any]) -> tuple[list[fc.RoundRecord], Heard]:
 @pytest.mark.parametrize(
     "values",
     [
-        {"policy": "flower.asks:Asks:about=loss"},
-        {"policy": "flower.asks:Asks:about=loss,samples=50", "task.epochs": 0.1, "knowledge": "expected"},
-        {"policy": "flower.asks:Asks:about=norm", "knowledge": "observed"},
-        {"policy": "flower.asks:Asks:about=norm,overcommit=2", "task.epochs": 0.1, "cell.law": "blocks:count=15"},
-        {"policy": "flower.asks:Asks:about=nothing", "task.averaging": "samples", "task.sizes": "lognormal:0.5"},
+        {"policy": "twins.asks:Asks:about=loss"},
+        {"policy": "twins.asks:Asks:about=loss,samples=50", "task.epochs": 0.1, "knowledge": "expected"},
+        {"policy": "twins.asks:Asks:about=norm", "knowledge": "observed"},
+        {"policy": "twins.asks:Asks:about=norm,overcommit=2", "task.epochs": 0.1, "cell.law": "blocks:count=15"},
+        {"policy": "twins.asks:Asks:about=nothing", "task.averaging": "samples", "task.sizes": "lognormal:0.5"},
         {"policy": "random:k=4,overcommit=1.5", "task.epochs": 0.1, "knowledge": "expected"},
         {"policy": "power_of_choice", "task.epochs": 0.1},
         {"policy": "best_norm", "task.epochs": 0.1, "seed": 1},

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,31 +17,26 @@ from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
 from fedcell.world import compute_j, transmit_j
+from twins import asks
+from twins.asks import SEEN
 
 SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60] * 8}
-SEEN: list[fc.RoundView] = []
 
 
 @dataclass(frozen=True)
-class Asks(fc.Policy):
-    """Asks some devices and takes the two with the largest answers."""
+class Asks(asks.Asks):
+    """Asks four devices and takes two; 1 and 3 if it asks nobody."""
 
-    about: Literal["loss", "norm", "nothing"] = "loss"
     d: int = 4
-    samples: int | None = None
     k: int = 2
-    uses_norms: ClassVar[bool] = True
-
-    def ask(self, view: fc.RoundView, rng: np.random.Generator) -> fc.Question | None:
-        if self.about == "nothing":
-            return None
-        return fc.Question(rng.permutation(view.order())[: self.d], self.about, self.samples)
+    uses_rms: ClassVar[bool] = False
+    uses_updates: ClassVar[bool] = False
 
     def choose(self, view: fc.RoundView, rng: np.random.Generator) -> Any:
-        SEEN.append(view)
+        chosen = super().choose(view, rng)
         if self.about == "nothing":
             return [int(np.flatnonzero(view.ids == i)[0]) for i in (1, 3)]
-        return np.argsort(-(view.losses if self.about == "loss" else view.norms))[: self.k]  # type: ignore[operator]
+        return chosen
 
 
 def run_of(policy: fc.Policy, **fields: Any) -> Simulation:

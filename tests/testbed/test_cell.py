@@ -148,7 +148,7 @@ def test_a_target_replaces_the_rounds_and_a_grid_is_refused(tmp_path: Path) -> N
         ({"cell.law": "ingress:1e6"}, 1.0, "cell.law is 'ingress:bits_per_s=1000000', which is not emulated"),
         ({"devices.availability": "daynight"}, 1.0, "availability is not emulated"),
         ({"slack": 2.0}, 1.0, "give it as --slack"),
-        ({"policy": "flower.asks:Asks"}, 1.0, "Asks asks devices before it decides, which is not emulated"),
+        ({"policy": "twins.asks:Asks"}, 1.0, "Asks asks devices before it decides, which is not emulated"),
         ({"task.server": "adam"}, 1.0, "late_weight and task.server are not emulated"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A small policy that asks before it decides, as those of tests/sim/test_asking.py do."""
+"""A small policy that asks before it decides."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
