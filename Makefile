@@ -13,9 +13,10 @@ $(VENV)/.installed: pyproject.toml
 	$(PIP) install -e .
 	@touch $@
 
+# Without bytecode, which Python writes for what is imported: most of it never is.
 $(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
-	$(PIP) install -c constraints.txt torch
-	$(PIP) install -c constraints.txt -e ".[test]"
+	$(PIP) install --no-compile -c constraints.txt torch
+	$(PIP) install --no-compile -c constraints.txt -e ".[test]"
 	@touch $@
 
 # One round planned, then the paper's race: seven policies, five seeds each. About a minute on two cores.
@@ -59,17 +60,17 @@ dist: $(VENV)/.installed
 	@$(BIN)/python -m hatchling build -d dist
 
 # Half of the tests wait most of the time, for processes, browsers and links: five workers keep two cores busy.
-# The bytecode of tests and package is kept, also where the environment says otherwise: the next run and every process
-# of a test would compile it again.
+# Bytecode is kept, also where the environment says otherwise: the next run and every process of a test would compile
+# it again.
 WORKERS ?= 5
 test: export PYTHONDONTWRITEBYTECODE :=
-test: system-packages $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory -j2 lint tested
+test:
+	@$(MAKE) --no-print-directory -j3 lint tested
 
-# The tests begin as soon as all is compiled, while mypy may still run.
+# Numba compiles while pip installs, and the tests run while mypy does.
 .PHONY: tested
-tested: compiled
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+tested: system-packages compiled $(VENV)/.installed-test
+	@$(BIN)/python -m pytest --workers $(WORKERS)
 
 # What needs real processes, browsers or links, 20 times in a row beside a load of 6; hours.
 .PHONY: test-stress
@@ -86,7 +87,7 @@ test-package: $(VENV)/.installed-test
 soak: $(VENV)/.installed-test
 	@$(BIN)/python tests/flower/soak.py
 
-# Compile once, while the linters run: every worker and every process of a test would do it for itself otherwise.
+# Compile once: every worker and every process of a test would do it for itself otherwise.
 .PHONY: compiled
 compiled: fresh-cache $(VENV)/.installed
 	@$(BIN)/python tests/compile.py

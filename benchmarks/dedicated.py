@@ -27,7 +27,7 @@ WITHIN_S = 1200.0
 
 
 def main(runs: int, target: float) -> None:
-    with tempfile.TemporaryDirectory() as folder, Deployment(Path(folder) / "dedicated") as federation:
+    with tempfile.TemporaryDirectory() as folder, Deployment(Path(folder) / "dedicated", cold=True) as federation:
         write_digits(federation.folder, NODES, labels=10)
         for device, slow_s in SLOW_S.items():
             mark(federation.folder, "slow", device, str(slow_s))

@@ -104,7 +104,7 @@ def learn(agent: Agent, optimiser: torch.optim.Optimizer, kept: list[tuple[Tenso
         logits, now = agent(devices, cell)
         ratio = torch.exp(log_probability(logits, action) - before)
         gain = torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage).mean()
-        spread = torch.distributions.Bernoulli(logits=logits).entropy().mean()  # type: ignore[no-untyped-call]
+        spread = torch.distributions.Bernoulli(logits=logits).entropy().mean()
         optimiser.zero_grad()
         (-gain - 0.01 * spread + 0.5 * (now - target).square().mean()).backward()
         nn.utils.clip_grad_norm_(agent.parameters(), 0.5)

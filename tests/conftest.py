@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 import harness
+from workers import pytest_addoption, pytest_runtestloop  # noqa: F401 (pytest finds its hooks here)
 
 # The first call of a compiled function may compile it: no deadline. The same examples on every machine.
 settings.register_profile("fedcell", deadline=None, derandomize=True)
@@ -21,8 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # The torch engine sets it; a worker whose environment changes no longer starts commands from its zygote.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
-# `--dist loadfile` keeps a file's tests, which share servers, together. The longest files, by `--durations=0`, begin
-# first, else one of them would run alone at the end.
+# The longest files, by `--durations=0`, begin first, else one of them would run alone at the end.
 LONGEST_FIRST = (
     "flower/test_deployment.py",
     "flower/test_simulation.py",

@@ -131,12 +131,13 @@ class _Zygote:
 
     def __init__(self) -> None:
         self.environment = _environment()
+        self.mark = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [*PYTHON, str(Path(__file__).with_name("zygote.py")), str(theirs.fileno())]
         self._process = subprocess.Popen(
             command,
-            env=with_base_install(os.environ),
+            env={**with_base_install(os.environ), MARK: self.mark},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -213,11 +214,12 @@ class Process:
         else:
             warm = _zygote().environment == _environment()
         self.popen: subprocess.Popen[Any] | _Forked
-        if warm:
+        self._zygote = _zygote() if warm else None
+        if self._zygote is not None:
             with open(os.devnull) as nothing:
                 given = nothing if stdin == subprocess.DEVNULL else stdin
                 fds = [f if isinstance(f, int) else f.fileno() for f in (given, self._out.file, self._err.file)]
-                self.popen = _zygote().fork(words, cwd, whole_env, fds)
+                self.popen = self._zygote.fork(words, cwd, whole_env, fds)
             return
         self.popen = subprocess.Popen(
             words,
@@ -292,10 +294,13 @@ class Process:
         return found
 
     def _started(self, pid: int) -> bool:
-        if pid == self.pid:  # a fork of the zygote, whose environment is what it was started with
+        if pid == self.pid:
             return not self.ended
         if (told := Path(f"/proc/{pid}/environ")).parent.exists():  # psutil, for other systems, takes ten times as long
-            return f"{MARK}={self._mark}".encode() in told.read_bytes()
+            environment = told.read_bytes()
+            if self._zygote is not None and f"{MARK}={self._zygote.mark}".encode() in environment:
+                return os.getsid(pid) == self.pid  # a fork shows the environment that its zygote was started with
+            return f"{MARK}={self._mark}".encode() in environment
         return bool(psutil.Process(pid).environ().get(MARK) == self._mark)
 
     def end(self) -> None:
@@ -460,7 +465,7 @@ def workers_of(driver: int) -> list[int]:
     found = []
     with suppress(psutil.Error):
         for child in psutil.Process(driver).children():
-            if "forkserver" in " ".join(_command(child)):
+            if any(name in " ".join(_command(child)) for name in ("forkserver", "zygote.py")):
                 found += [worker.pid for worker in child.children()]
     return found
 

@@ -15,7 +15,7 @@ done
 i=1
 while [ "$i" -le "${TIMES:-20}" ]; do
   echo "time $i of ${TIMES:-20}, with a load of ${LOAD:-6}, $(date)"
-  "$python" -m pytest -x -p no:cacheprovider -n "${WORKERS:-5}" --dist loadfile --no-loadscope-reorder \
+  "$python" -m pytest -x -p no:cacheprovider --workers "${WORKERS:-5}" \
     -m "processes or browser or flower or links" "$@"
   i=$((i + 1))
 done

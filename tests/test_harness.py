@@ -13,6 +13,25 @@ from harness import FEDCELL, Process, Terminal, fedcell, python, run, traced_pea
 
 pytestmark = pytest.mark.processes
 WAITS = "import time\nprint('here', flush=True)\ntime.sleep(600)"
+TOLD_BY_A_WORKER = """
+import os
+from fedcell.runs.processes import Processes
+
+os.environ["OWN"] = "kept"
+with Processes(1) as pool:
+    def ask(question):
+        return pool.submit(eval, question).result()
+    for question in ("environ.get('OWN')", "environ['OMP_NUM_THREADS']", "environ['NUMBA_NUM_THREADS']", "getcwd()"):
+        print(ask(f"__import__('os').{question}"))
+    print(ask("__import__('signal').pthread_sigmask(0, ())"), ask("__import__('sys').argv"))
+    for _ in range(2):
+        print("zygote.py" in ask("' '.join(__import__('sys').orig_argv)"))
+        os.kill(ask("__import__('os').getppid()"), 9)  # the fork server; the second one starts from nothing
+        try:
+            pool.submit(os._exit, 0).result()
+        except Exception as error:
+            print(error)
+"""
 LEAVES_ONE = f"""
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {WAITS!r}], start_new_session=True)
@@ -100,7 +119,7 @@ def test_a_command_from_the_zygote_is_a_process_as_any_other(tmp_path: Path, mon
         assert os.getsid(process.pid) == os.getpgid(process.pid) == process.pid
         assert "zygote.py" in " ".join(psutil.Process(process.pid).cmdline())
         process.wait_for_text("race: ")
-        assert [one.pid for one in process.living()] == [process.pid]
+        assert [one.ppid() for one in process.living() if one.pid != process.pid] == [process.pid]  # its spare
         process.interrupt()
         assert process.finish().returncode == 130
     with Process(*race, cwd=tmp_path) as process:
@@ -110,3 +129,12 @@ def test_a_command_from_the_zygote_is_a_process_as_any_other(tmp_path: Path, mon
     monkeypatch.setenv("NUMBA_DEBUG_CACHE", "0")  # Numba reads such when it is imported
     with Process(*race, cwd=tmp_path) as process:
         assert "zygote.py" not in " ".join(psutil.Process(process.pid).cmdline())
+
+
+def test_the_workers_of_a_command_from_the_zygote_are_as_any_others(tmp_path: Path) -> None:
+    if harness._zygote().environment != harness._environment():
+        harness._zygote.cache_clear()
+    warm, cold = (python(TOLD_BY_A_WORKER, cwd=tmp_path, cold=cold).splitlines() for cold in (False, True))
+    assert warm[:5] == cold[:5] == ["kept", "1", "1", str(tmp_path), "{<Signals.SIGINT: 2>} ['-c']"]
+    assert warm[5:] == ["True", "the worker process died", "False", "the worker process died"]
+    assert cold[5:] == ["False", "the worker process died"] * 2

@@ -18,8 +18,8 @@ from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
 Call = Callable[..., CompletedProcess[str]]
-QUICK = ["--policy", "greedy", "--policy", "random:k=3", "--seeds", "2", "--budget-s", "45"]
-LONG = ["--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "60", "--workers", "1"]
+QUICK = ["--policy", "greedy", "--policy", "random:k=3", "--seeds", "2", "--budget-s", "25"]
+LONG = ["--policy", "greedy", "--policy", "all", "--seeds", "500", "--budget-s", "20", "--workers", "1"]
 
 TINY_RACE = (
     'rounds = 2\n[devices]\ncount = 4\n[task]\nhidden = [4]\n[grid]\npolicy = ["all", "random:k=2"]\nseed = [0, 1]\n'
@@ -45,7 +45,7 @@ def test_json_csv_and_the_library_agree(tmp_path: Path, fedcell_here: Call) -> N
     lines = fedcell_here("race", *QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
     assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss,joules"
     assert len(lines) == 1 + len(document["rounds"])
-    spec = fc.Spec(cell=RACE_CELL, budget_s=45.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
+    spec = fc.Spec(cell=RACE_CELL, budget_s=25.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)
     records = [record for policy in result.policies for run in result.runs[policy] for record in run]
     for line, row, record in zip(lines[1:], document["rounds"], records, strict=True):
@@ -109,7 +109,7 @@ def test_a_printed_spec_is_the_race(tmp_path: Path, fedcell_here: Call) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "race.toml").write_text(printed.stdout)
     spec = fc.load_spec(tmp_path / "race.toml")
-    assert (spec.cell.radius_m, spec.knowledge, spec.budget_s) == (700.0, "observed", 45.0)
+    assert (spec.cell.radius_m, spec.knowledge, spec.budget_s) == (700.0, "observed", 25.0)
     assert not spec.explore
     assert spec.grid == {"policy": ["greedy", "random:k=3"], "seed": [0, 1]}
     by_file = fedcell_here("race", "race.toml", "--csv", cwd=tmp_path).stdout
@@ -256,13 +256,13 @@ def test_the_default_policies_suit_a_small_cell(tmp_path: Path, fedcell_here: Ca
     )
 
 
-@pytest.mark.parametrize("law", ["blocks:count=4", "power", "dedicated", "ingress:bits_per_s=1000000"])
+@pytest.mark.parametrize("law", ["blocks:count=4", "power", "dedicated", "ingress:bits_per_s=4000000"])
 def test_a_race_under_another_law_is_the_librarys(law: str, tmp_path: Path, fedcell_here: Call) -> None:
     options = [*QUICK, "--seeds", "1", "--law", law]
     document = json.loads(fedcell_here("race", *options, "--json", "--plot", "none", cwd=tmp_path).stdout)
     assert {row["policy"] for row in document["rounds"]} == {"greedy", "random:k=3"}
     for policy in ("greedy", "random:k=3"):
-        spec = fc.Spec(policy=policy, budget_s=45.0, cell=fc.CellSpec(radius_m=1400.0, law=law))
+        spec = fc.Spec(policy=policy, budget_s=25.0, cell=fc.CellSpec(radius_m=1400.0, law=law))
         rows = [row for row in document["rounds"] if row["policy"] == policy]
         records = list(fc.simulate(spec))
         assert [row["clock_s"] for row in rows] == [record.clock_s for record in records]

@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("playwright.sync_api", reason="the dashboard's browser tests need playwright (extra test)")
 pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip install fedcell[dashboard])")
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize, expect
 
 from harness import LIMIT_S, Served
 
@@ -25,6 +26,7 @@ if not CHROMIUM:
         "no Chromium or Chrome is installed, so the dashboard is not tested in a browser", allow_module_level=True
     )
 expect.set_options(timeout=1000 * LIMIT_S)
+WINDOW: ViewportSize = {"width": 1366, "height": 768}
 ARGUMENTS = [
     "--no-sandbox",  # as root there is none
     "--disable-gpu",
@@ -65,8 +67,9 @@ class Faults:
             self._seen.append(f"request failed: {request.url}: {request.failure}")
 
     def check(self) -> None:
-        """Fail if there were any."""
+        """Fail if there were any since the last check; what was allowed is so no more."""
         seen = [text for text in self._seen if not any(allowed in text for allowed in self.allowed)]
+        self._seen, self.allowed = [], []
         assert not seen, "\n".join(seen)
 
 
@@ -74,10 +77,29 @@ class Visitor:
     """Someone with a browser window of their own, in which nothing may go wrong until they leave."""
 
     def __init__(self, browser: Browser, **options: Any) -> None:
-        self.context = browser.new_context(viewport={"width": 1366, "height": 768}, **options)
+        self.context = browser.new_context(viewport=WINDOW, **options)
         self.context.set_default_timeout(1000 * LIMIT_S)
         self.faults = Faults(self.context)
         self.page = self.context.new_page()
+
+    def begin_again(self, url: str) -> None:
+        """As if this were another window: a new one, with its processes and empty caches, costs a second more.
+
+        Args:
+            url: the server's, of whose pages nothing is kept.
+        """
+        for page in self.context.pages:
+            if page is not self.page:
+                page.close()
+        nothing = '<!doctype html><link rel="icon" href="data:,">'
+        self.page.route(f"{url}nothing", lambda route: route.fulfill(body=nothing, content_type="text/html"))
+        self.page.goto(f"{url}nothing")  # of the same site, so that its next page starts no process
+        self.page.unroute_all(behavior="wait")
+        self.page.evaluate("() => [localStorage, sessionStorage].forEach((kept) => kept.clear())")
+        self.page.emulate_media(media="null", color_scheme="null", reduced_motion="null", forced_colors="null")
+        self.page.set_viewport_size(WINDOW)
+        self.page.mouse.move(0, 0)
+        self.faults.check()
 
     def __enter__(self) -> Self:
         return self
@@ -99,6 +121,27 @@ def drop(page: Page, selector: str, name: str, content: str) -> None:
         [name, content],
     )
     page.dispatch_event(selector, "drop", {"dataTransfer": transfer})
+
+
+def check_with_axe(page: Page, part: str = "html") -> None:
+    """axe finds nothing in a part of the page, in either theme.
+
+    Args:
+        page: whose other parts another test looks at.
+        part: the selector of the part.
+    """
+    page.evaluate(AXE_SCRIPT)
+    for theme, rules in (("light", None), ("dark", ["color-contrast", "link-in-text-block"])):  # what goes by colours
+        found = page.evaluate(
+            """async ([theme, part, rules]) => {
+                document.documentElement.dataset.theme = theme;
+                const options = { resultTypes: ["violations"], ...(rules && { runOnly: rules }) };
+                const { violations } = await axe.run(part, options);
+                return violations.map(({ id, nodes }) => [id, nodes.slice(0, 5).map((node) => node.html)]);
+            }""",
+            [theme, part, rules],
+        )
+        assert not found, (theme, found)
 
 
 def state(page: Page, name: str) -> None:

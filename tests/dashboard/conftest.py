@@ -1,4 +1,4 @@
-"""One browser and one server for the tests of a file that drives them."""
+"""One browser, one window of it and one server for the tests of a file that drives them."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("serve") / "results.db") as server:
+    with serve(tmp_path_factory.mktemp("serve") / "results.db", "--workers", "1") as server:
         yield server
 
 
@@ -39,12 +39,19 @@ def finished(server: Served) -> dict[str, Any]:
     return server.wait(begin_race(server)["id"], "done")
 
 
-@pytest.fixture
-def visitor(browser: "Browser") -> "Iterator[Visitor]":
+@pytest.fixture(scope="module")
+def window(browser: "Browser") -> "Iterator[Visitor]":
     from dashboard.browser import Visitor
 
     with Visitor(browser) as visitor:
         yield visitor
+
+
+@pytest.fixture
+def visitor(window: "Visitor", server: Served) -> "Iterator[Visitor]":
+    """Each test finds the window empty."""
+    yield window
+    window.begin_again(server.url)
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from typing import Any
 from fedcell.dashboard.schemas import RaceDocument
 from harness import Served
 
-LONG: dict[str, Any] = {"rounds": 4000, "devices": {"count": 20}, "task": {"hidden": [4]}}
+LONG: dict[str, Any] = {"rounds": 4000, "devices": {"count": 20}, "task": {"hidden": [4], "sizes": [1000] * 20}}
+"""Longer than any test, in rounds of 20 ms."""
 
 
 def begin(served: Served, document: dict[str, Any], seeds: int = 1, policies: list[str] | None = None) -> str:

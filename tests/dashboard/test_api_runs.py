@@ -314,8 +314,8 @@ def test_the_documented_requests_are_answered(served: Served) -> None:
         command = command.replace("curl", f"curl --max-time {limit_s}", 1)
         said = run("sh", "-c", command, cwd=root).stdout
         assert said.startswith("event: race") if "/api/events" in line else "detail" not in json.loads(said), line
-    for race in served.get("/api/races")["races"]:
-        served.http.post(f"/api/races/{race['id']}/stop")  # one that is done already refuses
+        for race in served.get("/api/races")["races"]:  # or it would train for as long as the stream goes on
+            served.http.post(f"/api/races/{race['id']}/stop")  # one that has ended already refuses
 
 
 def test_one_look_a_policy_whatever_is_beside_it() -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.processes
 
 def test_a_killed_server_offers_to_resume(tmp_path: Path) -> None:
     store = tmp_path / "results.db"
-    quick, slow = TINY, TINY | {"rounds": 4000, "devices": {"count": 20}}
+    quick, slow = TINY, LONG
     with serve(store, "--workers", "1") as first:
         done = begin(first, quick)
         first.wait(done, "done")
@@ -82,9 +82,9 @@ def test_a_race_in_a_terminal_is_shown_while_it_runs_and_can_be_resumed_here(tmp
     store = tmp_path / "results.db"
     policies = ["all", "random:k=5"]
     options = [option for policy in policies for option in ("--policy", policy)]
-    (tmp_path / "race.toml").write_text("rounds = 4000\n[task]\nhidden = [4]\n")
-    command = (*FEDCELL, "race", "race.toml", "--seeds", "1", "--store", "results.db", *options)
-    with serve(store) as served, Process(*command, cwd=tmp_path) as terminal:
+    (tmp_path / "race.toml").write_text(f"rounds = 4000\n[task]\nhidden = [4]\nsizes = {LONG['task']['sizes']}\n")
+    command = (*FEDCELL, "race", "race.toml", "--seeds", "1", "--workers", "1", "--store", "results.db", *options)
+    with serve(store, "--workers", "1") as served, Process(*command, cwd=tmp_path) as terminal:
         (race,) = served.until("/api/races", lambda found: found["races"])["races"]
         assert (race["state"], race["elsewhere"], [one["line"] for one in race["policies"]]) == (
             "running",

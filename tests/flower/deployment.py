@@ -2,23 +2,29 @@
 
 import json
 import os
+import re
 import socket
 import sys
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import STDOUT
+from time import monotonic
 from typing import Any, Self
 
 import psutil  # type: ignore[import-untyped]
 
 from flower.keys import make_certificates, make_node_key
+from flower.zygote import READY, write_commands
 from harness import LIMIT_S, Process, free_port, run, wait_until
 
 TAIL_CHARACTERS = 3000
 BIN = Path(sys.executable).parent
-LINK = "superlink"
+RAY_BACKEND = "flwr.server.superlink.fleet.vce.backend.raybackend"
+LINK, ZYGOTE = "superlink", "zygote"
 
 
 @dataclass
@@ -29,11 +35,13 @@ class Deployment:
         folder: for keys, logs, the database and FLWR_HOME.
         simulation: the SuperLink runs the simulation engine (without TLS, for nobody connects to it).
         nodes: by the name we gave a SuperNode, the id the SuperLink gave it.
+        cold: each process of Flower's starts from nothing, rather than from the zygote.
         pace_s: how long a round takes on this machine as busy as it is; a test may measure it.
     """
 
     folder: Path
     simulation: bool = False
+    cold: bool = False
     nodes: dict[str, int] = field(default_factory=dict)
     pace_s: float = 15.0
     _started: dict[str, Process] = field(default_factory=dict)
@@ -49,7 +57,6 @@ class Deployment:
             f'[superlink]\ndefault = "test"\n\n[superlink.test]\naddress = "127.0.0.1:{self._port}"\n{trust}\n'
         )
         self._env = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR_", "RAY_"))} | {
-            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "FLWR_HOME": str(home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -59,14 +66,43 @@ class Deployment:
             "NO_COLOR": "1",
             "COLUMNS": "200",
         }
+        self._bin = BIN
 
     # --- processes -------------------------------------------------------------------------------------------------
 
-    def start(self, name: str, command: list[str], env: Mapping[str, str] | None = None) -> None:
-        """Start a process; what it says goes to its log."""
+    def start(self, name: str, command: list[str], env: Mapping[str, str] | None = None, *, cold: bool = False) -> None:
+        """Start a process; what it says goes to its log. ``cold``: it and all that it starts, from nothing."""
+        found = BIN if cold else self._bin
+        whole_env = self._env | {"PATH": f"{found}{os.pathsep}{os.environ.get('PATH', '')}"} | dict(env or {})
         with self.log_path(name).open("ab") as log:
-            words, whole_env = [str(BIN / command[0]), *command[1:]], {**self._env, **(env or {})}
+            words = [str(found / command[0]), *command[1:]]
             self._started[name] = Process(*words, env=whole_env, stdout=log, stderr=STDOUT, cwd=self.folder)
+
+    def _start_zygote(self) -> None:
+        address, self._bin = uuid.uuid4().hex, self.folder / "bin"
+        write_commands(self._bin, address)
+        engine = [RAY_BACKEND] if self.simulation else []
+        self.start(ZYGOTE, [sys.executable, str(Path(__file__).with_name("zygote.py")), address, *engine])
+        self.wait_for("the zygote", lambda: READY in self.log(ZYGOTE), alive=ZYGOTE)
+
+    def _start_ray(self) -> None:
+        """Start what each run of the engine starts for itself where there is none.
+
+        Ray gives its own processes 30 s, too few on a very busy machine: then it ends, and is started again.
+        """
+        started = "ray.init('local', include_dashboard=False).address_info['gcs_address']"
+        code = f"import ray, signal; print('address', {started}); signal.pause()"
+        give_up_s = monotonic() + 2 * LIMIT_S
+        while True:
+            self.start("ray", [sys.executable, "-c", code])
+            said = self.wait_for(
+                "Ray", lambda: re.search(r"^address (\S+)$", self.log("ray"), re.M) or self.ended("ray")
+            )
+            if said is not True:  # it has not ended
+                break
+            assert monotonic() < give_up_s, self.log("ray")
+            self.kill("ray")  # what it had started
+        self._env["RAY_ADDRESS"] = said[1]
 
     def kill(self, name: str) -> None:
         """SIGKILL for a process and all that it started, and wait until none is left."""
@@ -81,6 +117,13 @@ class Deployment:
         return self._started[name].pid
 
     def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.push(self)
+            if not self.cold and sys.platform == "linux":
+                self._start_zygote()
+            if self.simulation:
+                self._start_ray()
+            undo.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -108,16 +151,15 @@ class Deployment:
 
     def wait_for(
         self, what: str, condition: Callable[[], Any], within_s: float = LIMIT_S, *, alive: str | None = None
-    ) -> None:
-        """Wait until the condition holds; give up when it does not in time, or when ``alive`` has ended."""
+    ) -> Any:
+        """What the condition gives once it holds; a failure when it does not in time, or when ``alive`` has ended."""
         if alive is None:
-            wait_until(condition, what, within_s)
-        else:
-            self._started[alive].wait_for(condition, what, within_s)
+            return wait_until(condition, what, within_s)
+        return self._started[alive].wait_for(condition, what, within_s)
 
     # --- Flower ----------------------------------------------------------------------------------------------------
 
-    def start_superlink(self, within_s: float = LIMIT_S) -> None:
+    def start_superlink(self, within_s: float = LIMIT_S, *, cold: bool = False) -> None:
         """Start the SuperLink (again), and wait until it answers."""
         command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self._port)]
         command += ["--database", str(self.folder / "superlink.db")]
@@ -127,7 +169,7 @@ class Deployment:
             command += ["--ssl-ca-certfile", str(self.folder / "ca.pem"), "--enable-supernode-auth"]
             command += ["--ssl-certfile", str(self.folder / "server.pem")]
             command += ["--ssl-keyfile", str(self.folder / "server.key")]
-        self.start(LINK, command)
+        self.start(LINK, command, cold=cold)
         self.wait_for("the SuperLink to listen", self._listens, within_s, alive=LINK)
 
     def _listens(self) -> bool:
@@ -136,7 +178,7 @@ class Deployment:
 
     def flwr(self, *arguments: str, within_s: float = LIMIT_S) -> dict[str, Any]:
         """Run a command of `flwr` that answers in JSON."""
-        done = run(BIN / "flwr", *arguments, "--format", "json", env=self._env, cwd=self.folder, limit_s=within_s)
+        done = run(self._bin / "flwr", *arguments, "--format", "json", env=self._env, cwd=self.folder, limit_s=within_s)
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
         except ValueError:
@@ -158,7 +200,7 @@ class Deployment:
         """Tell the SuperLink that a SuperNode will not come back."""
         self.flwr("supernode", "unregister", str(self.nodes[name]), "test")
 
-    def start_node(self, name: str, config: str, env: Mapping[str, str] | None = None) -> None:
+    def start_node(self, name: str, config: str, env: Mapping[str, str] | None = None, *, cold: bool = False) -> None:
         """Start a SuperNode with the key of its name."""
         if not (self.folder / name).exists():
             make_node_key(self.folder / name)
@@ -171,6 +213,7 @@ class Deployment:
                 *("--host", "127.0.0.1", "--port", str(free_port()), "--node-config", config),
             ],
             env,
+            cold=cold,
         )
 
     def connected(self, name: str) -> bool:

@@ -161,7 +161,7 @@ def check(rounds: list[dict[str, Any]]) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as folder, Deployment(Path(folder) / "soak") as federation:
+    with tempfile.TemporaryDirectory() as folder, Deployment(Path(folder) / "soak", cold=True) as federation:
         write_digits(federation.folder, options.nodes, LABELS)
         federation.start_superlink(START_S)
         federation.register(*(f"node-{i}" for i in range(options.nodes)))

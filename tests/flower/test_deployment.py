@@ -37,9 +37,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 
 def start(cluster: Deployment, i: int) -> None:
-    """The scripted app of node 2 reports nothing, that of node 4 NaN."""
+    """The scripted app of node 2 reports nothing, that of node 4 NaN; all processes of node 3 start as a user's do."""
     config = f"partition-id={i} num-partitions=4 {'snr-db=nan' if i == 4 else ''}"
-    cluster.start_node(f"node-{i}", config, {"SCRIPTED_SILENT": "1"} if i == 2 else None)
+    cluster.start_node(f"node-{i}", config, {"SCRIPTED_SILENT": "1"} if i == 2 else None, cold=i == 3)
 
 
 def name_of(cluster: Deployment, i: int) -> str:
@@ -49,13 +49,14 @@ def name_of(cluster: Deployment, i: int) -> str:
 
 def test_nodes_with_registered_keys_train_the_example_as_the_simulator_does(cluster: Deployment) -> None:
     state = cluster.folder / "plain"
-    values = {"policy": "random:k=2", "devices.count": 4, "rounds": 2, "task.epochs": 0.1}
+    values = {"policy": "random:k=2", "devices.count": 4, "rounds": 2, "task.epochs": 0.1, "seed": 1}
     cluster.submit("plain", EXAMPLE, run_config({**values, "state": str(state)}))
     cluster.wait_for("the first round", lambda: rounds_of(state), RUN_S, alive="plain")
     began_s = monotonic()
     cluster.wait_for("the second round", lambda: len(rounds_of(state)) == 2, RUN_S)
     cluster.pace_s = max(5.0, 2 * (monotonic() - began_s))  # all four will train where two did
     cluster.finish("plain", RUN_S)
+    assert 3 in rounds_of(state)[1]["devices"]  # whose processes take longest to start
     assert_as_simulated(state, list(fc.simulate(fc.Spec().changed(values | {"cell.radius_m": 1400.0}))))
     assert "running on https://" in cluster.log(LINK)
 
@@ -156,7 +157,7 @@ def test_a_killed_superlink_loses_nothing(cluster: Deployment) -> None:
     for file in held:
         file.unlink()
 
-    cluster.start_superlink(START_S)
+    cluster.start_superlink(START_S, cold=True)  # and so its ServerApp's process: all is imported there as a user's is
     began_s = monotonic()
     cluster.submit("after", APPS / "scripted", run_config(values))
     log = cluster.finish("after", RUN_S)

@@ -19,7 +19,7 @@ pytestmark = [  # found, not imported: every worker collects this file
     pytest.mark.flower,
     pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation engine is not installed"),
 ]
-RUN_S = 240.0
+RUN_S = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_the_new_app_trains_as_it_is_written(engine: Deployment) -> None:
     write_app(engine.folder / "my-first")
     state = engine.folder / "new-state"
     values = {"state": str(state), "policy": "random:k=2", "radio": "simulated", "num-server-rounds": 2}
-    engine.submit("new", engine.folder / "my-first", run_config(values), "--federation-config", "num-supernodes=3")
+    engine.submit("new", engine.folder / "my-first", run_config(values), "--federation-config", "num-supernodes=6")
     engine.finish("new", RUN_S)
     rounds = rounds_of(state)
     assert [len(r["delivered"]) for r in rounds] == [2, 2]

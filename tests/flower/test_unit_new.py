@@ -44,7 +44,7 @@ def test_the_new_app_trains_in_a_simulated_cell_and_keeps_its_model(
 
 def test_the_new_app_trains_with_what_its_nodes_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_app(tmp_path / "digits-reported")
-    values = {"state": str(tmp_path / "state"), "policy": "diverse", "num-server-rounds": 2}
+    values = {"state": str(tmp_path / "state"), "policy": "diverse", "num-server-rounds": 2, "batch-size": 256}
     run_app(tmp_path / "digits-reported", values, monkeypatch, nodes=20)
     assert len(rounds_of(tmp_path / "state")) == 2
 

@@ -445,7 +445,7 @@ def contents(draw: st.DrawFn) -> RecordDict:
 AGGREGATING = [FedAvg, FedAdam, FedMedian, lambda: Krum(num_malicious_nodes=1)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(contents(), min_size=1, max_size=3), st.sampled_from(AGGREGATING))
 def test_whatever_comes_the_strategy_makes_a_sound_model_of_the_rest(poison: Any, make: Callable[[], FedAvg]) -> None:
     strategy = make()

@@ -18,6 +18,7 @@ from harness import python
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+import torch.fx.experimental.proxy_tensor  # noqa: E402 (the engine's tracing imports SymPy: once, before workers part)
 
 from fedcell.learn.torch_engine import TorchEngine  # noqa: E402
 from fedcell.learn.torch_modules import cnn_module, mlp_module  # noqa: E402

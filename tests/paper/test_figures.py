@@ -50,7 +50,7 @@ class Runs:
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "digits.npz"
-    write_small_npz(path, train=6000)
+    write_small_npz(path, train=3000)
     return path
 
 

@@ -16,7 +16,7 @@ from twins.small import write_small_npz
 pytestmark = pytest.mark.processes
 KILLS = 50
 SWEEP = """
-rounds = 20
+rounds = 10
 [task]
 data = "small.npz"
 hidden = [8]
@@ -32,12 +32,10 @@ import fedcell as fc
 @dataclass(frozen=True)
 class Slow(fc.Random):
     def choose(self, view, rng):
-        time.sleep(0.01)
+        time.sleep(0.05)
         return super().choose(view, rng)
 """
 """So that a run takes a while, most of which it waits: a sweep all the time would be half of this test's work."""
-RACE_TASK = {"hidden": [4], "sizes": [300] * 4}
-"""Little training: a race is of tenths of a second, about as long as it is left alone before a kill."""
 READERS = (
     ("list", "results.db", "--json"),
     ("export", "results.db", "--csv", "rounds.csv"),
@@ -64,9 +62,12 @@ class Servers:
         return process.out.split()[3]
 
     def race(self, name: str) -> None:
-        """Have it compute something that nobody has computed before."""
+        """Have it compute something that nobody has computed before.
+
+        Little training: a race is of tenths of a second, about as long as it is left alone before a kill.
+        """
         self.asked += 1
-        spec = TINY | {"rounds": 30 + self.asked, "task": RACE_TASK}
+        spec = TINY | {"rounds": 20, "task": {"hidden": [4], "sizes": [300 + self.asked] * 4}}
         document = {"spec": spec, "policies": ["all"], "seeds": 1}
         answer = self._http.post(f"{self.url(name)}api/races", json=document)
         assert answer.status_code in (201, 409), answer.text  # 409: enough wait already
@@ -92,7 +93,7 @@ def _none_living(process: Process) -> bool:
 def test_no_run_that_anyone_was_told_is_stored_is_ever_lost(tmp_path: Path) -> None:
     write_small_npz(tmp_path / "small.npz")
     (tmp_path / "slow.py").write_text(SLOW)
-    (tmp_path / "sweep.toml").write_text(SWEEP.format(seeds=", ".join(map(str, range(600)))))
+    (tmp_path / "sweep.toml").write_text(SWEEP.format(seeds=", ".join(map(str, range(250)))))
     chance, told, kills = random.Random(0), set[str](), dict.fromkeys(("one", "two", "sweep", "reader"), 0)
     with ExitStack() as stack:
 

@@ -1,6 +1,8 @@
 """The one runner: events, together by clock, pause, stop, resume, on threads, processes and any executor."""
 
 import importlib
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 import fedcell as fc
@@ -20,7 +23,7 @@ from fedcell.runs.store import Store, differing_fields
 from fedcell.runs.workers import Slice, advance
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec, parse_spec
-from harness import LIMIT_S
+from harness import LIMIT_S, wait_until
 from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
@@ -242,6 +245,29 @@ def test_processes_serve_one_runner_after_the_other(small_npz: Path) -> None:
             assert told(list(Runner([run], on=processes, workers=1))) == {run.key(): truth(run)}
             pids.append(processes.submit(eval, "__import__('os').getpid()").result(LIMIT_S))
     assert pids[0] == pids[1]
+
+
+MEET = """
+import os, pathlib, time
+folder = pathlib.Path({folder!r})
+(folder / str(os.getpid())).touch()
+while len(list(folder.iterdir())) < {many}:
+    time.sleep(0.01)
+"""
+
+
+def test_no_call_is_blamed_for_workers_that_died_idle(tmp_path: Path) -> None:
+    many = 3  # as often as a run that loses its worker is tried
+    with Processes(many) as processes:
+        for met in [processes.submit(exec, MEET.format(folder=str(tmp_path), many=many)) for _ in range(many)]:
+            met.result(LIMIT_S)
+        pids = [int(path.name) for path in tmp_path.iterdir()]
+        assert len(pids) == many
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the workers to be gone")
+        for _ in range(many):
+            assert processes.submit(os.getpid).result(LIMIT_S) not in pids
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_what_is_stored_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    spec, records = Spec(rounds=50), make_records(50)
+    spec, records, began_s = Spec(rounds=50), make_records(50), time.time()
     odd = [
         RoundRecord(
             51, 1e300, 5e-324, Plan(np.empty(0, np.int64), np.empty(0), 8.0), np.empty(0, np.int64), -0.0, -0.0
@@ -89,7 +89,7 @@ def test_what_is_stored_comes_back_bit_for_bit(tmp_path: Path) -> None:
         assert run.last_accuracy == 0.5
         assert run.spec == spec
         assert run.spec.budget_s == math.inf
-        assert abs(run.finished_unix_s - time.time()) < 60
+        assert began_s <= run.finished_unix_s <= time.time()
         with pytest.raises(fc.InputError, match="cannot be written"):
             store.put(spec, records)
     assert list(files(tmp_path)) == ["results.db"]

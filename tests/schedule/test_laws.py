@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
+from fedcell.schedule import bandwidth, greedy, optimal
 from fedcell.schedule.greedy import grow
 from fedcell.schedule.optimal import best_set, shortest_rounds
 from twins.laws import best_of_all, round_seconds
@@ -320,3 +322,28 @@ def test_diverse_takes_one_of_each_kind_by_its_end() -> None:
     plan = fc.Diverse().decide(view, NO_DRAWS)
     assert 2 in plan.devices
     assert plan.round_s == 5.0  # devices 0 and 1 both fit below it
+
+
+@laws
+def test_read_only_arrays_do_as_others_and_nothing_is_compiled_for_them(law: str) -> None:
+    """pandas and JAX hand such arrays over; to Numba they are another type."""
+    c, t, snr = np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0], [1.0, 10.0, 5.0]])
+
+    def plans() -> list[list[float]]:
+        view = fc.RoundView(c, t, law=LAWS[law](snr))
+        decided = [fc.parse_policy(line).decide(view, NO_DRAWS).shares.tolist() for line in ("greedy", "optimal")]
+        return [*decided, fc.allocate(c, t, law=LAWS[law](snr), where=np.broadcast_to(True, 3)).shares.tolist()]
+
+    before = plans()
+    for array in (c, t, snr):
+        array.setflags(write=False)
+    compiled: list[Any] = [
+        greedy._grow,
+        optimal._best_set,
+        optimal._best_set_by,
+        bandwidth._share_rows,
+        bandwidth._share_rows_by,
+    ]
+    counts = [len(function.signatures) for function in compiled]
+    assert plans() == before
+    assert [len(function.signatures) for function in compiled] == counts

@@ -1,5 +1,6 @@
 """What server and clients share: the run config as a fedcell spec, and the model as Flower's arrays."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,13 @@ def spec_of(config: UserConfig) -> Spec:
 
 def run_of(config: UserConfig) -> Simulation:
     """The run: MNIST, dealt to the devices, the engine that trains the MLP on one core, and the cell."""
-    return Simulation.load(spec_of(config), threads=1)
+    return _loaded(tuple(sorted(config.items())))
+
+
+@lru_cache(maxsize=1)
+def _loaded(config: tuple[tuple[str, Any], ...]) -> Simulation:
+    """The run of a process, loaded once: in a simulation it answers many messages."""
+    return Simulation.load(spec_of(dict(config)), threads=1)
 
 
 def to_arrays(model: Vector) -> ArrayRecord:

@@ -274,6 +274,9 @@ class Trackers:
         self, runs: "Spec | Sequence[Spec]", target: float, store: "Store | None"
     ) -> Iterator[Callable[["Event"], None]]:
         """What ``tracking`` gives, with warnings as lines on standard error."""
+        if not self._trackers:
+            yield lambda _: None
+            return
         from threading import Timer
 
         from fedcell.runs.tracking import tracking

@@ -96,7 +96,7 @@ def emulate_cell(
     """
     from fedcell.plots import save_picture
     from fedcell.runs.store import Store
-    from fedcell.testbed.fault import parse_fault
+    from fedcell.testbed.fault import check_faults, parse_fault
     from fedcell.testbed.network import why_not
     from fedcell.testbed.runs import build_runs, default_scale
 
@@ -116,6 +116,7 @@ def emulate_cell(
     if scale is None:
         scale = default_scale(runs[0].devices.count)
     faults = [parse_fault(text, runs[0].devices.count) for text in fault or []]
+    check_faults(faults, len(runs))  # before Flower is imported, which takes seconds
     reason = why_not()
     if reason is not None:
         raise InputError(reason)

@@ -17,7 +17,7 @@ from fedcell.sim.spec import Spec
 
 
 class CellVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
-    """``num_envs`` episodes of `CellEnv` in lockstep; one that has ended begins anew with the next step.
+    """``num_envs`` episodes of `CellEnv` in lockstep; one that has ended starts over with the next step.
 
     ``reset(seed=s)`` gives them the seeds s, s + 1, and so on; later episodes have others.
 

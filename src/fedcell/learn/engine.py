@@ -287,7 +287,7 @@ def _checked_start(given: Vector, name: str, parameters: int) -> Vector:
         raise InputError(f"{name} starts from a vector of shape {start.shape}; give one of shape ({parameters},)")
     if not np.isfinite(start).all():
         raise InputError(f"{name} starts from a model with NaN or infinity in it; lower the learning rate")
-    return np.ascontiguousarray(start, np.float32)
+    return np.require(start, np.float32, ["C", "W"])  # Numba would compile the kernel again for a read-only array
 
 
 def _checked_job(job: Job, start: Vector, name: str, samples: int) -> Job:
@@ -296,7 +296,7 @@ def _checked_job(job: Job, start: Vector, name: str, samples: int) -> Job:
         raise InputError(
             f"{name} has an order of shape {order.shape} and type {order.dtype}; give indices (epochs, samples)"
         )
-    order = np.ascontiguousarray(order, np.int64)
+    order = np.require(order, np.int64, ["C", "W"])
     if order.view(np.uint64).max() >= samples:  # a negative number is a large one there
         raise InputError(f"{name} visits samples {order.min()} to {order.max()}; give indices from 0 to {samples - 1}")
     if not (np.isfinite(job.rate) and job.rate > 0):

@@ -66,7 +66,7 @@ def make(settings: Settings, collect: Collect) -> Output:
         title="Beyond the paper: imperfect channel knowledge",
         setting=f"The paper's race (R = {settings.race_radius_m:g} m, 20 devices, L = 2), {settings.seeds} seeds, "
         f"until 80 % or {budget_s:g} s. The server plans with an SNR that is off by a normal error in dB, of the given "
-        "standard deviation, drawn anew for each device and round.",
+        "standard deviation, drawn independently for each device and round.",
         figure=_figure(means),
         csv=(
             ("policy", "slack", "csi_error_db", "mean_s_to_80_percent", "half_s", "loss_s", "loss_half_s", "reached"),

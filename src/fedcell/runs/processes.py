@@ -4,12 +4,13 @@ import multiprocessing
 import os
 import pickle
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from queue import Empty, SimpleQueue
@@ -20,7 +21,8 @@ from fedcell.compiling import compiling_begins, when_compiling
 from fedcell.errors import InputError
 from fedcell.machine import WORKER_NUMBER
 
-START_TRIES = 3
+START_PAUSES_S = (0.1, 1.0, 0.0)
+"""Seconds to wait after each of three attempts to start a worker."""
 COMPILING = "compiling"
 """What a worker sends before its answer if it has to compile something."""
 NO_START = "worker processes end as soon as they start; a script must call fedcell under if __name__ == '__main__':"
@@ -87,6 +89,9 @@ class Processes(Executor):
             future, work = call
             if not future.set_running_or_notify_cancel():
                 continue
+            if worker is not None and not worker.process.is_alive():  # it died idle: no call is to blame
+                self._end(worker)
+                worker = None
             try:
                 worker = worker or self._begin()
                 worker.connection.send_bytes(work)
@@ -104,7 +109,7 @@ class Processes(Executor):
         self._end(worker)
 
     def _begin(self) -> _Worker:
-        for _ in range(START_TRIES):
+        for pause_s in START_PAUSES_S:
             worker: _Worker | None = None
             try:
                 worker = self._start()
@@ -112,6 +117,8 @@ class Processes(Executor):
                 return worker
             except (EOFError, OSError):  # also if the fork server died just now
                 self._end(worker)
+            # A killed fork server no longer answers a while before the system says that it has ended.
+            time.sleep(pause_s)
         raise InputError(NO_START)
 
     def _start(self) -> _Worker:
@@ -145,6 +152,7 @@ class Processes(Executor):
 @contextmanager
 def _as_workers_should_be() -> Iterator[None]:
     """What the fork server inherits now, all workers inherit from it: one thread each, and Ctrl-C is the driver's."""
+    resource_tracker.ensure_running()  # or the fork server would start it, and that lets Ctrl-C through again
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

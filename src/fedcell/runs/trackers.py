@@ -88,7 +88,7 @@ def _folder_name(run: TrackedRun) -> str:
 class _EventFile:
     """The event file of a run.
 
-    It has nothing in it but what the run determines, times included. So a run that is resumed writes its file anew, and
+    It has nothing in it but what the run determines, times included. So a resumed run rewrites its file, and
     the bytes that a TensorBoard has read stay what they were.
     """
 

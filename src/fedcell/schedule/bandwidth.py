@@ -126,9 +126,9 @@ def times(upload_s: ArrayLike, compute_s: ArrayLike) -> tuple[Floats, Floats]:
     Returns:
         Both as float64 arrays; an InputError names the field, the index and the value that cannot be used.
     """
-    try:
-        c = np.ascontiguousarray(upload_s, dtype=np.float64)
-        t = np.ascontiguousarray(compute_s, dtype=np.float64)
+    try:  # a read-only array is copied: Numba would compile everything again for it
+        c = np.require(upload_s, np.float64, ["C", "W"])
+        t = np.require(compute_s, np.float64, ["C", "W"])
     except (TypeError, ValueError) as error:
         raise InputError(f"upload_s and compute_s must be arrays of numbers ({error})") from None
     bad = _first_bad(c.reshape(-1), t.reshape(-1))
@@ -224,7 +224,8 @@ def _broadcast(c: Floats, t: Floats) -> tuple[Floats, Floats]:
         raise InputError(
             f"upload_s has shape {c.shape} and compute_s has shape {t.shape}; give one entry of each for every device"
         )
-    return np.ascontiguousarray(np.broadcast_to(c, shape)), np.ascontiguousarray(np.broadcast_to(t, shape))
+    full_c, full_t = (x if x.shape == shape else np.broadcast_to(x, shape).copy() for x in (c, t))
+    return full_c, full_t
 
 
 def _mask(where: ArrayLike | None, shape: tuple[int, ...]) -> Bools:
@@ -236,7 +237,7 @@ def _mask(where: ArrayLike | None, shape: tuple[int, ...]) -> Bools:
     empty = np.flatnonzero(~used.reshape(-1, shape[-1]).any(axis=1))
     if empty.size:
         raise InputError(f"where leaves no device in set {int(empty[0])}; keep at least one True in every row")
-    return np.ascontiguousarray(used)
+    return np.require(used, np.bool_, ["C", "W"])
 
 
 def _share_equally(c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats) -> None:

@@ -205,7 +205,7 @@ class Power:
 
     def needs(self, upload_s: Floats, compute_s: Floats) -> Needs:
         """The upload times with a band without limits, and the SNR."""
-        s = np.ascontiguousarray(np.broadcast_to(self._s, upload_s.shape))
+        s = np.broadcast_to(self._s, upload_s.shape).copy()  # a view would be read-only: see bandwidth.times
         return Needs(PowerNeeds(), without_limits(upload_s, s), compute_s, s)
 
     def takes_s(self, upload_s: Floats, shares: Floats) -> Floats:

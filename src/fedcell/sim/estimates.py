@@ -131,7 +131,7 @@ class Estimates:
         """Return the estimates after one more observation of each of these devices.
 
         An observation is a look if the device was scheduled in the hope of a time below its estimate. A look that shows
-        a time closer to the hoped than to the estimated one (on a logarithmic scale) starts the estimate anew: the
+        a time closer to the hoped than to the estimated one (on a logarithmic scale) restarts the estimate: the
         device has changed. Any other disappoints, and older observations count f times, as much as they were trusted.
 
         Args:

@@ -21,7 +21,7 @@ from fedcell.schedule.needs import Floats
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
 from fedcell.testbed.app import Emulation, prepare
-from fedcell.testbed.fault import Fault
+from fedcell.testbed.fault import Fault, check_faults
 from fedcell.testbed.federation import Federation
 from fedcell.testbed.network import network
 from fedcell.testbed.runs import on_the_wire, task_of
@@ -127,8 +127,7 @@ def emulate(
     common = [run.model_dump(include={"cell", "devices", "task"}) for run in runs]
     if any(other != common[0] for other in common):
         raise InputError("the specs differ in their cell, devices or task; emulate them one at a time")
-    if len(runs) > 1 and any(fault.kind == "kill" for fault in faults):
-        raise InputError("a killed device is missing in the next run; emulate one run only, or cut its link instead")
+    check_faults(faults, len(runs))
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disc that others use would slow rounds down
     scratch_folder = tempfile.TemporaryDirectory(prefix="fedcell-testbed-", dir=memory)
     with scratch_folder as scratch, network(runs[0].devices.count) as links:

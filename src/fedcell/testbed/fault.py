@@ -1,5 +1,6 @@
 """Injected faults: what happens, to which device, in which round."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -39,3 +40,9 @@ def parse_fault(text: str, devices: int) -> Fault:
     if not 0 <= fault.device < devices or fault.round < 1:
         raise InputError(f"fault {text!r}: give a device from 0 to {devices - 1} and a round of at least 1")
     return fault
+
+
+def check_faults(faults: Sequence[Fault], runs: int) -> None:
+    """Refuse what cannot be put in each of so many runs."""
+    if runs > 1 and any(fault.kind == "kill" for fault in faults):
+        raise InputError("a killed device is missing in the next run; emulate one run only, or cut its link instead")

@@ -28,7 +28,8 @@ function keepPlace(page, id, params = {}) {
   const given = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const search = given.length ? `?${new URLSearchParams(given)}` : "";
   const hash = `#${page}${id ? `/${encodeURIComponent(id)}` : ""}${search}`;
-  if (current === page && location.hash !== hash) history.replaceState(null, "", hash);
+  // A page that has just been left is still current until `show` hears of it: its place must not replace the new one.
+  if (current === page && place().page === page && location.hash !== hash) history.replaceState(null, "", hash);
   document.querySelector(`nav [data-page=${page}]`).setAttribute("href", hash);
 }
 
