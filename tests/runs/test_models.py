@@ -21,14 +21,6 @@ from fedcell.runs.store import Store
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec, TaskSpec
 from fedcell.sim.task import class_accuracy, evaluate_models, layers
-from twins.small import write_small_npz
-
-
-@pytest.fixture(scope="module")
-def small_npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "small.npz"
-    write_small_npz(path)
-    return path
 
 
 def runs(small_npz: Path, rounds: int = 3, **task: Any) -> list[Spec]:

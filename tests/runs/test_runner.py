@@ -24,17 +24,9 @@ from fedcell.runs.workers import Slice, advance
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec, parse_spec
 from harness import LIMIT_S, wait_until
-from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
 On = Literal["threads", "processes"]
-
-
-@pytest.fixture(scope="module")
-def small_npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "small.npz"
-    write_small_npz(path)
-    return path
 
 
 @pytest.fixture(autouse=True)

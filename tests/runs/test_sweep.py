@@ -25,7 +25,6 @@ from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.runs.workers import Slice, advance
 from fedcell.sim.spec import Spec, load_spec, parse_spec
 from harness import FEDCELL, LIMIT_S, Process, run, wait_until, workers_of
-from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
 SPEC = """
@@ -39,13 +38,6 @@ policy = ["greedy", "random:k=4"]
 seed = [0, 1, 2, 3, 4]
 """
 RUNS = 20
-
-
-@pytest.fixture(scope="session")
-def small_npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "small.npz"
-    write_small_npz(path)
-    return path
 
 
 @pytest.fixture

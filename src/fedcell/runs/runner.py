@@ -27,6 +27,7 @@ from fedcell.errors import InputError
 from fedcell.learn.data import absolute
 from fedcell.learn.engine import Vector
 from fedcell.machine import cores
+from fedcell.runs.interrupts import Interrupts
 from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row
 from fedcell.runs.store import Store, spec_document
@@ -205,6 +206,7 @@ class Runner:
         self._chunk = 1
         self._going, self._stopping = threading.Event(), threading.Event()
         self._going.set()
+        self._interrupts = Interrupts()
         self.total = len(self._runs)
         self.known = 0
         self.done = 0
@@ -239,6 +241,20 @@ class Runner:
 
     def __iter__(self) -> Generator[Event]:
         """Compute, and yield what happens."""
+        events = self._events()
+        try:
+            while True:
+                with self._interrupts.held():
+                    event = next(events, None)
+                if event is None:
+                    return
+                yield event
+        finally:
+            with self._interrupts.held():
+                events.close()
+            self._interrupts.check()
+
+    def _events(self) -> Generator[Event]:
         yield from self._look_up()
         if not self._courses:
             return
@@ -252,6 +268,7 @@ class Runner:
                 elif self._flying:
                     yield from self._collect(foreign)
                 else:
+                    self._interrupts.check()
                     self._save()
                     self._going.wait(TICK_S)
             for future in [future for future in self._flying if future.cancel()]:  # not begun yet
@@ -354,6 +371,7 @@ class Runner:
 
     def _collect(self, foreign: bool) -> list[Event]:
         """Take in what has come back; try again what was lost with its worker."""
+        self._interrupts.check()
         events, lost, broken = list[Event](), list[str](), False
         waited = wait(self._flying, timeout=TICK_S, return_when=FIRST_COMPLETED)
         for future in waited.done:

@@ -513,8 +513,8 @@ class Store:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         with self._use() as db:
-            db.execute(begin)
             try:
+                db.execute(begin)
                 yield db
                 db.execute("COMMIT")
             except BaseException:  # Ctrl-C too: whole or not at all
