@@ -61,7 +61,7 @@ def code_sha256(policy: type, model: str) -> str:
 
 def _is_own(thing: Any) -> bool:
     root = str(thing.__module__).partition(".")[0]
-    return root == "__main__" or root not in {"fedcell", *sys.stdlib_module_names}
+    return root == "__main__" or not (root == "fedcell" or root in sys.stdlib_module_names)
 
 
 def _functions(model: str) -> list[Any]:

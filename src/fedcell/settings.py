@@ -93,10 +93,9 @@ def build(
         if key in values:
             raise InputError(f"{own} is given {key} twice; give it once")
         values[key] = read_value(value, type_hints(kind)[key], f"{key} of {own}")
-    required = [key for key, f in known.items() if default(f) is MISSING]
-    missing = [key for key in required if key not in values]
+    missing = [key for key, f in known.items() if key not in values and default(f) is MISSING]
     if missing:
-        example = ",".join(f"{key}=..." for key in required)
+        example = ",".join(f"{key}=..." for key, f in known.items() if default(f) is MISSING)
         raise InputError(f"{own} needs {' and '.join(missing)}; write {name}:{example}")
     return kind(**{**(otherwise or {}), **values})
 
@@ -107,9 +106,8 @@ def write(name: str, value: Any) -> str:
     return f"{name}:{','.join(f'{key}={_text(setting)}' for key, setting in changed)}" if changed else name
 
 
-def settable(kind: type) -> list[Field[Any]]:
-    """The fields that can be set when a dataclass instance is made."""
-    return [f for f in fields(kind) if f.init]
+settable: Callable[[type], tuple[Field[Any], ...]] = cache(lambda kind: tuple(f for f in fields(kind) if f.init))
+"""The fields that can be set when a dataclass instance is made."""
 
 
 def default(field: Field[Any]) -> Any:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
+from fedcell.learn import partition as module
 from fedcell.learn.data import load_dataset
 from fedcell.learn.partition import (
     Dirichlet,
@@ -25,6 +26,7 @@ from fedcell.learn.partition import (
     partition,
 )
 from fedcell.rng import stream
+from twins.dealing import fill_up
 
 KINDS = ("iid", "labels:1", "labels:2", "labels:3", "labels:2,free", "dirichlet:0.1", "dirichlet:5")
 SIZES = ("equal", "lognormal:0.7", "zipf:1")
@@ -119,6 +121,18 @@ def test_no_device_goes_short_without_need(seed: int, devices: int, per_device: 
     short = counts.sum(axis=1) < 120 // devices
     # A device is short only if all the labels it holds are used up.
     assert (counts.sum(axis=0) == supply)[held[short].any(axis=0)].all()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "iid"])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_labels_are_dealt_as_its_twin_does(kind: str, sizes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed, devices in enumerate((2, 5, 12, 20, 20, 40)):
+        labels = random_labels(600, 7, seed)
+        fast = partition(labels, devices, kind, np.random.default_rng(seed), sizes)
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "_fill_up", fill_up)
+            slow = partition(labels, devices, kind, np.random.default_rng(seed), sizes)
+        assert [part.tolist() for part in fast] == [part.tolist() for part in slow]
 
 
 @pytest.mark.parametrize("kind", ["iid", "labels:1", "labels:2,free", "dirichlet:0.5"])

@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ def test_a_spec_written_is_the_spec_read(tmp_path: Path) -> None:
 def test_rounds_replace_the_budget_unless_both_are_given() -> None:
     assert parse_spec({"rounds": 3}, "x").budget_s == float("inf")
     assert parse_spec({"rounds": 3, "budget_s": 9.0}, "x").budget_s == 9.0
+
+
+@pytest.mark.parametrize("seeds", [[3, 1], ["3", 1.0], [2]])
+def test_the_runs_of_a_grid_are_those_made_one_by_one(seeds: list[Any]) -> None:
+    others: dict[str, list[Any]] = {"policy": ["all", "greedy:theta=0"], "task.hidden": [[4], [5, 6]]}
+    for given in itertools.permutations({**others, "seed": seeds}.items()):
+        spec = Spec(rounds=3, grid=dict(given))
+        made = [dict(zip(spec.grid, values, strict=True)) for values in itertools.product(*spec.grid.values())]
+        assert spec.runs() == [spec.changed(changes) for changes in made]
+        assert [run.key() for run in spec.runs()] == [spec.changed(changes).key() for changes in made]
 
 
 def test_a_grid_makes_every_combination() -> None:

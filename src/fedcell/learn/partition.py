@@ -176,7 +176,7 @@ def partition(
         return _of_owners(owners, int(devices), sizes, rng)
     wanted = _wanted_sizes(len(labels), int(devices), sizes, rng)
     if isinstance(parsed, Iid):
-        return _cut(rng.permutation(len(labels)), wanted)
+        return [np.sort(part) for part in _cut(rng.permutation(len(labels)), wanted)]
     present, supply = np.unique(labels, return_counts=True)
     if isinstance(parsed, Labels):
         held = _held_labels(len(wanted), len(present), parsed, rng)
@@ -316,51 +316,64 @@ def _fill_up(amounts: Counts, wishes: Wishes, held: Mask, wanted: Counts, supply
     A device that lacks samples takes what is left of its labels, first of the one that is furthest below the
     device's wish. If nothing is left, another holder of one of them gives up some and takes of another of its
     own labels instead, and so on: such chains are the augmenting paths of the flow. A giver keeps at least
-    half of what it started with.
+    half of what it started with. Lists, not arrays: of a chain's few numbers NumPy looks at each by itself.
     """
-    left = supply - amounts.sum(axis=0)
-    keep = (amounts + 1) // 2
-    queue = deque(int(device) for device in np.flatnonzero(amounts.sum(axis=1) < wanted))
+    left = (supply - amounts.sum(axis=0)).tolist()
+    lacking = (wanted - amounts.sum(axis=1)).tolist()
+    step = (1 + wanted // 200).tolist()  # in turns and little by little, so that all fare alike
+    has, keep, wish = amounts.tolist(), ((amounts + 1) // 2).tolist(), wishes.tolist()
+    labels_of = [np.flatnonzero(row).tolist() for row in held]
+    holders = [np.flatnonzero(column).tolist() for column in held.T]
+    queue = deque(device for device, missing in enumerate(lacking) if missing > 0)
     while queue:
         device = queue.popleft()
-        chain = _chain(device, wishes[device] - amounts[device], amounts - keep, held, left)
+        surplus = [amount - wished for amount, wished in zip(has[device], wish[device], strict=True)]
+        first = sorted(labels_of[device], key=surplus.__getitem__)
+        chain = _chain(device, first, has, keep, labels_of, holders, left)
         if not chain:
             continue
         gifts = [(giver, label) for (_, label), (giver, _) in pairwise(chain)]
         source = chain[-1][1]
-        lacking = int(wanted[device] - amounts[device].sum())
-        step = 1 + int(wanted[device]) // 200  # in turns and little by little, so that all fare alike
-        spare = (int(amounts[gift] - keep[gift]) for gift in gifts)
-        moved = min(step, lacking, int(left[source]), *spare)
-        for gift in gifts:
-            amounts[gift] -= moved
-        for taken in chain:
-            amounts[taken] += moved
+        spare = (has[giver][label] - keep[giver][label] for giver, label in gifts)
+        moved = min(step[device], lacking[device], left[source], *spare)
+        for giver, label in gifts:
+            has[giver][label] -= moved
+        for taker, label in chain:
+            has[taker][label] += moved
         left[source] -= moved
-        if moved < lacking:
+        lacking[device] -= moved
+        if lacking[device] > 0:
             queue.append(device)
+    amounts[:] = has
 
 
 def _chain(
     device: int,
-    unmet: Wishes,
-    spare: Counts,
-    held: Mask,
-    left: Counts,
+    first: list[int],
+    has: list[list[int]],
+    keep: list[list[int]],
+    labels_of: list[list[int]],
+    holders: list[list[int]],
+    left: list[int],
 ) -> list[tuple[int, int]]:
     """The shortest chain of (who takes, which label) from a device to a label with samples left, if any."""
-    labels = np.flatnonzero(held[device])
-    front = [int(label) for label in labels[np.argsort(-unmet[labels], kind="stable")]]
+    front = first
     reached = dict.fromkeys(front, (device, -1))  # label -> who takes it, and the label given up for it
-    while front and not (left[front] > 0).any():
+    while front and not any(left[label] > 0 for label in front):
         behind, front = front, []
         for label in behind:
-            givers = np.flatnonzero(spare[:, label] > 0)
-            givers = givers[np.argsort(-spare[givers, label], kind="stable")]
-            for other in np.flatnonzero(held[givers].any(axis=0)).tolist():
-                if other not in reached:
-                    reached[other] = (int(givers[np.argmax(held[givers, other])]), label)
-                    front.append(other)
+            if len(reached) == len(left):
+                break
+            most: dict[int, tuple[int, int]] = {}  # for a label not reached yet: the most that a holder spares, and who
+            for giver in holders[label]:
+                spare = has[giver][label] - keep[giver][label]
+                if spare > 0:
+                    for other in labels_of[giver]:
+                        if other not in reached and (other not in most or spare > most[other][0]):
+                            most[other] = spare, giver
+            for other in sorted(most):
+                reached[other] = most[other][1], label
+                front.append(other)
     label = next((label for label in front if left[label] > 0), -1)
     chain = []
     while label >= 0:
@@ -371,6 +384,6 @@ def _chain(
 
 
 def _cut(samples: NDArray[np.int64], sizes: Counts) -> list[NDArray[np.int64]]:
-    """Sorted pieces of the given sizes, from the front on."""
+    """Pieces of the given sizes, from the front on."""
     ends = np.cumsum(sizes)
-    return [np.sort(samples[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+    return [samples[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]

@@ -568,7 +568,8 @@ def differing_fields(documents: Iterable[dict[str, Any]]) -> list[str]:
 
 def stored_document(spec: Spec) -> dict[str, Any]:
     """The document of a StoredRun: of the fields that the run's key leaves out, nothing is told."""
-    fields = {name: value for name, value in spec_document(spec).items() if name not in spec.unused}
+    unused = spec.unused
+    fields = {name: value for name, value in spec_document(spec).items() if name not in unused}
     if code := spec.code_sha256():
         fields["code"] = code[:8]
     return fields

@@ -10,12 +10,22 @@ import json
 import math
 import os
 import tomllib
+from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fedcell import defaults, settings
 from fedcell.check import did_you_mean
@@ -47,6 +57,8 @@ from fedcell.world import (
 from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
 from fedcell.world.rates import RATES
 
+Seed = Annotated[int, Field(ge=0)]
+_SEED = TypeAdapter(Seed)
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 _NEWER = {
@@ -336,7 +348,7 @@ class Spec(_Part):
     """
 
     policy: str = "greedy"
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     budget_s: float = Field(default=defaults.BUDGET_S, gt=0.0, allow_inf_nan=True)
     budget_j: float | None = Field(default=None, gt=0.0)
     rounds: int | None = Field(default=None, ge=1)
@@ -394,8 +406,15 @@ class Spec(_Part):
                 if (twice := _first_twice(values)) is not None:
                     raise InputError(f"grid has the {field} {values[twice]!r} twice; give it once")
                 for value in values:
-                    self._changed({field: value}, {}, "grid")
+                    self._check_in_grid(field, value)
         return self
+
+    def _check_in_grid(self, field: str, value: Any) -> None:
+        if field == "seed":  # it goes with anything, and there may be thousands
+            with suppress(ValidationError):
+                _SEED.validate_python(value)
+                return
+        self._changed({field: value}, {}, "grid")
 
     def changed(self, changes: dict[str, Any], grid: dict[str, list[Any]] | None = None) -> "Spec":
         """Return a copy of this spec with some fields changed.
@@ -433,8 +452,15 @@ class Spec(_Part):
         """
         if not self.grid:
             return [self]
-        combinations = itertools.product(*self.grid.values())
-        return [self.changed(dict(zip(self.grid, values, strict=True))) for values in combinations]
+        found, checked = list[Spec](), dict[tuple[int, ...], Spec]()  # all but the seed is checked once for all seeds
+        for values in itertools.product(*self.grid.values()):
+            changes = dict(zip(self.grid, values, strict=True))
+            seed = _SEED.validate_python(changes.pop("seed", self.seed))
+            others = tuple(map(id, changes.values()))
+            if others not in checked:
+                checked[others] = self.changed(changes)
+            found.append(checked[others].model_copy(update={"seed": seed}))
+        return found
 
     def world(self, samples: list[int], parameters: int) -> World:
         """Return the world of the run.
