@@ -293,7 +293,7 @@ def test_a_page_that_is_being_left_does_not_take_its_place_back(
     held[0].continue_()
     wait_until(lambda: page.evaluate("window.arrived"), "the races")
     page.evaluate("() => { location.hash = '#results'; window.release(); }")
-    expect(page.locator("#page-results table")).to_be_visible()
+    expect(page.locator("#page-results table.runs")).to_be_visible()
     expect(page).to_have_title("Results · fedcell")
 
 
