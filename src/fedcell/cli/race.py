@@ -262,7 +262,7 @@ def race(
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="Save the final model of each run: into this folder, or under a name such as "
+            help="Save the final model of each run: into this directory, or under a name such as "
             "'models/{policy}-{seed}.npz'; .safetensors or .npz.",
             show_default=False,
         ),
