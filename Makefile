@@ -72,7 +72,7 @@ test:
 tested: system-packages compiled $(VENV)/.installed-test
 	@$(BIN)/python -m pytest --workers $(WORKERS)
 
-# What needs real processes, browsers or links, 20 times in a row beside a load of 6; hours.
+# What needs real processes, browsers or links, 20 times in a row on a busy machine; two hours.
 .PHONY: test-stress
 test-stress: system-packages compiled $(VENV)/.installed-test
 	@BIN=$(BIN) tests/stress.sh
