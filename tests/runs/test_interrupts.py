@@ -8,65 +8,43 @@ from harness import LIMIT_S, PYTHON, run
 
 pytestmark = pytest.mark.processes
 
-SWEEP = """
-import faulthandler, os, signal, sys, threading
-from contextlib import closing, suppress
+SWEEP = f"""
+import faulthandler, sys
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from ctrl_c import pressed_before
 from fedcell.runs import runner
 from fedcell.runs.rows import encode
 from fedcell.runs.store import Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import Spec
 
-FILES = tuple(os.path.join(*path.split("/")) for path in (
-    "fedcell/runs/runner.py", "fedcell/runs/processes.py", "fedcell/runs/store.py", "concurrent/futures/_base.py",
-    "concurrent/futures/thread.py", f"python{sys.version_info.major}.{sys.version_info.minor}/threading.py"))
+OURS = [f"fedcell/{{name}}.py" for name in ("threads", "runs/runner", "runs/processes", "runs/store")]
 runner.SLICE_S = runner.SAVE_EVERY_S = 0.0  # so that rounds come and are stored one by one
 
 
 def sweep(runs, store, on, function, at):
-    # Ctrl-C before the at-th line of these files that the main thread runs, in a function of this name if one is given.
-    came = False
-
-    def trace(frame, what, _):
-        nonlocal at, came
-        if not frame.f_code.co_filename.endswith(FILES):
-            return None
-        if what == "line" and function in ("", frame.f_code.co_name):
-            at -= 1
-            if at == 0:
-                came = True
-                sys.settrace(None)
-                signal.raise_signal(signal.SIGINT)
-        return trace
-
-    ended = False
-    sys.settrace(trace)
-    try:
-        with suppress(KeyboardInterrupt), closing(iter(runner.Runner(runs, store=store, on=on, workers=2))) as events:
+    with pressed_before(at, *OURS, function=function) as pressed:
+        with closing(iter(runner.Runner(runs, store=store, on=on, workers=2))) as events:
             for event in events:
                 pass
-            ended = True
-    finally:
-        sys.settrace(None)
-    assert ended != came, "Ctrl-C was lost" if came else "nobody pressed it"
-    assert threading.enumerate() == [threading.main_thread()]
-    return came
+    return pressed.yet
 
 
 def main():
     data, folder, on, step, *functions = sys.argv[1:]
-    faulthandler.dump_traceback_later(LIMIT, exit=True)  # of a hang, where it is
-    task = {"data": data, "hidden": [4]}
-    grid = {"seed": [0, 1, 2]}
-    runs = Spec(policy="random:k=1", rounds=2, devices={"count": 4}, task=task, grid=grid).runs()
+    faulthandler.dump_traceback_later({LIMIT_S - 30}, exit=True)  # of a hang, where it is
+    task = {{"data": data, "hidden": [4]}}
+    grid = {{"seed": [0, 1, 2]}}
+    runs = Spec(policy="random:k=1", rounds=2, devices={{"count": 4}}, task=task, grid=grid).runs()
     truth = [[encode(record) for record in simulate(run, threads=1)] for run in runs]
     tried = 0
     for function in functions or [""]:
         for at in count(int(step), int(step)):
-            path = Path(folder, f"{on}-{function}-{at}.db")
+            path = Path(folder, f"{{on}}-{{function}}-{{at}}.db")
             print(path.name, flush=True)  # the last is where it failed
             with Store(path) as store:
                 came = sweep(runs, store, on, function, at)
@@ -97,7 +75,7 @@ def test_ctrl_c_at_any_line_ends_all_and_loses_nothing(
     on: str, step: str, functions: list[str], least: int, small_npz: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "sweep.py"
-    script.write_text(SWEEP.replace("LIMIT", str(LIMIT_S - 30)))
+    script.write_text(SWEEP)
     done = run(*PYTHON, script, small_npz, tmp_path, on, step, *functions)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-300:] + done.stderr
     assert int(done.stdout.split()[-2]) >= least

@@ -6,7 +6,6 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
+from fedcell.threads import on_threads
 
 IDX_FILES = {
     "train_x": "train-images-idx3-ubyte",
@@ -101,9 +101,8 @@ def read_folder(folder: Path, sha256: Mapping[str, str]) -> dict[str, NDArray[An
     for field, path in paths.items():
         if not path.exists():
             raise InputError(f"{folder} has no file {IDX_FILES[field]}.gz ({field}); put the four idx files there")
-    with ThreadPoolExecutor() as pool:  # zlib and hashlib release the interpreter lock
-        arrays = pool.map(lambda field: read_idx(paths[field], sha256.get(field)), FIELDS)
-        return dict(zip(FIELDS, arrays, strict=True))
+    arrays = on_threads(lambda field: read_idx(paths[field], sha256.get(field)), FIELDS, len(FIELDS))
+    return dict(zip(FIELDS, arrays, strict=True))
 
 
 def idx_paths(folder: Path) -> dict[str, Path]:

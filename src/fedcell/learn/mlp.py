@@ -4,7 +4,6 @@ docs/engine.md has how fast it is, how fast it could be, and what else was tried
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
@@ -34,6 +33,7 @@ from fedcell.learn.engine import (
 )
 from fedcell.learn.simd import STEP
 from fedcell.machine import cores
+from fedcell.threads import on_threads
 
 PIECE = 1250  # test samples in one task of an evaluation; fixed, so that sums do not depend on the number of threads
 ROWS = 64  # test samples that go through the network together
@@ -178,16 +178,12 @@ class MlpEngine:
         self._idle.append(work)
 
     def _spread(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Call the function for all items on the engine's threads; the kernels release the GIL.
-
-        The pool lives for one call (0.1 ms): one that outlived it would be dead, and hang, in a forked process.
-        """
+        """Call the function for all items on the engine's threads; the kernels release the GIL."""
         tasks = list(items)
         workers = min(self._threads, len(tasks))
         if workers <= 1:
             return [function(task) for task in tasks]
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(function, tasks))
+        return on_threads(function, tasks, workers)
 
 
 def _lanes(units: int) -> tuple[int, ...]:

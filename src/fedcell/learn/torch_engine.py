@@ -13,7 +13,6 @@ every thread evaluates with a module of its own; programs are made, and a GPU's 
 
 import gc
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from copy import deepcopy
 from itertools import pairwise
@@ -47,6 +46,7 @@ from fedcell.learn.torch_modules import checked_module, for_training, wants_chan
 from fedcell.learn.torch_stack import Loss, Recorded, StackedStep, Traced, exact
 from fedcell.learn.torch_updates import DeviceUpdates, starts_of
 from fedcell.machine import cores
+from fedcell.threads import on_threads
 
 ROWS = 2000  # test samples that go through the network together
 STACK_CPU = 4  # clients that train together in one thread; fixed, so that no result depends on the number of threads
@@ -213,8 +213,7 @@ class TorchEngine:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            with ThreadPoolExecutor(self._threads, initializer=lambda: torch.set_num_threads(1)) as pool:
-                list(pool.map(lambda stack: self._train_stack(*stack), work))
+            on_threads(lambda stack: self._train_stack(*stack), work, self._threads, lambda: torch.set_num_threads(1))
         finally:
             torch.set_num_threads(threads)
 

@@ -27,13 +27,13 @@ from fedcell.errors import InputError
 from fedcell.learn.data import absolute
 from fedcell.learn.engine import Vector
 from fedcell.machine import cores
-from fedcell.runs.interrupts import Interrupts
 from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.workers import Advance, Slice, advance, reason_of
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
+from fedcell.threads import Interrupts
 
 SLICE_S = 0.15
 """A worker reports after about so long, or after the round that takes longer; tiny runs travel together."""
