@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.views.colours import LineStyle, styles
 from fedcell.runs import stats
-from fedcell.runs.race import Axis, comparable
+from fedcell.runs.compare import Axis
+from fedcell.runs.race import comparable
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import EnergyTo, Mean, MeanCurve, Summary, TimeTo
 

@@ -18,7 +18,8 @@ from fedcell.dashboard.views.curves import curves_document, lead_document
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
-from fedcell.runs.race import Axis, RaceResult
+from fedcell.runs.compare import Axis
+from fedcell.runs.race import RaceResult
 from fedcell.runs.race_picture import draw_race
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.stats import best_accuracy, energy_curve, mean_curve, paired_difference, verdicts_on
