@@ -171,7 +171,7 @@ def limit_of(runs: Mapping[str, Sequence[Rounds]], by: Axis, budget: float | Non
 
 
 def compare(
-    runs: Mapping[str, Sequence[Rounds]], target: float, limit: float, by: Axis = "time"
+    runs: Mapping[str, Sequence[Rounds]], target: float, limit: float, by: Axis = "time", *, among: int = 0
 ) -> dict[tuple[str, str], Comparison]:
     """Compare every policy with every other by what they need to reach a target.
 
@@ -180,6 +180,7 @@ def compare(
         target: the accuracy.
         limit: what a seed that never reaches it counts with, s or J; see `limit_of`.
         by: time or energy.
+        among: of how many policies these were picked, if of more: the correction is for all pairs of those.
 
     Returns:
         By pair, in both directions; a policy without any round is compared with nobody.
@@ -203,8 +204,9 @@ def compare(
     means, drawn = values.mean(axis=1), _resampled(values)
     pairs = list(combinations(range(len(names)), 2))
     p = [sign_flip_p((values[a] - values[b]).tolist()) for a, b in pairs]
+    of = math.comb(max(among, len(names)), 2)
     found: dict[tuple[str, str], Comparison] = {}
-    for (a, b), chance, holds in zip(pairs, p, stats.holm(p), strict=True):
+    for (a, b), chance, holds in zip(pairs, p, stats.holm(p, of=of), strict=True):
         reached = [sum(not math.isinf(need) for need in told[names[i]]) for i in (a, b)]
         one = Comparison(
             names[a],
@@ -220,7 +222,7 @@ def compare(
             values.shape[1],
             reached[0],
             reached[1],
-            len(pairs),
+            of,
         )
         found |= {(one.policy, one.other): one, (one.other, one.policy): one.swapped()}
     return found
@@ -276,7 +278,7 @@ class Headline:
         return f"{self.text} ({self.small})" if self.small else self.text
 
 
-def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float) -> Headline | None:
+def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float, *, among: int = 0) -> Headline | None:
     """Who reaches the target how many times sooner than greedy, the paper's policy, or else than the next.
 
     The leader has the least restricted mean time. There is none if he does not reach the target with more than half of
@@ -287,6 +289,7 @@ def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float
         runs: by policy, one run for each seed, in the same order of seeds.
         target: the accuracy.
         limit_s: what a seed that never reaches it counts with, in seconds.
+        among: as for `compare`.
 
     Returns:
         The headline; None if there is nothing to say: of one policy that reaches the target, or of policies alike.
@@ -301,7 +304,7 @@ def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float
         best = max(map(stats.best_accuracy, filter(len, runs[most])))
         said = f"Nobody reaches {percent} with any seed; the highest accuracy is {100 * best:.2f} % ({most})"
         return Headline(f"{said}. A larger budget or a lower target would tell more", "", None, {})
-    found = compare(runs, target, limit_s)
+    found = compare(runs, target, limit_s, among=among)
     if not found or math.isnan(limit_s):
         return None
     first = min(ran, key=lambda name: ran[name].to_target.mean_s)
@@ -355,7 +358,7 @@ def _corrected(pairs: int) -> str:
 
 
 def verdicts(
-    runs: Mapping[str, Sequence[Rounds]], target: float, limit: float, by: Axis = "time"
+    runs: Mapping[str, Sequence[Rounds]], target: float, limit: float, by: Axis = "time", *, among: int = 0
 ) -> tuple[str, list[str]]:
     """What the comparisons of the first policy with each other one show, with the last accuracy beside it.
 
@@ -364,12 +367,13 @@ def verdicts(
         target: the accuracy.
         limit: what a seed that never reaches it counts with, s or J.
         by: time or energy.
+        among: as for `compare`.
 
     Returns:
         What is compared, and a sentence for each other policy.
     """
     (first, ours), *others = runs.items()
-    found, unit = compare(runs, target, limit, by), UNITS[by]
+    found, unit = compare(runs, target, limit, by, among=among), UNITS[by]
     many = f"; {corrected}" if (corrected := _corrected(max((one.pairs for one in found.values()), default=0))) else ""
     what = "Time" if by == "time" else "Energy"
     never = f", where never counts as {limit:.4g} {unit}" if math.isfinite(limit) else ""

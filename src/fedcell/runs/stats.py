@@ -374,12 +374,13 @@ def p_value(difference: Mean) -> float:
     return student_t_p(difference.mean, difference.half, difference.n)
 
 
-def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
+def holm(p: Sequence[float], level: float = LEVEL, of: int = 0) -> list[bool]:
     """Which hypotheses Holm's method rejects; NaN never.
 
     Args:
         p: the p-values.
         level: the chance of any false rejection that is accepted.
+        of: how many hypotheses there are, where these are the ones that are looked at of more.
 
     Example:
         >>> from fedcell.runs.stats import holm
@@ -388,7 +389,7 @@ def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
     """
     rejected = [False] * len(p)
     for place, i in enumerate(sorted(range(len(p)), key=lambda i: (math.isnan(p[i]), p[i]))):
-        if not p[i] <= level / (len(p) - place):
+        if not p[i] <= level / (max(of, len(p)) - place):
             break
         rejected[i] = True
     return rejected

@@ -93,11 +93,15 @@ def router(desk: Desk) -> APIRouter:
 
     @routes.get("/results/compare", response_class=Response, responses={200: {"model": Curves}})
     async def compare(
-        keys: str = Keys, target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0), by: Axis = By
+        keys: str = Keys,
+        target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0),
+        by: Axis = By,
+        among: int = Query(0, ge=0, le=1000, description="Of how many policies these were picked, for the correction."),
     ) -> Response:
         """Curves, tables and verdicts of stored runs, grouped by policy and whatever else differs but the seed."""
         groups = await chosen(keys)
-        return Response(await desk.views.run(lambda: compared(groups, target, by)), media_type="application/json")
+        text = await desk.views.run(lambda: compared(groups, target, by, among))
+        return Response(text, media_type="application/json")
 
     @routes.get("/results/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
     async def figure(ending: Literal["svg", "png"], keys: str = Keys, by: Axis = By) -> Response:
