@@ -13,9 +13,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell import __version__
 from fedcell.check import without_nan
@@ -29,7 +31,7 @@ from fedcell.runs.store import Store, StoredRace, spec_document
 from fedcell.schedule.needs import Floats
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.spec import Spec, first_fault, parse_spec, read_toml, toml_value
 from fedcell.sim.task import class_accuracy, settled
 
 if TYPE_CHECKING:
@@ -135,6 +137,34 @@ class RaceResult:
         from fedcell.runs import race_picture
 
         return race_picture.draw_race(self, by)
+
+
+class RaceTable(BaseModel):
+    """The table ``[race]`` of a TOML file: what `fedcell race` does with the runs that the file describes.
+
+    Attributes:
+        target: the target accuracy, from 0 to 1.
+        by: what the policies are compared by, ``time`` or ``energy``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    target: float = Field(default=TARGET_ACCURACY, gt=0.0, le=1.0)
+    by: Literal["time", "energy"] = "time"
+
+
+def load_race_table(path: str | Path) -> RaceTable:
+    """Read the table ``[race]`` of a TOML file; the defaults if it has none."""
+    table = read_toml(path, "fedcell race --print-spec").get("race", {})
+    try:
+        return RaceTable.model_validate(table)
+    except ValidationError as error:
+        raise InputError(f"{path}: race: {first_fault(error, RaceTable)}") from None
+
+
+def race_toml(spec: Spec, table: RaceTable) -> str:
+    """The race as a TOML document that `fedcell race` reads."""
+    lines = [f"{name} = {toml_value(value)}" for name, value in table.model_dump().items()]
+    return "\n".join([spec.to_toml(), "[race]", *lines, ""])
 
 
 def race_spec(spec: Spec) -> Spec:

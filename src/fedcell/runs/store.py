@@ -551,6 +551,8 @@ def flat(document: dict[str, Any]) -> dict[str, Any]:
     """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
     found: dict[str, Any] = {"budget_s": None}
     for name, value in document.items():
+        if name == "version":  # of the document, and no field of the run
+            continue
         found |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
     return found
 

@@ -11,7 +11,7 @@ import math
 import os
 import tomllib
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,7 +32,7 @@ from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.learn.data import content_files
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
-from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
+from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
 from fedcell.learn.server import parse_server
@@ -85,7 +85,7 @@ else:
             try:
                 return super().__call__(*args, **fields)
             except ValidationError as error:
-                raise InputError(f"{cls.__name__}: {_first_fault(error, cls)}") from None
+                raise InputError(f"{cls.__name__}: {first_fault(error, cls)}") from None
 
 
 class _Part(BaseModel, metaclass=_OneSentence):
@@ -338,6 +338,8 @@ class Spec(_Part):
         cell: the radio and the geometry, a CellSpec.
         devices: the devices, a DevicesSpec.
         task: data, model and training, a TaskSpec.
+        version: of the document, 2. In version 1, that of fedcell 0.2.0, ``labels:L`` was dealt to the devices in the
+            order of their numbers; a document with ``version = 1`` means that, ``labels:L,order=numbered``.
         grid: values to run in all combinations, by field, such as ``{"seed": [0, 1], "cell.radius_m": [500.0]}``.
 
     Example:
@@ -362,12 +364,18 @@ class Spec(_Part):
     cell: CellSpec = CellSpec()
     devices: DevicesSpec = DevicesSpec()
     task: TaskSpec = TaskSpec()
+    version: Literal[2] = 2
     grid: dict[str, list[Any]] = {}
 
     @field_validator("policy")
     @classmethod
     def _known_policy(cls, text: str) -> str:
         return format_policy(parse_policy(text))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_1(cls, document: Any) -> Any:
+        return _upgraded(document) if isinstance(document, dict) and document.get("version") == 1 else document
 
     @model_validator(mode="before")
     @classmethod
@@ -510,7 +518,7 @@ class Spec(_Part):
         for all devices is one value, and your own data is identified by its content, not its path. Your own policy or
         model counts with the source of the module that defines it, so a run with changed code has another key.
         """
-        run = self.model_dump(exclude={"grid"} | self.unused)
+        run = self.model_dump(exclude={"grid", "version"} | self.unused)
         devices, task = run["devices"], run["task"]
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
@@ -581,7 +589,30 @@ def _canonical(value: Any) -> Any:
 def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
     """A partition or sizes as keys have them: with the settings of all kinds, so that stored runs keep their keys."""
     unset = {"per_device": 0, "mode": "balanced", "alpha": 0.0, "sigma": 0.0, "exponent": 0.0}
-    return {"name": kind.name} | unset | asdict(kind)
+    document = {"name": kind.name} | unset | asdict(kind)
+    if isinstance(kind, Labels) and (kind.mode == "free" or kind.order == "numbered"):
+        del document["order"]  # as in version 0.2.0, which had no such setting
+    return document
+
+
+def _upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """A document of version 1 as one of version 2."""
+
+    def numbered(partition: Any) -> Any:
+        try:
+            kind = parse_kind(partition)
+        except InputError:
+            return partition  # whoever validates it says what is wrong
+        if not isinstance(kind, Labels) or kind.mode == "free":
+            return partition
+        return settings.write(kind.name, replace(kind, order="numbered"))
+
+    task, grid = document.get("task", {}), document.get("grid", {})
+    if isinstance(task, dict):
+        task = task | {"partition": numbered(task.get("partition", TaskSpec().partition))}
+    if isinstance(grid, dict) and isinstance(grid.get("task.partition"), list):
+        grid = grid | {"task.partition": [numbered(partition) for partition in grid["task.partition"]]}
+    return document | {"version": 2, "task": task, "grid": grid}
 
 
 def _channel_document(spec: Spec) -> dict[str, Any]:
@@ -638,10 +669,11 @@ def parse_spec(document: dict[str, Any], source: str) -> Spec:
     try:
         return Spec.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"{source}: {_first_fault(error)}") from None
+        raise InputError(f"{source}: {first_fault(error)}") from None
 
 
-def _first_fault(error: ValidationError, kind: Any = None) -> str:
+def first_fault(error: ValidationError, kind: Any = None) -> str:
+    """What is wrong in the first place that a validation found, in one sentence; kind is the model, if not Spec."""
     fault = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in fault["loc"] if not str(part).startswith(("list[", "float", "int", "str")))
     if fault["type"] == "extra_forbidden":
@@ -676,7 +708,9 @@ def load_spec(path: str | Path) -> Spec:
         >>> spec.policy, spec.rounds, spec.cell.radius_m
         ('random:k=5', 3, 500.0)
     """
-    return parse_spec(read_toml(path, "fedcell race --print-spec"), str(path))
+    document = read_toml(path, "fedcell race --print-spec")
+    document.pop("race", None)  # the target of a race and what it is by: not a run's
+    return parse_spec(document, str(path))
 
 
 def read_toml(path: str | Path, example: str) -> dict[str, Any]:
