@@ -319,7 +319,12 @@ def race(
         "task.model": model,
         "task.device": device,
     }
-    contest = _build(spec, policy, seeds, {name: value for name, value in changes.items() if value is not None})
+    from contextlib import nullcontext
+
+    from fedcell.own import without_imports
+
+    with without_imports("--print-spec imports nothing") if print_spec else nullcontext():
+        contest = _build(spec, policy, seeds, {name: value for name, value in changes.items() if value is not None})
     table = _race_table(spec, {name: context.params[name] for name in ("target", "by") if _is_given(context, name)})
     target, by = table.target, table.by
     if print_spec:
@@ -385,11 +390,11 @@ def _build(path: Path | None, policies: list[str] | None, seeds: int | None, cha
     """The race: the file's, or the paper's without one, with the options put over it."""
     from fedcell.runs.defaults import default_race, race_policies
     from fedcell.runs.race import race_spec
-    from fedcell.schedule.registry import parse_policy
+    from fedcell.schedule.registry import canonical_policy
     from fedcell.sim.spec import load_spec
 
     for text in policies or []:
-        parse_policy(text)  # or its mistakes would be told as those of a grid that nobody wrote
+        canonical_policy(text)  # or its mistakes would be told as those of a grid that nobody wrote
     base = load_spec(path) if path else default_race()
     if "rounds" in changes and "budget_s" not in changes and path is None:
         changes = changes | {"budget_s": float("inf")}

@@ -29,9 +29,9 @@ from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace, spec_document
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.schedule.registry import canonical_policy
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, first_fault, parse_spec, read_toml, toml_value
+from fedcell.sim.spec import Spec, first_fault, parse_stored, read_toml, toml_value
 from fedcell.sim.task import class_accuracy, settled
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def race_spec(spec: Spec) -> Spec:
     odd = [field for field in spec.grid if field not in ("policy", "seed")]
     if odd:
         raise InputError(f"a race's grid is of policy and seed; {odd[0]!r} needs fedcell sweep, or a race of its own")
-    policies = [format_policy(parse_policy(text)) for text in spec.grid.get("policy", [spec.policy])]
+    policies = [canonical_policy(text) for text in spec.grid.get("policy", [spec.policy])]
     twice = [policy for policy in policies if policies.count(policy) > 1]
     if twice:
         raise InputError(f"the race has the policy {twice[0]!r} twice; give it once")
@@ -203,7 +203,8 @@ def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
 
 def race_runs(spec: Spec) -> list[Spec]:
     """The runs of a race, seed by seed, so that an early end leaves complete seeds."""
-    return sorted(spec.runs(), key=lambda run: run.seed)
+    policies, seeds = spec.grid["policy"], sorted(spec.grid["seed"])  # they were checked when they became its grid
+    return [spec.model_copy(update={"policy": p, "seed": s, "grid": {}}) for s in seeds for p in policies]
 
 
 def run_race(
@@ -313,9 +314,8 @@ def race_to_store(
 def race_from_store(race: StoredRace) -> tuple[Spec, float]:
     """The spec and the target accuracy of a stored race."""
     fields = race.document
-    base = parse_spec(fields["spec"], f"race {race.id}")
-    spec = race_spec(base.changed({}, {"policy": fields["policies"], "seed": fields["seeds"]}))
-    return spec, float(fields["target"])
+    grid = {"policy": fields["policies"], "seed": fields["seeds"]}
+    return parse_stored(fields["spec"] | {"grid": grid}, f"race {race.id}"), float(fields["target"])
 
 
 def is_under_way(race: StoredRace) -> bool:

@@ -36,10 +36,10 @@ from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
 from fedcell.learn.server import parse_server
-from fedcell.own import code_sha256
+from fedcell.own import code_sha256, without_imports
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.schedule.registry import canonical_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
 from fedcell.world import (
     Always,
@@ -370,7 +370,7 @@ class Spec(_Part):
     @field_validator("policy")
     @classmethod
     def _known_policy(cls, text: str) -> str:
-        return format_policy(parse_policy(text))
+        return canonical_policy(text)
 
     @model_validator(mode="before")
     @classmethod
@@ -670,6 +670,29 @@ def parse_spec(document: dict[str, Any], source: str) -> Spec:
         return Spec.model_validate(document)
     except ValidationError as error:
         raise InputError(f"{source}: {first_fault(error)}") from None
+
+
+def parse_stored(document: dict[str, Any], source: str) -> Spec:
+    """The spec of a document that a file has: of a results file, a state directory of Flower or a saved model.
+
+    Nothing that it names is imported or opened, so it is safe to look at anybody's file. A policy of one's own stays
+    the text that it is: `Spec.make_policy` imports it, and so does `Spec.key`, which counts its source.
+
+    Args:
+        document: as `runs.store.spec_document` made it; the digits of ``code`` that a StoredRun has are left out.
+        source: where it comes from, for error messages.
+
+    Returns:
+        Spec: the validated spec; whatever is wrong with the document is an InputError.
+    """
+    try:
+        with without_imports():
+            known = {name: value for name, value in document.items() if name != "code"}
+            return parse_spec({"version": 1} | known, source)  # which version 0.2.0 did not write
+    except InputError:
+        raise
+    except Exception as error:  # the file may have been written by anybody
+        raise InputError(f"{source}: its specification is damaged ({type(error).__name__})") from None
 
 
 def first_fault(error: ValidationError, kind: Any = None) -> str:
