@@ -55,6 +55,7 @@ from fedcell.world import (
     parse_rate,
 )
 from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
+from fedcell.world.channel import may_lack_rate
 from fedcell.world.rates import RATES
 
 Seed = Annotated[int, Field(ge=0)]
@@ -70,6 +71,8 @@ _NEWER = {
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
+REPORTS_VERSION = 2
+"""Likewise, for runs with reports whose devices may have no rate: in version 0.2 their reports cost infinite joules."""
 TORCH_VERSION = 2
 """Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
 
@@ -499,6 +502,11 @@ class Spec(_Part):
         return self.task.averaging == "balanced" or self.make_policy().uses_profiles
 
     @property
+    def reports_gradients(self) -> bool:
+        """Whether the devices train and send a report before the first round."""
+        return self.uses_profiles and self.profiles == "gradients"
+
+    @property
     def explores(self) -> bool:
         """Whether devices that have not trained for long are tried again."""
         return self.explore and self.knowledge == "observed"
@@ -542,6 +550,10 @@ class Spec(_Part):
         document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
         if self.task.engine == "torch":
             document["torch_version"] = TORCH_VERSION
+        if self.reports_gradients and may_lack_rate(
+            Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate))
+        ):
+            document["reports_version"] = REPORTS_VERSION
         if code := self.code_sha256():
             document["code"] = code
         text = json.dumps(document, sort_keys=True)
