@@ -598,7 +598,7 @@ class TestKey:
         """If this changes, nobody's stored runs are found again. When results changed: raise RESULTS_VERSION."""
         assert RESULTS_VERSION == 1
         assert (
-            parse_spec({"cell": {"radius_m": 1400}}, "x").key()
+            parse_spec({"version": 1, "cell": {"radius_m": 1400}}, "x").key()
             == "76474ad16b6df0e981ed5b010b32d538dd0f68b89f66146b2bd4570285fc548b"
         )
 
@@ -606,7 +606,7 @@ class TestKey:
         ("one", "other"),
         [
             ({"policy": "greedy"}, {"policy": "greedy:theta=0.0"}),
-            ({"cell": {"radius_m": 1000}}, {}),
+            ({"cell": {"radius_m": 1400}}, {}),
             ({"devices": {"seconds_per_sample": [2e-3] * 20}}, {}),
             ({"devices": {"samples_per_second": 4000}}, {"devices": {"samples_per_second": 4000.0}}),
             ({"devices": {"mobility": "waypoint:speed_mps=1"}}, {"devices": {"mobility": "waypoint:speed_mps=1.0..1"}}),
@@ -643,7 +643,7 @@ class TestKey:
             "task.server": "adam", "late_weight": 0.5,
             "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
         }  # fmt: skip
-        fields = base.model_dump(exclude={"grid"})
+        fields = base.model_dump(exclude={"grid", "version"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
         assert set(changes) == paths | {a for a, part in fields.items() if not isinstance(part, dict)}
         base = base.changed({"policy": "diverse"})

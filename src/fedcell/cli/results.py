@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcell.cli.console import console, runs_are
-from fedcell.cli.options import Json
+from fedcell.cli.options import AllowImport, Json, importing
 from fedcell.cli.results_list import StorePath, list_runs, stored_policy, stored_run_document
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
@@ -43,6 +43,7 @@ def show_run(
         Path | None,
         typer.Option(help="Save the final model in this .safetensors or .npz file.", show_default=False),
     ] = None,
+    allow_import: AllowImport = False,
     as_json: Json = False,
 ) -> None:
     """Show one run: its specification and its rounds.
@@ -66,10 +67,11 @@ def show_run(
         run = kept.find(key)
         records = kept.get(run.key) if run.status == "done" else []
         model = _model(kept, run) if per_class or save_model is not None else None
-    classes = class_accuracy(run.spec.task, model[None])[0].tolist() if per_class and model is not None else None
-    if save_model is not None and model is not None:
-        write_model(save_model, run.spec, model)
-        typer.echo(f"wrote {save_model}", err=True)
+    with importing(allow_import):
+        classes = class_accuracy(run.spec.task, model[None])[0].tolist() if per_class and model is not None else None
+        if save_model is not None and model is not None:
+            write_model(save_model, run.spec, model)
+            typer.echo(f"wrote {save_model}", err=True)
     if as_json:
         rounds = [cells(record, plan=True) for record in records]
         document = stored_run_document(run) | {"records": rounds}
@@ -149,6 +151,7 @@ def export_runs(
             show_default=False,
         ),
     ] = None,
+    allow_import: AllowImport = False,
 ) -> None:
     """Export the rounds of all finished runs, and the final models that were kept."""
     from fedcell.runs.store import Store, differing_fields
@@ -173,7 +176,8 @@ def export_runs(
         for path in files:
             _check_export(path, store)
         if models is not None:
-            _export_models(kept, runs, models)
+            with importing(allow_import):
+                _export_models(kept, runs, models)
         for path, write in files.items():
             write_output(path, write)
             if path != STANDARD_OUTPUT:

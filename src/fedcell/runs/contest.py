@@ -11,9 +11,9 @@ from typing import Any
 from fedcell import defaults
 from fedcell.errors import InputError
 from fedcell.runs.scenarios import Scenario
-from fedcell.runs.store import Store, StoredTournament, parse_place, spec_document
+from fedcell.runs.store import Store, StoredTournament, spec_document
 from fedcell.schedule.registry import format_policy, parse_policy
-from fedcell.sim.spec import MAX_RUNS, Spec
+from fedcell.sim.spec import MAX_RUNS, Spec, parse_stored
 
 MOST_REMEMBERED = 50_000
 """Runs of a tournament that a store remembers as one; with more it has the runs alone."""
@@ -130,7 +130,7 @@ def remembered(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
     try:
         scenarios = [
             Scenario(
-                one["name"], one["about"], float(one["target"]), parse_place(one["spec"], f"scenario {one['name']}")
+                one["name"], one["about"], float(one["target"]), parse_stored(one["spec"], f"scenario {one['name']}")
             )
             for one in stored.document["scenarios"]
         ]

@@ -13,9 +13,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell import __version__
 from fedcell.check import without_nan
@@ -28,9 +30,9 @@ from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace, spec_document
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.schedule.registry import canonical_policy
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.spec import Spec, first_fault, parse_stored, read_toml, toml_value
 from fedcell.sim.task import class_accuracy, settled
 
 if TYPE_CHECKING:
@@ -197,12 +199,40 @@ class RaceResult:
         return race_picture.draw_race(self, by)
 
 
+class RaceTable(BaseModel):
+    """The table ``[race]`` of a TOML file: what `fedcell race` does with the runs that the file describes.
+
+    Attributes:
+        target: the target accuracy, from 0 to 1.
+        by: what the policies are compared by, ``time`` or ``energy``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    target: float = Field(default=TARGET_ACCURACY, gt=0.0, le=1.0)
+    by: Literal["time", "energy"] = "time"
+
+
+def load_race_table(path: str | Path) -> RaceTable:
+    """Read the table ``[race]`` of a TOML file; the defaults if it has none."""
+    table = read_toml(path, "fedcell race --print-spec").get("race", {})
+    try:
+        return RaceTable.model_validate(table)
+    except ValidationError as error:
+        raise InputError(f"{path}: race: {first_fault(error, RaceTable)}") from None
+
+
+def race_toml(spec: Spec, table: RaceTable) -> str:
+    """The race as a TOML document that `fedcell race` reads."""
+    lines = [f"{name} = {toml_value(value)}" for name, value in table.model_dump().items()]
+    return "\n".join([spec.to_toml(), "[race]", *lines, ""])
+
+
 def race_spec(spec: Spec) -> Spec:
     """Return the spec as a race: a grid of policies and seeds and of nothing else."""
     odd = [field for field in spec.grid if field not in ("policy", "seed")]
     if odd:
         raise InputError(f"a race's grid is of policy and seed; {odd[0]!r} needs fedcell sweep, or a race of its own")
-    policies = [format_policy(parse_policy(text)) for text in spec.grid.get("policy", [spec.policy])]
+    policies = [canonical_policy(text) for text in spec.grid.get("policy", [spec.policy])]
     twice = [policy for policy in policies if policies.count(policy) > 1]
     if twice:
         raise InputError(f"the race has the policy {twice[0]!r} twice; give it once")
@@ -237,7 +267,8 @@ def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
 
 def race_runs(spec: Spec) -> list[Spec]:
     """The runs of a race, seed by seed, so that an early end leaves complete seeds."""
-    return sorted(spec.runs(), key=lambda run: run.seed)
+    policies, seeds = spec.grid["policy"], sorted(spec.grid["seed"])  # they were checked when they became its grid
+    return [spec.model_copy(update={"policy": p, "seed": s, "grid": {}}) for s in seeds for p in policies]
 
 
 def run_race(
@@ -348,9 +379,8 @@ def race_to_store(
 def race_from_store(race: StoredRace) -> tuple[Spec, float]:
     """The spec and the target accuracy of a stored race."""
     fields = race.document
-    base = parse_spec(fields["spec"], f"race {race.id}")
-    spec = race_spec(base.changed({}, {"policy": fields["policies"], "seed": fields["seeds"]}))
-    return spec, float(fields["target"])
+    grid = {"policy": fields["policies"], "seed": fields["seeds"]}
+    return parse_stored(fields["spec"] | {"grid": grid}, f"race {race.id}"), float(fields["target"])
 
 
 def is_under_way(race: StoredRace) -> bool:

@@ -37,7 +37,7 @@ from fedcell.runs.rows import (
 from fedcell.runs.store_file import MODELS_TABLE, TOURNAMENTS_TABLE, check_place, clear_errors, open_file
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.spec import Spec, parse_stored
 from fedcell.sim.state import State
 
 BUSY_TIMEOUT_S = 10.0
@@ -100,8 +100,8 @@ class StoredRun:
 
     @property
     def spec(self) -> Spec:
-        """The run as a Spec; imports the module of a user's own policy."""
-        return parse_document(self.document, f"run {self.key[:8]}")
+        """The run as a Spec. Nothing is imported: a policy of the user's own is its line, see `parse_stored`."""
+        return parse_stored(self.document, f"run {self.key[:8]}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -530,27 +530,19 @@ class Store:
 
 
 def spec_document(spec: Spec) -> dict[str, Any]:
-    """One run as a document that JSON can hold and parse_spec reads back: no infinite budget, which rounds imply."""
+    """One run as a document that JSON can hold and parse_stored reads back: no infinite budget, which rounds imply."""
     fields = spec.model_dump(exclude={"grid"})
     if fields["budget_s"] == math.inf:
         del fields["budget_s"]
     return fields
 
 
-def parse_document(document: dict[str, Any], source: str) -> Spec:
-    """The spec of a stored run's document, as parse_spec."""
-    return parse_spec({name: value for name, value in document.items() if name != "code"}, source)
-
-
-def parse_place(document: dict[str, Any], source: str) -> Spec:
-    """As parse_document, but whatever its policies are: whoever looks at a file imports nothing that it names."""
-    return parse_document({name: value for name, value in document.items() if name not in ("policy", "grid")}, source)
-
-
 def flat(document: dict[str, Any]) -> dict[str, Any]:
     """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
     found: dict[str, Any] = {"budget_s": None}
     for name, value in document.items():
+        if name == "version":  # of the document, and no field of the run
+            continue
         found |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
     return found
 

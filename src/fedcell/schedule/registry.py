@@ -15,7 +15,7 @@ from typing import Any
 from fedcell import settings
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-from fedcell.own import load_own
+from fedcell.own import load_own, may_import
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
 from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
@@ -192,6 +192,16 @@ def format_policy(policy: Policy) -> str:
     own = f"{kind.__module__}:{kind.__name__}"
     name = next((n for n, registered in POLICIES.items() if registered is kind), "")
     return settings.write(name or next((n for n, point in installed().items() if point.value == own), own), policy)
+
+
+def canonical_policy(text: str) -> str:
+    """The line of the policy that a string describes, as `format_policy` writes it.
+
+    Where nothing may be imported (see `own.without_imports`), a policy that is not fedcell's own keeps its text.
+    """
+    if not may_import() and _plain(settings.split("policy", text)[0]) not in POLICIES:
+        return text
+    return format_policy(parse_policy(text))
 
 
 def _import_policy(module: str, name: str, text: str) -> type[Policy]:
