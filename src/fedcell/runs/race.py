@@ -209,7 +209,7 @@ class RaceTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     target: float = Field(default=TARGET_ACCURACY, gt=0.0, le=1.0)
-    by: Literal["time", "energy"] = "time"
+    by: Axis = "time"
 
 
 def load_race_table(path: str | Path) -> RaceTable:
