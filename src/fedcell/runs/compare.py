@@ -341,7 +341,7 @@ def _told(one: Comparison, percent: str) -> tuple[str, str]:
     else:
         cannot = f"{_seeds(one.seeds)} cannot tell" if few else f"not significant with {_seeds(one.seeds)}"
         text = f"{one.policy} leads {one.other} by {times} to {percent}; {cannot}"
-    means = f"mean time {one.mean:.0f} s against {one.other_mean:.0f} s, where never counts as {one.limit:.4g} s"
+    means = f"restricted mean time {one.mean:.0f} s against {one.other_mean:.0f} s, never counts as {one.limit:.4g} s"
     low, high = one.ratio.low, one.ratio.high
     parts = [means]
     if math.isfinite(low):
@@ -376,8 +376,9 @@ def verdicts(
     found, unit = compare(runs, target, limit, by, among=among), UNITS[by]
     many = f"; {corrected}" if (corrected := _corrected(max((one.pairs for one in found.values()), default=0))) else ""
     what = "Time" if by == "time" else "Energy"
-    never = f", where never counts as {limit:.4g} {unit}" if math.isfinite(limit) else ""
-    title = f"{what} to {100 * target:g} %, paired by seed: difference of means over {_seeds(len(ours))}{never}{many}"
+    never = f" (never counts as {limit:.4g} {unit})" if math.isfinite(limit) else ""
+    means = f"difference of restricted means{never} over {_seeds(len(ours))}"
+    title = f"{what} to {100 * target:g} %, paired by seed: {means}{many}"
     said = []
     for other, theirs in others:
         empty = next((name for name, some in ((first, ours), (other, theirs)) if not any(map(len, some))), None)
