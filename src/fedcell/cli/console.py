@@ -225,7 +225,7 @@ def _left_text(now: "Progress", pace: Pace) -> str:
 
 def summary_tables(result: "RaceResult") -> list["Table"]:
     """The tables of a race: accuracy in the budget; time and energy to the target; devices and seconds a round."""
-    from fedcell.runs.compare import UNITS
+    from fedcell.runs.comparisons import UNITS
 
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"

@@ -24,8 +24,8 @@ from fedcell.check import without_nan
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
-from fedcell.runs import compare, stats
-from fedcell.runs.compare import Axis, Comparison, Headline
+from fedcell.runs import comparisons, stats
+from fedcell.runs.comparisons import Axis, Headline, PairComparison
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace, spec_document
@@ -103,7 +103,7 @@ class RaceResult:
 
         Without such a budget it is the most that any run took; NaN if that is not known.
         """
-        return compare.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
+        return comparisons.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
 
     def summaries(self) -> dict[str, stats.Summary]:
         """A summary for each policy."""
@@ -127,19 +127,19 @@ class RaceResult:
         Returns:
             One number for each of the seeds: infinity for never, NaN for unknown.
         """
-        return {policy: compare.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
+        return {policy: comparisons.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
 
-    def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], Comparison]:
+    def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], PairComparison]:
         """Every policy with every other, by what they need to reach the target; by pair, in both directions.
 
         Args:
             by: ``"time"`` or ``"energy"``.
         """
-        return compare.compare(self.rounds, self.target, self.limit(by), by)
+        return comparisons.compare_pairs(self.rounds, self.target, self.limit(by), by)
 
     def headline(self) -> Headline | None:
         """Who reaches the target how many times sooner than greedy, or else than the next; None if there is no word."""
-        return compare.headline(self.rounds, self.target, self.limit())
+        return comparisons.headline(self.rounds, self.target, self.limit())
 
     def differences(self) -> dict[str, tuple[stats.Mean, stats.Mean]]:
         """The first policy's best and last accuracy less each other policy's, paired by the seeds that both have."""
@@ -186,7 +186,7 @@ class RaceResult:
 
         They are of the time to the target, or of the energy to it, with the last accuracy beside it.
         """
-        return compare.verdicts(self.rounds, self.target, self.limit(by), by)[1]
+        return comparisons.verdicts(self.rounds, self.target, self.limit(by), by)[1]
 
     def figure(self, by: Axis = "time") -> "Figure":
         """Draw accuracy against time or energy, with the target and who reaches it when; plots.save_picture writes it.

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.runs import stats
-from fedcell.runs.compare import fewest_seeds, sign_flip_p
+from fedcell.runs.comparisons import fewest_seeds, sign_flip_p
 from fedcell.runs.contenders import deciding_s
 from fedcell.runs.contest import Entry, Tournament, remember
 from fedcell.runs.ranks import Floats, Ranking, block_ranks, ranking

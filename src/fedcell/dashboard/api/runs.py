@@ -14,7 +14,7 @@ from fedcell.dashboard.views.cells import ShownSharing, field_document, round_do
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, compared_picture, grouped
 from fedcell.errors import InputError
-from fedcell.runs.compare import Axis
+from fedcell.runs.comparisons import Axis
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.store import StoredRun, differing_fields, flat
 
