@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,12 +52,30 @@ class Tournament:
         return [(one.name, policy, seed) for seed in self.seeds for one in self.scenarios for policy in self.policies]
 
     def runs(self) -> dict[Entry, Spec]:
-        """The runs, in the order of `entries`."""
+        """The runs, in the order of `entries`; an InputError if a policy is none, or there twice."""
         specs = {one.name: one.spec for one in self.scenarios}
+        written = dict(zip(self.policies, distinct_policies(self.policies, "the tournament"), strict=True))
         return {
-            (name, policy, seed): specs[name].model_copy(update={"policy": policy, "seed": seed})
+            (name, policy, seed): specs[name].model_copy(update={"policy": written[policy], "seed": seed})
             for name, policy, seed in self.entries()
         }
+
+
+def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
+    """The policies as `format_policy` writes them, as which their runs are stored; an InputError if one is there twice.
+
+    Args:
+        texts: the policies as a user wrote them.
+        where: what has them, for the message.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        policy = format_policy(parse_policy(text))
+        if policy in found:
+            as_written = f" (as {found[policy]!r} and {text!r})" if found[policy] != text else ""
+            raise InputError(f"{where} has the policy {policy!r} twice{as_written}; give it once")
+        found[policy] = text
+    return list(found)
 
 
 def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
