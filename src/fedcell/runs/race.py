@@ -25,11 +25,11 @@ from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
 from fedcell.runs import stats
+from fedcell.runs.contest import distinct_policies
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, StoredRace, spec_document
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.registry import canonical_policy
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, first_fault, parse_stored, read_toml, toml_value
 from fedcell.sim.task import class_accuracy, settled
@@ -172,10 +172,7 @@ def race_spec(spec: Spec) -> Spec:
     odd = [field for field in spec.grid if field not in ("policy", "seed")]
     if odd:
         raise InputError(f"a race's grid is of policy and seed; {odd[0]!r} needs fedcell sweep, or a race of its own")
-    policies = [canonical_policy(text) for text in spec.grid.get("policy", [spec.policy])]
-    twice = [policy for policy in policies if policies.count(policy) > 1]
-    if twice:
-        raise InputError(f"the race has the policy {twice[0]!r} twice; give it once")
+    policies = distinct_policies(spec.grid.get("policy", [spec.policy]), "the race")
     return spec.model_copy(update={"grid": {"policy": policies, "seed": spec.grid.get("seed", [spec.seed])}})
 
 

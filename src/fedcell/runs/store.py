@@ -547,6 +547,19 @@ def flat(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def columns_of(document: dict[str, Any]) -> dict[str, Any]:
+    """A spec's fields as tables of runs name them: as `flat`, but for the limit on the rounds, which is rounds_limit.
+
+    In such a table ``rounds`` is how many rounds were done.
+    """
+    return {column_of(name): value for name, value in flat(document).items()}
+
+
+def column_of(field: str) -> str:
+    """What tables of runs call a field of the spec; see `columns_of`."""
+    return "rounds_limit" if field == "rounds" else field
+
+
 def differing_fields(documents: Iterable[dict[str, Any]]) -> list[str]:
     """The fields, besides policy and seed, in which the runs that have them differ; nested ones with a dot."""
     seen: dict[str, Any] = {}

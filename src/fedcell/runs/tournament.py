@@ -16,7 +16,7 @@ import numpy as np
 from fedcell.errors import InputError
 from fedcell.runs import stats
 from fedcell.runs.contenders import deciding_s
-from fedcell.runs.contest import Entry, Tournament, remember
+from fedcell.runs.contest import Entry, Tournament, distinct_policies, remember
 from fedcell.runs.ranks import Floats, Ranking, block_ranks, ranking
 from fedcell.runs.rows import Rounds
 from fedcell.runs.scenarios import Scenario
@@ -194,7 +194,8 @@ def run_tournament(
         watch: called with the progress.
 
     Returns:
-        TournamentResult: of all runs. Ctrl-C raises a KeyboardInterrupt once what was computed is stored.
+        TournamentResult: of all runs, its policies as `format_policy` writes them. Ctrl-C raises a KeyboardInterrupt
+        once what was computed is stored.
 
     Example:
         >>> import tempfile, fedcell as fc
@@ -205,6 +206,7 @@ def run_tournament(
         >>> len(result.rounds), result.ranking("time").blocks, result.winners["tiny", "time"].text()[:9]
         (4, 2, 'tie of 2:')
     """
+    tournament = replace(tournament, policies=distinct_policies(tournament.policies, "the tournament"))
     runs = tournament.runs()
     if executor is None:
         runs = {entry: settled(run) for entry, run in runs.items()}
