@@ -482,7 +482,7 @@ def _run_watched(
 
 
 def _print(result: "RaceResult", by: str, per_class: bool) -> None:
-    from fedcell.runs import race_picture, stats
+    from fedcell.runs import compare
 
     out = console()
     if not result.complete:
@@ -490,13 +490,11 @@ def _print(result: "RaceResult", by: str, per_class: bool) -> None:
     for table in [*summary_tables(result), *([class_table(result)] if per_class else [])]:
         out.print(table)
         out.print()
-    if len(result.policies) > 1:
-        out.print("Best accuracy, paired by seed:")
-        for line in result.verdicts():
+    axes: tuple[compare.Axis, ...] = ("time", "energy") if by == "energy" else ("time",)
+    for axis in axes if len(result.policies) > 1 else ():
+        title, lines = compare.verdicts(result.rounds, result.target, result.limit(axis), axis)
+        out.print(f"{title}:", highlight=False, soft_wrap=not out.is_terminal)
+        for line in lines:
             out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
-        if headline := race_picture.headline(result):
-            out.print(headline, highlight=False, soft_wrap=not out.is_terminal)
-    if len(result.policies) > 1 and by == "energy":
-        out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
-        for line in stats.energy_verdicts(result.rounds, result.target):
-            out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
+    if headline := result.headline():
+        out.print(headline.line(), highlight=False, soft_wrap=not out.is_terminal)

@@ -62,7 +62,7 @@ class Tournament:
 
 
 def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
-    """The policies as `canonical_policy` writes them, as which their runs are stored; an InputError if one is there twice.
+    """The policies as `canonical_policy` writes them, as their runs are stored; an InputError if one is there twice.
 
     Args:
         texts: the policies as a user wrote them.

@@ -14,7 +14,7 @@ from fedcell.dashboard.views.cells import ShownSharing, field_document, round_do
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, compared_picture, grouped
 from fedcell.errors import InputError
-from fedcell.runs.race import Axis
+from fedcell.runs.compare import Axis
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.store import StoredRun, differing_fields, flat
 
@@ -93,11 +93,15 @@ def router(desk: Desk) -> APIRouter:
 
     @routes.get("/results/compare", response_class=Response, responses={200: {"model": Curves}})
     async def compare(
-        keys: str = Keys, target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0), by: Axis = By
+        keys: str = Keys,
+        target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0),
+        by: Axis = By,
+        among: int = Query(0, ge=0, le=1000, description="Of how many policies these were picked, for the correction."),
     ) -> Response:
         """Curves, tables and verdicts of stored runs, grouped by policy and whatever else differs but the seed."""
         groups = await chosen(keys)
-        return Response(await desk.views.run(lambda: compared(groups, target, by)), media_type="application/json")
+        text = await desk.views.run(lambda: compared(groups, target, by, among))
+        return Response(text, media_type="application/json")
 
     @routes.get("/results/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
     async def figure(ending: Literal["svg", "png"], keys: str = Keys, by: Axis = By) -> Response:
