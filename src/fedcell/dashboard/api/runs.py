@@ -16,7 +16,8 @@ from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, comp
 from fedcell.errors import InputError
 from fedcell.runs.race import Axis
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
-from fedcell.runs.store import StoredRun, differing_fields, flat
+from fedcell.runs.store import differing_fields, flat
+from fedcell.runs.stored import StoredRun
 
 Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
 StoreName = Query(None, description="One results file; all of them by default.")
