@@ -11,7 +11,8 @@ import fedcell as fc
 from fedcell.dashboard.schemas import FieldMeans, RunList
 from fedcell.dashboard.views.listing import Chosen, field_means, listed
 from fedcell.errors import InputError
-from fedcell.runs.store import Store, StoredRun, flat
+from fedcell.runs.store import Store, flat
+from fedcell.runs.stored import StoredRun
 from fedcell.schedule.policy import Plan
 
 PAGE = 500

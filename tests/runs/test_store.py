@@ -17,8 +17,9 @@ import pytest
 
 import fedcell as fc
 from fedcell.runs.rows import Row, decode, encode, numbers_of
-from fedcell.runs.store import Measured, Store, StoredRace, differing_fields
+from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, STORE_VERSION
+from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import RoundRecord

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from fedcell.files import Write
     from fedcell.learn.engine import Vector
-    from fedcell.runs.store import Store, StoredRun
+    from fedcell.runs.store import Store
+    from fedcell.runs.stored import StoredRun
     from fedcell.sim.loop import RoundRecord
 
 ROWS_IN_A_GROUP = 50_000

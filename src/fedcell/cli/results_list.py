@@ -13,7 +13,7 @@ from fedcell.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedcell.runs.store import StoredRun
+    from fedcell.runs.stored import StoredRun
 
 TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy", "diverged")
 """What a store says of a run besides its specification."""

@@ -1,7 +1,6 @@
 """What a node reports about itself, and how the report reaches the server."""
 
 import math
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -12,7 +11,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedcell.check import did_you_mean
+from fedcell.check import UNPRINTABLE, did_you_mean
 from fedcell.errors import InputError
 from fedcell.flower.flwr_api import answer_query
 from fedcell.units import LARGEST_S, SMALLEST_S
@@ -37,7 +36,6 @@ _BOUNDS = {
     "rate_bps": (1e-15, 1e18),
     "upload_s": (SMALLEST_S, LARGEST_S),
 }
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Report:
     profile: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS or _UNPRINTABLE.search(self.name):
+        if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS or UNPRINTABLE.search(self.name):
             raise InputError(
                 f"name is {str(self.name)[:50]!r}; give at most {MAX_NAME_CHARACTERS} characters, all printable"
             )

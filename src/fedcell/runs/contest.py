@@ -11,12 +11,10 @@ from typing import Any
 from fedcell import defaults
 from fedcell.errors import InputError
 from fedcell.runs.scenarios import Scenario
-from fedcell.runs.store import Store, StoredTournament, spec_document
+from fedcell.runs.store import Store, spec_document
+from fedcell.runs.stored import MAX_POLICIES, MOST_REMEMBERED, StoredTournament
 from fedcell.schedule.registry import canonical_policy
 from fedcell.sim.spec import MAX_RUNS, Spec, parse_stored
-
-MOST_REMEMBERED = 50_000
-"""Runs of a tournament that a store remembers as one; with more it has the runs alone."""
 
 Entry = tuple[str, str, int]
 """One run of a tournament: its scenario, its policy and its seed."""
@@ -124,7 +122,7 @@ def remember(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) ->
         tournament: what is compared.
         keys: of all its runs.
     """
-    if len(keys) > MOST_REMEMBERED:
+    if len(keys) > MOST_REMEMBERED or len(tournament.policies) > MAX_POLICIES:
         return
     document = {
         "scenarios": [
@@ -145,6 +143,8 @@ def _cell_document(spec: Spec) -> dict[str, Any]:
 
 def remembered(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
     """A tournament that `remember` wrote down, and the keys of its runs; an InputError if it is damaged."""
+    if stored.damage:
+        raise InputError(f"tournament {stored.id} is {stored.damage}; run it again, its runs are kept")
     try:
         scenarios = [
             Scenario(
@@ -154,7 +154,7 @@ def remembered(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
         ]
         tournament = Tournament(scenarios, list(stored.document["policies"]), list(stored.document["seeds"]))
         return tournament, dict(zip(tournament.entries(), stored.keys, strict=True))
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except Exception:  # whatever somebody has written there
         raise InputError(f"tournament {stored.id} is damaged; run it again, its runs are kept") from None

@@ -26,7 +26,8 @@ from fedcell.dashboard.views.listing import Chosen, Sort, field_means, listed, s
 from fedcell.errors import InputError
 from fedcell.runs.compare import Axis
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
-from fedcell.runs.store import StoredRun, differing_fields
+from fedcell.runs.store import differing_fields
+from fedcell.runs.stored import StoredRun
 
 Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
 StoreName = Query(None, description="One results file; all of them by default.")

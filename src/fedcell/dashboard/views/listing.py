@@ -11,7 +11,8 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.views.colours import styles
 from fedcell.errors import InputError
-from fedcell.runs.store import StoredRun, differing_fields, flat
+from fedcell.runs.store import differing_fields, flat
+from fedcell.runs.stored import StoredRun
 
 Found: TypeAlias = Sequence[tuple[StoredRun, str]]
 """Runs, and the names of their results files."""
