@@ -288,6 +288,19 @@ class Knowledge:
         looks[there] += 1
         mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / looks[there]
 
+        known = self.timed(view, plan, look, timing, clock_s)
+        return replace(
+            known,
+            last_round=last_round,
+            mean_upload_s=mean_upload_s,
+            looks=looks,
+            heard=self.heard.after(trained, timing, plan.finish_s(view.upload_s, view.compute_s, view.law)),
+        )
+
+    def timed(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float) -> "Knowledge":
+        """Return the knowledge with the times of a round, which may become known long after it; see after."""
+        there = np.asarray(view.ids)
+        trained = there[plan.devices]
         # A device that waits for the model does not train yet.
         trained_s = timing.began_s if plan.starts_s is None else np.maximum(timing.began_s - plan.starts_s, 0.0)
         law = view.law.take(plan.devices)
@@ -307,10 +320,6 @@ class Knowledge:
             self,
             compute=learnt(self.compute, trained_s, seen, look.compute_s, view.compute_s),
             upload=learnt(self.upload, whole_band_s, unknown, look.upload_s, view.upload_s),
-            last_round=last_round,
-            mean_upload_s=mean_upload_s,
-            looks=looks,
-            heard=self.heard.after(trained, timing, plan.finish_s(view.upload_s, view.compute_s, view.law)),
         )
 
     def hearing(self, devices: Indices, round_index: int, **reports: Floats) -> "Knowledge":

@@ -47,7 +47,11 @@ def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats
     there, report_s = conditions.there, 0.0
     if there.size:
         report_s = float(allocate(conditions.upload_s[there] * size, (conditions.compute_s * work)[there]).round_s)
-    return _hidden(output_change(updates.tail(classes), model, classes), spec), report_s, report_j(task, world, conditions)
+    return (
+        _hidden(output_change(updates.tail(classes), model, classes), spec),
+        report_s,
+        report_j(task, world, conditions),
+    )
 
 
 def report_j(task: Task, world: World, conditions: Conditions, band: float = 1.0) -> Floats:
