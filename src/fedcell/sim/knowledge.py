@@ -189,7 +189,8 @@ class Knowledge:
             round_index: the round, from 0.
             clock_s: the time at the start of the round, in seconds.
             explore: whether stale estimates earn a look: in every tenth round a device that was not observed for long
-                is expected to be as fast as may be hoped; see `Estimates`. Times known in advance or reported stay.
+                is expected to be as fast as may be hoped; see `Estimates`. Times known in advance or reported stay, and
+                those of a device that brought nothing the last time.
             there: (n,) their numbers; all devices by default.
             reported_s: (n,) the compute times they reported, NaN where they reported none.
             columns: further fields of the RoundView.
@@ -204,11 +205,12 @@ class Knowledge:
         upload_s, compute_s = _with_median(known.upload_s, otherwise=1.0), _with_median(known.compute_s, otherwise=0.0)
         if explore and look_round(round_index):
             turn_s = float(np.median(upload_s + compute_s))
-            told = np.isfinite(look.compute_s)
+            failed = self.failures[there] > 0  # that it was not seen since is no sign that it has become faster
+            told = failed | np.isfinite(look.compute_s)
             if reported_s is not None:
                 told |= np.isfinite(reported_s) & (self.compute.seen[there] == 0)
             compute_s = np.where(told, compute_s, self.compute.hoped_s(there, compute_s, clock_s, turn_s))
-            known_link = np.isfinite(look.upload_s)
+            known_link = failed | np.isfinite(look.upload_s)
             upload_s = np.where(known_link, upload_s, self.upload.hoped_s(there, upload_s, clock_s, turn_s))
         return RoundView(
             upload_s,
