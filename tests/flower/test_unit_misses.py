@@ -7,7 +7,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
+import fedcell as fc
 from fedcell.flower import Report, Scheduled
+from fedcell.schedule.zoo.oort import relaxed
 from flower.lab import Lab, laboratory
 
 pytestmark = pytest.mark.flower
@@ -95,3 +97,10 @@ def test_an_unknown_device_that_is_slow_is_waited_for_and_learnt(lab: Lab) -> No
     run = lab.run("all", given, lambda i, _: 1.0 if i == 3 else 0.1, 2, radio="dedicated")
     assert [done.delivered for done in run.rounds] == [[0, 1, 2, 3]] * 2
     assert run._planner.roster.knowledge.compute.mean_s[3] == pytest.approx(1.0, rel=0.01)
+
+
+def test_sixty_rounds_of_falling_losses_relax_oorts_pacer_twice(lab: Lab) -> None:
+    run = lab.run("all", reports(3), lambda *_: 0.1, 60)
+    losses = run._planner.roster.knowledge.round_losses
+    assert losses.tolist() == pytest.approx([9.0 / time for time in range(1, 61)])
+    assert relaxed(losses, fc.Oort().window) == 2
