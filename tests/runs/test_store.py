@@ -1,5 +1,6 @@
 """The store: whole or not at all, bit for bit, and nothing of others touched."""
 
+import gzip
 import json
 import math
 import os
@@ -17,11 +18,12 @@ import pytest
 
 import fedcell as fc
 from fedcell.runs.rows import Row, decode, encode, numbers_of
-from fedcell.runs.store import Measured, Store, StoredRace, differing_fields
+from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, STORE_VERSION
+from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.loop import RoundRecord, Simulation
 from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
 
@@ -710,3 +712,45 @@ class TestKey:
             store.put(Spec(rounds=3), [])
             (text,) = store._file.db.execute("SELECT document FROM specs").fetchone()
         assert json.loads(text, parse_constant=pytest.fail)["rounds"] == 3
+
+
+@pytest.fixture
+def of_version_0_2(tmp_path: Path) -> Path:
+    """A results file of version 0.2.0: two races, a sweep, a tournament, a run that was stopped, one's own policy."""
+    packed = Path(__file__).parents[1] / "fixtures" / "store_0_2.db.gz"
+    (tmp_path / "old.db").write_bytes(gzip.decompress(packed.read_bytes()))
+    return tmp_path / "old.db"
+
+
+class TestVersion02:
+    def test_its_runs_keep_their_keys_and_their_partition(self, of_version_0_2: Path) -> None:
+        with Store(of_version_0_2, mode="read") as store:
+            runs = store.runs()
+        assert len(runs) == 17
+        for run in runs:
+            partition = "iid" if run.document["task"]["partition"] == "iid" else "labels:per_device=2,order=numbered"
+            assert run.document["task"]["partition"] == run.spec.task.partition == partition
+            if run.policy.startswith("mine:"):
+                continue  # a module that is not here
+            wrong = run.policy == "diverse"  # under mcs64: its reports cost infinite joules
+            assert (run.spec.key() == run.key) is not wrong, run.policy
+
+    def test_a_run_that_was_stopped_goes_on_as_it_was(self, of_version_0_2: Path) -> None:
+        with Store(of_version_0_2) as store:
+            [stopped] = [run for run in store.runs() if run.status == "unfinished"]
+            unfinished = store.unfinished(stopped.key)
+            assert unfinished is not None
+            first = next(fc.simulate(stopped.spec))
+            assert first.accuracy == pytest.approx(decode(unfinished.rows[0]).accuracy, abs=0.01)
+            played = Simulation.load(stopped.spec).step(unfinished.state)
+        assert played is not None
+        assert played[0].round == stopped.rounds + 1
+
+    def test_new_runs_beside_them_have_the_new_partition(self, of_version_0_2: Path) -> None:
+        spec = fc.Spec(policy="greedy", rounds=3)
+        with Store(of_version_0_2) as store:
+            [old] = [run for run in store.runs() if (run.policy, run.seed) == ("greedy", 0)]
+            assert spec.key() != old.key == spec.changed({"task.partition": "labels:2,order=numbered"}).key()
+            fc.run_sweep(spec, store, workers=1)
+            assert {"task.partition"} <= set(differing_fields(run.document for run in store.runs()))
+            assert len(store.runs()) == 18

@@ -260,6 +260,16 @@ def test_a_tournament_whose_runs_all_fail_says_why(scenarios: list[Scenario], tm
         run(Tournament(scenarios, ["random:k=9", "round_robin:k=9"], [0]), tmp_path / "results.db")
 
 
+def test_policies_may_be_written_as_anybody_writes_them(scenarios: list[Scenario], tmp_path: Path) -> None:
+    found = run(Tournament(scenarios[:1], ["all", "fed_cgd:seconds=12,variance=1"], [0]), tmp_path / "results.db")
+    assert (found.tournament.policies, found.failures) == (["all", "fed_cgd:seconds=12"], {})
+    assert set(found.rounds) == {("near", policy, 0) for policy in found.tournament.policies}
+    with pytest.raises(InputError) as told:
+        run(Tournament(scenarios[:1], ["random:2", "all", "random:k=2"], [0]), tmp_path / "results.db")
+    said = "the tournament has the policy 'random:k=2' twice (as 'random:2' and 'random:k=2'); give it once"
+    assert str(told.value) == said
+
+
 def test_an_own_policy_that_returns_garbage_costs_its_own_runs(
     scenarios: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

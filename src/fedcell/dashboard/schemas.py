@@ -428,6 +428,30 @@ class RunList(Answer):
 
     runs: list[RunDocument]
     total: int
+    policies: list[str]
+    """All that the files have, whichever is chosen."""
+
+
+class LineStyle(Answer):
+    """How a policy is drawn."""
+
+    colour: str
+    dash: str
+
+
+class FieldMeans(Answer):
+    """Mean accuracies of stored runs by the values of two fields; x and means are missing if they do not differ."""
+
+    fields: list[str]
+    """In which the runs differ, and policy."""
+    runs: int
+    across: str | None
+    down: str | None
+    x: list[Any] | None = None
+    y: list[Any] | None = None
+    styles: list[LineStyle | None] | None = None
+    means: list[list[Number]] | None = None
+    counts: list[list[int]] | None = None
 
 
 class RunAnswer(Answer):

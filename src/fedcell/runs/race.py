@@ -26,13 +26,14 @@ from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
 from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis, Headline, PairComparison
+from fedcell.runs.contest import distinct_policies
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
-from fedcell.runs.store import Store, StoredRace, spec_document
+from fedcell.runs.store import Store, spec_document
+from fedcell.runs.stored import StoredRace
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.registry import canonical_policy
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, first_fault, parse_stored, read_toml, toml_value
+from fedcell.sim.spec import Spec, first_fault, read_toml, toml_value
 from fedcell.sim.task import class_accuracy, settled
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 Watch = Callable[[Event], None]
 """Called with every event of the race's runs."""
 
-ENDED = ("stopped", "done", "failed", "interrupted")
-"""The states of a race that nobody runs."""
+ENDED = ("stopped", "done", "failed", "interrupted", "damaged")
+"""The states of a race that nobody runs; a damaged one is what stands for a race that cannot be read."""
 BEAT_S = 2.0
 """A race under way says so in the store this often."""
 LATE_S = 10.0
@@ -232,10 +233,7 @@ def race_spec(spec: Spec) -> Spec:
     odd = [field for field in spec.grid if field not in ("policy", "seed")]
     if odd:
         raise InputError(f"a race's grid is of policy and seed; {odd[0]!r} needs fedcell sweep, or a race of its own")
-    policies = [canonical_policy(text) for text in spec.grid.get("policy", [spec.policy])]
-    twice = [policy for policy in policies if policies.count(policy) > 1]
-    if twice:
-        raise InputError(f"the race has the policy {twice[0]!r} twice; give it once")
+    policies = distinct_policies(spec.grid.get("policy", [spec.policy]), "the race")
     return spec.model_copy(update={"grid": {"policy": policies, "seed": spec.grid.get("seed", [spec.seed])}})
 
 
@@ -312,7 +310,7 @@ def run_race(
     found: dict[tuple[str, int], Vector] = {}
     done: dict[tuple[str, int], list[RoundRecord]] = {}
     failures: dict[tuple[str, int], str] = {}
-    with _kept(store, spec, target) as end:
+    with _kept(store, spec, target, runner) as end:
         with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
             for event in events:
                 if isinstance(event, RunFailed):
@@ -366,27 +364,35 @@ def race_to_store(
     created_unix_s: float,
     reason: str = "",
     *,
+    keys: Sequence[str] | None = None,
     name: str = "",
     note: str = "",
 ) -> StoredRace:
-    """A race as the store keeps it; ``spec`` is what race_spec returned, ``name`` and ``note`` are the user's."""
+    """A race as the store keeps it.
+
+    Args:
+        id: of the race.
+        spec: what race_spec returned.
+        target: the target accuracy.
+        state: such as ``running``.
+        created_unix_s: when it was asked for.
+        reason: why it failed, or empty.
+        keys: of its runs, in the order of `race_runs`: whoever shows the race need not hash anybody's code and data.
+            By default they are computed.
+        name: what the user calls it.
+        note: what the user wrote about it.
+    """
+    keys = [run.key() for run in race_runs(spec)] if keys is None else keys
     fields = {"spec": spec_document(spec), "policies": spec.grid["policy"], "seeds": spec.grid["seed"]}
-    document = fields | {"target": target, "reason": reason, "name": name, "note": note}
+    document = fields | {"target": target, "reason": reason, "name": name, "note": note, "keys": list(keys)}
     owner = f"{platform.node()} {os.getpid()}"
     return StoredRace(id, document, state, created_unix_s, time.time(), owner)
-
-
-def race_from_store(race: StoredRace) -> tuple[Spec, float]:
-    """The spec and the target accuracy of a stored race."""
-    fields = race.document
-    grid = {"policy": fields["policies"], "seed": fields["seeds"]}
-    return parse_stored(fields["spec"] | {"grid": grid}, f"race {race.id}"), float(fields["target"])
 
 
 def is_under_way(race: StoredRace) -> bool:
     """Whether a process runs the race or has it in its queue, as far as the store and this machine know."""
     machine, _, process = race.owner.rpartition(" ")
-    if machine == platform.node() and not _is_alive(int(process)):
+    if machine == platform.node() and not (process.isascii() and process.isdigit() and _is_alive(int(process))):
         return False
     return race.state not in ENDED and time.time() - race.seen_unix_s < LATE_S
 
@@ -394,7 +400,7 @@ def is_under_way(race: StoredRace) -> bool:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # somebody else's
         return True
@@ -422,7 +428,7 @@ class Heartbeat:
 
 
 @contextmanager
-def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[str, str], None]]:
+def _kept(store: Store | None, spec: Spec, target: float, runner: Runner) -> Iterator[Callable[[str, str], None]]:
     """The race in the store while this process runs it; what it gives is called with the state in which it ended.
 
     The same race has the same id whenever it is run.
@@ -432,13 +438,13 @@ def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[
         return
     asked = json.dumps([spec_document(spec), spec.grid, target], sort_keys=True)
     id = hashlib.sha256(asked.encode()).hexdigest()[:16]
-    began = time.time()
+    began, keys = time.time(), runner.keys
 
     def put(state: str, reason: str = "") -> None:
         known = next((race for race in store.races() if race.id == id), None)
         created = began if known is None else known.created_unix_s
         words = {} if known is None else {field: str(known.document.get(field, "")) for field in ("name", "note")}
-        store.put_race(race_to_store(id, spec, target, state, created, reason, **words))
+        store.put_race(race_to_store(id, spec, target, state, created, reason, keys=keys, **words))
 
     put("running")
     heart = Heartbeat(store, lambda: [id])

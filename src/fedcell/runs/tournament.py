@@ -17,7 +17,7 @@ from fedcell.errors import InputError
 from fedcell.runs import stats
 from fedcell.runs.comparisons import fewest_seeds, sign_flip_p
 from fedcell.runs.contenders import deciding_s
-from fedcell.runs.contest import Entry, Tournament, remember
+from fedcell.runs.contest import Entry, Tournament, distinct_policies, remember
 from fedcell.runs.ranks import Floats, Ranking, block_ranks, ranking
 from fedcell.runs.rows import Rounds
 from fedcell.runs.scenarios import Scenario
@@ -221,7 +221,8 @@ def run_tournament(
         watch: called with the progress.
 
     Returns:
-        TournamentResult: of all runs. Ctrl-C raises a KeyboardInterrupt once what was computed is stored.
+        TournamentResult: of all runs, its policies as `format_policy` writes them. Ctrl-C raises a KeyboardInterrupt
+        once what was computed is stored.
 
     Example:
         >>> import tempfile, fedcell as fc
@@ -232,6 +233,7 @@ def run_tournament(
         >>> len(result.rounds), result.ranking("time").blocks, result.winners["tiny", "last"].text()[:19]
         (4, 2, '2 seeds cannot tell')
     """
+    tournament = replace(tournament, policies=distinct_policies(tournament.policies, "the tournament"))
     runs = tournament.runs()
     if executor is None:
         runs = {entry: settled(run) for entry, run in runs.items()}

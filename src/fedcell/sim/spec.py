@@ -378,7 +378,7 @@ class Spec(_Part):
     @model_validator(mode="before")
     @classmethod
     def _of_version_1(cls, document: Any) -> Any:
-        return _upgraded(document) if isinstance(document, dict) and document.get("version") == 1 else document
+        return upgraded(document) if isinstance(document, dict) and "version" in document else document
 
     @model_validator(mode="before")
     @classmethod
@@ -607,8 +607,10 @@ def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
     return document
 
 
-def _upgraded(document: dict[str, Any]) -> dict[str, Any]:
-    """A document of version 1 as one of version 2."""
+def upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a spec in the current version; one without a version is of version 1, which did not write it."""
+    if document.get("version", 1) != 1:
+        return document
 
     def numbered(partition: Any) -> Any:
         try:
@@ -700,7 +702,7 @@ def parse_stored(document: dict[str, Any], source: str) -> Spec:
     try:
         with without_imports():
             known = {name: value for name, value in document.items() if name != "code"}
-            return parse_spec({"version": 1} | known, source)  # which version 0.2.0 did not write
+            return parse_spec(upgraded(known), source)
     except InputError:
         raise
     except Exception as error:  # the file may have been written by anybody

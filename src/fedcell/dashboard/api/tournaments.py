@@ -21,7 +21,8 @@ from fedcell.dashboard.views.rankings import (
     runs_document,
 )
 from fedcell.runs.stats import Measure
-from fedcell.runs.store import Store, StoredTournament
+from fedcell.runs.store import Store
+from fedcell.runs.stored import StoredTournament
 
 Id = Path(pattern="^[0-9a-f]{16}$")
 By = Query("time", description="What is compared: time to the target, best accuracy or last accuracy.")

@@ -10,7 +10,8 @@ from fedcell.dashboard.stores import Shelf
 from fedcell.dashboard.views.colours import styles
 from fedcell.runs.contest import remembered
 from fedcell.runs.stats import Measure
-from fedcell.runs.store import Store, StoredTournament
+from fedcell.runs.store import Store
+from fedcell.runs.stored import StoredTournament
 from fedcell.runs.tournament import TournamentResult, Winner, stored_result
 from fedcell.runs.tournament_data import rows_of, table_csv, tournament_json
 from fedcell.runs.tournament_report import READING, matrix_table, ranks_picture, untold
