@@ -128,7 +128,7 @@ def _named(ending: str) -> dict[str, str]:
 def _listed(found: list[tuple[StoredRun, str]], policy: str | None, source: str | None, limit: int, offset: int) -> str:
     kept = [(run, name) for run, name in found if policy in (None, run.policy) and source in (None, run.source)]
     kept.sort(key=lambda pair: (-pair[0].finished_unix_s, pair[0].key))
-    differing = differing_fields(run.document for run, _ in kept)
+    differing = differing_fields(run.document for run, _ in kept if run.status != "damaged")
     page = kept[offset : offset + limit]
     rows = [_stored_document(run, name, {f: flat(run.document).get(f) for f in differing}) for run, name in page]
     return as_json({"runs": rows, "total": len(kept)})
