@@ -409,7 +409,7 @@ class RunDocument(Answer):
     store: str | None
     policy: str
     seed: int
-    status: Literal["done", "failed", "unfinished", "running"]
+    status: Literal["done", "failed", "unfinished", "damaged", "running"]
     reason: str
     source: Literal["simulation", "flower", "testbed"]
     rounds: int
@@ -532,6 +532,7 @@ class TournamentDocument(Answer):
     seeds: list[int]
     runs: int
     ended: int
+    damage: str
 
 
 class TournamentList(Answer):
