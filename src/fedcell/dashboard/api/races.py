@@ -29,7 +29,7 @@ from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, failures_of, race_data, race_picture
 from fedcell.dashboard.views.pages import race_page
 from fedcell.runs.command import race_command
-from fedcell.runs.compare import Axis
+from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import ENDED
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import spec_document
