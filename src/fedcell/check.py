@@ -1,5 +1,6 @@
 """The checks that several modules share: one sentence for each mistake."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from math import inf, isfinite
@@ -9,6 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
+
+# A terminal obeys control characters, and half a surrogate pair cannot be written at all.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def require_number(name: str, value: object, above: float = -inf, least: float = -inf) -> None:
@@ -85,6 +89,11 @@ def short_repr(value: object) -> str:
     """The value as Python writes it, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def printable(text: str) -> str:
+    """The text, of a file, say, with Python's escapes for what a terminal would obey instead of printing it."""
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _range_text(above: float, least: float) -> str:

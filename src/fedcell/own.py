@@ -1,12 +1,37 @@
 """Modules of one's own, named as ``module:Class`` or ``module:function``, and how they are imported."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fedcell.errors import InputError
+
+_forbidden: ContextVar[str] = ContextVar("forbidden", default="")
+"""Why nothing may be imported now, and how it is asked for; empty where it may be."""
+
+
+@contextmanager
+def without_imports(advice: str = "it is not imported to look at a file") -> Iterator[None]:
+    """Import no module of anybody's own: for whoever looks at a file that somebody else may have written.
+
+    Args:
+        advice: the close of the refusal: how to ask for the import.
+    """
+    token = _forbidden.set(advice)
+    try:
+        yield
+    finally:
+        _forbidden.reset(token)
+
+
+def may_import() -> bool:
+    """Whether modules of one's own may be imported here; see `without_imports`."""
+    return not _forbidden.get()
 
 
 def import_own(module: str) -> ModuleType:
@@ -18,6 +43,8 @@ def import_own(module: str) -> ModuleType:
     Args:
         module: such as ``mine`` for ``mine.py``, or ``package.module``.
     """
+    if not may_import():
+        raise InputError(f"{module!r} is code of somebody's own; {_forbidden.get()}")
     if "" not in sys.path:
         sys.path.append("")
     return import_module(module)

@@ -10,7 +10,6 @@ from subprocess import CompletedProcess
 import pytest
 
 import fedcell as fc
-from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.race import race_spec, run_race
 from fedcell.sim.loop import Simulation
 from harness import FEDCELL, Process, Terminal, fedcell
@@ -45,7 +44,7 @@ def test_json_csv_and_the_library_agree(tmp_path: Path, fedcell_here: Call) -> N
     lines = fedcell_here("race", *QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
     assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss,joules"
     assert len(lines) == 1 + len(document["rounds"])
-    spec = fc.Spec(cell=RACE_CELL, budget_s=25.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
+    spec = fc.Spec(budget_s=25.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)
     records = [record for policy in result.policies for run in result.runs[policy] for record in run]
     for line, row, record in zip(lines[1:], document["rounds"], records, strict=True):
@@ -153,7 +152,7 @@ def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fed
     lines = fedcell_here("race", *options, "--csv", cwd=tmp_path).stdout.splitlines()
     times = [[float(cell) for cell in line.split(",")[3:5]] for line in lines[1:]]
     report_s = times[0][0] - times[0][1]
-    spec = fc.Spec(policy="diverse", rounds=2, cell=RACE_CELL)
+    spec = fc.Spec(policy="diverse", rounds=2)
     assert report_s == pytest.approx(Simulation.load(spec).start().clock_s)
     assert report_s > 0
     assert times[1][0] == times[0][0] + times[1][1]
@@ -464,3 +463,28 @@ def test_ctrl_c_leaves_the_models_of_the_finished_runs(tmp_path: Path) -> None:
     with fc.Store(tmp_path / "r.db", "read") as store:
         kept = store.done([run.key for run in store.runs()], models=True)
     assert 2 <= len(list((tmp_path / "m").iterdir())) <= len(kept)  # what a file has is stored too
+
+
+def test_the_printed_spec_has_the_target_and_what_it_is_by(tmp_path: Path, fedcell_here: Call) -> None:
+    printed = fedcell_here("race", "--target", "0.9", "--by", "energy", "--seeds", "2", "--print-spec").stdout
+    assert '[race]\ntarget = 0.9\nby = "energy"\n' in printed
+    (tmp_path / "race.toml").write_text(printed)
+    assert fedcell_here("race", "race.toml", "--print-spec", cwd=tmp_path).stdout == printed
+    other = fedcell_here("race", "race.toml", "--by", "time", "--print-spec", cwd=tmp_path).stdout
+    assert other == printed.replace('by = "energy"', 'by = "time"')
+    assert fc.load_spec(tmp_path / "race.toml").grid["seed"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ("target = 80", "race.toml: race: target is 80; input should be less than or equal to 1"),
+        ('by = "rounds"', "race.toml: race: by is 'rounds'; input should be 'time' or 'energy'"),
+        ("seeds = 3", "race.toml: race: unknown field 'seeds'; choose from by, target"),
+    ],
+)
+def test_a_wrong_race_table_is_one_sentence(table: str, fault: str, tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "race.toml").write_text(f"[race]\n{table}\n")
+    result = fedcell_here("race", "race.toml", "--print-spec", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert fault in result.stderr

@@ -1,5 +1,6 @@
 """The store: whole or not at all, bit for bit, and nothing of others touched."""
 
+import gzip
 import json
 import math
 import os
@@ -9,21 +10,24 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import fedcell as fc
 from fedcell.runs.rows import Row, decode, encode, numbers_of
-from fedcell.runs.store import Measured, Store, StoredRace, differing_fields
-from fedcell.runs.store_file import APPLICATION_ID, STORE_VERSION
+from fedcell.runs.store import Measured, Store, differing_fields
+from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
+from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.loop import RoundRecord, Simulation
 from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
+from harness import PYTHON, Process
 
 
 def make_records(rounds: int, seed: int = 0, devices: int = 20) -> list[RoundRecord]:
@@ -598,7 +602,7 @@ class TestKey:
         """If this changes, nobody's stored runs are found again. When results changed: raise RESULTS_VERSION."""
         assert RESULTS_VERSION == 1
         assert (
-            parse_spec({"cell": {"radius_m": 1400}}, "x").key()
+            parse_spec({"version": 1, "cell": {"radius_m": 1400}}, "x").key()
             == "76474ad16b6df0e981ed5b010b32d538dd0f68b89f66146b2bd4570285fc548b"
         )
 
@@ -606,7 +610,7 @@ class TestKey:
         ("one", "other"),
         [
             ({"policy": "greedy"}, {"policy": "greedy:theta=0.0"}),
-            ({"cell": {"radius_m": 1000}}, {}),
+            ({"cell": {"radius_m": 1400}}, {}),
             ({"devices": {"seconds_per_sample": [2e-3] * 20}}, {}),
             ({"devices": {"samples_per_second": 4000}}, {"devices": {"samples_per_second": 4000.0}}),
             ({"devices": {"mobility": "waypoint:speed_mps=1"}}, {"devices": {"mobility": "waypoint:speed_mps=1.0..1"}}),
@@ -643,7 +647,7 @@ class TestKey:
             "task.server": "adam", "late_weight": 0.5,
             "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
         }  # fmt: skip
-        fields = base.model_dump(exclude={"grid"})
+        fields = base.model_dump(exclude={"grid", "version"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
         assert set(changes) == paths | {a for a, part in fields.items() if not isinstance(part, dict)}
         base = base.changed({"policy": "diverse"})
@@ -710,3 +714,120 @@ class TestKey:
             store.put(Spec(rounds=3), [])
             (text,) = store._file.db.execute("SELECT document FROM specs").fetchone()
         assert json.loads(text, parse_constant=pytest.fail)["rounds"] == 3
+
+
+@pytest.fixture
+def of_version_0_2(tmp_path: Path) -> Path:
+    """A results file of version 0.2.0: two races, a sweep, a tournament, a run that was stopped, one's own policy."""
+    packed = Path(__file__).parents[1] / "fixtures" / "store_0_2.db.gz"
+    (tmp_path / "old.db").write_bytes(gzip.decompress(packed.read_bytes()))
+    return tmp_path / "old.db"
+
+
+class TestVersion02:
+    def test_its_runs_keep_their_keys_and_their_partition(self, of_version_0_2: Path) -> None:
+        with Store(of_version_0_2, mode="read") as store:
+            runs = store.runs()
+        assert len(runs) == 17
+        for run in runs:
+            partition = "iid" if run.document["task"]["partition"] == "iid" else "labels:per_device=2,order=numbered"
+            assert run.document["task"]["partition"] == run.spec.task.partition == partition
+            if run.policy.startswith("mine:"):
+                continue  # a module that is not here
+            wrong = run.policy == "diverse"  # under mcs64: its reports cost infinite joules
+            assert (run.spec.key() == run.key) is not wrong, run.policy
+
+    def test_a_run_that_was_stopped_goes_on_as_it_was(self, of_version_0_2: Path) -> None:
+        with Store(of_version_0_2) as store:
+            [stopped] = [run for run in store.runs() if run.status == "unfinished"]
+            unfinished = store.unfinished(stopped.key)
+            assert unfinished is not None
+            first = next(fc.simulate(stopped.spec))
+            assert first.accuracy == pytest.approx(decode(unfinished.rows[0]).accuracy, abs=0.01)
+            played = Simulation.load(stopped.spec).step(unfinished.state)
+        assert played is not None
+        assert played[0].round == stopped.rounds + 1
+
+    def test_new_runs_beside_them_have_the_new_partition(self, of_version_0_2: Path) -> None:
+        spec = fc.Spec(policy="greedy", rounds=3)
+        with Store(of_version_0_2) as store:
+            [old] = [run for run in store.runs() if (run.policy, run.seed) == ("greedy", 0)]
+            assert spec.key() != old.key == spec.changed({"task.partition": "labels:2,order=numbered"}).key()
+            fc.run_sweep(spec, store, workers=1)
+            assert {"task.partition"} <= set(differing_fields(run.document for run in store.runs()))
+            assert len(store.runs()) == 18
+
+
+MODELS = "CREATE TABLE models (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, model BLOB NOT NULL)"
+
+
+@pytest.mark.parametrize(
+    ("statements", "named"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON rounds BEGIN UPDATE rounds SET accuracy = 0.99; END", "the trigger 't'"),
+        (
+            "ALTER TABLE runs RENAME TO runs0; CREATE VIEW runs AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT "
+            "x + 1 FROM c) SELECT key, status, reason, finished_unix_s, duration_s, source FROM runs0, c",
+            "it lacks a table",
+        ),
+        (
+            "ALTER TABLE specs RENAME TO s0; CREATE VIEW specs AS SELECT key, hex(zeroblob(4e8)) document FROM s0",
+            "it lacks",
+        ),
+        ("CREATE VIRTUAL TABLE v USING fts5(x)", "the table"),
+        ("CREATE INDEX i ON rounds (accuracy)", "the index 'i'"),
+        ("ALTER TABLE races ADD COLUMN more TEXT", "the table 'races'"),
+        (f'{MODELS}; CREATE TRIGGER "m\x1b" AFTER INSERT ON models BEGIN SELECT 1; END', r"the trigger 'm\\x1b'"),
+        ("DROP TABLE races", "it lacks a table"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["read", "write"])
+@pytest.mark.parametrize("in_the_log", [False, True])
+def test_a_file_with_tables_of_somebody_elses_is_refused(
+    statements: str, named: str, mode: Literal["read", "write"], in_the_log: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        store.put(Spec(), make_records(2))
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        if in_the_log:
+            db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.executescript(statements)
+        if in_the_log:
+            assert Path(f"{path}-wal").stat().st_size > 0
+            with pytest.raises(fc.InputError, match=named):
+                Store(path, mode)
+    before = path.read_bytes()
+    with pytest.raises(fc.InputError, match=named):
+        Store(path, mode)
+    assert path.read_bytes() == before
+
+
+def test_a_file_of_0_2_stays_readable_and_writable(tmp_path: Path) -> None:
+    """The tables for models and tournaments are made when they are needed; SQLite's own statistics do no harm."""
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        store.put(Spec(), make_records(2))
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript(f"{MODELS_TABLE}; {TOURNAMENTS_TABLE}; ANALYZE; VACUUM;")
+    with Store(path) as store:
+        store.put_rows(Spec(seed=1), rows_of(make_records(2)), model=np.zeros(3, np.float32))
+        assert (len(store.runs()), store.tournaments()) == (2, [])
+
+
+@pytest.mark.processes
+def test_ctrl_c_ends_whatever_the_file_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    Store(path).close()
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+    code = f"""
+from fedcell.runs.store import Store
+with Store({str(path)!r}, "read") as store, store._read_transaction() as db:
+    print("asking", flush=True)
+    db.execute({endless!r}).fetchone()
+"""
+    with Process(*PYTHON, "-c", code) as process:
+        process.wait_for_text("asking")
+        time.sleep(0.2)
+        process.interrupt()
+        assert process.finish().stderr.strip().endswith("KeyboardInterrupt")

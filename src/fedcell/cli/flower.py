@@ -11,7 +11,7 @@ import typer.main
 from fedcell import defaults
 from fedcell.cli.console import console, policy_table, summary_tables
 from fedcell.cli.flower_new import new
-from fedcell.cli.options import Json, Plot, PutStore, Target
+from fedcell.cli.options import AllowImport, Json, Plot, PutStore, Target, importing
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def flower(
     target: Target = defaults.TARGET_ACCURACY,
     plot: Plot = None,
     store: PutStore = None,
+    allow_import: AllowImport = False,
     as_json: Json = False,
 ) -> None:
     """Show the results of scheduled Flower runs, or write a new app.
@@ -76,7 +77,8 @@ def flower(
     runs = _told_apart(begun, [load_run(folder) for folder in begun])
     result = _as_race(runs, target)
     if store is not None:
-        _put(store, runs)
+        with importing(allow_import):
+            _put(store, runs)
     if as_json:
         import json
 

@@ -1,7 +1,7 @@
 """Options that several commands have, each checked as it is read: a bad value is refused before any work is done."""
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -180,7 +180,24 @@ Cluster = Annotated[
     ),
 ]
 
+AllowImport = Annotated[
+    bool,
+    typer.Option(
+        "--allow-import",
+        help="Import the modules that the file names for policies and models of one's own, which runs their code.",
+    ),
+]
+
 PutStore = Annotated[
     Path | None, typer.Option("--store", help="Add the runs to this results file.", show_default=False)
 ]
 """Of commands that show runs and may keep them."""
+
+
+def importing(allowed: bool) -> AbstractContextManager[None]:
+    """For commands that look at files: nothing that these name is imported unless --allow-import asks for it."""
+    from contextlib import nullcontext
+
+    from fedcell.own import without_imports
+
+    return nullcontext() if allowed else without_imports("add --allow-import if you trust the file")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from click.core import ParameterSource
 
 from fedcell import defaults
 from fedcell.cli.console import (
@@ -35,7 +36,7 @@ from fedcell.cli.options import (
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcell.runs.race import RaceResult
+    from fedcell.runs.race import RaceResult, RaceTable
     from fedcell.runs.runner import Event
     from fedcell.sim.spec import Spec
 
@@ -51,6 +52,7 @@ def _check_axis(by: str) -> str:
 
 
 def race(
+    context: typer.Context,
     spec: Annotated[
         Path | None, typer.Argument(help="Race specification (TOML); --print-spec shows one.", show_default=False)
     ] = None,
@@ -86,7 +88,7 @@ def race(
     ] = None,
     radius_m: Annotated[
         float | None,
-        typer.Option(help=f"Cell radius in metres (default: {defaults.RACE_RADIUS_M:g}).", show_default=False),
+        typer.Option(help=f"Cell radius in metres (default: {defaults.RADIUS_M:g}).", show_default=False),
     ] = None,
     devices: Annotated[
         int | None,
@@ -317,9 +319,18 @@ def race(
         "task.model": model,
         "task.device": device,
     }
-    contest = _build(spec, policy, seeds, {name: value for name, value in changes.items() if value is not None})
+    from contextlib import nullcontext
+
+    from fedcell.own import without_imports
+
+    with without_imports("--print-spec imports nothing") if print_spec else nullcontext():
+        contest = _build(spec, policy, seeds, {name: value for name, value in changes.items() if value is not None})
+    table = _race_table(spec, {name: context.params[name] for name in ("target", "by") if _is_given(context, name)})
+    target, by = table.target, table.by
     if print_spec:
-        typer.echo(contest.to_toml(), nl=False)
+        from fedcell.runs.race import race_toml
+
+        typer.echo(race_toml(contest, table), nl=False)
         return
     from fedcell.plots import save_picture
     from fedcell.runs.race import to_csv, to_json
@@ -364,15 +375,26 @@ def race(
     raise typer.Exit(130 if result.stopped else 2 if result.failures or files.troubles or trackers.troubles else 0)
 
 
+def _is_given(context: typer.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _race_table(path: Path | None, given: dict[str, Any]) -> "RaceTable":
+    """The target and what the race is by: as given, else the file's."""
+    from fedcell.runs.race import RaceTable, load_race_table
+
+    return (load_race_table(path) if path is not None else RaceTable()).model_copy(update=given)
+
+
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
     """The race: the file's, or the paper's without one, with the options put over it."""
     from fedcell.runs.defaults import default_race, race_policies
     from fedcell.runs.race import race_spec
-    from fedcell.schedule.registry import parse_policy
+    from fedcell.schedule.registry import canonical_policy
     from fedcell.sim.spec import load_spec
 
     for text in policies or []:
-        parse_policy(text)  # or its mistakes would be told as those of a grid that nobody wrote
+        canonical_policy(text)  # or its mistakes would be told as those of a grid that nobody wrote
     base = load_spec(path) if path else default_race()
     if "rounds" in changes and "budget_s" not in changes and path is None:
         changes = changes | {"budget_s": float("inf")}
@@ -468,7 +490,7 @@ def _run_watched(
 
 
 def _print(result: "RaceResult", by: str, per_class: bool) -> None:
-    from fedcell.runs import race_picture, stats
+    from fedcell.runs import compare
 
     out = console()
     if result.stopped:
@@ -476,13 +498,11 @@ def _print(result: "RaceResult", by: str, per_class: bool) -> None:
     for table in [*summary_tables(result), *([class_table(result)] if per_class else [])]:
         out.print(table)
         out.print()
-    if len(result.policies) > 1:
-        out.print("Best accuracy, paired by seed:")
-        for line in result.verdicts():
+    axes: tuple[compare.Axis, ...] = ("time", "energy") if by == "energy" else ("time",)
+    for axis in axes if len(result.policies) > 1 else ():
+        title, lines = compare.verdicts(result.rounds, result.target, result.limit(axis), axis)
+        out.print(f"{title}:", highlight=False, soft_wrap=not out.is_terminal)
+        for line in lines:
             out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
-        if headline := race_picture.headline(result):
-            out.print(headline, highlight=False, soft_wrap=not out.is_terminal)
-    if len(result.policies) > 1 and by == "energy":
-        out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
-        for line in stats.energy_verdicts(result.rounds, result.target):
-            out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
+    if headline := result.headline():
+        out.print(headline.line(), highlight=False, soft_wrap=not out.is_terminal)

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcell.cli.console import console, runs_are
-from fedcell.cli.options import Json
+from fedcell.cli.options import AllowImport, Json, importing
 from fedcell.cli.results_list import StorePath, list_runs, stored_policy, stored_run_document
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from fedcell.files import Write
     from fedcell.learn.engine import Vector
-    from fedcell.runs.store import Store, StoredRun
+    from fedcell.runs.store import Store
+    from fedcell.runs.stored import StoredRun
     from fedcell.sim.loop import RoundRecord
 
 ROWS_IN_A_GROUP = 50_000
@@ -43,6 +44,7 @@ def show_run(
         Path | None,
         typer.Option(help="Save the final model in this .safetensors or .npz file.", show_default=False),
     ] = None,
+    allow_import: AllowImport = False,
     as_json: Json = False,
 ) -> None:
     """Show one run: its specification and its rounds.
@@ -66,10 +68,11 @@ def show_run(
         run = kept.find(key)
         records = kept.get(run.key) if run.status == "done" else []
         model = _model(kept, run) if per_class or save_model is not None else None
-    classes = class_accuracy(run.spec.task, model[None])[0].tolist() if per_class and model is not None else None
-    if save_model is not None and model is not None:
-        write_model(save_model, run.spec, model)
-        typer.echo(f"wrote {save_model}", err=True)
+    with importing(allow_import):
+        classes = class_accuracy(run.spec.task, model[None])[0].tolist() if per_class and model is not None else None
+        if save_model is not None and model is not None:
+            write_model(save_model, run.spec, model)
+            typer.echo(f"wrote {save_model}", err=True)
     if as_json:
         rounds = [cells(record, plan=True) for record in records]
         document = stored_run_document(run) | {"records": rounds}
@@ -149,6 +152,7 @@ def export_runs(
             show_default=False,
         ),
     ] = None,
+    allow_import: AllowImport = False,
 ) -> None:
     """Export the rounds of all finished runs, and the final models that were kept."""
     from fedcell.runs.store import Store, column_of, differing_fields
@@ -161,7 +165,7 @@ def export_runs(
         _load_pyarrow()  # or say at once that it is missing
     with Store(store, "read") as kept:
         runs = kept.runs()
-        extra = list(map(column_of, differing_fields(run.document for run in runs)))
+        extra = list(map(column_of, differing_fields(run.document for run in runs if run.status != "damaged")))
         files: dict[Path, Write] = {}
         if as_csv is not None and as_csv.is_dir():
             files[as_csv / "runs.csv"] = lambda file: _write_runs_csv(file, runs, extra)
@@ -173,7 +177,8 @@ def export_runs(
         for path in files:
             _check_export(path, store)
         if models is not None:
-            _export_models(kept, runs, models)
+            with importing(allow_import):
+                _export_models(kept, runs, models)
         for path, write in files.items():
             write_output(path, write)
             if path != STANDARD_OUTPUT:

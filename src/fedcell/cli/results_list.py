@@ -13,7 +13,7 @@ from fedcell.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedcell.runs.store import StoredRun
+    from fedcell.runs.stored import StoredRun
 
 TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy", "diverged")
 """What a store says of a run besides its specification."""
@@ -106,7 +106,7 @@ def list_runs(
     with Store(store, "read") as kept:
         every = kept.runs()
     runs = _sorted(_chosen(every, policy or [], seed or [], where or [], str(store)), every, sort or [])
-    extra = list(map(column_of, differing_fields(run.document for run in runs)))
+    extra = list(map(column_of, differing_fields(run.document for run in runs if run.status != "damaged")))
     if output == "json":
         import json
 

@@ -65,6 +65,13 @@ def serve(
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.", show_default=False)
     ] = True,
     workers: Workers = None,
+    allow_import: Annotated[
+        bool,
+        typer.Option(
+            "--allow-import",
+            help="Resume and rerun races of the results file whose policies or models are code, which imports it.",
+        ),
+    ] = False,
 ) -> None:
     """Serve the dashboard: races, the cell, plans and results in a browser.
 
@@ -88,7 +95,7 @@ def serve(
         port = listening.getsockname()[1]
         hosts = None if token else _hosts(address, port)
         key, once = (secrets.token_urlsafe(16), secrets.token_urlsafe(16)) if token else (None, None)
-        settings = ServerSettings(store, tuple(read or []), paper, workers, hosts, token, key, once)
+        settings = ServerSettings(store, tuple(read or []), paper, workers, hosts, token, key, once, allow_import)
         announce_compiling()
         server = build_server(settings)
         name = f"[{address}]" if ":" in address else address

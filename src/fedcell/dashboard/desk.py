@@ -14,9 +14,11 @@ from fedcell.dashboard.races.queue import RaceQueue
 from fedcell.dashboard.stores import Crew, Shelf
 from fedcell.dashboard.views.cells import Place, Places
 from fedcell.dashboard.views.rankings import Rankings
+from fedcell.errors import InputError
 from fedcell.machine import cores
 from fedcell.runs.rows import Rounds, decode
-from fedcell.runs.store import Measured, Store, StoredRun, spec_document
+from fedcell.runs.store import Measured, Store, spec_document
+from fedcell.runs.stored import StoredRun
 from fedcell.sim.loop import RoundRecord
 
 RUNS_KEPT = 4
@@ -35,6 +37,7 @@ class ServerSettings:
         token: that every request must carry, or None.
         key: of the printed address, which lets a browser in while this server runs; the token is not shown.
         once: the same for the browser that is opened, whose address other users may see; it works once.
+        allow_import: whether races of the results file may be computed whose policies or models are imported.
     """
 
     store: Path
@@ -45,6 +48,7 @@ class ServerSettings:
     token: str | None = None
     key: str | None = None
     once: str | None = None
+    allow_import: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +76,8 @@ class Desk:
         self.hub = Hub()
         self.stores = [Shelf(settings.store, "write"), *(Shelf(path, "read") for path in settings.read)]
         workers = settings.workers or cores()
-        self.races = RaceQueue(self.stores[0].store, workers, self.hub.changed)
+        store, allowed = self.stores[0].store, settings.allow_import
+        self.races = RaceQueue(store, workers, self.hub.changed, allow_import=allowed)
         self.plans = Crew(limits.PLANS_AT_ONCE, limits.PLANS_WAITING, "fedcell-plan")
         self.views = Crew(1, limits.READS_WAITING, "fedcell-view")
         self.places = Places()
@@ -112,6 +117,13 @@ class Desk:
         raise HTTPException(404, f"there is no run {key[:64]!r}; see /api/runs")
 
     async def _whole(self, thread: Shelf, run: StoredRun) -> FoundRun:
+        if run.status == "damaged":
+            raise InputError(f"run {run.key[:8]} is {run.reason}")
+        if run.rounds > limits.RACE_ALL_ROUNDS:
+            raise InputError(
+                f"run {run.key[:8]} has {run.rounds:,} rounds, and the page shows up to {limits.RACE_ALL_ROUNDS:,}; "
+                "fedcell results export has them all"
+            )
         mark = (f"{thread.name} {run.key}", run.finished_unix_s)
         if mark not in self._found:
             records = await thread.ask(partial(Store.get, run=run.key, unfinished=True)) if run.rounds else []

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from fedcell.dashboard.limits import READS_WAITING
-from fedcell.runs.store import Store, StoredRun
+from fedcell.runs.store import Store
+from fedcell.runs.stored import StoredRun
 
 T = TypeVar("T")
 

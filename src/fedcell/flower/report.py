@@ -1,7 +1,7 @@
 """What a node reports about itself, and how the report reaches the server."""
 
 import math
-import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedcell.check import did_you_mean
+from fedcell.check import UNPRINTABLE, did_you_mean
 from fedcell.errors import InputError
 from fedcell.flower.flwr_api import answer_query
 from fedcell.units import LARGEST_S, SMALLEST_S
@@ -20,6 +20,7 @@ from fedcell.world.compute import mean_compute_s
 
 RECORD = "fedcell"
 """The name of our ConfigRecord in a reply."""
+_HAS_TRAINED = threading.Event()  # in this process
 ACTION = "fedcell"
 FAULT = "fault"
 QUERY = f"{MessageType.QUERY}.{ACTION}"
@@ -37,7 +38,6 @@ _BOUNDS = {
     "rate_bps": (1e-15, 1e18),
     "upload_s": (SMALLEST_S, LARGEST_S),
 }
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Report:
     profile: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS or _UNPRINTABLE.search(self.name):
+        if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS or UNPRINTABLE.search(self.name):
             raise InputError(
                 f"name is {str(self.name)[:50]!r}; give at most {MAX_NAME_CHARACTERS} characters, all printable"
             )
@@ -182,15 +182,20 @@ def timed(message: Message, context: Context, call_next: ClientAppCallable) -> M
         call_next: the next mod, or the app itself.
 
     Returns:
-        The reply; for a training message, with the seconds of training in its record ``fedcell``.
+        The reply; for a training message, with the seconds of training in its record ``fedcell``, and whether it was
+        the first of this process, which also loads what the app needs.
 
     Example:
         >>> from flwr.clientapp import ClientApp
         >>> from fedcell.flower import timed
         >>> app = ClientApp(mods=[timed])
     """
+    if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
+        return call_next(message, context)
+    first = not _HAS_TRAINED.is_set()
+    _HAS_TRAINED.set()
     began_s = time.monotonic()
     reply = call_next(message, context)
-    if message.metadata.message_type.split(".")[0] == MessageType.TRAIN and reply.has_content():
-        reply.content[RECORD] = ConfigRecord({"train_s": time.monotonic() - began_s})
+    if reply.has_content():
+        reply.content[RECORD] = ConfigRecord({"train_s": time.monotonic() - began_s, "first": first})
     return reply

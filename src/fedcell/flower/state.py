@@ -27,7 +27,7 @@ from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.spec import Spec, parse_stored
 
 STATE_VERSION = 1
 MAX_STATE_BYTES = 64 * 2**20
@@ -199,7 +199,7 @@ def load_run(folder: Path) -> Run:
             raise ValueError(f"its model {model[:50]!r} is outside of it")
         names = [str(name) for name in document["names"]]
         text = document["spec"]
-        spec = None if text is None else parse_spec(tomllib.loads(text), str(folder / "state.json"))
+        spec = None if text is None else parse_stored(tomllib.loads(text), str(folder / "state.json"))
         policy, strategy, averaging = (str(document[name]) for name in ("policy", "strategy", "averaging"))
         numbers = _unspelt(dict(document["numbers"]))
         initial = _metrics_in({"metrics": document["initial"]})

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fedcell import defaults, units
-from fedcell.check import nearest
+from fedcell.check import UNPRINTABLE, nearest
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.needs import Floats
@@ -69,8 +69,6 @@ PROFILE = "profile:"
 """What the name of a profile column begins with."""
 _LARGEST_ENTRY = 1e15
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
-# A terminal obeys control characters, and half a surrogate pair cannot be written at all.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,7 +326,7 @@ def _check_header(header: Sequence[str], source: str) -> None:
     if len(profiles) > MAX_PROFILE_COLUMNS:
         raise InputError(f"{source} has {len(profiles):,} profile columns; give at most {MAX_PROFILE_COLUMNS:,}")
     for name in profiles:
-        if _UNPRINTABLE.search(name) or len(name) > MAX_HEADING_CHARACTERS:
+        if UNPRINTABLE.search(name) or len(name) > MAX_HEADING_CHARACTERS:
             raise InputError(
                 f"{source} has a column {_shown(name)}; give it a name of at most {MAX_HEADING_CHARACTERS} printable "
                 "characters"
@@ -428,14 +426,14 @@ def _outside(values: Floats, name: str) -> Any:
 
 def _names(rows: _Rows) -> tuple[str, ...]:
     cells = rows.columns.get("device", [None] * len(rows))
-    if rows.lines is not None and "device" in rows.columns and not _UNPRINTABLE.search("".join(cells)):
+    if rows.lines is not None and "device" in rows.columns and not UNPRINTABLE.search("".join(cells)):
         stripped = [cell.strip() for cell in cells]
         if max(map(len, stripped)) <= MAX_NAME_CHARACTERS:
             return tuple([name or str(i) for i, name in enumerate(stripped)])
     names = []
     for i, cell in enumerate(cells):
         name = "" if cell is None else str(cell).strip() if isinstance(cell, str | int | float) else None
-        if name is None or _UNPRINTABLE.search(name) or len(name) > MAX_NAME_CHARACTERS:
+        if name is None or UNPRINTABLE.search(name) or len(name) > MAX_NAME_CHARACTERS:
             rows.refuse(
                 i, f"device is {_shown(cell)}; give a name of at most {MAX_NAME_CHARACTERS} printable characters"
             )

@@ -11,12 +11,10 @@ from typing import Any
 from fedcell import defaults
 from fedcell.errors import InputError
 from fedcell.runs.scenarios import Scenario
-from fedcell.runs.store import Store, StoredTournament, parse_place, spec_document
-from fedcell.schedule.registry import format_policy, parse_policy
-from fedcell.sim.spec import MAX_RUNS, Spec
-
-MOST_REMEMBERED = 50_000
-"""Runs of a tournament that a store remembers as one; with more it has the runs alone."""
+from fedcell.runs.store import Store, spec_document
+from fedcell.runs.stored import MAX_POLICIES, MOST_REMEMBERED, StoredTournament
+from fedcell.schedule.registry import canonical_policy
+from fedcell.sim.spec import MAX_RUNS, Spec, parse_stored
 
 Entry = tuple[str, str, int]
 """One run of a tournament: its scenario, its policy and its seed."""
@@ -62,7 +60,7 @@ class Tournament:
 
 
 def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
-    """The policies as `format_policy` writes them, as which their runs are stored; an InputError if one is there twice.
+    """The policies as `canonical_policy` writes them, as their runs are stored; an InputError if one is there twice.
 
     Args:
         texts: the policies as a user wrote them.
@@ -70,7 +68,7 @@ def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
     """
     found: dict[str, str] = {}
     for text in texts:
-        policy = format_policy(parse_policy(text))
+        policy = canonical_policy(text)
         if policy in found:
             as_written = f" (as {found[policy]!r} and {text!r})" if found[policy] != text else ""
             raise InputError(f"{where} has the policy {policy!r} twice{as_written}; give it once")
@@ -98,7 +96,7 @@ def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
     """
     if len(spec.grid.get("policy", [])) < 2:
         return None
-    policies = {text: format_policy(parse_policy(text)) for text in spec.grid["policy"]}
+    policies = {text: canonical_policy(text) for text in spec.grid["policy"]}
     entries, scenarios = list[Entry](), dict[str, Scenario]()
     for values in itertools.product(*spec.grid.values()):
         fields = dict(zip(spec.grid, values, strict=True))
@@ -124,7 +122,7 @@ def remember(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) ->
         tournament: what is compared.
         keys: of all its runs.
     """
-    if len(keys) > MOST_REMEMBERED:
+    if len(keys) > MOST_REMEMBERED or len(tournament.policies) > MAX_POLICIES:
         return
     document = {
         "scenarios": [
@@ -145,16 +143,18 @@ def _cell_document(spec: Spec) -> dict[str, Any]:
 
 def remembered(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
     """A tournament that `remember` wrote down, and the keys of its runs; an InputError if it is damaged."""
+    if stored.damage:
+        raise InputError(f"tournament {stored.id} is {stored.damage}; run it again, its runs are kept")
     try:
         scenarios = [
             Scenario(
-                one["name"], one["about"], float(one["target"]), parse_place(one["spec"], f"scenario {one['name']}")
+                one["name"], one["about"], float(one["target"]), parse_stored(one["spec"], f"scenario {one['name']}")
             )
             for one in stored.document["scenarios"]
         ]
         tournament = Tournament(scenarios, list(stored.document["policies"]), list(stored.document["seeds"]))
         return tournament, dict(zip(tournament.entries(), stored.keys, strict=True))
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except Exception:  # whatever somebody has written there
         raise InputError(f"tournament {stored.id} is damaged; run it again, its runs are kept") from None

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.files import check_output, make_folder, plain_name, write_output
 from fedcell.learn.model_file import ENDINGS, Arrays, read_arrays, write_arrays
-from fedcell.runs.store import parse_document, spec_document
+from fedcell.own import without_imports
+from fedcell.runs.store import spec_document
 from fedcell.schedule.needs import Floats
-from fedcell.sim.spec import Spec, TaskSpec
+from fedcell.sim.spec import Spec, TaskSpec, parse_stored
 from fedcell.sim.task import class_accuracy, evaluate_models, layers
 
 
@@ -46,8 +48,7 @@ class Score:
 class SavedModel:
     """The final model of a run, as a file has it.
 
-    Reading the file runs nobody's code; ``spec`` and ``evaluate`` import the policy or model of one's own that the run
-    had.
+    Reading the file runs nobody's code, and neither does ``spec``.
 
     Attributes:
         arrays: by name, as in the ``state_dict`` of the PyTorch module: weights (out, in, ...) and biases.
@@ -71,11 +72,19 @@ class SavedModel:
     @property
     def spec(self) -> Spec:
         """The run that trained it."""
-        return parse_document(self.document, "the model's run")
+        return parse_stored(self.document, "the model's run")
 
-    def evaluate(self) -> Score:
-        """Evaluate the model on the test set of its run."""
-        task = TaskSpec.model_validate(self.document["task"])
+    def evaluate(self, *, allow_import: bool = False) -> Score:
+        """Evaluate the model on the test set of its run.
+
+        Args:
+            allow_import: whether a module that the file names as ``module:function``, of a model of one's own, may be
+                imported, and so run.
+        """
+        with nullcontext() if allow_import else without_imports("call evaluate(allow_import=True) if you trust it"):
+            return self._score(self.spec.task)
+
+    def _score(self, task: TaskSpec) -> Score:
         expected = layers(task)
         if {name: array.shape for name, array in self.arrays.items()} != expected:
             raise InputError(f"the arrays of the model are not those of its task; {_shapes(expected)} are")

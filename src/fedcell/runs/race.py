@@ -11,37 +11,39 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell import __version__
 from fedcell.check import without_nan
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
-from fedcell.runs import stats
+from fedcell.runs import compare, stats
+from fedcell.runs.compare import Axis, Comparison, Headline
 from fedcell.runs.contest import distinct_policies
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
-from fedcell.runs.store import Store, StoredRace, spec_document
+from fedcell.runs.store import Store, spec_document
+from fedcell.runs.stored import StoredRace
 from fedcell.schedule.needs import Floats
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.spec import Spec, first_fault, read_toml, toml_value
 from fedcell.sim.task import class_accuracy, settled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Axis = Literal["time", "energy"]
-"""What accuracy is shown against."""
 Watch = Callable[[Event], None]
 """Called with every event of the race's runs."""
 
-ENDED = ("stopped", "done", "failed", "interrupted")
-"""The states of a race that nobody runs."""
+ENDED = ("stopped", "done", "failed", "interrupted", "damaged")
+"""The states of a race that nobody runs; a damaged one is what stands for a race that cannot be read."""
 BEAT_S = 2.0
 """A race under way says so in the store this often."""
 LATE_S = 10.0
@@ -55,12 +57,13 @@ class RaceResult:
     Attributes:
         spec: the race, whose grid is of policies and seeds.
         policies: the policies, in the order given.
-        seeds: the seeds that every policy finished; the statistics are of these alone, so that pairs are pairs.
-        runs: by policy, one run for each of the seeds.
+        seeds: the seeds that have ended for every policy; the statistics are of these alone, so that pairs are pairs.
+        runs: by policy, one run for each of the seeds; one without a round where it failed, or where no round fits into
+            the budget.
         complete: whether all runs were finished: none failed, and none is missing.
         target: the target accuracy.
         failures: why runs failed, by policy and seed; a policy all of whose runs failed is not among the policies.
-        models: by policy, the final model (P,) of each seed; empty unless they were asked for.
+        models: by policy, the final model (P,) of each of the seeds that has a round; empty unless they were asked for.
         stopped: whether the race was stopped before all runs had ended.
 
     Example:
@@ -71,6 +74,16 @@ class RaceResult:
         {'all': 2, 'random:k=2': 2}
         >>> result.verdicts()[0][:16]
         'all - random:k=2'
+
+        Who is how many times sooner, with its interval and p-value, and each seed's own time:
+
+        >>> found = result.comparisons()["random:k=2", "all"]
+        >>> round(found.ratio.value, 2), found.ratio.low, found.p, found.verdict()
+        (1.0, nan, 1.0, '1 seed cannot tell; use at least 6')
+        >>> result.needs()
+        {'all': [inf], 'random:k=2': [inf]}
+        >>> result.headline().text[:42]
+        'Nobody reaches 80 % with any seed; the hig'
     """
 
     spec: Spec
@@ -88,24 +101,65 @@ class RaceResult:
         """The runs as columns, for statistics."""
         return {policy: [Rounds.of_records(run) for run in runs] for policy, runs in self.runs.items()}
 
+    def limit(self, by: Axis = "time") -> float:
+        """What a seed that never reaches the target counts with: the budget, in seconds or joules.
+
+        Without such a budget it is the most that any run took; NaN if that is not known.
+        """
+        return compare.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
+
     def summaries(self) -> dict[str, stats.Summary]:
         """A summary for each policy."""
-        return {policy: stats.summarise(runs, self.target, self.spec.budget_s) for policy, runs in self.rounds.items()}
+        limit_s, limit_j = self.limit(), self.limit("energy")
+        return {
+            policy: stats.summarise(
+                runs, self.target, self.spec.budget_s, limit_s=limit_s, limit_j=limit_j, failed=self._failed(policy)
+            )
+            for policy, runs in self.rounds.items()
+        }
+
+    def _failed(self, policy: str) -> int:
+        return sum((policy, seed) in self.failures for seed in self.seeds)
+
+    def needs(self, by: Axis = "time") -> dict[str, list[float]]:
+        """By policy, what each seed needed to reach the target.
+
+        Args:
+            by: ``"time"``, in seconds, or ``"energy"``, in joules of all devices.
+
+        Returns:
+            One number for each of the seeds: infinity for never, NaN for unknown.
+        """
+        return {policy: compare.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
+
+    def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], Comparison]:
+        """Every policy with every other, by what they need to reach the target; by pair, in both directions.
+
+        Args:
+            by: ``"time"`` or ``"energy"``.
+        """
+        return compare.compare(self.rounds, self.target, self.limit(by), by)
+
+    def headline(self) -> Headline | None:
+        """Who reaches the target how many times sooner than greedy, or else than the next; None if there is no word."""
+        return compare.headline(self.rounds, self.target, self.limit())
 
     def differences(self) -> dict[str, tuple[stats.Mean, stats.Mean]]:
-        """The first policy's best and last accuracy less each other policy's, paired by seed."""
+        """The first policy's best and last accuracy less each other policy's, paired by the seeds that both have."""
         first, *others = self.policies
 
         def difference(read: Callable[[Rounds], float], other: str) -> stats.Mean:
-            return stats.paired_difference(*([read(run) for run in self.rounds[p]] for p in (first, other)))
+            pairs = zip(self.rounds[first], self.rounds[other], strict=True)
+            return stats.mean_of([read(a) - read(b) for a, b in pairs if len(a) and len(b)])
 
         return {
             other: (difference(stats.best_accuracy, other), difference(stats.last_accuracy, other)) for other in others
         }
 
     def class_accuracy(self) -> dict[str, Floats]:
-        """By policy, (seeds, classes) the final models' accuracy on each class's test samples; needs the models."""
-        return {policy: class_accuracy(self.spec.task, np.stack(models)) for policy, models in self.models.items()}
+        """By policy, (seeds that have a round, classes) the final models' accuracy on each class; needs the models."""
+        found = {policy: np.stack(models) for policy, models in self.models.items() if models}
+        return {policy: class_accuracy(self.spec.task, models) for policy, models in found.items()}
 
     def diverged(self) -> dict[str, list[int]]:
         """By policy, the seeds of which training diverged; of the policies that have any."""
@@ -122,11 +176,20 @@ class RaceResult:
             "lower task.learning_rate"
             for policy, seeds in self.diverged().items()
         ]
+        said += [
+            f"{policy}: no round fits into the budget with {one.without_round} of {of} seeds; these have no accuracy "
+            "and never reach the target"
+            for policy, one in self.summaries().items()
+            if one.without_round
+        ]
         return [*said, *([failures_text(self.failures, self.spec)] if self.failures else [])]
 
-    def verdicts(self) -> list[str]:
-        """What the paired differences to the first policy show, a sentence each."""
-        return stats.verdicts(self.rounds)
+    def verdicts(self, by: Axis = "time") -> list[str]:
+        """What the comparisons of the first policy with each other one show, a sentence each.
+
+        They are of the time to the target, or of the energy to it, with the last accuracy beside it.
+        """
+        return compare.verdicts(self.rounds, self.target, self.limit(by), by)[1]
 
     def figure(self, by: Axis = "time") -> "Figure":
         """Draw accuracy against time or energy, with the target and who reaches it when; plots.save_picture writes it.
@@ -137,6 +200,34 @@ class RaceResult:
         from fedcell.runs import race_picture
 
         return race_picture.draw_race(self, by)
+
+
+class RaceTable(BaseModel):
+    """The table ``[race]`` of a TOML file: what `fedcell race` does with the runs that the file describes.
+
+    Attributes:
+        target: the target accuracy, from 0 to 1.
+        by: what the policies are compared by, ``time`` or ``energy``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    target: float = Field(default=TARGET_ACCURACY, gt=0.0, le=1.0)
+    by: Literal["time", "energy"] = "time"
+
+
+def load_race_table(path: str | Path) -> RaceTable:
+    """Read the table ``[race]`` of a TOML file; the defaults if it has none."""
+    table = read_toml(path, "fedcell race --print-spec").get("race", {})
+    try:
+        return RaceTable.model_validate(table)
+    except ValidationError as error:
+        raise InputError(f"{path}: race: {first_fault(error, RaceTable)}") from None
+
+
+def race_toml(spec: Spec, table: RaceTable) -> str:
+    """The race as a TOML document that `fedcell race` reads."""
+    lines = [f"{name} = {toml_value(value)}" for name, value in table.model_dump().items()]
+    return "\n".join([spec.to_toml(), "[race]", *lines, ""])
 
 
 def race_spec(spec: Spec) -> Spec:
@@ -151,16 +242,20 @@ def race_spec(spec: Spec) -> Spec:
 def comparable(
     spec: Spec, done: Container[tuple[str, int]], failed: Container[tuple[str, int]]
 ) -> tuple[list[str], list[int]]:
-    """What of a race can be compared: the policies that did not always fail, and the seeds that all these finished.
+    """What of a race can be compared: the policies that did not always fail, and the seeds that ended for all these.
 
     Args:
         spec: the race, with its grid of policies and seeds.
         done: the runs that are finished, by policy and seed.
-        failed: those that failed.
+        failed: those that failed: they count as never reaching the target.
     """
     seeds = spec.grid["seed"]
     names = [name for name in spec.grid["policy"] if not all((name, seed) in failed for seed in seeds)]
-    return names, [seed for seed in seeds if names and all((name, seed) in done for name in names)]
+
+    def ended(seed: int) -> bool:
+        return all((name, seed) in done or (name, seed) in failed for name in names)
+
+    return names, [seed for seed in seeds if names and ended(seed)]
 
 
 def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
@@ -172,7 +267,8 @@ def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
 
 def race_runs(spec: Spec) -> list[Spec]:
     """The runs of a race, seed by seed, so that an early end leaves complete seeds."""
-    return sorted(spec.runs(), key=lambda run: run.seed)
+    policies, seeds = spec.grid["policy"], sorted(spec.grid["seed"])  # they were checked when they became its grid
+    return [spec.model_copy(update={"policy": p, "seed": s, "grid": {}}) for s in seeds for p in policies]
 
 
 def run_race(
@@ -200,10 +296,10 @@ def run_race(
             KeyboardInterrupt.
 
     Returns:
-        RaceResult: of all runs; after ``stop``, of the seeds that every policy has finished. A run whose training
-        diverges ends there, and counts. A run that fails is left out with its seed, or with its policy if all of the
-        policy's runs failed; an InputError if all runs did. Ctrl-C raises KeyboardInterrupt once what was computed is
-        stored.
+        RaceResult: of all runs; after ``stop``, of the seeds that have ended for every policy. A run whose training
+        diverges ends there, and counts. A run that fails has no accuracy and never reaches the target; a policy all of
+        whose runs failed is left out; an InputError if all runs did. Ctrl-C raises KeyboardInterrupt once what was
+        computed is stored.
 
     Example:
         >>> import fedcell as fc
@@ -220,7 +316,7 @@ def run_race(
     found: dict[tuple[str, int], Vector] = {}
     done: dict[tuple[str, int], list[RoundRecord]] = {}
     failures: dict[tuple[str, int], str] = {}
-    with _kept(store, spec, target) as end:
+    with _kept(store, spec, target, runner) as end:
         try:
             with closing(iter(runner)) as events:
                 for event in events:
@@ -261,9 +357,10 @@ def result_of(
 ) -> RaceResult:
     """The result of a race, from the runs that are finished and those that failed, by policy and seed."""
     names, whole = comparable(spec, done, failures)
-    runs = {name: [done[name, seed] for seed in whole] for name in names}
+    runs = {name: [done.get((name, seed), []) for seed in whole] for name in names}
     left = len(spec.grid["policy"]) * len(spec.grid["seed"]) - len(done) - len(failures)
-    of_whole = {name: [models[name, seed] for seed in whole] for name in names} if models and whole else {}
+    begun = {name: [seed for seed in whole if done.get((name, seed))] for name in names}
+    of_whole = {name: [models[name, seed] for seed in begun[name]] for name in names} if models and whole else {}
     return RaceResult(spec, names, whole, runs, not left and not failures, target, failures, of_whole, left > 0)
 
 
@@ -278,28 +375,35 @@ def race_to_store(
     created_unix_s: float,
     reason: str = "",
     *,
+    keys: Sequence[str] | None = None,
     name: str = "",
     note: str = "",
 ) -> StoredRace:
-    """A race as the store keeps it; ``spec`` is what race_spec returned, ``name`` and ``note`` are the user's."""
+    """A race as the store keeps it.
+
+    Args:
+        id: of the race.
+        spec: what race_spec returned.
+        target: the target accuracy.
+        state: such as ``running``.
+        created_unix_s: when it was asked for.
+        reason: why it failed, or empty.
+        keys: of its runs, in the order of `race_runs`: whoever shows the race need not hash anybody's code and data.
+            By default they are computed.
+        name: what the user calls it.
+        note: what the user wrote about it.
+    """
+    keys = [run.key() for run in race_runs(spec)] if keys is None else keys
     fields = {"spec": spec_document(spec), "policies": spec.grid["policy"], "seeds": spec.grid["seed"]}
-    document = fields | {"target": target, "reason": reason, "name": name, "note": note}
+    document = fields | {"target": target, "reason": reason, "name": name, "note": note, "keys": list(keys)}
     owner = f"{platform.node()} {os.getpid()}"
     return StoredRace(id, document, state, created_unix_s, time.time(), owner)
-
-
-def race_from_store(race: StoredRace) -> tuple[Spec, float]:
-    """The spec and the target accuracy of a stored race."""
-    fields = race.document
-    base = parse_spec(fields["spec"], f"race {race.id}")
-    spec = race_spec(base.changed({}, {"policy": fields["policies"], "seed": fields["seeds"]}))
-    return spec, float(fields["target"])
 
 
 def is_under_way(race: StoredRace) -> bool:
     """Whether a process runs the race or has it in its queue, as far as the store and this machine know."""
     machine, _, process = race.owner.rpartition(" ")
-    if machine == platform.node() and not _is_alive(int(process)):
+    if machine == platform.node() and not (process.isascii() and process.isdigit() and _is_alive(int(process))):
         return False
     return race.state not in ENDED and time.time() - race.seen_unix_s < LATE_S
 
@@ -307,7 +411,7 @@ def is_under_way(race: StoredRace) -> bool:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # somebody else's
         return True
@@ -335,7 +439,7 @@ class Heartbeat:
 
 
 @contextmanager
-def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[str, str], None]]:
+def _kept(store: Store | None, spec: Spec, target: float, runner: Runner) -> Iterator[Callable[[str, str], None]]:
     """The race in the store while this process runs it; what it gives is called with the state in which it ended.
 
     The same race has the same id whenever it is run.
@@ -345,13 +449,13 @@ def _kept(store: Store | None, spec: Spec, target: float) -> Iterator[Callable[[
         return
     asked = json.dumps([spec_document(spec), spec.grid, target], sort_keys=True)
     id = hashlib.sha256(asked.encode()).hexdigest()[:16]
-    began = time.time()
+    began, keys = time.time(), runner.keys
 
     def put(state: str, reason: str = "") -> None:
         known = next((race for race in store.races() if race.id == id), None)
         created = began if known is None else known.created_unix_s
         words = {} if known is None else {field: str(known.document.get(field, "")) for field in ("name", "note")}
-        store.put_race(race_to_store(id, spec, target, state, created, reason, **words))
+        store.put_race(race_to_store(id, spec, target, state, created, reason, keys=keys, **words))
 
     put("running")
     heart = Heartbeat(store, lambda: [id])
@@ -384,7 +488,9 @@ def to_json(result: RaceResult, *, per_class: bool = False) -> str:
         "failures": [
             {"policy": policy, "seed": seed, "reason": reason} for (policy, seed), reason in result.failures.items()
         ],
-        "policies": {policy: _summary_document(summaries[policy], result.target) for policy in result.policies},
+        "policies": {policy: _summary_document(summaries[policy], result, policy) for policy in result.policies},
+        "headline": _headline_document(result.headline()),
+        "comparisons": _comparisons_document(result),
         "differences": _differences_document(result),
         "rounds": [
             {"policy": policy, "seed": seed} | cells(record, plan=True) for policy, seed, record in _all_rounds(result)
@@ -411,7 +517,8 @@ def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
     for policy, seed, record in _all_rounds(result):
         ours: list[Any] = [""] * count
         if count and record is last[policy, seed]:
-            found = classes[policy][result.seeds.index(seed)].tolist()
+            begun = [other for name, other in last if name == policy]  # the seeds that have a model, in order
+            found = classes[policy][begun.index(seed)].tolist()
             ours = ["" if math.isnan(value) else value for value in found]
         writer.writerow([policy, seed, *numbers_of(record), *ours])
     return text.getvalue()
@@ -430,32 +537,67 @@ def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
 _MEANS = ("best", "last", "devices", "round_s", "rounds", "joules")
 
 
-def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
-    curve = summary.curve
-    means = {name: _mean_document(getattr(summary, name)) for name in _MEANS}
+def _summary_document(summary: stats.Summary, result: RaceResult, policy: str) -> dict[str, Any]:
+    curve, to, cost = summary.curve, summary.to_target, summary.energy_to_target
+    means = {name: _mean_document(getattr(summary, name), name in ("best", "last")) for name in _MEANS}
     return means | {
-        "mean_curve": {"best": curve.best(), "last": curve.last(), "time_to_target_s": curve.time_to(target)},
-        "target": target,
-        "time_to_target_s": {"median": summary.to_target.median_s, "reached": summary.to_target.reached},
+        "mean_curve": {
+            "best": curve.best(),
+            "last": curve.last(),
+            "time_to_target_s": curve.time_to(result.target),
+        },
+        "target": result.target,
+        "time_to_target_s": {
+            "median": to.median_s,
+            "restricted_mean": to.mean_s,
+            "reached": to.reached,
+            "seeds": to.n,
+            "by_seed": result.needs()[policy],
+        },
         "energy_to_target_j": {
-            "median": summary.energy_to_target.median_j,
-            "reached": summary.energy_to_target.reached,
+            "median": cost.median_j,
+            "restricted_mean": cost.mean_j,
+            "reached": cost.reached,
+            "seeds": cost.n,
+            "by_seed": result.needs("energy")[policy],
         },
         "diverged": summary.diverged,
+        "failed": summary.failed,
+        "without_round": summary.without_round,
     }
 
 
 def _differences_document(result: RaceResult) -> dict[str, Any]:
-    """The paired differences; ``significant`` is corrected for the number of policies, for each measure by itself."""
+    """The paired differences of accuracy; ``significant`` is corrected for the number of policies, by measure."""
     found: dict[str, Any] = {other: {} for other in result.policies[1:]}
     pairs = result.differences().values()
-    energy = stats.energy_differences(result.rounds, result.target)
     measures = {"best_accuracy": [best for best, _ in pairs], "last_accuracy": [last for _, last in pairs]}
-    for measure, ours in (measures | {"energy_to_target_j": list(energy.values())}).items():
+    for measure, ours in measures.items():
         for other, mean, significant in zip(found, ours, stats.significant_among(ours), strict=True):
             found[other][measure] = _mean_document(mean) | {"p": stats.p_value(mean), "significant": significant}
     return found
 
 
-def _mean_document(mean: stats.Mean) -> dict[str, Any]:
-    return {"mean": mean.mean, "half_width_95": mean.half, "seeds": mean.n}
+def _comparisons_document(result: RaceResult) -> list[dict[str, Any]]:
+    """Every pair of policies once, by time and by energy to the target."""
+    measures: dict[str, Axis] = {"time_to_target_s": "time", "energy_to_target_j": "energy"}
+    return [
+        {"measure": measure} | {name: value for name, value in asdict(one).items() if name != "by"}
+        for measure, by in measures.items()
+        for (policy, other), one in result.comparisons(by).items()
+        if result.policies.index(policy) < result.policies.index(other)
+    ]
+
+
+def _headline_document(headline: Headline | None) -> dict[str, Any] | None:
+    if headline is None:
+        return None
+    one = headline.found
+    who = {"policy": None, "other": None} if one is None else {"policy": one.policy, "other": one.other}
+    return {"text": headline.text, "rests_on": headline.small, **who, "significant": headline.sure}
+
+
+def _mean_document(mean: stats.Mean, accuracy: bool = False) -> dict[str, Any]:
+    low, high = mean.interval(0.0, 1.0) if accuracy else mean.interval()
+    half = mean.half if mean.has_interval else math.nan
+    return {"mean": mean.mean, "half_width_95": half, "low_95": low, "high_95": high, "seeds": mean.n}

@@ -36,73 +36,40 @@ from fedcell.runs.rows import (
     to_blob,
 )
 from fedcell.runs.store_file import MODELS_TABLE, TOURNAMENTS_TABLE, check_place, clear_errors, open_file
+from fedcell.runs.stored import (
+    MAX_REASON,
+    MAX_TEXT,
+    Source,
+    Status,
+    StoredRace,
+    StoredRun,
+    StoredTournament,
+    is_key,
+    stand_in,
+    stored_race,
+    stored_run,
+    stored_tournament,
+)
 from fedcell.schedule.needs import Floats, Indices
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 
 BUSY_TIMEOUT_S = 10.0
 
-_RUNS = """
-SELECT key, document, status, reason, finished_unix_s, duration_s, source,
+# No text that is too long is read: one character more than there may be tells it.
+_RUNS = f"""
+SELECT key, substr(document, 1, {MAX_TEXT + 1}), status, substr(reason, 1, {MAX_REASON + 1}), finished_unix_s,
+  duration_s, source,
   (SELECT count(*) FROM rounds WHERE rounds.key = runs.key),
   (SELECT max(accuracy) FROM rounds WHERE rounds.key = runs.key),
   (SELECT accuracy FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1),
   (SELECT loss FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1)
-FROM runs JOIN specs USING (key) WHERE key GLOB ? ORDER BY key
+FROM runs JOIN specs USING (key)
+WHERE key GLOB ? OR key GLOB '*[^0-9a-f]*' OR length(key) <> 64 ORDER BY key
 """
 _NUMBERS = ", ".join(ROUND_COLUMNS)
 _PUT_ROUND = f"INTO rounds VALUES ({', '.join('?' * (1 + len(ROUND_COLUMNS) + len(PLAN_COLUMNS)))})"
-
-Status = Literal["done", "failed", "unfinished"]
-Source = Literal["simulation", "flower", "testbed"]
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """What the store says of one run, without its rounds.
-
-    Attributes:
-        key: Spec.key().
-        document: the spec as a plain document; with the field ``code`` where a policy or model of the user's own ran,
-            the first digits of its source's SHA-256.
-        status: ``done``, ``failed``, or ``unfinished``: stopped or under way, as far as it is stored.
-        reason: why it failed; empty otherwise.
-        finished_unix_s: when it ended, or was last stored.
-        duration_s: how long it took to compute.
-        rounds: how many it has.
-        best_accuracy: 0 if it has no round.
-        last_accuracy: 0 if it has no round.
-        source: ``simulation``; ``flower`` or ``testbed`` where real devices trained.
-        diverged: whether training diverged, which ended the run.
-    """
-
-    key: str
-    document: dict[str, Any]
-    status: Status
-    reason: str
-    finished_unix_s: float
-    duration_s: float
-    rounds: int
-    best_accuracy: float
-    last_accuracy: float
-    source: Source = "simulation"
-    diverged: bool = False
-
-    @property
-    def policy(self) -> str:
-        """The line that names its policy."""
-        return str(self.document["policy"])
-
-    @property
-    def seed(self) -> int:
-        """Its seed."""
-        return int(self.document["seed"])
-
-    @property
-    def spec(self) -> Spec:
-        """The run as a Spec; imports the module of a user's own policy."""
-        return parse_document(self.document, f"run {self.key[:8]}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,44 +107,6 @@ class Unfinished:
     rows: list[Row]
     state: State
     duration_s: float
-
-
-@dataclass(frozen=True)
-class StoredRace:
-    """A race: what is asked for, and how far it was when that was last written down.
-
-    Attributes:
-        id: of the race.
-        document: see runs.race.race_document.
-        state: such as ``running`` or ``done``.
-        created_unix_s: when it was asked for.
-        seen_unix_s: when the process that runs it last said so.
-        owner: that process: its machine and its process id.
-    """
-
-    id: str
-    document: dict[str, Any]
-    state: str
-    created_unix_s: float
-    seen_unix_s: float = 0.0
-    owner: str = ""
-
-
-@dataclass(frozen=True)
-class StoredTournament:
-    """A tournament, or a sweep over policies: what is compared.
-
-    Attributes:
-        id: of the tournament.
-        document: see runs.contest.
-        asked_unix_s: when it was last asked for.
-        keys: of its runs, whether they are stored yet or not, in the order of its entries.
-    """
-
-    id: str
-    document: dict[str, Any]
-    asked_unix_s: float
-    keys: list[str]
 
 
 class Store:
@@ -371,7 +300,7 @@ class Store:
             rows = _rows(db, key)
         try:
             return [decode(row) for row in rows]
-        except (TypeError, ValueError):
+        except Exception:  # whatever somebody has written there
             raise InputError(f"{self.path}: the rounds of run {key[:8]} are damaged; delete the run") from None
 
     def rounds(self, run: Spec | str) -> Rounds:
@@ -384,7 +313,10 @@ class Store:
         """The rounds that are stored of a run, finished or not, as ROUND_COLUMNS; empty if there are none."""
         with self._read_transaction() as db:
             query = f"SELECT {_NUMBERS} FROM rounds WHERE key = ? ORDER BY round"
-            return [tuple(row) for row in db.execute(query, (_key(run),))]
+            rows = [tuple(row) for row in db.execute(query, (_key(run),))]
+        if not {type(value) for row in rows for value in row} <= {int, float, type(None)}:
+            raise InputError(f"{self.path}: the rounds of run {_key(run)[:8]} are damaged; delete the run")
+        return rows
 
     def runs(self, *, key: str = "", policy: str | None = None, status: Status | None = None) -> list[StoredRun]:
         """All runs whose key begins with this, of this policy and status where given, in the order of their keys."""
@@ -394,7 +326,7 @@ class Store:
             )
         with self._read_transaction() as db:
             found = db.execute(_RUNS, (f"{key}*",)).fetchall()
-        runs = [_stored_run(self.path, row) for row in found]
+        runs = [run for run in map(stored_run, found) if run.key.startswith(key)]
         return [run for run in runs if policy in (None, run.policy) and status in (None, run.status)]
 
     def find(self, prefix: str) -> StoredRun:
@@ -410,7 +342,8 @@ class Store:
     def delete(self, keys: Iterable[str]) -> int:
         """Delete these runs, all or none; return how many there were."""
         with self._write_transaction() as db:
-            return sum(db.execute("DELETE FROM specs WHERE key = ?", (key,)).rowcount for key in keys)
+            named = {stand_in(key): key for (key,) in db.execute("SELECT key FROM specs") if not is_key(key)}
+            return sum(db.execute("DELETE FROM specs WHERE key = ?", (named.get(k, k),)).rowcount for k in keys)
 
     # --- races -----------------------------------------------------------------------------------------------------
 
@@ -429,12 +362,9 @@ class Store:
     def races(self) -> list[StoredRace]:
         """All races, the newest first."""
         with self._read_transaction() as db:
-            columns = "id, document, state, created_unix_s, seen_unix_s, owner"
+            columns = f"id, substr(document, 1, {MAX_TEXT + 1}), state, created_unix_s, seen_unix_s, owner"
             found = db.execute(f"SELECT {columns} FROM races ORDER BY created_unix_s DESC, id").fetchall()
-        try:
-            return [StoredRace(id, dict(json.loads(text)), *rest) for id, text, *rest in found]
-        except (TypeError, ValueError):
-            raise InputError(f"{self.path}: a race in it is damaged; restore the file from a copy") from None
+        return [stored_race(row) for row in found]
 
     def describe_race(self, id: str, name: str, note: str) -> None:
         """Give a race a name and a note; all else stays as whoever runs it has written it."""
@@ -462,12 +392,9 @@ class Store:
         with self._read_transaction() as db:
             if not _has_table(db, "tournaments"):
                 return []
-            columns = "id, document, asked_unix_s, keys"
+            columns = f"id, substr(document, 1, {MAX_TEXT + 1}), asked_unix_s, keys"
             found = db.execute(f"SELECT {columns} FROM tournaments ORDER BY asked_unix_s DESC, id").fetchall()
-        try:
-            return [_tournament_in(*row) for row in found]
-        except (KeyError, TypeError, ValueError, RecursionError):
-            raise InputError(f"{self.path}: a tournament in it is damaged; restore the file from a copy") from None
+        return [stored_tournament(row) for row in found]
 
     def version(self) -> int:
         """A number that changes when another connection has written to the file."""
@@ -531,27 +458,19 @@ class Store:
 
 
 def spec_document(spec: Spec) -> dict[str, Any]:
-    """One run as a document that JSON can hold and parse_spec reads back: no infinite budget, which rounds imply."""
+    """One run as a document that JSON can hold and parse_stored reads back: no infinite budget, which rounds imply."""
     fields = spec.model_dump(exclude={"grid"})
     if fields["budget_s"] == math.inf:
         del fields["budget_s"]
     return fields
 
 
-def parse_document(document: dict[str, Any], source: str) -> Spec:
-    """The spec of a stored run's document, as parse_spec."""
-    return parse_spec({name: value for name, value in document.items() if name != "code"}, source)
-
-
-def parse_place(document: dict[str, Any], source: str) -> Spec:
-    """As parse_document, but whatever its policies are: whoever looks at a file imports nothing that it names."""
-    return parse_document({name: value for name, value in document.items() if name not in ("policy", "grid")}, source)
-
-
 def flat(document: dict[str, Any]) -> dict[str, Any]:
     """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
     found: dict[str, Any] = {"budget_s": None}
     for name, value in document.items():
+        if name == "version":  # of the document, and no field of the run
+            continue
         found |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
     return found
 
@@ -602,24 +521,6 @@ def _has_table(db: sqlite3.Connection, name: str) -> bool:
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
-def _keys_in(blob: bytes) -> list[str]:
-    """Keys, 32 bytes each."""
-    return [blob[at : at + 32].hex() for at in range(0, len(blob), 32)]
-
-
-def _tournament_in(id: str, text: str, asked: float, keys: bytes) -> StoredTournament:
-    """A row of its table. All who read it may rely on its names, its seeds and a key for each run."""
-    document, listed = dict(json.loads(text)), _keys_in(keys)
-    names = [one["name"] for one in document["scenarios"]]
-    parts: list[tuple[list[Any], type]] = [(names, str), (document["policies"], str), (document["seeds"], int)]
-    for part, kind in parts:
-        if not isinstance(part, list) or {type(one) for one in part} != {kind} or len(set(part)) != len(part):
-            raise TypeError
-    if len(listed) != math.prod(len(part) for part, _ in parts) or not math.isfinite(asked):
-        raise ValueError
-    return StoredTournament(id, document, float(asked), listed)
-
-
 def _model(db: sqlite3.Connection, key: str) -> bytes | None:
     if not _has_table(db, "models"):
         return None
@@ -634,26 +535,3 @@ def _rows(db: sqlite3.Connection, key: str, most: int | None = None) -> list[Row
 
 def _key(run: Spec | str) -> str:
     return run if isinstance(run, str) else run.key()
-
-
-def _stored_run(path: Path, row: tuple[Any, ...]) -> StoredRun:
-    key, text, status, reason, finished_unix_s, duration_s, source, rounds, best, last, loss = row
-    try:
-        fields = dict(json.loads(text))
-        run = StoredRun(
-            key,
-            fields,
-            status,
-            reason,
-            finished_unix_s,
-            duration_s,
-            rounds,
-            best or 0.0,
-            last or 0.0,
-            source,
-            loss == math.inf,
-        )
-        _ = run.policy, run.seed
-    except (KeyError, TypeError, ValueError):
-        raise InputError(f"{path}: the spec of run {key[:8]} is damaged; restore the file from a copy") from None
-    return run

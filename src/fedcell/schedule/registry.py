@@ -15,7 +15,7 @@ from typing import Any
 from fedcell import settings
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
-from fedcell.own import load_own
+from fedcell.own import load_own, may_import
 from fedcell.own_code import MAIN
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
 from fedcell.schedule.diverse import Diverse
@@ -153,7 +153,7 @@ def parse_policy(text: str, *, allow_import: bool = True, otherwise: Mapping[str
     with blaming(text):
         name, rest = settings.split("policy", text)
         first = settings.split("policy", rest)[0]
-        if _plain(name) in POLICIES or ("." not in name and (not first or "=" in first or first[0] in "+-.0123456789")):
+        if not names_code(text):
             kind = _named(name)
         elif not allow_import:
             raise InputError(
@@ -194,6 +194,30 @@ def format_policy(policy: Policy) -> str:
     own = f"{module}:{kind.__name__}"
     name = next((n for n, registered in POLICIES.items() if registered is kind), "")
     return settings.write(name or next((n for n, point in installed().items() if point.value == own), own), policy)
+
+
+def names_code(text: str) -> bool:
+    """Whether the string describes a policy by ``package.module:Class``, which is imported, and not by its name."""
+    name, rest = settings.split("policy", text)
+    first = settings.split("policy", rest)[0]
+    if _plain(name) in POLICIES:
+        return False
+    return "." in name or not (not first or "=" in first or first[0] in "+-.0123456789")
+
+
+def is_built_in(text: str) -> bool:
+    """Whether the string describes a policy that is part of fedcell."""
+    return _plain(settings.split("policy", text)[0]) in POLICIES
+
+
+def canonical_policy(text: str) -> str:
+    """The line of the policy that a string describes, as `format_policy` writes it.
+
+    Where nothing may be imported (see `own.without_imports`), a policy that is not fedcell's own keeps its text.
+    """
+    if not may_import() and not is_built_in(text):
+        return text
+    return format_policy(parse_policy(text))
 
 
 def _import_policy(module: str, name: str, text: str) -> type[Policy]:

@@ -11,7 +11,7 @@ import math
 import os
 import tomllib
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,14 +32,15 @@ from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.learn.data import content_files
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
-from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
+from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
 from fedcell.learn.server import parse_server
+from fedcell.own import without_imports
 from fedcell.own_code import OwnCode, UnknownCodeError, code_of
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.schedule.registry import canonical_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
 from fedcell.world import (
     Always,
@@ -55,6 +56,7 @@ from fedcell.world import (
     parse_rate,
 )
 from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
+from fedcell.world.channel import may_lack_rate
 from fedcell.world.rates import RATES
 
 Seed = Annotated[int, Field(ge=0)]
@@ -70,6 +72,8 @@ _NEWER = {
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
+REPORTS_VERSION = 2
+"""Likewise, for runs with reports whose devices may have no rate: in version 0.2 their reports cost infinite joules."""
 TORCH_VERSION = 2
 """Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
 
@@ -85,7 +89,7 @@ else:
             try:
                 return super().__call__(*args, **fields)
             except ValidationError as error:
-                raise InputError(f"{cls.__name__}: {_first_fault(error, cls)}") from None
+                raise InputError(f"{cls.__name__}: {first_fault(error, cls)}") from None
 
 
 class _Part(BaseModel, metaclass=_OneSentence):
@@ -338,6 +342,8 @@ class Spec(_Part):
         cell: the radio and the geometry, a CellSpec.
         devices: the devices, a DevicesSpec.
         task: data, model and training, a TaskSpec.
+        version: of the document, 2. In version 1, that of fedcell 0.2.0, ``labels:L`` was dealt to the devices in the
+            order of their numbers; a document with ``version = 1`` means that, ``labels:L,order=numbered``.
         grid: values to run in all combinations, by field, such as ``{"seed": [0, 1], "cell.radius_m": [500.0]}``.
 
     Example:
@@ -362,12 +368,18 @@ class Spec(_Part):
     cell: CellSpec = CellSpec()
     devices: DevicesSpec = DevicesSpec()
     task: TaskSpec = TaskSpec()
+    version: Literal[2] = 2
     grid: dict[str, list[Any]] = {}
 
     @field_validator("policy")
     @classmethod
     def _known_policy(cls, text: str) -> str:
-        return format_policy(parse_policy(text))
+        return canonical_policy(text)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_1(cls, document: Any) -> Any:
+        return upgraded(document) if isinstance(document, dict) and "version" in document else document
 
     @model_validator(mode="before")
     @classmethod
@@ -491,6 +503,11 @@ class Spec(_Part):
         return self.task.averaging == "balanced" or self.make_policy().uses_profiles
 
     @property
+    def reports_gradients(self) -> bool:
+        """Whether the devices train and send a report before the first round."""
+        return self.uses_profiles and self.profiles == "gradients"
+
+    @property
     def explores(self) -> bool:
         """Whether devices that have not trained for long are tried again."""
         return self.explore and self.knowledge == "observed"
@@ -514,7 +531,7 @@ class Spec(_Part):
         Args:
             code: what code_sha256 returned, if it is known.
         """
-        run = self.model_dump(exclude={"grid"} | self.unused)
+        run = self.model_dump(exclude={"grid", "version"} | self.unused)
         devices, task = run["devices"], run["task"]
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
@@ -538,6 +555,10 @@ class Spec(_Part):
         document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
         if self.task.engine == "torch":
             document["torch_version"] = TORCH_VERSION
+        if self.reports_gradients and may_lack_rate(
+            Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate))
+        ):
+            document["reports_version"] = REPORTS_VERSION
         if code is None:
             code = self.code_sha256()
         if code:
@@ -597,7 +618,32 @@ def _canonical(value: Any) -> Any:
 def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
     """A partition or sizes as keys have them: with the settings of all kinds, so that stored runs keep their keys."""
     unset = {"per_device": 0, "mode": "balanced", "alpha": 0.0, "sigma": 0.0, "exponent": 0.0}
-    return {"name": kind.name} | unset | asdict(kind)
+    document = {"name": kind.name} | unset | asdict(kind)
+    if isinstance(kind, Labels) and (kind.mode == "free" or kind.order == "numbered"):
+        del document["order"]  # as in version 0.2.0, which had no such setting
+    return document
+
+
+def upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a spec in the current version; one without a version is of version 1, which did not write it."""
+    if document.get("version", 1) != 1:
+        return document
+
+    def numbered(partition: Any) -> Any:
+        try:
+            kind = parse_kind(partition)
+        except InputError:
+            return partition  # whoever validates it says what is wrong
+        if not isinstance(kind, Labels) or kind.mode == "free":
+            return partition
+        return settings.write(kind.name, replace(kind, order="numbered"))
+
+    task, grid = document.get("task", {}), document.get("grid", {})
+    if isinstance(task, dict):
+        task = task | {"partition": numbered(task.get("partition", TaskSpec().partition))}
+    if isinstance(grid, dict) and isinstance(grid.get("task.partition"), list):
+        grid = grid | {"task.partition": [numbered(partition) for partition in grid["task.partition"]]}
+    return document | {"version": 2, "task": task, "grid": grid}
 
 
 def _channel_document(spec: Spec) -> dict[str, Any]:
@@ -654,10 +700,34 @@ def parse_spec(document: dict[str, Any], source: str) -> Spec:
     try:
         return Spec.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"{source}: {_first_fault(error)}") from None
+        raise InputError(f"{source}: {first_fault(error)}") from None
 
 
-def _first_fault(error: ValidationError, kind: Any = None) -> str:
+def parse_stored(document: dict[str, Any], source: str) -> Spec:
+    """The spec of a document that a file has: of a results file, a state directory of Flower or a saved model.
+
+    Nothing that it names is imported or opened, so it is safe to look at anybody's file. A policy of one's own stays
+    the text that it is: `Spec.make_policy` imports it, and so does `Spec.key`, which counts its source.
+
+    Args:
+        document: as `runs.store.spec_document` made it; the digits of ``code`` that a StoredRun has are left out.
+        source: where it comes from, for error messages.
+
+    Returns:
+        Spec: the validated spec; whatever is wrong with the document is an InputError.
+    """
+    try:
+        with without_imports():
+            known = {name: value for name, value in document.items() if name != "code"}
+            return parse_spec(upgraded(known), source)
+    except InputError:
+        raise
+    except Exception as error:  # the file may have been written by anybody
+        raise InputError(f"{source}: its specification is damaged ({type(error).__name__})") from None
+
+
+def first_fault(error: ValidationError, kind: Any = None) -> str:
+    """What is wrong in the first place that a validation found, in one sentence; kind is the model, if not Spec."""
     fault = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in fault["loc"] if not str(part).startswith(("list[", "float", "int", "str")))
     if fault["type"] == "extra_forbidden":
@@ -692,7 +762,9 @@ def load_spec(path: str | Path) -> Spec:
         >>> spec.policy, spec.rounds, spec.cell.radius_m
         ('random:k=5', 3, 500.0)
     """
-    return parse_spec(read_toml(path, "fedcell race --print-spec"), str(path))
+    document = read_toml(path, "fedcell race --print-spec")
+    document.pop("race", None)  # the target of a race and what it is by: not a run's
+    return parse_spec(document, str(path))
 
 
 def read_toml(path: str | Path, example: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from fedcell.dashboard.api.runs import By
 from fedcell.dashboard.checks import body_documented, known_race, parse_body
 from fedcell.dashboard.desk import Desk
 from fedcell.dashboard.races.events import EventStream, event
+from fedcell.dashboard.races.queue import ConflictError
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.schemas import (
     Curves,
@@ -28,7 +29,8 @@ from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, failures_of, race_data, race_picture
 from fedcell.dashboard.views.pages import race_page
 from fedcell.runs.command import race_command
-from fedcell.runs.race import ENDED, Axis
+from fedcell.runs.compare import Axis
+from fedcell.runs.race import ENDED
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import spec_document
 
@@ -50,11 +52,16 @@ def router(desk: Desk) -> APIRouter:
             raise HTTPException(404, f"there is no race {id!r}; see /api/races")
         return race
 
+    def sound(race: LiveRace) -> LiveRace:
+        if race.state == "damaged":
+            raise ConflictError(f"the race is {race.reason}; it can only be deleted")
+        return race
+
     def told(race: LiveRace) -> dict[str, Any]:
         return race_document(desk, race)
 
     async def loaded(race: LiveRace) -> LiveRace:
-        await desk.views.run(lambda: races.load(race))
+        await desk.views.run(lambda: races.load(sound(race)))
         return race
 
     @routes.post("/races", status_code=201, openapi_extra=body_documented(RaceAsk))
@@ -82,7 +89,7 @@ def router(desk: Desk) -> APIRouter:
     @routes.patch("/races/{id}", openapi_extra=body_documented(RaceWords))
     async def describe(request: Request, id: str = Id) -> RaceDocument:
         """Give a race a name or a note."""
-        race, words = find(id), parse_body(RaceWords, await request.body())
+        race, words = sound(find(id)), parse_body(RaceWords, await request.body())
         name, note = (
             old if new is None else new.strip() for old, new in ((race.name, words.name), (race.note, words.note))
         )
@@ -92,7 +99,7 @@ def router(desk: Desk) -> APIRouter:
     @routes.get("/races/{id}/command")
     async def command(id: str = Id) -> RaceCommand:
         """The `fedcell race` command that runs the race again."""
-        race = find(id)
+        race = sound(find(id))
         line, toml = race_command(race.spec, race.target)
         return RaceCommand(command=line, toml=toml)
 
@@ -146,14 +153,14 @@ def router(desk: Desk) -> APIRouter:
     @routes.get("/races/{id}/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
     async def figure(ending: Literal["svg", "png"], id: str = Id, by: Axis = By) -> Response:
         """The picture that `fedcell race` draws, of the seeds that every policy has finished."""
-        race = find(id)
+        race = sound(find(id))
         picture = await desk.views.run(lambda: race_picture(desk, race, ending, by))
         return Response(picture, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
 
     @routes.get("/races/{id}/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))
     async def data(ending: Literal["csv", "json"], id: str = Id) -> Response:
         """What `fedcell race --csv` or `--json` prints, of the seeds that every policy has finished."""
-        race = find(id)
+        race = sound(find(id))
         text = await desk.views.run(lambda: race_data(desk, race, ending))
         return Response(text, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
 
@@ -206,7 +213,7 @@ def race_document(desk: Desk, race: LiveRace) -> dict[str, Any]:
             "state": race.state,
             "reason": race.reason,
             "created_unix_s": race.created_unix_s,
-            "spec": spec_document(race.spec),
+            "spec": {} if race.state == "damaged" else spec_document(race.spec),
             "policies": [{"line": line, "colour": c, "dash": d} for line, (c, d) in looks.items()],
             "seeds": race.seeds,
             "target": race.target,
@@ -233,7 +240,7 @@ def _race_event(desk: Desk, race: LiveRace) -> str:
 
 def _race_watcher(desk: Desk, race: LiveRace) -> Callable[[], tuple[list[str], bool]]:
     """A function that tells what is new in a race since it was last called."""
-    seen_version, seen_rows = 0, dict.fromkeys(race.runs, 0)
+    seen_version, seen_rows = 0, dict[str, int]()
 
     def look() -> tuple[list[str], bool]:
         nonlocal seen_version
@@ -244,9 +251,9 @@ def _race_watcher(desk: Desk, race: LiveRace) -> Callable[[], tuple[list[str], b
                 found.append(_race_event(desk, race))
             for run in race.runs.values():
                 rows = run.numbers or []
-                while len(rows) > seen_rows[run.key] and len(found) < EVENTS_A_LOOK:
-                    part = rows[seen_rows[run.key] : seen_rows[run.key] + ROWS_AN_EVENT]
-                    seen_rows[run.key] += len(part)
+                while len(rows) > (seen := seen_rows.get(run.key, 0)) and len(found) < EVENTS_A_LOOK:
+                    part = rows[seen : seen + ROWS_AN_EVENT]
+                    seen_rows[run.key] = seen + len(part)
                     told = {"run": run.key, "policy": run.spec.policy, "seed": run.spec.seed}
                     found.append(event("rounds", told | {"columns": ROUND_COLUMNS, "rows": part}))
             ended = race.state in ENDED and len(found) < EVENTS_A_LOOK

@@ -5,6 +5,7 @@ One thread consumes the runner's events, another looks for what other processes 
 lock, held for moments only.
 """
 
+import logging
 import secrets
 import threading
 import time
@@ -19,13 +20,18 @@ from fedcell.runs.processes import Processes
 from fedcell.runs.race import ENDED, Heartbeat, failures_text, is_under_way
 from fedcell.runs.rows import ROUND_COLUMNS
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
-from fedcell.runs.store import Store, StoredRace
+from fedcell.runs.store import Store
+from fedcell.runs.stored import StoredRace
+from fedcell.runs.stored_races import is_ours, own_code
 from fedcell.sim.spec import Spec
 
 IDLE_S = 300.0  # then the workers, which hold the data, are let go
 LOOK_EVERY_S = 1.0
 KEPT_LOADED = 3
 STORE_S = 10.0  # the longest that writing to the store may take when the server stops
+
+
+RERUN = tuple(state for state in ENDED if state != "damaged")
 
 
 class ConflictError(Exception):
@@ -39,11 +45,13 @@ class RaceQueue:
         store: where they and their runs are kept.
         workers: processes at once.
         changed: called, in any thread, whenever there is something new to show.
+        allow_import: whether races of the file with policies and models of one's own may be computed, which imports
+            them.
     """
 
-    def __init__(self, store: Store, workers: int, changed: Callable[[], None]) -> None:
+    def __init__(self, store: Store, workers: int, changed: Callable[[], None], *, allow_import: bool = False) -> None:
         self.lock = threading.RLock()
-        self._store, self._changed = store, changed
+        self._store, self._changed, self._allow_import = store, changed, allow_import
         self._workers, self._processes = workers, Processes(workers)
         self._races: dict[str, LiveRace] = {}
         self._queue: deque[LiveRace] = deque()
@@ -109,6 +117,7 @@ class RaceQueue:
         """Queue it again; every run goes on where it was."""
         with self.lock:
             self._check_room()
+            self._check_code(race)
             self._move(race, dict.fromkeys(("stopped", "interrupted", "failed"), "queued"), "resumed")
             race.reason = ""
             self._queue.append(race)
@@ -118,7 +127,8 @@ class RaceQueue:
         """Queue it again without the runs that it alone has: these are computed from their first round."""
         with self.lock:
             self._check_room()
-            self._move(race, dict.fromkeys(ENDED, "queued"), "rerun")
+            self._check_code(race)
+            self._move(race, dict.fromkeys(RERUN, "queued"), "rerun")
             keys = self._own_runs(race)
             self._store.delete(keys)
             for key in keys:
@@ -213,11 +223,15 @@ class RaceQueue:
         self._processes.shutdown()
 
     def _compute(self, race: LiveRace) -> None:
-        runs = [run.spec for run in race.runs.values()]
-        runner = Runner(runs, store=self._store, on=self._processes, workers=self._workers, together=True)
         end: RaceState = "failed"
         reason = ""
         try:
+            if not is_ours(race.spec):  # what its keys count may have changed since it was stored
+                keys = [run.spec.key() for run in race.runs.values()]
+                with self.lock:
+                    race.renew(keys)
+            runs = [run.spec for run in race.runs.values()]
+            runner = Runner(runs, store=self._store, on=self._processes, workers=self._workers, together=True)
             with self.lock:
                 self._computing = (race, runner)
                 for run in race.runs.values():
@@ -303,6 +317,8 @@ class RaceQueue:
                 self._look()
             except InputError:
                 continue  # a locked store, say: the next look will do
+            except Exception:  # one fault of ours must not hide all later races
+                logging.getLogger("fedcell").exception("the results file could not be looked at; it is tried again")
 
     def _look(self) -> None:
         """Take over what the store says of races that this server does not run."""
@@ -314,17 +330,21 @@ class RaceQueue:
         self._seen_version = version
         stored = {race.id: race for race in self._store.races()}
         with self.lock:
-            new = [race for id, race in stored.items() if id not in self._races]
+            known = {id for id, race in self._races.items() if race.state != "damaged"}
+            new = [race for id, race in stored.items() if id not in known]
             ended = [race for race in self._races.values() if race.state in ENDED and race.id in stored]
             followed += [race for race in ended if is_under_way(stored[race.id])]  # resumed by another process
             for race in followed:
                 if race.id not in stored:
                     self._races.pop(race.id, None)
         for one in new:
-            race = from_store(one)
+            race = from_store(one, self._store)
             self._mark_stored(race)
             with self.lock:
-                self._races.setdefault(race.id, race)
+                there = self._races.get(race.id)
+                if there is None or there.state == "damaged":
+                    race.version += 0 if there is None else there.version
+                    self._races[race.id] = race
         for race in followed:
             if race.id in stored:
                 self._follow(race, stored[race.id])
@@ -332,8 +352,14 @@ class RaceQueue:
             self._changed()
 
     def _follow(self, race: LiveRace, stored: StoredRace) -> None:
-        with self.lock:
-            race.follow(stored)
+        try:
+            with self.lock:
+                race.follow(stored)
+        except InputError as error:  # somebody has damaged it since
+            with self.lock:
+                race.state, race.reason, race.elsewhere = "damaged", str(error), False
+                race.version += 1
+            return
         self._mark_stored(race)
 
     def _mark_stored(self, race: LiveRace) -> None:
@@ -341,7 +367,13 @@ class RaceQueue:
         runs = [run for run in race.runs.values() if run.state != "done"]
         done = self._store.done([run.key for run in runs])
         failures = self._store.failures([run.key for run in runs])
-        rounds = {run.key: self._store.numbers(run.key) for run in runs if run.key not in done or race.elsewhere}
+        rounds = {}
+        for run in runs:
+            if run.key not in done or race.elsewhere:
+                try:
+                    rounds[run.key] = self._store.numbers(run.key)
+                except InputError as error:  # this run alone is damaged
+                    failures[run.key] = str(error)
         with self.lock:
             for run in runs:
                 numbers = rounds.get(run.key)
@@ -364,6 +396,13 @@ class RaceQueue:
         """The runs that no other race has."""
         others = {key for other in self._races.values() if other is not race for key in other.runs}
         return [key for key in race.runs if key not in others]
+
+    def _check_code(self, race: LiveRace) -> None:
+        if not self._allow_import and (named := own_code(race.spec)):
+            raise ConflictError(
+                f"the race has {named[:100]!r}, code of somebody's own: to compute it here, end the server and start "
+                "fedcell serve --allow-import, which imports it"
+            )
 
     def _check_room(self) -> None:
         if len(self._queue) >= limits.QUEUE:

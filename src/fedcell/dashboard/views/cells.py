@@ -11,13 +11,14 @@ import numpy as np
 from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
-from fedcell.runs.store import Measured, parse_place
+from fedcell.own import without_imports
+from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
 from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord, world_of
-from fedcell.sim.spec import Spec
+from fedcell.sim.spec import Spec, TaskSpec, parse_stored
 from fedcell.sim.task import load_task
 from fedcell.world import Conditions, SnrTrace, World, link_snr, loss_db
 
@@ -56,10 +57,19 @@ class Places:
 
 
 def _place(document: dict[str, Any]) -> Place:
-    # The world does not depend on the policy: a stored policy of one's own is not imported to look at its rounds.
-    spec = parse_place(document, "the run")
-    task = load_task(spec.task, spec.devices.count, spec.seed, 1)
+    spec = parse_stored(document, "the run")
+    with without_imports("its map needs the size of its model: it is drawn for runs with cell.model_bits"):
+        task = load_task(_of_known_size(spec), spec.devices.count, spec.seed, 1)
     return Place(spec, world_of(spec, task))
+
+
+def _of_known_size(spec: Spec) -> TaskSpec:
+    """The task, with a built-in model in place of one's own where the upload's size does not depend on it."""
+    if ":" not in spec.task.model or spec.cell.model_bits is None:
+        return spec.task
+    usual = TaskSpec()
+    names = ("engine", "model", "device", "precision", "hidden", "momentum", "weight_decay")
+    return spec.task.model_copy(update={name: getattr(usual, name) for name in names})
 
 
 def round_document(

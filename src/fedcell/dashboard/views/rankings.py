@@ -10,7 +10,8 @@ from fedcell.dashboard.stores import Shelf
 from fedcell.dashboard.views.colours import styles
 from fedcell.runs.contest import remembered
 from fedcell.runs.stats import Measure
-from fedcell.runs.store import Store, StoredTournament
+from fedcell.runs.store import Store
+from fedcell.runs.stored import StoredTournament
 from fedcell.runs.tournament import TournamentResult, Winner, stored_result
 from fedcell.runs.tournament_data import rows_of, table_csv, tournament_json
 from fedcell.runs.tournament_report import READING, matrix_table, ranks_picture
@@ -71,6 +72,7 @@ def listed_document(stored: StoredTournament, store: str, ended: Ended) -> dict[
         "seeds": document["seeds"],
         "runs": len(stored.keys),
         "ended": sum(key in ended[0] or key in ended[1] for key in stored.keys),
+        "damage": stored.damage,
     }
 
 

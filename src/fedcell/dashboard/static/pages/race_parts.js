@@ -5,7 +5,7 @@ import { h, icon } from "../lib/dom.js";
 import { when } from "../lib/format.js";
 import { describe } from "./race_words.js";
 
-export const ENDED = ["stopped", "done", "failed", "interrupted"];
+export const ENDED = ["stopped", "done", "failed", "interrupted", "damaged"];
 export const ACTIONS = {
   pause: { states: ["running"], text: "Pause", icon: "pause" },
   continue: { states: ["paused"], text: "Continue", icon: "play" },
@@ -15,7 +15,7 @@ export const ACTIONS = {
 const MORE = [
   ["words", "Name and note"],
   ["clone", "Clone"],
-  ["rerun", "Rerun", ENDED],
+  ["rerun", "Rerun", ENDED.filter((state) => state !== "damaged")],
   ["delete", "Delete", [...ENDED, "queued"]],
   ["command", "As command line"],
 ];
@@ -103,7 +103,7 @@ export function headOf(race, { finished, begun, axis }, act) {
       race.elsewhere ? " · running in another process, such as fedcell race in a terminal" : null,
     ),
     race.note && h("p", { class: "race-spec race-note" }, race.note),
-    h("div", { class: "race-more", role: "group", "aria-label": "This race" }, MORE.filter(([, , states]) => !states || (states.includes(race.state) && !race.elsewhere)).map(more)),
+    h("div", { class: "race-more", role: "group", "aria-label": "This race" }, MORE.filter(([, , states]) => (states ? states.includes(race.state) && !race.elsewhere : race.state !== "damaged")).map(more)),
   ];
 }
 

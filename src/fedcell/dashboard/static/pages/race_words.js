@@ -4,6 +4,7 @@ import { joules, plural, seconds } from "../lib/format.js";
 
 /** What a race is of, in one line. */
 export function describe(race) {
+  if (race.state === "damaged") return "cannot be read";
   const { cell, devices, task, budget_s: budget, rounds } = race.spec;
   const odd = [
     devices.mobility !== "redrawn" && devices.mobility,

@@ -76,8 +76,13 @@ class RankingPage {
     const name = (one) => `${plural(one.policies.length, "policy", "policies")} × ${plural(one.scenarios.length, "scenario")} · ${fileName(one.store)} · ${when(one.asked_unix_s)}`;
     setOptions(this.which, this.all.map((one) => [one.id, name(one)]));
     this.which.parentElement.hidden = this.all.length < 2;
-    const found = this.all.find((one) => one.id === (id ?? this.id)) ?? this.all[0];
+    const wanted = id ?? this.id;
+    const found = wanted ? this.all.find((one) => one.id === wanted) : this.all[0];
+    this.empty.hidden = Boolean(found);
+    for (const part of [this.said, this.chart.svg, this.files]) part.hidden = !found;
+    this.tools.hidden = !this.all.length;
     if (found) this.open(found.id);
+    else if (this.all.length) this.fillMissing(wanted);
     else this.fillEmpty();
   }
 
@@ -95,6 +100,18 @@ class RankingPage {
     this.which.value = id;
     this.shared.keepPlace("ranking", id);
     this.load();
+  }
+
+  /** An address of a tournament that is not here must not show another one. */
+  fillMissing(id) {
+    this.id = null;
+    this.grid.hidden = true;
+    this.cell.close();
+    this.tests.replaceChildren();
+    this.title.textContent = "Ranking";
+    this.which.parentElement.hidden = false;
+    this.which.value = "";
+    this.empty.replaceChildren(h("p", {}, `The tournament ${id.slice(0, 16)} is not in these files; it may have been deleted. Choose another one above.`));
   }
 
   fillEmpty() {
