@@ -262,7 +262,7 @@ class RaceQueue:
         if len(failures) == len(race.runs):
             (policy, seed), reason = next(iter(failures.items()))
             return "failed", f"{policy}, seed {seed}: {reason}"
-        return "done" if runner.complete else "stopped", failures_text(failures, race.spec) if failures else ""
+        return "done" if runner.ended else "stopped", failures_text(failures, race.spec) if failures else ""
 
     def _end(self, race: LiveRace, end: RaceState, reason: str) -> None:
         with self.lock:
