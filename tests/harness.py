@@ -478,9 +478,10 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def serve(store: Path, *options: str) -> Iterator[Served]:
-    """`fedcell serve` on a free port, ended with Ctrl-C unless it was ended before."""
-    with Process(*FEDCELL, "serve", store, "--no-browser", "--port", "0", *options, cwd=store.parent) as process:
+def serve(store: Path, *options: str, cwd: Path | None = None) -> Iterator[Served]:
+    """`fedcell serve` on a free port, in the file's folder or another, ended with Ctrl-C unless it was ended before."""
+    here = store.parent if cwd is None else cwd
+    with Process(*FEDCELL, "serve", store, "--no-browser", "--port", "0", *options, cwd=here) as process:
         process.wait_for(lambda: process.out.endswith("\n"), "the server's address")
         assert process.out.startswith("fedcell dashboard at http://"), process.out + process.err
         served = Served(process, process.out.split()[3])

@@ -218,6 +218,27 @@ def test_a_race_has_a_name_and_a_command_and_is_deleted_with_the_runs_that_no_ot
     end(served, two)
 
 
+def test_runs_of_a_tournament_stay_when_a_race_is_deleted_with_its_runs(tmp_path: Path) -> None:
+    """A sweep over policies is remembered as a tournament is; a race of the same cell takes its runs from the file."""
+    policies, document = ["all", "random:k=2", "random:k=3"], TINY | {"task": {"hidden": [5]}}
+    sweep = parse_spec(document, "x").changed({}, {"policy": policies[:2], "seed": [0, 1]})
+    with Store(tmp_path / "results.db") as store:
+        fc.run_sweep(sweep, store, workers=1)
+        [tournament] = store.tournaments()
+    assert len(tournament.keys) == 4
+    with serve(tmp_path / "results.db") as served:
+        id = begin(served, document, seeds=2, policies=policies)
+        served.wait(id, "done")
+        keys = {run["key"] for run in served.get(f"/api/races/{id}")["runs"]}
+        assert set(tournament.keys) < keys
+        assert served.get(f"/api/races/{id}/runs") == {"runs": 6, "shared": 4}
+        ranked = served.get(f"/api/tournaments/{tournament.id}")
+        assert served.http.delete(f"/api/races/{id}?runs=true").status_code == 204
+        left = {key for key in keys if served.http.get(f"/api/runs/{key}").status_code == 200}
+        assert left == set(tournament.keys)
+        assert served.get(f"/api/tournaments/{tournament.id}") == ranked
+
+
 def another_worker(served: Served, path: str, than: set[int]) -> bool:
     race = served.get(path)
     assert race["state"] == "running", race

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,13 +20,14 @@ import pytest
 import fedcell as fc
 from fedcell.runs.rows import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
-from fedcell.runs.store_file import APPLICATION_ID, STORE_VERSION
+from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import RoundRecord, Simulation
 from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
+from harness import PYTHON, Process
 
 
 def make_records(rounds: int, seed: int = 0, devices: int = 20) -> list[RoundRecord]:
@@ -754,3 +756,78 @@ class TestVersion02:
             fc.run_sweep(spec, store, workers=1)
             assert {"task.partition"} <= set(differing_fields(run.document for run in store.runs()))
             assert len(store.runs()) == 18
+
+
+MODELS = "CREATE TABLE models (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, model BLOB NOT NULL)"
+
+
+@pytest.mark.parametrize(
+    ("statements", "named"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON rounds BEGIN UPDATE rounds SET accuracy = 0.99; END", "the trigger 't'"),
+        (
+            "ALTER TABLE runs RENAME TO runs0; CREATE VIEW runs AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT "
+            "x + 1 FROM c) SELECT key, status, reason, finished_unix_s, duration_s, source FROM runs0, c",
+            "it lacks a table",
+        ),
+        (
+            "ALTER TABLE specs RENAME TO s0; CREATE VIEW specs AS SELECT key, hex(zeroblob(4e8)) document FROM s0",
+            "it lacks",
+        ),
+        ("CREATE VIRTUAL TABLE v USING fts5(x)", "the table"),
+        ("CREATE INDEX i ON rounds (accuracy)", "the index 'i'"),
+        ("ALTER TABLE races ADD COLUMN more TEXT", "the table 'races'"),
+        (f'{MODELS}; CREATE TRIGGER "m\x1b" AFTER INSERT ON models BEGIN SELECT 1; END', r"the trigger 'm\\x1b'"),
+        ("DROP TABLE races", "it lacks a table"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["read", "write"])
+@pytest.mark.parametrize("in_the_log", [False, True])
+def test_a_file_with_tables_of_somebody_elses_is_refused(
+    statements: str, named: str, mode: Literal["read", "write"], in_the_log: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        store.put(Spec(), make_records(2))
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        if in_the_log:
+            db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.executescript(statements)
+        if in_the_log:
+            assert Path(f"{path}-wal").stat().st_size > 0
+            with pytest.raises(fc.InputError, match=named):
+                Store(path, mode)
+    before = path.read_bytes()
+    with pytest.raises(fc.InputError, match=named):
+        Store(path, mode)
+    assert path.read_bytes() == before
+
+
+def test_a_file_of_0_2_stays_readable_and_writable(tmp_path: Path) -> None:
+    """The tables for models and tournaments are made when they are needed; SQLite's own statistics do no harm."""
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        store.put(Spec(), make_records(2))
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript(f"{MODELS_TABLE}; {TOURNAMENTS_TABLE}; ANALYZE; VACUUM;")
+    with Store(path) as store:
+        store.put_rows(Spec(seed=1), rows_of(make_records(2)), model=np.zeros(3, np.float32))
+        assert (len(store.runs()), store.tournaments()) == (2, [])
+
+
+@pytest.mark.processes
+def test_ctrl_c_ends_whatever_the_file_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    Store(path).close()
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+    code = f"""
+from fedcell.runs.store import Store
+with Store({str(path)!r}, "read") as store, store._read_transaction() as db:
+    print("asking", flush=True)
+    db.execute({endless!r}).fetchone()
+"""
+    with Process(*PYTHON, "-c", code) as process:
+        process.wait_for_text("asking")
+        time.sleep(0.2)
+        process.interrupt()
+        assert process.finish().stderr.strip().endswith("KeyboardInterrupt")

@@ -165,7 +165,7 @@ def export_runs(
         _load_pyarrow()  # or say at once that it is missing
     with Store(store, "read") as kept:
         runs = kept.runs()
-        extra = list(map(column_of, differing_fields(run.document for run in runs)))
+        extra = list(map(column_of, differing_fields(run.document for run in runs if run.status != "damaged")))
         files: dict[Path, Write] = {}
         if as_csv is not None and as_csv.is_dir():
             files[as_csv / "runs.csv"] = lambda file: _write_runs_csv(file, runs, extra)

@@ -106,7 +106,7 @@ def list_runs(
     with Store(store, "read") as kept:
         every = kept.runs()
     runs = _sorted(_chosen(every, policy or [], seed or [], where or [], str(store)), every, sort or [])
-    extra = list(map(column_of, differing_fields(run.document for run in runs)))
+    extra = list(map(column_of, differing_fields(run.document for run in runs if run.status != "damaged")))
     if output == "json":
         import json
 

@@ -14,6 +14,7 @@ from fedcell.dashboard.races.queue import RaceQueue
 from fedcell.dashboard.stores import Crew, Shelf
 from fedcell.dashboard.views.cells import Place, Places
 from fedcell.dashboard.views.rankings import Rankings
+from fedcell.errors import InputError
 from fedcell.machine import cores
 from fedcell.runs.rows import Rounds, decode
 from fedcell.runs.store import Measured, Store, spec_document
@@ -116,6 +117,13 @@ class Desk:
         raise HTTPException(404, f"there is no run {key[:64]!r}; see /api/runs")
 
     async def _whole(self, thread: Shelf, run: StoredRun) -> FoundRun:
+        if run.status == "damaged":
+            raise InputError(f"run {run.key[:8]} is {run.reason}")
+        if run.rounds > limits.RACE_ALL_ROUNDS:
+            raise InputError(
+                f"run {run.key[:8]} has {run.rounds:,} rounds, and the page shows up to {limits.RACE_ALL_ROUNDS:,}; "
+                "fedcell results export has them all"
+            )
         mark = (f"{thread.name} {run.key}", run.finished_unix_s)
         if mark not in self._found:
             records = await thread.ask(partial(Store.get, run=run.key, unfinished=True)) if run.rounds else []

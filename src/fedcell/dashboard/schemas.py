@@ -255,6 +255,13 @@ class RaceCommand(Answer):
     toml: str | None
 
 
+class RaceRuns(Answer):
+    """How many runs a race has, and how many of them another race, a tournament or a sweep over policies has too."""
+
+    runs: int
+    shared: int
+
+
 class RaceDocument(Answer):
     """A race."""
 
@@ -409,7 +416,7 @@ class RunDocument(Answer):
     store: str | None
     policy: str
     seed: int
-    status: Literal["done", "failed", "unfinished", "running"]
+    status: Literal["done", "failed", "unfinished", "damaged", "running"]
     reason: str
     source: Literal["simulation", "flower", "testbed"]
     rounds: int
@@ -532,6 +539,7 @@ class TournamentDocument(Answer):
     seeds: list[int]
     runs: int
     ended: int
+    damage: str
 
 
 class TournamentList(Answer):

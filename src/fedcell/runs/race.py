@@ -60,10 +60,11 @@ class RaceResult:
         seeds: the seeds that have ended for every policy; the statistics are of these alone, so that pairs are pairs.
         runs: by policy, one run for each of the seeds; one without a round where it failed, or where no round fits into
             the budget.
-        complete: whether all runs were finished.
+        complete: whether all runs were finished: none failed, and none is missing.
         target: the target accuracy.
         failures: why runs failed, by policy and seed; a policy all of whose runs failed is not among the policies.
         models: by policy, the final model (P,) of each of the seeds that has a round; empty unless they were asked for.
+        stopped: whether the race was stopped before all runs had ended.
 
     Example:
         >>> import fedcell as fc
@@ -93,6 +94,7 @@ class RaceResult:
     target: float
     failures: dict[tuple[str, int], str] = field(default_factory=dict)
     models: dict[str, list[Vector]] = field(default_factory=dict)
+    stopped: bool = False
 
     @cached_property
     def rounds(self) -> dict[str, list[Rounds]]:
@@ -278,6 +280,7 @@ def run_race(
     watch: Watch | None = None,
     stop: threading.Event | None = None,
     models: bool = False,
+    return_on_interrupt: bool = False,
 ) -> RaceResult:
     """Run every policy with every seed; all policies of a seed advance together by their simulated clocks.
 
@@ -289,11 +292,14 @@ def run_race(
         watch: called with every event: rounds done, a run done, a run failed.
         stop: set it to end the race after the rounds now being trained.
         models: whether the final models are part of the result, of the events and of the store.
+        return_on_interrupt: whether Ctrl-C returns what is finished, as ``stop`` does, instead of raising
+            KeyboardInterrupt.
 
     Returns:
-        RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that have ended for every policy. A run whose
-        training diverges ends there, and counts. A run that fails has no accuracy and never reaches the target; a
-        policy all of whose runs failed is left out; an InputError if all runs did.
+        RaceResult: of all runs; after ``stop``, of the seeds that have ended for every policy. A run whose training
+        diverges ends there, and counts. A run that fails has no accuracy and never reaches the target; a policy all of
+        whose runs failed is left out; an InputError if all runs did. Ctrl-C raises KeyboardInterrupt once what was
+        computed is stored.
 
     Example:
         >>> import fedcell as fc
@@ -311,22 +317,27 @@ def run_race(
     done: dict[tuple[str, int], list[RoundRecord]] = {}
     failures: dict[tuple[str, int], str] = {}
     with _kept(store, spec, target, runner) as end:
-        with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
-            for event in events:
-                if isinstance(event, RunFailed):
-                    failures[event.spec.policy, event.spec.seed] = event.reason
-                if isinstance(event, RunDone):
-                    done[event.spec.policy, event.spec.seed] = _records(event, store)
-                    if event.model is not None:
-                        found[event.spec.policy, event.spec.seed] = event.model
-                if watch:
-                    watch(event)
-                if stop is not None and stop.is_set():
-                    runner.stop()
-        if failures and runner.complete and not done:
+        try:
+            with closing(iter(runner)) as events:
+                for event in events:
+                    if isinstance(event, RunFailed):
+                        failures[event.spec.policy, event.spec.seed] = event.reason
+                    if isinstance(event, RunDone):
+                        done[event.spec.policy, event.spec.seed] = _records(event, store)
+                        if event.model is not None:
+                            found[event.spec.policy, event.spec.seed] = event.model
+                    if watch:
+                        watch(event)
+                    if stop is not None and stop.is_set():
+                        runner.stop()
+        except KeyboardInterrupt:
+            if not return_on_interrupt:
+                end("done" if runner.ended else "stopped", "")
+                raise
+        if failures and runner.ended and not done:
             (policy, seed), reason = next(iter(failures.items()))
             raise InputError(f"{policy}, seed {seed}: {reason}")
-        end("done" if runner.complete else "stopped", failures_text(failures, spec) if failures else "")
+        end("done" if runner.ended else "stopped", failures_text(failures, spec) if failures else "")
     return result_of(spec, done, failures, target, found)
 
 
@@ -347,10 +358,10 @@ def result_of(
     """The result of a race, from the runs that are finished and those that failed, by policy and seed."""
     names, whole = comparable(spec, done, failures)
     runs = {name: [done.get((name, seed), []) for seed in whole] for name in names}
-    complete = len(done) + len(failures) == len(spec.grid["policy"]) * len(spec.grid["seed"])
+    left = len(spec.grid["policy"]) * len(spec.grid["seed"]) - len(done) - len(failures)
     begun = {name: [seed for seed in whole if done.get((name, seed))] for name in names}
     of_whole = {name: [models[name, seed] for seed in begun[name]] for name in names} if models and whole else {}
-    return RaceResult(spec, names, whole, runs, complete, target, failures, of_whole)
+    return RaceResult(spec, names, whole, runs, not left and not failures, target, failures, of_whole, left > 0)
 
 
 # --- a race in a store ---------------------------------------------------------------------------------------------

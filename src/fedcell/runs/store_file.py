@@ -13,12 +13,15 @@ import secrets
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
+from fedcell.check import printable
 from fedcell.errors import InputError
 from fedcell.runs.rows import COUNT_COLUMNS, PLAN_COLUMNS, ROUND_COLUMNS
 
@@ -67,7 +70,39 @@ CREATE TABLE IF NOT EXISTS tournaments (
   id TEXT PRIMARY KEY, document TEXT NOT NULL, asked_unix_s REAL NOT NULL, keys BLOB NOT NULL
 ) WITHOUT ROWID
 """
-TABLES = {"specs", "runs", "rounds", "states", "measured", "races"}
+_STEPS = 1_000_000
+"""SQLite's own steps, some milliseconds, after which it lets Ctrl-C in."""
+
+
+def _made_of(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """What a file has: the type, the name and the definition of each; but for what SQLite makes for itself."""
+    found = db.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    return {
+        (kind, name, " ".join(str(sql).split()))
+        for kind, name, sql in found
+        if not (str(name).startswith("sqlite_autoindex_") and sql is None) and not str(name).startswith("sqlite_stat")
+    }
+
+
+@cache
+def _ours() -> tuple[set[tuple[str, str, str]], set[tuple[str, str, str]]]:
+    """What a store must have, and all that it may have."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(SCHEMA)
+        needed = _made_of(db)
+        db.executescript(f"{MODELS_TABLE}; {TOURNAMENTS_TABLE};")
+        return needed, _made_of(db)
+
+
+def _schema_fault(db: sqlite3.Connection) -> str:
+    """What is wrong with the file's tables: a trigger would change what is written, a view could be anything."""
+    found, (needed, allowed) = _made_of(db), _ours()
+    names = {name for kind, name, _ in found if kind == "table"}
+    if not {name for _, name, _ in needed} <= names:
+        return "it lacks a table"
+    for kind, name, _ in sorted(found - allowed):
+        return f"it has the {kind} '{printable(name)[:60]}', which no fedcell makes"
+    return ""
 
 
 def check_place(path: Path, mode: str) -> None:
@@ -166,9 +201,8 @@ def _fault(path: Path, size_bytes: int) -> str:
     """What is wrong with the file's structure, if anything."""
     try:
         with closing(sqlite3.connect(_uri(path, "immutable=1"), uri=True)) as db:
-            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            if not tables >= TABLES:
-                return "it lacks a table"
+            if fault := _schema_fault(db):
+                return fault
             if size_bytes > MAX_CHECKED_BYTES:
                 return ""
             found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -236,7 +270,14 @@ def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection
         _uri(path, options), uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
     )
     try:
-        db.execute("PRAGMA foreign_keys = ON")
+        for pragma in ("foreign_keys = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+            db.execute(f"PRAGMA {pragma}")
+        db.text_factory = _text
+        db.set_progress_handler(_let_interrupts_in, _STEPS)
+        if fault := _schema_fault(db):  # asked again: what is in the log was not looked at before
+            raise InputError(
+                f"{path} is a damaged results file ({fault}); restore it from a copy, it was left as it is"
+            )
         if mode == "read":  # not mode=ro, which would leave the side files behind
             db.execute("PRAGMA query_only = ON")
             db.execute("SELECT count(*) FROM sqlite_master")
@@ -250,6 +291,20 @@ def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection
     return db
 
 
+def _text(content: bytes) -> str:
+    """Text that is not UTF-8 is one damaged value, not the end of reading all others."""
+    return content.decode("utf-8", "surrogateescape")
+
+
+def _let_interrupts_in() -> bool:
+    """Called by SQLite in the midst of its work, in the thread that asked for it; True ends the work."""
+    try:
+        time.sleep(0)  # here Python runs the handlers of signals
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
 @contextmanager
 def clear_errors(path: Path) -> Iterator[None]:
     """SQLite's errors as one sentence."""
@@ -257,6 +312,8 @@ def clear_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_INTERRUPT:
+            raise KeyboardInterrupt from None
         advice = {
             sqlite3.SQLITE_BUSY: "is locked by another process; wait for it or end it, and try again",
             sqlite3.SQLITE_LOCKED: "is locked by another process; wait for it or end it, and try again",

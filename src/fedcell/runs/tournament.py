@@ -239,9 +239,7 @@ def run_tournament(
         runs = {entry: settled(run) for entry, run in runs.items()}
     keys = {entry: run.key() for entry, run in runs.items()}
     remember(store, tournament, keys)
-    swept = run_sweep(list(runs.values()), store, executor, workers, watch)
-    if not swept.complete:
-        raise KeyboardInterrupt
+    run_sweep(list(runs.values()), store, executor, workers, watch)
     result = stored_result(store, tournament, keys)
     if not result.rounds:
         (scenario, policy, seed), reason = next(iter(result.failures.items()))

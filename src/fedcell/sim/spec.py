@@ -36,7 +36,8 @@ from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
 from fedcell.learn.server import parse_server
-from fedcell.own import code_sha256, without_imports
+from fedcell.own import without_imports
+from fedcell.own_code import OwnCode, UnknownCodeError, code_of
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import canonical_policy, parse_policy
@@ -519,12 +520,16 @@ class Spec(_Part):
             unused |= {"slack"}
         return unused if self.knowledge == "observed" else unused | {"explore"}
 
-    def key(self) -> str:
+    def key(self, code: str | None = None) -> str:
         """Return the SHA-256, in hex, of everything that determines this run's records; the grid is not included.
 
         Equal runs have equal keys however they are written: settings inside strings are parsed, a list of equal values
         for all devices is one value, and your own data is identified by its content, not its path. Your own policy or
-        model counts with the source of the module that defines it, so a run with changed code has another key.
+        model counts with its code, so a run with changed code has another key; see `own_code`. Code that cannot be told
+        from other code has no key: an InputError says why.
+
+        Args:
+            code: what code_sha256 returned, if it is known.
         """
         run = self.model_dump(exclude={"grid", "version"} | self.unused)
         devices, task = run["devices"], run["task"]
@@ -554,15 +559,27 @@ class Spec(_Part):
             Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate))
         ):
             document["reports_version"] = REPORTS_VERSION
-        if code := self.code_sha256():
+        if code is None:
+            code = self.code_sha256()
+        if code:
             document["code"] = code
         text = json.dumps(document, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def code_sha256(self) -> str:
-        """Return the SHA-256 of the source of your own policy and model; empty for a run that has neither."""
-        model = self.task.model if self.task.engine == "torch" else ""
-        return code_sha256(type(self.make_policy()), model)
+        """Return the SHA-256 of the code of your own policy and model; empty for a run that has neither."""
+        code = self.own_code()
+        if code.unknown:
+            raise UnknownCodeError(
+                f"a run of {self.policy} has no key under which it could be kept: {code.unknown}, so its code cannot "
+                "be told from changed code; make that a setting, save the code in a file such as mine.py, or run it "
+                "without a store"
+            )
+        return code.sha256
+
+    def own_code(self) -> OwnCode:
+        """Return what is known of the code of your own policy and model."""
+        return code_of(type(self.make_policy()), self.task.model if self.task.engine == "torch" else "")
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""

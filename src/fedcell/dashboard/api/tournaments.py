@@ -20,6 +20,7 @@ from fedcell.dashboard.views.rankings import (
     ranking_picture,
     runs_document,
 )
+from fedcell.errors import InputError
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredTournament
@@ -36,6 +37,8 @@ def router(desk: Desk) -> APIRouter:
     async def find(id: str, store: str | None) -> tuple[Shelf, StoredTournament]:
         for shelf in desk.readable(store):
             for one in await shelf.ask(Store.tournaments):
+                if one.id == id and one.damage:
+                    raise InputError(f"the tournament is {one.damage}")
                 if one.id == id:
                     return shelf, one
         raise HTTPException(404, f"there is no tournament {id!r}; see /api/tournaments")

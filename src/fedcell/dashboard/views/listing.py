@@ -57,7 +57,7 @@ class Chosen:
 def listed(found: Found, chosen: Chosen, sort: str, limit: int, offset: int) -> str:
     """One page of the runs as RunList has them."""
     kept = chosen.of(found)
-    differing = differing_fields(run.document for run, _ in kept)
+    differing = differing_fields(run.document for run, _ in kept if run.status != "damaged")
     by = _ORDERS[sort.removeprefix("-")]
     kept.sort(key=lambda pair: (pair[0].seed, pair[0].key))
     kept.sort(key=lambda pair: by(pair, differing), reverse=sort.startswith("-"))
@@ -99,7 +99,7 @@ def _size(value: Any) -> tuple[bool, float, str]:
 
 def field_means(found: Found, chosen: Chosen, across: str, down: str, value: str) -> str:
     """Mean accuracies by the values of two fields, as FieldMeans has them; runs without a round are left out."""
-    kept = [run for run, _ in chosen.of(found) if run.rounds]
+    kept = [run for run, _ in chosen.of(found) if run.rounds and run.status != "damaged"]
     fields = differing_fields(run.document for run in kept)
     if not fields:
         return as_json({"fields": [], "runs": len(kept)} | dict.fromkeys(("across", "down"), None))

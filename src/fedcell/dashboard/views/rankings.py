@@ -72,6 +72,7 @@ def listed_document(stored: StoredTournament, store: str, ended: Ended) -> dict[
         "seeds": document["seeds"],
         "runs": len(stored.keys),
         "ended": sum(key in ended[0] or key in ended[1] for key in stored.keys),
+        "damage": stored.damage,
     }
 
 
