@@ -10,11 +10,13 @@ import json
 import math
 import os
 import tomllib
+import typing
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -30,6 +32,7 @@ from pydantic import (
 from fedcell import defaults, settings
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
+from fedcell.frozen import frozen
 from fedcell.learn.data import content_files
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
@@ -78,6 +81,25 @@ TORCH_VERSION = 2
 """Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _kinds(model: type[BaseModel], field: str) -> frozenset[Any]:
+    """What a field may be: of its type and those within it, ``str`` also for a choice of texts."""
+    kinds, left = set[Any](), [model.model_fields[field].annotation]
+    while left:
+        one = left.pop()
+        kinds.add(str if isinstance(one, str) else one)
+        left += typing.get_args(one)
+    return frozenset(kinds)
+
+
 if TYPE_CHECKING:  # a type checker shall see the fields, not **fields
     from pydantic._internal._model_construction import ModelMetaclass as _OneSentence
 else:
@@ -94,6 +116,28 @@ else:
 
 class _Part(BaseModel, metaclass=_OneSentence):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_other_kind(cls, value: Any, field: ValidationInfo) -> Any:
+        """Refuse what Pydantic would turn into a number: "500", and True for 1."""
+        kinds = _kinds(cls, str(field.field_name))
+        for one in (value if isinstance(value, list | tuple) else [value]) if kinds & {int, float} else []:
+            if isinstance(one, bool) and bool not in kinds:
+                raise ValueError("give a number, not a truth value")
+            if isinstance(one, str) and str not in kinds and _is_number(one):
+                raise ValueError("give a number, without quotes")
+        return value
+
+    @model_validator(mode="after")
+    def _frozen(self) -> Self:
+        """Freeze lists and dictionaries: else a frozen spec could be changed by what is in them."""
+        self.__dict__.update({name: frozen(value) for name, value in self.__dict__.items()})
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As Pydantic's: nothing is checked, but what is put in is frozen."""
+        return super().model_copy(update={name: frozen(value) for name, value in (update or {}).items()}, deep=deep)
 
 
 class CellSpec(_Part):
@@ -422,18 +466,22 @@ class Spec(_Part):
         return self
 
     def _check_in_grid(self, field: str, value: Any) -> None:
-        if field == "seed":  # it goes with anything, and there may be thousands
+        if field == "seed" and not isinstance(value, bool | str):  # it goes with anything, and there may be thousands
             with suppress(ValidationError):
                 _SEED.validate_python(value)
                 return
         self._changed({field: value}, {}, "grid")
 
-    def changed(self, changes: dict[str, Any], grid: dict[str, list[Any]] | None = None) -> "Spec":
+    def changed(
+        self, changes: Mapping[str, Any] | None = None, grid: Mapping[str, list[Any]] | None = None, **fields: Any
+    ) -> "Spec":
         """Return a copy of this spec with some fields changed.
 
         Args:
             changes: new values by field; nested fields are named with a dot, such as ``cell.radius_m``.
-            grid: the grid of the copy; by default it has none.
+            grid: the grid of the copy; by default it is this one, without the fields that are changed, for these have
+                one value now. ``{}`` for none.
+            fields: more changes, of fields that are not nested.
 
         Returns:
             Spec: the validated copy.
@@ -442,10 +490,15 @@ class Spec(_Part):
             >>> import fedcell as fc
             >>> fc.Spec().changed({"seed": 7, "task.partition": "iid"}).task.partition
             'iid'
+            >>> race = fc.Spec(grid={"policy": ["all", "greedy"], "seed": [0, 1]})
+            >>> race.changed({"cell.radius_m": 500.0}).grid, race.changed(seed=7).grid
+            ({'policy': ['all', 'greedy'], 'seed': [0, 1]}, {'policy': ['all', 'greedy']})
         """
-        return self._changed(changes, grid or {}, "the spec")
+        changed = {**(changes or {}), **fields}
+        kept = {field: values for field, values in self.grid.items() if field not in changed}
+        return self._changed(changed, kept if grid is None else grid, "the spec")
 
-    def _changed(self, changes: dict[str, Any], grid: dict[str, list[Any]], source: str) -> "Spec":
+    def _changed(self, changes: Mapping[str, Any], grid: Mapping[str, list[Any]], source: str) -> "Spec":
         document = self.model_dump(exclude={"grid"})
         for path, value in changes.items():
             *parents, field = path.split(".")
@@ -470,7 +523,7 @@ class Spec(_Part):
             seed = _SEED.validate_python(changes.pop("seed", self.seed))
             others = tuple(map(id, changes.values()))
             if others not in checked:
-                checked[others] = self.changed(changes)
+                checked[others] = self.changed(changes, {})
             found.append(checked[others].model_copy(update={"seed": seed}))
         return found
 
