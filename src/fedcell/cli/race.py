@@ -490,7 +490,7 @@ def _run_watched(
 
 
 def _print(result: "RaceResult", by: str, per_class: bool) -> None:
-    from fedcell.runs import compare
+    from fedcell.runs import comparisons
 
     out = console()
     if result.stopped:
@@ -498,9 +498,9 @@ def _print(result: "RaceResult", by: str, per_class: bool) -> None:
     for table in [*summary_tables(result), *([class_table(result)] if per_class else [])]:
         out.print(table)
         out.print()
-    axes: tuple[compare.Axis, ...] = ("time", "energy") if by == "energy" else ("time",)
+    axes: tuple[comparisons.Axis, ...] = ("time", "energy") if by == "energy" else ("time",)
     for axis in axes if len(result.policies) > 1 else ():
-        title, lines = compare.verdicts(result.rounds, result.target, result.limit(axis), axis)
+        title, lines = comparisons.verdicts(result.rounds, result.target, result.limit(axis), axis)
         out.print(f"{title}:", highlight=False, soft_wrap=not out.is_terminal)
         for line in lines:
             out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,8 +24,8 @@ from fedcell.check import without_nan
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
-from fedcell.runs import compare, stats
-from fedcell.runs.compare import Axis, Comparison, Headline
+from fedcell.runs import comparisons, stats
+from fedcell.runs.comparisons import Axis, Headline, PairComparison
 from fedcell.runs.contest import distinct_policies
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
@@ -106,7 +106,7 @@ class RaceResult:
 
         Without such a budget it is the most that any run took; NaN if that is not known.
         """
-        return compare.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
+        return comparisons.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
 
     def summaries(self) -> dict[str, stats.Summary]:
         """A summary for each policy."""
@@ -130,19 +130,19 @@ class RaceResult:
         Returns:
             One number for each of the seeds: infinity for never, NaN for unknown.
         """
-        return {policy: compare.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
+        return {policy: comparisons.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
 
-    def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], Comparison]:
+    def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], PairComparison]:
         """Every policy with every other, by what they need to reach the target; by pair, in both directions.
 
         Args:
             by: ``"time"`` or ``"energy"``.
         """
-        return compare.compare(self.rounds, self.target, self.limit(by), by)
+        return comparisons.compare_pairs(self.rounds, self.target, self.limit(by), by)
 
     def headline(self) -> Headline | None:
         """Who reaches the target how many times sooner than greedy, or else than the next; None if there is no word."""
-        return compare.headline(self.rounds, self.target, self.limit())
+        return comparisons.headline(self.rounds, self.target, self.limit())
 
     def differences(self) -> dict[str, tuple[stats.Mean, stats.Mean]]:
         """The first policy's best and last accuracy less each other policy's, paired by the seeds that both have."""
@@ -189,7 +189,7 @@ class RaceResult:
 
         They are of the time to the target, or of the energy to it, with the last accuracy beside it.
         """
-        return compare.verdicts(self.rounds, self.target, self.limit(by), by)[1]
+        return comparisons.verdicts(self.rounds, self.target, self.limit(by), by)[1]
 
     def figure(self, by: Axis = "time") -> "Figure":
         """Draw accuracy against time or energy, with the target and who reaches it when; plots.save_picture writes it.
@@ -212,7 +212,7 @@ class RaceTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     target: float = Field(default=TARGET_ACCURACY, gt=0.0, le=1.0)
-    by: Literal["time", "energy"] = "time"
+    by: Axis = "time"
 
 
 def load_race_table(path: str | Path) -> RaceTable:
