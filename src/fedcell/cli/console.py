@@ -273,6 +273,19 @@ def _mean_text(mean: float, reached: int, form: str, unit: str) -> str:
     return "-" if math.isnan(mean) or not reached else f"{mean:{form}} {unit}"
 
 
+@contextmanager
+def notes_of(runs: Sequence["Spec"], *, here: bool = True) -> Iterator[None]:
+    """Say once on standard error what may not be meant in these runs; the library then does not warn of it."""
+    from fedcell.schedule.laws import parse_law, width_note
+    from fedcell.sim.doubts import already_said, doubts
+
+    widths = (width_note(parse_law(run.cell.law), run.cell.bandwidth_hz) for run in runs)
+    for note in (*doubts(runs, here=here), *dict.fromkeys(filter(None, widths))):
+        typer.echo(f"note: {note}", err=True)
+    with already_said():
+        yield
+
+
 PATIENCE_S = 3.0
 """After so long a user wants to know what is waited for."""
 

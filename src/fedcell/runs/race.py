@@ -32,6 +32,7 @@ from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.needs import Floats
+from fedcell.sim.doubts import warn
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, first_fault, read_toml, toml_value
 from fedcell.sim.task import class_accuracy, settled
@@ -312,6 +313,7 @@ def run_race(
         [20, 2]
     """
     spec = settled(race_spec(spec))
+    warn(race_runs(spec))
     runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True, models=models)
     found: dict[tuple[str, int], Vector] = {}
     done: dict[tuple[str, int], list[RoundRecord]] = {}

@@ -14,6 +14,7 @@ from fedcell.runs.contest import remember, swept
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RunDone, RunFailed, Runner, any_typed
 from fedcell.runs.store import Store
+from fedcell.sim.doubts import warn
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import settled
 
@@ -111,6 +112,7 @@ def run_sweep(
     runs = spec.runs() if isinstance(spec, Spec) else spec
     if executor is None:  # others compute on machines that only they know
         runs = [settled(run) for run in runs]
+    warn(runs, here=executor is None)
     here: Literal["threads", "processes"] = "threads" if any_typed(runs) else "processes"
     runner = Runner(runs, store=store, on=executor or here, workers=workers, models=models)
     tournament = None if grid is None else swept(grid)

@@ -20,6 +20,7 @@ from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
 from fedcell.schedule.view import RoundView
 from fedcell.sim.asking import Scene, asking
+from fedcell.sim.doubts import warn
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Knowledge, Look, known_compute_s
 from fedcell.sim.late import Late, mixed
@@ -413,6 +414,7 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
         [(1, 3), (2, 3)]
     """
     run = Simulation.load(settled(spec), threads)
+    warn([spec])
     state = run.start()
     while (played := run.step(state)) is not None:
         record, state = played

@@ -29,8 +29,8 @@ from pydantic import (
     model_validator,
 )
 
-from fedcell import defaults, settings
-from fedcell.check import did_you_mean
+from fedcell import defaults, settings, units
+from fedcell.check import did_you_mean, require_number
 from fedcell.errors import InputError
 from fedcell.frozen import frozen
 from fedcell.learn.data import content_files
@@ -66,10 +66,11 @@ Seed = Annotated[int, Field(ge=0)]
 _SEED = TypeAdapter(Seed)
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
+MOST_DBM = 1000
 _NEWER = {
     "": ("slack", "budget_j", "late_weight"),
     "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
-    "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
+    "devices": ("availability", "power_dbm", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
     "task": ("layout", "precision", "schedule", "server"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
@@ -154,11 +155,13 @@ class CellSpec(_Part):
         shadowing_distance_m: distance, in metres, over which the correlation of the shadowing falls to 1/e.
         fading: ``none``, ``rayleigh`` or ``rician``.
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
-        model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
+        model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights. With less, uploads
+            are shorter, but nothing is quantised.
         csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
         law: how the uploads share what carries them: ``density`` (one band, the paper's), ``blocks:count=15``,
-            ``power`` (each device has its power density times the entire band, as a total), ``dedicated`` (each has the
-            band to itself) or ``ingress:bits_per_s=1e7`` (likewise, into one pipe of the server); see `parse_law`.
+            ``power`` (each device has its total power whatever its share: devices.power_dbm, or its power density
+            times the entire band), ``dedicated`` (each has the band to itself) or ``ingress:bits_per_s=1e7`` (likewise,
+            into one pipe of the server); see `parse_law`.
         downlink: how the model comes to the devices: ``free`` (it takes no time), ``multicast`` (at the rate of the
             slowest scheduled device) or ``unicast`` (each scheduled device over an equal share of the downlink).
         downlink_w_per_hz: the base station's transmit power density, in W/Hz.
@@ -216,6 +219,8 @@ class DevicesSpec(_Part):
         seconds_per_sample: minimum training time per sample, in seconds.
         samples_per_second: mu; the training time beyond the minimum has mean samples / mu seconds.
         power_w_per_hz: transmit power density, in W/Hz.
+        power_dbm: total transmit power, in dBm, instead of the density, which is then this power over the entire band:
+            under the law ``power`` it stays when the band changes. None for the density.
         kappa: effective switched capacitance of the processor: a cycle of training costs kappa cpu_hz^2 joules.
         cpu_hz: clock frequency while training, in Hz.
         cycles_per_sample: cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
@@ -236,7 +241,8 @@ class DevicesSpec(_Part):
     count: int = Field(default=defaults.DEVICES, ge=1, le=1_000_000)
     seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
     samples_per_second: float | list[float] = defaults.SAMPLES_PER_SECOND
-    power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
+    power_w_per_hz: float | list[float] | None = PAPER_POWER_W_PER_HZ
+    power_dbm: float | list[float] | None = None
     kappa: float | list[float] = defaults.KAPPA
     cpu_hz: float | list[float] = defaults.CPU_HZ
     cycles_per_sample: float | list[float] | None = None
@@ -245,6 +251,39 @@ class DevicesSpec(_Part):
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
     availability: str = "always"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_power(cls, document: Any) -> Any:
+        """The density is None beside a total power; the default density counts as not given."""
+        if not isinstance(document, dict):
+            return document
+        density, usual = document.get("power_w_per_hz"), cls.model_fields["power_w_per_hz"].default
+        if document.get("power_dbm") is None:
+            return document | {"power_w_per_hz": usual if density is None else density}
+        if density is not None and density != usual:
+            raise InputError(
+                "power_dbm, a device's total power, and power_w_per_hz, its density, are both given; give one of them"
+            )
+        return document | {"power_w_per_hz": None}
+
+    @field_validator("power_dbm")
+    @classmethod
+    def _possible_power(cls, value: float | list[float] | None) -> float | list[float] | None:
+        for dbm in value if isinstance(value, list) else [] if value is None else [value]:
+            require_number("power_dbm", dbm, least=-MOST_DBM)
+            if dbm > MOST_DBM:
+                raise ValueError(f"give at most {MOST_DBM} dBm")
+        return value
+
+    def density_w_per_hz(self, bandwidth_hz: float) -> float | list[float]:
+        """Return the transmit power density in W/Hz: as given, or that of the total power over this band."""
+        if self.power_dbm is None:
+            assert self.power_w_per_hz is not None  # see _one_power
+            return self.power_w_per_hz
+        if isinstance(self.power_dbm, list):
+            return [units.dbm(dbm) / bandwidth_hz for dbm in self.power_dbm]
+        return units.dbm(self.power_dbm) / bandwidth_hz
 
     @field_validator("mobility")
     @classmethod
@@ -538,7 +577,8 @@ class Spec(_Part):
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
         del cell["law"]
         cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
-        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
+        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability", "power_dbm"})
+        devices["power_w_per_hz"] = self.devices.density_w_per_hz(self.cell.bandwidth_hz)
         availability = parse_availability(self.devices.availability)
         return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
