@@ -63,9 +63,8 @@ def main() -> None:
     ]
     print("| | 0.2.0 | at most | now |\n|---|---|---|---|")
     for name, before, most, now in rows:
-        print(
-            f"| {name} | {'-' if before is None else f'{before:,}'} | {'-' if most is None else f'{most:,}'} | {now:,} |"
-        )
+        cells = ["-" if value is None else f"{value:,}" for value in (before, most, now)]
+        print("|", " | ".join([name, *cells]), "|")
 
 
 if __name__ == "__main__":
