@@ -55,6 +55,14 @@ def require_array(name: str, value: ArrayLike, above: float = -inf, least: float
     return array
 
 
+def require_target(name: str, target: object) -> None:
+    """Refuse what is not an accuracy to reach."""
+    if isinstance(target, bool) or not isinstance(target, int | float | np.integer | np.floating):
+        raise InputError(f"{name} is {short_repr(target)}; give an accuracy between 0 and 1, such as 0.8")
+    if not 0.0 < target <= 1.0:
+        raise InputError(f"{name} is {target:g}; give an accuracy between 0 and 1, such as 0.8")
+
+
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """A view of an array through which it cannot be changed; what Numba compiled takes only the array itself."""
     seen = array.view()

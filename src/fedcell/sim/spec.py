@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from fedcell import defaults, settings, units
-from fedcell.check import did_you_mean, require_number
+from fedcell.check import did_you_mean, require_number, short_repr
 from fedcell.errors import InputError
 from fedcell.frozen import frozen
 from fedcell.learn.data import content_files
@@ -836,6 +836,19 @@ def first_fault(error: ValidationError, kind: Any = None) -> str:
         return f"{place}: {reason}" if place else reason
     shown = repr(fault["input"])
     return f"{place} is {shown if len(shown) <= 60 else shown[:57] + '...'}; {reason[0].lower()}{reason[1:]}"
+
+
+def require_spec(value: object, function: str) -> None:
+    """Refuse what is not a Spec, before it fails somewhere.
+
+    Args:
+        value: what the user gave.
+        function: the one that takes it, for the message.
+    """
+    if not isinstance(value, Spec):
+        raise InputError(
+            f"{function} takes a Spec, not {short_repr(value)}; write Spec(policy='greedy'), or load_spec('race.toml')"
+        )
 
 
 def load_spec(path: str | Path) -> Spec:
