@@ -1,9 +1,11 @@
 """`fedcell results` as its users run it."""
 
 import csv
+import gzip
 import json
 import os
 import re
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -444,3 +446,38 @@ def test_a_sweep_keeps_models_if_asked(tmp_path: Path, fedcell_here: Call) -> No
     assert done.stdout == "2 runs done, 0 skipped (already stored), 0 failed\n"
     with Store(tmp_path / "r.db", "read") as store:
         assert all(store.model(run.key) is not None for run in store.runs())
+
+
+def test_runs_that_version_0_2_had_wrong_are_marked(tmp_path: Path, fedcell_here: Call) -> None:
+    """In a file that version 0.2.0 wrote; and where energy was limited, as if it had written the run."""
+    packed = Path(__file__).parents[1] / "fixtures" / "store_0_2.db.gz"
+    path = tmp_path / "old.db"
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    base = Spec(rounds=1, cell=fc.CellSpec(rate="mcs64"), task=fc.TaskSpec(hidden=[4]))
+    limited = base.changed({"devices.battery_j": 20.0, "policy": "diverse"})
+    with Store(path) as store:
+        for spec in (limited, limited.changed({"policy": "greedy"}), limited.changed({"seed": 7}), base):
+            store.put(spec, fc.simulate(spec, threads=1))
+    file = sqlite3.connect(path)
+    with file:
+        for spec in (limited, limited.changed({"policy": "greedy"})):
+            (text,) = file.execute("SELECT document FROM specs WHERE key = ?", (spec.key(),)).fetchone()
+            old = {name: value for name, value in json.loads(text).items() if name != "version"}
+            file.execute("UPDATE specs SET document = ? WHERE key = ?", (json.dumps(old), spec.key()))
+    file.close()
+    told = json.loads(fedcell_here("results", "list", "old.db", "--json", cwd=tmp_path).stdout)
+    doubts = {run["key"]: run["doubt"] for run in told}
+    infinite = "joules of round 1 infinite, for devices out of reach sent reports in version 0.2: run it again"
+    battery = "in version 0.2 reports of devices out of reach used up the energy of budget or batteries: run it again"
+    no_round = "no round fits into the budget, which version 0.2 counted as an accuracy of 0 %"
+    assert {key[:8] for key, doubt in doubts.items() if doubt.startswith(infinite)} == {"05ab5058", "e5df0d54"}
+    assert {key[:8] for key, doubt in doubts.items() if doubt == no_round} == {"d08e6f23", "c4d8e231"}
+    assert [key for key, doubt in doubts.items() if doubt.startswith(battery)] == [limited.key()]
+    assert sum(map(bool, doubts.values())) == 5
+    shown = fedcell_here("results", "list", "old.db", cwd=tmp_path).stdout
+    marks = dict(re.findall("^([a-c]): (.+)$", shown, re.MULTILINE))
+    assert sorted(marks.values()) == sorted(set(filter(None, doubts.values())))
+    (line,) = [line for line in shown.splitlines() if line.startswith("d08e6f23")]
+    assert marks[line.split()[-4]] == no_round
+    rows = list(csv.DictReader(fedcell_here("results", "list", "old.db", "--csv", cwd=tmp_path).stdout.splitlines()))
+    assert {row["key"]: row["doubt"] for row in rows} == doubts

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from fedcell.runs.stored import StoredRun
 
-TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy", "diverged")
+TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy", "diverged", "doubt")
 """What a store says of a run besides its specification."""
 FIELDS_ARE = "fedcell results show lists the fields of a run"
 POLICY_COLUMNS = 22
@@ -214,6 +215,7 @@ def stored_run_document(run: "StoredRun") -> dict[str, Any]:
         "best_accuracy": run.best_accuracy,
         "last_accuracy": run.last_accuracy,
         "diverged": run.diverged,
+        "doubt": run.doubt,
         "spec": run.document,
     }
 
@@ -246,6 +248,8 @@ def _print_table(store: str, runs: Sequence["StoredRun"], of: int, extra: Sequen
         out = console(max(_width(columns, shown, whole=True), 80), always=True)
     count = f"{len(runs)} of {of} runs" if len(runs) < of else f"{of} run{'s' * (of != 1)}"
     out.print(_table(f"{store}: {count}", {name: columns[name] for name in shown}), markup=False)
+    for mark, doubt in _doubts(runs).items():
+        out.print(f"{mark}: {doubt}", highlight=False, markup=False, soft_wrap=not out.is_terminal)
     if left:
         out.print(f"They differ also in {', '.join(left)}; --wide, --csv and --json show it.", highlight=False)
 
@@ -259,10 +263,18 @@ def _columns(runs: Sequence["StoredRun"], extra: Sequence[str]) -> dict[str, lis
         columns[name] = [_text(values_of(run).get(name)) for run in runs]
     if any(run.status != "done" or run.diverged for run in runs):
         columns["status"] = ["diverged" if run.diverged else run.status for run in runs]
+    if any(run.doubt for run in runs):
+        marks = {doubt: mark for mark, doubt in _doubts(runs).items()}
+        columns["doubt"] = [marks.get(run.doubt, "") for run in runs]
     columns["rounds"] = [str(run.rounds) for run in runs]
     columns["best %"] = [f"{100 * run.best_accuracy:.2f}" if run.rounds else "-" for run in runs]
     columns["last %"] = [f"{100 * run.last_accuracy:.2f}" if run.rounds else "-" for run in runs]
     return columns
+
+
+def _doubts(runs: Sequence["StoredRun"]) -> dict[str, str]:
+    """What is not to be used of some of the runs, by the letter that stands for it in their lines."""
+    return dict(zip(ascii_lowercase, dict.fromkeys(run.doubt for run in runs if run.doubt), strict=False))
 
 
 def _short_digits(keys: Sequence[str]) -> int:

@@ -425,6 +425,8 @@ class RunDocument(Answer):
     finished_unix_s: Number
     duration_s: Number
     diverged: bool
+    doubt: str
+    """What version 0.2 had wrong of it, and so is not to be used; empty otherwise."""
     colour: str
     dash: str
     differs: dict[str, Any]

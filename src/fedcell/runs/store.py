@@ -65,7 +65,8 @@ SELECT key, substr(document, 1, {MAX_TEXT + 1}), status, substr(reason, 1, {MAX_
   (SELECT count(*) FROM rounds WHERE rounds.key = runs.key),
   (SELECT max(accuracy) FROM rounds WHERE rounds.key = runs.key),
   (SELECT accuracy FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1),
-  (SELECT loss FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1)
+  (SELECT loss FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1),
+  (SELECT min(round) FROM rounds WHERE rounds.key = runs.key AND joules = 9e999)
 FROM runs JOIN specs USING (key)
 WHERE key GLOB ? OR key GLOB '*[^0-9a-f]*' OR length(key) <> 64 ORDER BY key
 """

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell.check import UNPRINTABLE, printable
+from fedcell.errors import InputError
 from fedcell.sim.spec import Spec, parse_stored, upgraded
 
 MAX_TEXT = 32 * 2**20
@@ -58,6 +59,7 @@ class StoredRun:
         last_accuracy: 0 if it has no round.
         source: ``simulation``; ``flower`` or ``testbed`` where real devices trained.
         diverged: whether training diverged, which ended the run.
+        doubt: what version 0.2 had wrong of it, and so is not to be used; empty otherwise.
     """
 
     key: str
@@ -71,6 +73,7 @@ class StoredRun:
     last_accuracy: float
     source: Source = "simulation"
     diverged: bool = False
+    doubt: str = ""
 
     @property
     def policy(self) -> str:
@@ -189,27 +192,62 @@ def stored_run(row: tuple[Any, ...]) -> StoredRun:
 
     Args:
         row: key, document, status, reason, finished_unix_s, duration_s, source, number of rounds, and of these the best
-            accuracy, the last one and the last loss.
+            accuracy, the last one, the last loss, and which was the first to spend infinite joules.
     """
-    key, text, status, reason, finished_unix_s, duration_s, source, rounds, best, last, loss = row
+    key, text, status, reason, finished_unix_s, duration_s, source, rounds, best, last, loss, infinite = row
 
     def made() -> StoredRun:
         if not is_key(key):
             raise ValueError("its key is not 64 hexadecimal digits")
         fields = {"status": status, "finished_unix_s": finished_unix_s, "duration_s": duration_s, "source": source}
-        document = upgraded(document_in(text))
+        given = document_in(text)
+        document = upgraded(given)
         if UNPRINTABLE.search(_RunRow.model_validate(document | fields).policy):
             raise ValueError("its policy has characters that cannot be printed")
         ends = _Accuracy(best=best, last=last, loss=loss)
         told = _said(reason)
         spent = (float(finished_unix_s), float(duration_s), int(rounds))
         shown = (ends.best or 0.0, ends.last or 0.0)
-        return StoredRun(key, document, status, told, *spent, *shown, source, ends.loss == math.inf)
+        doubt = ""
+        if status == "done" and source == "simulation":
+            doubt = _doubt(document, old=document is not given, rounds=int(rounds), infinite=infinite)
+        return StoredRun(key, document, status, told, *spent, *shown, source, ends.loss == math.inf, doubt)
 
     def damaged(why: str) -> StoredRun:
         return StoredRun(stand_in(key), {"policy": "?", "seed": -1}, "damaged", why, 0.0, 0.0, 0, 0.0, 0.0)
 
     return _or_damaged(made, damaged)
+
+
+AGAIN = "run it again, and it is computed anew"
+
+
+def _doubt(document: dict[str, Any], *, old: bool, rounds: int, infinite: object) -> str:
+    """What version 0.2 had wrong of a simulated run; empty if nothing is known to be.
+
+    Args:
+        document: its spec.
+        old: whether a version up to 0.2 wrote it.
+        rounds: how many it has.
+        infinite: the first round that spent infinite joules, None if none did.
+    """
+    if infinite is not None:
+        return f"joules of round {infinite} infinite, for devices out of reach sent reports in version 0.2: {AGAIN}"
+    if not old:
+        return ""
+    if rounds == 0:
+        return "no round fits into the budget, which version 0.2 counted as an accuracy of 0 %"
+    limited = document.get("budget_j") is not None or document.get("devices", {}).get("battery_j") is not None
+    if limited and _reports_may_be_lost(document):
+        return f"in version 0.2 reports of devices out of reach used up the energy of budget or batteries: {AGAIN}"
+    return ""
+
+
+def _reports_may_be_lost(document: dict[str, Any]) -> bool:
+    try:
+        return parse_stored(document, "the run").reports_may_be_lost
+    except InputError:  # a spec that is none today; whoever needs it says so
+        return False
 
 
 def stored_race(row: tuple[Any, ...]) -> StoredRace:

@@ -648,9 +648,7 @@ class Spec(_Part):
         document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
         if self.task.engine == "torch":
             document["torch_version"] = TORCH_VERSION
-        if self.reports_gradients and may_lack_rate(
-            Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate))
-        ):
+        if self.reports_may_be_lost:
             document["reports_version"] = REPORTS_VERSION
         if code is None:
             code = self.code_sha256()
@@ -658,6 +656,13 @@ class Spec(_Part):
             document["code"] = code
         text = json.dumps(document, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def reports_may_be_lost(self) -> bool:
+        """Whether devices send reports of their gradients and some may have no rate to send them with."""
+        if not self.reports_gradients:
+            return False
+        return may_lack_rate(Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate)))
 
     def code_sha256(self) -> str:
         """Return the SHA-256 of the code of your own policy and model; empty for a run that has neither."""

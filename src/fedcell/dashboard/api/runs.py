@@ -190,6 +190,7 @@ def run_document(found: FoundRun) -> dict[str, Any]:
         "finished_unix_s": None,
         "duration_s": None,
         "diverged": False,
+        "doubt": "",
         "colour": colour,
         "dash": dash,
         "differs": {},

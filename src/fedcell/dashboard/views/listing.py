@@ -151,6 +151,7 @@ def stored_document(run: StoredRun, store: str, differs: dict[str, Any]) -> dict
         "finished_unix_s": run.finished_unix_s,
         "duration_s": run.duration_s,
         "diverged": run.diverged,
+        "doubt": run.doubt,
         "colour": colour,
         "dash": dash,
         "differs": differs,

@@ -261,7 +261,10 @@ class ResultsPage {
         "td",
         { class: column.left ? "" : "num", title: column.title?.(run) ? column.title(run) : column.left ? text : null },
         column === COLUMNS[0]
-          ? h("span", { class: "policy" }, swatch(run.colour, run.dash), h("span", { class: "policy-line" }, text))
+          ? [
+              h("span", { class: "policy" }, swatch(run.colour, run.dash), h("span", { class: "policy-line" }, text)),
+              run.doubt ? h("small", { class: "trouble", title: run.doubt }, `do not use: ${run.doubt}`) : null,
+            ]
           : text,
       );
     };
