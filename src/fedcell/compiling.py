@@ -1,8 +1,16 @@
-"""Compiling takes seconds, once for each machine: whoever waits for it wants to know.
+"""Compiling takes seconds, once for each machine: whoever waits for it wants to know, and nobody twice.
 
-Numba tells of it in the process that compiles; runs/processes.py passes on what its workers tell.
+Numba tells of it in the process that compiles; runs/processes.py passes on what its workers tell. What it has compiled
+it keeps beside our modules, or in the user's cache directory. Where neither can be written, as in a read-only container
+without a home, it is kept in a temporary directory until the process ends, and its workers share that. The directory is
+private: what is read from it are pickles, which can run any code.
 """
 
+import atexit
+import logging
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
@@ -39,3 +47,50 @@ def _listen() -> None:
             pass
 
     cast("Any", event.register)("numba:compile", Listener())
+
+
+def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """As ``numba.njit(cache=True, ...)``, which fails where no directory for its cache can be written.
+
+    Args:
+        options: of ``numba.njit``.
+
+    Returns:
+        The decorator.
+    """
+    import numba
+
+    def decorated(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(cache=True, **options)(function)
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+        return numba.njit(cache=_temporary_cache(), **options)(function)
+
+    return decorated
+
+
+@cache
+def _temporary_cache() -> bool:
+    """Have Numba keep what it compiles in a directory that ends with this process; False if there is none."""
+    import numba
+
+    try:
+        place = tempfile.mkdtemp(prefix="fedcell-numba-")  # nobody else may read or write it
+    except OSError:
+        when_compiling(lambda: _say("what is compiled now cannot be kept, as no directory for it can be written"))
+        return False
+    maker = os.getpid()
+    atexit.register(lambda: shutil.rmtree(place, ignore_errors=True) if os.getpid() == maker else None)
+    # For this process, and for those that it starts.
+    os.environ["NUMBA_CACHE_DIR"] = place
+    cast("Any", numba.config).CACHE_DIR = place
+    when_compiling(lambda: _say("what is compiled now is kept only until this program ends"))
+    return True
+
+
+def _say(what: str) -> None:
+    logging.getLogger("fedcell").warning(
+        "fedcell: %s; set NUMBA_CACHE_DIR to a directory that you may write, and it is compiled once for all", what
+    )

@@ -351,7 +351,7 @@ def test_tables_say_what_the_statistics_do(made: TournamentResult) -> None:
 def test_data_for_machines(made: TournamentResult) -> None:
     document = json.loads(tournament_json(made, "fedcell tournament"))
     assert document["rankings"]["time"]["mean_ranks"]["never"] == 4.0
-    assert document["winners"][0] == {"scenario": "paper", "by": "time", "best": "fast", "tied": []}
+    assert document["winners"][0] == {"scenario": "paper", "by": "time", "best": "fast", "tied": [], "untold": ""}
     assert document["results"][0]["median_s_to_target"] is None  # never
     lines = table_csv(rows_of(made)).splitlines()
     assert len(lines) == 1 + 2 * 4

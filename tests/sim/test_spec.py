@@ -63,7 +63,7 @@ def test_rounds_replace_the_budget_unless_both_are_given() -> None:
     assert parse_spec({"rounds": 3, "budget_s": 9.0}, "x").budget_s == 9.0
 
 
-@pytest.mark.parametrize("seeds", [[3, 1], ["3", 1.0], [2]])
+@pytest.mark.parametrize("seeds", [[3, 1], [3.0, 1], [2]])
 def test_the_runs_of_a_grid_are_those_made_one_by_one(seeds: list[Any]) -> None:
     others: dict[str, list[Any]] = {"policy": ["all", "greedy:theta=0"], "task.hidden": [[4], [5, 6]]}
     for given in itertools.permutations({**others, "seed": seeds}.items()):

@@ -225,7 +225,7 @@ def _left_text(now: "Progress", pace: Pace) -> str:
 
 def summary_tables(result: "RaceResult") -> list["Table"]:
     """The tables of a race: accuracy in the budget; time and energy to the target; devices and seconds a round."""
-    from fedcell.runs.compare import UNITS
+    from fedcell.runs.comparisons import UNITS
 
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
@@ -240,7 +240,9 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
     never = [_never_text(result.limit(by), unit) if some_never else "" for by, unit in UNITS.items()]
     times = policy_table(f"Time {goal}, {of}{never[0]}", "mean", "median", "reached by")
     rounds = policy_table(f"Rounds, {of}{intervals}", "devices a round", "seconds a round", "rounds")
-    energy = policy_table(f"Energy of all devices, {of}{never[1]}", f"{goal}\n(mean)", f"{goal}\n(median)", "J in all")
+    energy = policy_table(
+        f"Energy of all devices, {of}{intervals}{never[1]}", f"{goal}\n(mean)", f"{goal}\n(median)", "J in all"
+    )
     some_diverged = any(s.diverged for s in summaries.values())
     some_failed = any(s.failed for s in summaries.values())
     if some_diverged:
@@ -264,7 +266,7 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
 
 
 def _never_text(limit: float, unit: str) -> str:
-    return f" (in the mean, never counts as {limit:.4g} {unit})" if math.isfinite(limit) else ""
+    return f"; mean: restricted, never counts as {limit:.4g} {unit}" if math.isfinite(limit) else ""
 
 
 def _mean_text(mean: float, reached: int, form: str, unit: str) -> str:

@@ -347,9 +347,9 @@ def race(
     except KeyboardInterrupt:  # before the first run began
         typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130) from None
-    if not result.complete and store is not None:
+    if result.stopped and store is not None:
         typer.echo(f"fedcell: stopped; what was computed is in {store}, run the same command to resume", err=True)
-    if not result.seeds and result.complete:
+    if not result.seeds and not result.stopped:
         raise InputError(result.troubles()[-1])
     if not result.seeds:
         if store is None:
@@ -373,7 +373,7 @@ def race(
         save_picture(result.figure("energy" if by == "energy" else "time"), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
-    raise typer.Exit(130 if not result.complete else 2 if result.failures or files.troubles or trackers.troubles else 0)
+    raise typer.Exit(130 if result.stopped else 2 if result.failures or files.troubles or trackers.troubles else 0)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -480,21 +480,29 @@ def _run_watched(
             files.watch(event)
             track(event)
 
-        return run_race(race, target=target, workers=workers, store=store, watch=watch, models=models)
+        return run_race(
+            race,
+            target=target,
+            workers=workers,
+            store=store,
+            watch=watch,
+            models=models,
+            return_on_interrupt=True,
+        )
 
 
 def _print(result: "RaceResult", by: str, per_class: bool) -> None:
-    from fedcell.runs import compare
+    from fedcell.runs import comparisons
 
     out = console()
-    if not result.complete:
+    if result.stopped:
         out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are complete.")
     for table in [*summary_tables(result), *([class_table(result)] if per_class else [])]:
         out.print(table)
         out.print()
-    axes: tuple[compare.Axis, ...] = ("time", "energy") if by == "energy" else ("time",)
+    axes: tuple[comparisons.Axis, ...] = ("time", "energy") if by == "energy" else ("time",)
     for axis in axes if len(result.policies) > 1 else ():
-        title, lines = compare.verdicts(result.rounds, result.target, result.limit(axis), axis)
+        title, lines = comparisons.verdicts(result.rounds, result.target, result.limit(axis), axis)
         out.print(f"{title}:", highlight=False, soft_wrap=not out.is_terminal)
         for line in lines:
             out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)

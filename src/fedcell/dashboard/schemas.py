@@ -255,6 +255,13 @@ class RaceCommand(Answer):
     toml: str | None
 
 
+class RaceRuns(Answer):
+    """How many runs a race has, and how many of them another race, a tournament or a sweep over policies has too."""
+
+    runs: int
+    shared: int
+
+
 class RaceDocument(Answer):
     """A race."""
 

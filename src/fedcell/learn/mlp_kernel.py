@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from fedcell.compiling import cached_njit
 from fedcell.learn.simd import (
     STEP,
     item,
@@ -51,7 +52,7 @@ ONE = (0,)  # lanes of a 16-float vector
 # nnan and ninf are left out: a diverged model has to show as NaN, not as a number. Numba sets the flags on all that a
 # function holds, intrinsics too, so whoever calls vexp must not reassociate: (x + 1.5 * 2^23) - 1.5 * 2^23 is not x.
 compiled = njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"})
-entry = njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"}, cache=True)
+entry = cached_njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"})
 in_order = njit(nogil=True, error_model="numpy", fastmath={"contract"})
 
 

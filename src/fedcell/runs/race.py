@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,8 +24,8 @@ from fedcell.check import without_nan
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
-from fedcell.runs import compare, stats
-from fedcell.runs.compare import Axis, Comparison, Headline
+from fedcell.runs import comparisons, stats
+from fedcell.runs.comparisons import Axis, Headline, PairComparison
 from fedcell.runs.contest import distinct_policies
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
@@ -61,10 +61,11 @@ class RaceResult:
         seeds: the seeds that have ended for every policy; the statistics are of these alone, so that pairs are pairs.
         runs: by policy, one run for each of the seeds; one without a round where it failed, or where no round fits into
             the budget.
-        complete: whether all runs were finished.
+        complete: whether all runs were finished: none failed, and none is missing.
         target: the target accuracy.
         failures: why runs failed, by policy and seed; a policy all of whose runs failed is not among the policies.
         models: by policy, the final model (P,) of each of the seeds that has a round; empty unless they were asked for.
+        stopped: whether the race was stopped before all runs had ended.
 
     Example:
         >>> import fedcell as fc
@@ -94,6 +95,7 @@ class RaceResult:
     target: float
     failures: dict[tuple[str, int], str] = field(default_factory=dict)
     models: dict[str, list[Vector]] = field(default_factory=dict)
+    stopped: bool = False
 
     @cached_property
     def rounds(self) -> dict[str, list[Rounds]]:
@@ -105,7 +107,7 @@ class RaceResult:
 
         Without such a budget it is the most that any run took; NaN if that is not known.
         """
-        return compare.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
+        return comparisons.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
 
     def summaries(self) -> dict[str, stats.Summary]:
         """A summary for each policy."""
@@ -129,19 +131,19 @@ class RaceResult:
         Returns:
             One number for each of the seeds: infinity for never, NaN for unknown.
         """
-        return {policy: compare.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
+        return {policy: comparisons.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
 
-    def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], Comparison]:
+    def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], PairComparison]:
         """Every policy with every other, by what they need to reach the target; by pair, in both directions.
 
         Args:
             by: ``"time"`` or ``"energy"``.
         """
-        return compare.compare(self.rounds, self.target, self.limit(by), by)
+        return comparisons.compare_pairs(self.rounds, self.target, self.limit(by), by)
 
     def headline(self) -> Headline | None:
         """Who reaches the target how many times sooner than greedy, or else than the next; None if there is no word."""
-        return compare.headline(self.rounds, self.target, self.limit())
+        return comparisons.headline(self.rounds, self.target, self.limit())
 
     def differences(self) -> dict[str, tuple[stats.Mean, stats.Mean]]:
         """The first policy's best and last accuracy less each other policy's, paired by the seeds that both have."""
@@ -188,7 +190,7 @@ class RaceResult:
 
         They are of the time to the target, or of the energy to it, with the last accuracy beside it.
         """
-        return compare.verdicts(self.rounds, self.target, self.limit(by), by)[1]
+        return comparisons.verdicts(self.rounds, self.target, self.limit(by), by)[1]
 
     def figure(self, by: Axis = "time") -> "Figure":
         """Draw accuracy against time or energy, with the target and who reaches it when; plots.save_picture writes it.
@@ -211,7 +213,7 @@ class RaceTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     target: float = Field(default=TARGET_ACCURACY, gt=0.0, le=1.0)
-    by: Literal["time", "energy"] = "time"
+    by: Axis = "time"
 
 
 def load_race_table(path: str | Path) -> RaceTable:
@@ -279,6 +281,7 @@ def run_race(
     watch: Watch | None = None,
     stop: threading.Event | None = None,
     models: bool = False,
+    return_on_interrupt: bool = False,
 ) -> RaceResult:
     """Run every policy with every seed; all policies of a seed advance together by their simulated clocks.
 
@@ -290,11 +293,14 @@ def run_race(
         watch: called with every event: rounds done, a run done, a run failed.
         stop: set it to end the race after the rounds now being trained.
         models: whether the final models are part of the result, of the events and of the store.
+        return_on_interrupt: whether Ctrl-C returns what is finished, as ``stop`` does, instead of raising
+            KeyboardInterrupt.
 
     Returns:
-        RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that have ended for every policy. A run whose
-        training diverges ends there, and counts. A run that fails has no accuracy and never reaches the target; a
-        policy all of whose runs failed is left out; an InputError if all runs did.
+        RaceResult: of all runs; after ``stop``, of the seeds that have ended for every policy. A run whose training
+        diverges ends there, and counts. A run that fails has no accuracy and never reaches the target; a policy all of
+        whose runs failed is left out; an InputError if all runs did. Ctrl-C raises KeyboardInterrupt once what was
+        computed is stored.
 
     Example:
         >>> import fedcell as fc
@@ -313,22 +319,27 @@ def run_race(
     done: dict[tuple[str, int], list[RoundRecord]] = {}
     failures: dict[tuple[str, int], str] = {}
     with _kept(store, spec, target, runner) as end:
-        with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
-            for event in events:
-                if isinstance(event, RunFailed):
-                    failures[event.spec.policy, event.spec.seed] = event.reason
-                if isinstance(event, RunDone):
-                    done[event.spec.policy, event.spec.seed] = _records(event, store)
-                    if event.model is not None:
-                        found[event.spec.policy, event.spec.seed] = event.model
-                if watch:
-                    watch(event)
-                if stop is not None and stop.is_set():
-                    runner.stop()
-        if failures and runner.complete and not done:
+        try:
+            with closing(iter(runner)) as events:
+                for event in events:
+                    if isinstance(event, RunFailed):
+                        failures[event.spec.policy, event.spec.seed] = event.reason
+                    if isinstance(event, RunDone):
+                        done[event.spec.policy, event.spec.seed] = _records(event, store)
+                        if event.model is not None:
+                            found[event.spec.policy, event.spec.seed] = event.model
+                    if watch:
+                        watch(event)
+                    if stop is not None and stop.is_set():
+                        runner.stop()
+        except KeyboardInterrupt:
+            if not return_on_interrupt:
+                end("done" if runner.ended else "stopped", "")
+                raise
+        if failures and runner.ended and not done:
             (policy, seed), reason = next(iter(failures.items()))
             raise InputError(f"{policy}, seed {seed}: {reason}")
-        end("done" if runner.complete else "stopped", failures_text(failures, spec) if failures else "")
+        end("done" if runner.ended else "stopped", failures_text(failures, spec) if failures else "")
     return result_of(spec, done, failures, target, found)
 
 
@@ -349,10 +360,10 @@ def result_of(
     """The result of a race, from the runs that are finished and those that failed, by policy and seed."""
     names, whole = comparable(spec, done, failures)
     runs = {name: [done.get((name, seed), []) for seed in whole] for name in names}
-    complete = len(done) + len(failures) == len(spec.grid["policy"]) * len(spec.grid["seed"])
+    left = len(spec.grid["policy"]) * len(spec.grid["seed"]) - len(done) - len(failures)
     begun = {name: [seed for seed in whole if done.get((name, seed))] for name in names}
     of_whole = {name: [models[name, seed] for seed in begun[name]] for name in names} if models and whole else {}
-    return RaceResult(spec, names, whole, runs, complete, target, failures, of_whole)
+    return RaceResult(spec, names, whole, runs, not left and not failures, target, failures, of_whole, left > 0)
 
 
 # --- a race in a store ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedcell.plots import Curve, Finish, race_figure
 from fedcell.runs import stats
-from fedcell.runs.compare import UNITS, Axis
+from fedcell.runs.comparisons import UNITS, Axis
 from fedcell.runs.race import RaceResult
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 A run is its Rounds, columns of numbers. Between rounds the last model stands, so accuracy is a step function of time.
 Intervals are Student's t at 95 % over seeds, and so assume that the seeds' values are near normal. A run without a
 round has no accuracy: it is left out of the means, which say of how many seeds they are. Who is sooner than whom is
-`compare`'s.
+`comparisons`'.
 """
 
 import math

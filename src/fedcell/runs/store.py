@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
+from fedcell.own_code import UnknownCodeError
 from fedcell.runs.rows import (
     PLAN_COLUMNS,
     ROUND_COLUMNS,
@@ -502,8 +503,9 @@ def stored_document(spec: Spec) -> dict[str, Any]:
     """The document of a StoredRun: of the fields that the run's key leaves out, nothing is told."""
     unused = spec.unused
     fields = {name: value for name, value in spec_document(spec).items() if name not in unused}
-    if code := spec.code_sha256():
-        fields["code"] = code[:8]
+    with suppress(UnknownCodeError):  # values that it reads may have changed since it got its key
+        if code := spec.code_sha256():
+            fields["code"] = code[:8]
     return fields
 
 

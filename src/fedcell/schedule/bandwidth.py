@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
 from fedcell.schedule.density import band_needed, slack_after_slowest
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Law, Power
@@ -51,7 +51,7 @@ class Allocation:
     round_s: float | Floats
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _share_rows(
     c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats
 ) -> None:  # pragma: no cover - compiled
@@ -80,7 +80,7 @@ def _share_rows(
                 shares[row, i] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _share_rows_by(
     law: Any, c: Floats, t: Floats, e: Floats, used: Bools, shares: Floats, round_s: Floats
 ) -> None:  # pragma: no cover - compiled
@@ -104,7 +104,7 @@ def _share_rows_by(
                 size += 1
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _first_bad(c: Floats, t: Floats) -> int:  # pragma: no cover - compiled
     """Return the flat index of the first unusable time (those of c first, then those of t), or -1."""
     for i in range(c.size):

@@ -8,15 +8,15 @@ The search for such a T is a bisection; the last few blocks are given out one by
 import math
 
 import numpy as np
-from numba import njit
 
+from fedcell.compiling import cached_njit
 from fedcell.schedule.density import Floats
 
 WHOLE = 1.0 - 1e-13
 """A number of blocks that is whole but for rounding is whole."""
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _blocks_at(count: float, c: Floats, t: Floats, T: float, k: Floats) -> float:  # pragma: no cover - compiled
     """Fill k with the blocks that each device needs to be done by T, and return their number."""
     total = 0.0
@@ -26,7 +26,7 @@ def _blocks_at(count: float, c: Floats, t: Floats, T: float, k: Floats) -> float
     return total
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _last_end(count: float, c: Floats, t: Floats, k: Floats) -> tuple[float, int]:  # pragma: no cover - compiled
     """Return when the last device is done with these blocks, and how many are done only then."""
     end_s, last = 0.0, 0
@@ -39,7 +39,7 @@ def _last_end(count: float, c: Floats, t: Floats, k: Floats) -> tuple[float, int
     return end_s, last
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def blocks_time(count: float, c: Floats, t: Floats, k: Floats, least_s: float) -> float:  # pragma: no cover - compiled
     """Return t*(S); ``least_s`` is that of the density law, k is scratch."""
     n = c.size

@@ -11,8 +11,9 @@ by geometric bisection. The paper's Algorithm 1 is the slow twin in the tests.
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from fedcell.compiling import cached_njit
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +23,7 @@ BLOCK = 4096
 """Partial sums of this many terms keep the rounding error of a million terms near 1e-16."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@cached_njit(nogil=True, fastmath=FAST)
 def band_needed(c: Floats, d: Floats, x: float) -> tuple[float, float]:  # pragma: no cover - compiled
     """Return f(x) = sum c / (x + d), and -x f'(x), which is at most f(x)."""
     f, slope = 0.0, 0.0
@@ -38,7 +39,7 @@ def band_needed(c: Floats, d: Floats, x: float) -> tuple[float, float]:  # pragm
     return f, slope
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@cached_njit(nogil=True, fastmath=FAST)
 def _lower_bound(c: Floats, d: Floats) -> tuple[float, float]:  # pragma: no cover - compiled
     """Return a lower bound on the root x, and the sum of c, an upper bound."""
     total, last, weighted = 0.0, 0.0, 0.0
@@ -51,7 +52,7 @@ def _lower_bound(c: Floats, d: Floats) -> tuple[float, float]:  # pragma: no cov
     return max(total - weighted, last), total
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def slack_after_slowest(c: Floats, d: Floats, start: float) -> float:  # pragma: no cover - compiled
     """Return x with sum c / (x + d) = 1, to full double precision.
 
@@ -81,7 +82,7 @@ def slack_after_slowest(c: Floats, d: Floats, start: float) -> float:  # pragma:
     return x
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def density_time(c: Floats, t: Floats, d: Floats, start_s: float) -> float:  # pragma: no cover - compiled
     """Return the T with sum c / (T - t) = 1; d is scratch of their length."""
     slowest = t[0]
@@ -103,7 +104,7 @@ _REACH = 0.1
 SUMS = 3 + _TERMS
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _count_in(c: float, t: float, sums: Floats) -> None:  # pragma: no cover - compiled
     """Add a device to the series."""
     gap = sums[0] - t
@@ -114,7 +115,7 @@ def _count_in(c: float, t: float, sums: Floats) -> None:  # pragma: no cover - c
     sums[2] += 1.0
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _expand(group: Floats, n: int, T: float, sums: Floats) -> None:  # pragma: no cover - compiled
     """Begin a new series of the group's first n devices, around T."""
     for k in range(SUMS):
@@ -126,7 +127,7 @@ def _expand(group: Floats, n: int, T: float, sums: Floats) -> None:  # pragma: n
         _count_in(group[0, i], group[1, i], sums)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _longer(c: float, t: float, T: float, sums: Floats) -> float:  # pragma: no cover - compiled
     """Return when the devices of the series and one more are done, from T on; NaN if the series does not reach it."""
     for _ in range(20):
@@ -146,7 +147,7 @@ def _longer(c: float, t: float, T: float, sums: Floats) -> float:  # pragma: no 
     return np.nan
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def longer_by_sums(group: Floats, n: int, T: float, sums: Floats) -> float:  # pragma: no cover - compiled
     """Return when a group's n devices are done, given when all but the last are: T.
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
+from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.downlink import best_under
@@ -54,7 +54,7 @@ def _any_beyond(law: Any, c: float, t: float, e: float, T: float, room_left: flo
 by_law(_beyond, _any_beyond, {DensityNeeds: _density_beyond})
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _entrant(  # pragma: no cover - compiled
     law: Any,
     c: Floats,
@@ -109,7 +109,7 @@ def _entrant(  # pragma: no cover - compiled
     return found, best
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _moved(  # pragma: no cover - compiled
     law: Any,
     c: Floats,
@@ -179,7 +179,7 @@ def _moved(  # pragma: no cover - compiled
     return found, best
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _moves(  # pragma: no cover - compiled
     members: Indices, size: int, forced: Bools, near: Indices, pairs: bool, small: bool
 ) -> Indices:
@@ -207,7 +207,7 @@ def _moves(  # pragma: no cover - compiled
     return moves[:count]
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _search(  # pragma: no cover - compiled
     law: Any,
     c: Floats,

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.convergence import largest_set, objective
@@ -52,7 +52,7 @@ MANY = 512
 _UNKNOWN: Indices = np.empty(0, dtype=np.int64)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
+@cached_njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
 def _best_pace(rate: Floats, t: Floats, T: float) -> float:  # pragma: no cover - compiled
     best = -np.inf
     for i in range(t.size):
@@ -60,7 +60,7 @@ def _best_pace(rate: Floats, t: Floats, T: float) -> float:  # pragma: no cover 
     return best
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _cheapest(rate: Floats, t: Floats, index: Indices, T: float) -> int:  # pragma: no cover - compiled
     """Return the position with the smallest share at T, the lowest device index among equals."""
     best, found = _best_pace(rate, t, T), -1
@@ -70,7 +70,7 @@ def _cheapest(rate: Floats, t: Floats, index: Indices, T: float) -> int:  # prag
     return found
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _soonest_alone(law: Any, c: Floats, t: Floats, e: Floats) -> tuple[int, float]:  # pragma: no cover - compiled
     """Return the device that would be done first with everything to itself, and when."""
     found, found_s = 0, alone(law, c[0], t[0], e[0])
@@ -119,7 +119,7 @@ def _any_longer(law: Any, group: Floats, n: int, T: float, _sums: Floats, _many:
 by_law(_longer, _any_longer, {DensityNeeds: _density_longer})
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _fill(  # pragma: no cover - compiled
     law: Any,
     c: Floats,
@@ -146,7 +146,7 @@ def _fill(  # pragma: no cover - compiled
     return n
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _bound(  # pragma: no cover - compiled
     law: Any, near: Floats, left: int, m: int, from_s: float, group: Floats, size: int
 ) -> tuple[float, float, int]:
@@ -166,7 +166,7 @@ def _bound(  # pragma: no cover - compiled
     return least - 1e-12 * abs(least), round_time(law, group, n, 0.0), same
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _add(  # pragma: no cover - compiled
     law: Any,
     c: Floats,
@@ -219,7 +219,7 @@ def _add(  # pragma: no cover - compiled
     return (size, T, value, rise), np.nan, left
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _without(device: int, near: Floats, index: Indices, n: int) -> int:  # pragma: no cover - compiled
     """Take a device out of the first n of ``near``, if it is there; return how many are left."""
     for at in range(n):
@@ -231,7 +231,7 @@ def _without(device: int, near: Floats, index: Indices, n: int) -> int:  # pragm
     return n
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _grow(  # pragma: no cover - compiled
     law: Any,
     c: Floats,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcell import settings
-from fedcell.check import require_number, require_whole
+from fedcell.check import read_only, require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, Floats, IngressNeeds, Needs, PowerNeeds
 from fedcell.schedule.power import without_limits
@@ -176,7 +176,7 @@ class Power:
                 raise InputError(
                     f"snr[{where}] of the law power is {snr.reshape(-1)[where]:g}; give a positive linear ratio"
                 )
-            object.__setattr__(self, "snr", snr)
+            object.__setattr__(self, "snr", read_only(snr))
 
     @property
     def most(self) -> float:

@@ -22,10 +22,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from fedcell.compiling import cached_njit
 from fedcell.schedule.blocks import WHOLE, blocks_time
 from fedcell.schedule.density import density_time
 from fedcell.schedule.power import power_alone, power_needs, power_pace, power_paces, power_tangent, power_time
@@ -220,7 +220,7 @@ def needed(law: Any, group: Floats, n: int, T: float) -> float:
     raise NotImplementedError
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _shares_at(group: Floats, n: int, T: float) -> float:  # pragma: no cover - compiled
     total = 0.0
     for i in range(n):

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from fedcell.compiling import cached_njit
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.greedy import ByObjective, ends_first
 from fedcell.schedule.laws import Dedicated
@@ -47,7 +47,7 @@ _DOWN = 1.0 - 1e-15
 """A few units in the last place: a set must be better by more than rounding error to be considered."""
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Floats:  # pragma: no cover - compiled
     """Return the paces, (T - t) / c under the paper's law, of the devices from q on: the larger, the less they need."""
     found = np.empty(c.size - q)
@@ -55,7 +55,7 @@ def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Float
     return found
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _take(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, T: float, at: Indices
 ) -> None:  # pragma: no cover - compiled
@@ -78,7 +78,7 @@ def _take(
                 size += 1
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _shortest(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, guess_s: float, at: Indices
 ) -> float:  # pragma: no cover - compiled
@@ -97,7 +97,7 @@ def _shortest(
             at[i] = trial[i]
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _shortest_rounds(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, sizes: Indices
 ) -> Floats:  # pragma: no cover - compiled
@@ -111,7 +111,7 @@ def _shortest_rounds(
     return found
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _soonest(law: Any, c: Floats, t: Floats, e: Floats) -> float:  # pragma: no cover - compiled
     """Return when the first device would be done that has everything to itself."""
     first_s = np.inf
@@ -120,7 +120,7 @@ def _soonest(law: Any, c: Floats, t: Floats, e: Floats) -> float:  # pragma: no 
     return first_s
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _bounds(cheapest: Floats, t: Floats, low: int, high: int, theta: float) -> Floats:  # pragma: no cover - compiled
     """Return for n = low..high a lower bound on (theta + 1/n) T_n, from T_n >= min t + the sum of the n cheapest c."""
     total, lost = t[0], 0.0
@@ -136,7 +136,7 @@ def _bounds(cheapest: Floats, t: Floats, low: int, high: int, theta: float) -> F
     return bounds
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _contenders(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, low_s: float, high_s: float
 ) -> Indices:  # pragma: no cover - compiled
@@ -165,7 +165,7 @@ def _contenders(
     return keep[:size]
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int:  # pragma: no cover - compiled
     """Return how many devices can be done by T, the first q among them; 0 if not even those.
 
@@ -199,7 +199,7 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
     return q + low
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _most_by(  # pragma: no cover - compiled
     law: Any, c: Floats, t: Floats, e: Floats, q: int, at: Indices, times: tuple[float, float, float]
 ) -> tuple[float, float, float]:
@@ -230,7 +230,7 @@ def _most_by(  # pragma: no cover - compiled
     return low, middle, high
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _raise_bounds(  # pragma: no cover - compiled
     bounds: Floats, low: int, first: int, last: int, theta: float, times: tuple[float, float], most: tuple[float, float]
 ) -> None:
@@ -243,7 +243,7 @@ def _raise_bounds(  # pragma: no cover - compiled
         bounds[n - low] = max(bounds[n - low], (theta + 1.0 / n) * T)
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _searched(  # pragma: no cover - compiled
     law: Any,
     c: Floats,
@@ -288,7 +288,7 @@ def _searched(  # pragma: no cover - compiled
     return best, solved
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _best_set(
     law: Any, c: Floats, t: Floats, e: Floats, cheapest: Floats, q: int, most: int, theta: float
 ) -> tuple[Indices, int]:  # pragma: no cover - compiled
@@ -310,7 +310,7 @@ def _best_set(
     return best, solved + 1
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _best_set_by(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, most: int, theta: float
 ) -> tuple[Indices, int]:  # pragma: no cover - compiled

@@ -16,6 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
+from fedcell.compiling import cached_njit
 from fedcell.schedule.density import BLOCK, FAST, Floats, density_time
 
 _FAR = math.exp(40.0)
@@ -35,7 +36,7 @@ _UNDER = (
 _ROOT_HALF, _ONE, _MANTISSA = 0x3FE6A09E667F3BCD, 0x3FF0000000000000, 0x000FFFFFFFFFFFFF
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@cached_njit(nogil=True, fastmath={"contract"}, error_model="numpy")
 def _log(x: float) -> float:  # pragma: no cover - compiled
     """Return ln x for a normal x > 0, as math.log does, but in arithmetic that runs for eight numbers at a time.
 
@@ -58,7 +59,7 @@ def _log(x: float) -> float:  # pragma: no cover - compiled
     return small + k * 6.93147180369123816490e-01
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@cached_njit(nogil=True, fastmath={"contract"}, error_model="numpy")
 def _log1p(u: float) -> float:  # pragma: no cover - compiled
     """Return ln(1 + u) for u >= 0."""
     w = 1.0 + u
@@ -81,7 +82,7 @@ def _wide(x: float) -> float:  # pragma: no cover - compiled
     return x * (log * (_polynomial(_OVER, log) / _polynomial(_UNDER, log)))
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@cached_njit(nogil=True, fastmath={"contract"}, error_model="numpy")
 def power_pace(c: float, t: float, s: float, T: float) -> float:  # pragma: no cover - compiled
     """Return 1/g, the pace of a device that is to be done by T; not positive if no share is enough."""
     x = (T - t) / c
@@ -97,7 +98,7 @@ def power_pace(c: float, t: float, s: float, T: float) -> float:  # pragma: no c
     return x * (v / s)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@cached_njit(nogil=True, fastmath={"contract"}, error_model="numpy")
 def power_paces(c: Floats, t: Floats, s: Floats, T: float, found: Floats) -> None:  # pragma: no cover - compiled
     """Fill ``found`` with the paces of devices."""
     rare = 0
@@ -111,7 +112,7 @@ def power_paces(c: Floats, t: Floats, s: Floats, T: float, found: Floats) -> Non
                 found[i] = power_pace(c[i], t[i], s[i], T)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def without_limits(upload_s: Floats, s: Floats) -> Floats:  # pragma: no cover - compiled
     """Return upload times with a band without limits, from those with the entire band."""
     c = np.empty(upload_s.size)
@@ -120,13 +121,13 @@ def without_limits(upload_s: Floats, s: Floats) -> Floats:  # pragma: no cover -
     return c
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def power_alone(c: float, t: float, s: float) -> float:  # pragma: no cover - compiled
     """Return when a device is done that has the entire band."""
     return c * (s / _log1p(s)) + t
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def power_needs(c: Floats, t: Floats, s: Floats, T: float, found: Floats) -> None:  # pragma: no cover - compiled
     """Fill ``found`` with the needs of devices at T."""
     power_paces(c, t, s, T, found)
@@ -142,14 +143,14 @@ def _falls(c: float, y: float, s: float, pace: float) -> float:  # pragma: no co
     return s * c / (y * y * bend)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def power_tangent(c: float, t: float, s: float, T: float) -> tuple[float, float]:  # pragma: no cover - compiled
     """Return the need at T, a convex function, and its falling slope; infinite if no share is enough."""
     pace = power_pace(c, t, s, T)
     return (1.0 / pace, _falls(c, T - t, s, pace)) if pace > 0.0 else (np.inf, 0.0)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@cached_njit(nogil=True, fastmath=FAST, error_model="numpy")
 def _needed_and_slope(
     c: Floats, t: Floats, s: Floats, T: float, pace: Floats
 ) -> tuple[float, float]:  # pragma: no cover - compiled
@@ -165,7 +166,7 @@ def _needed_and_slope(
     return total, slope
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _tangent_time(group: Floats, n: int) -> float:  # pragma: no cover - compiled
     """Return the round time with tangents at equal shares, which is at least that of the devices."""
     c, t, s = group[0, :n], group[1, :n], group[2, :n]
@@ -180,7 +181,7 @@ def _tangent_time(group: Floats, n: int) -> float:  # pragma: no cover - compile
     return density_time(like_c, like_t, group[3, :n], 0.0)
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def power_time(group: Floats, n: int) -> float:  # pragma: no cover - compiled
     """Return t*(S) of a group's n devices."""
     c, t, s, pace = group[0, :n], group[1, :n], group[2, :n], group[3, :n]

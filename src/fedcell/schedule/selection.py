@@ -1,11 +1,10 @@
 """Compiled: the n-th largest of many numbers, which NumPy has, but which would take eight times as long to compile."""
 
-from numba import njit
-
+from fedcell.compiling import cached_njit
 from fedcell.schedule.needs import Floats
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def parted(a: Floats, low: int, high: int) -> tuple[int, int, float]:  # pragma: no cover - compiled
     """Part a[low..high] around a pivot, Hoare's way: up to j none is larger, from i on none smaller, between all equal.
 
@@ -26,7 +25,7 @@ def parted(a: Floats, low: int, high: int) -> tuple[int, int, float]:  # pragma:
     return i, j, pivot
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def nth_largest(values: Floats, n: int) -> float:  # pragma: no cover - compiled
     """Return the n-th largest, as np.partition would find it, by Hoare's FIND."""
     a, k = values.copy(), values.size - n

@@ -10,11 +10,13 @@ import json
 import math
 import os
 import tomllib
+import typing
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -30,13 +32,15 @@ from pydantic import (
 from fedcell import defaults, settings, units
 from fedcell.check import did_you_mean, require_number
 from fedcell.errors import InputError
+from fedcell.frozen import frozen
 from fedcell.learn.data import content_files
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
 from fedcell.learn.server import parse_server
-from fedcell.own import code_sha256, without_imports
+from fedcell.own import without_imports
+from fedcell.own_code import OwnCode, UnknownCodeError, code_of
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import canonical_policy, parse_policy
@@ -78,6 +82,25 @@ TORCH_VERSION = 2
 """Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _kinds(model: type[BaseModel], field: str) -> frozenset[Any]:
+    """What a field may be: of its type and those within it, ``str`` also for a choice of texts."""
+    kinds, left = set[Any](), [model.model_fields[field].annotation]
+    while left:
+        one = left.pop()
+        kinds.add(str if isinstance(one, str) else one)
+        left += typing.get_args(one)
+    return frozenset(kinds)
+
+
 if TYPE_CHECKING:  # a type checker shall see the fields, not **fields
     from pydantic._internal._model_construction import ModelMetaclass as _OneSentence
 else:
@@ -94,6 +117,28 @@ else:
 
 class _Part(BaseModel, metaclass=_OneSentence):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_other_kind(cls, value: Any, field: ValidationInfo) -> Any:
+        """Refuse what Pydantic would turn into a number: "500", and True for 1."""
+        kinds = _kinds(cls, str(field.field_name))
+        for one in (value if isinstance(value, list | tuple) else [value]) if kinds & {int, float} else []:
+            if isinstance(one, bool) and bool not in kinds:
+                raise ValueError("give a number, not a truth value")
+            if isinstance(one, str) and str not in kinds and _is_number(one):
+                raise ValueError("give a number, without quotes")
+        return value
+
+    @model_validator(mode="after")
+    def _frozen(self) -> Self:
+        """Freeze lists and dictionaries: else a frozen spec could be changed by what is in them."""
+        self.__dict__.update({name: frozen(value) for name, value in self.__dict__.items()})
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As Pydantic's: nothing is checked, but what is put in is frozen."""
+        return super().model_copy(update={name: frozen(value) for name, value in (update or {}).items()}, deep=deep)
 
 
 class CellSpec(_Part):
@@ -460,18 +505,22 @@ class Spec(_Part):
         return self
 
     def _check_in_grid(self, field: str, value: Any) -> None:
-        if field == "seed":  # it goes with anything, and there may be thousands
+        if field == "seed" and not isinstance(value, bool | str):  # it goes with anything, and there may be thousands
             with suppress(ValidationError):
                 _SEED.validate_python(value)
                 return
         self._changed({field: value}, {}, "grid")
 
-    def changed(self, changes: dict[str, Any], grid: dict[str, list[Any]] | None = None) -> "Spec":
+    def changed(
+        self, changes: Mapping[str, Any] | None = None, grid: Mapping[str, list[Any]] | None = None, **fields: Any
+    ) -> "Spec":
         """Return a copy of this spec with some fields changed.
 
         Args:
             changes: new values by field; nested fields are named with a dot, such as ``cell.radius_m``.
-            grid: the grid of the copy; by default it has none.
+            grid: the grid of the copy; by default it is this one, without the fields that are changed, for these have
+                one value now. ``{}`` for none.
+            fields: more changes, of fields that are not nested.
 
         Returns:
             Spec: the validated copy.
@@ -480,10 +529,15 @@ class Spec(_Part):
             >>> import fedcell as fc
             >>> fc.Spec().changed({"seed": 7, "task.partition": "iid"}).task.partition
             'iid'
+            >>> race = fc.Spec(grid={"policy": ["all", "greedy"], "seed": [0, 1]})
+            >>> race.changed({"cell.radius_m": 500.0}).grid, race.changed(seed=7).grid
+            ({'policy': ['all', 'greedy'], 'seed': [0, 1]}, {'policy': ['all', 'greedy']})
         """
-        return self._changed(changes, grid or {}, "the spec")
+        changed = {**(changes or {}), **fields}
+        kept = {field: values for field, values in self.grid.items() if field not in changed}
+        return self._changed(changed, kept if grid is None else grid, "the spec")
 
-    def _changed(self, changes: dict[str, Any], grid: dict[str, list[Any]], source: str) -> "Spec":
+    def _changed(self, changes: Mapping[str, Any], grid: Mapping[str, list[Any]], source: str) -> "Spec":
         document = self.model_dump(exclude={"grid"})
         for path, value in changes.items():
             *parents, field = path.split(".")
@@ -508,7 +562,7 @@ class Spec(_Part):
             seed = _SEED.validate_python(changes.pop("seed", self.seed))
             others = tuple(map(id, changes.values()))
             if others not in checked:
-                checked[others] = self.changed(changes)
+                checked[others] = self.changed(changes, {})
             found.append(checked[others].model_copy(update={"seed": seed}))
         return found
 
@@ -559,12 +613,16 @@ class Spec(_Part):
             unused |= {"slack"}
         return unused if self.knowledge == "observed" else unused | {"explore"}
 
-    def key(self) -> str:
+    def key(self, code: str | None = None) -> str:
         """Return the SHA-256, in hex, of everything that determines this run's records; the grid is not included.
 
         Equal runs have equal keys however they are written: settings inside strings are parsed, a list of equal values
         for all devices is one value, and your own data is identified by its content, not its path. Your own policy or
-        model counts with the source of the module that defines it, so a run with changed code has another key.
+        model counts with its code, so a run with changed code has another key; see `own_code`. Code that cannot be told
+        from other code has no key: an InputError says why.
+
+        Args:
+            code: what code_sha256 returned, if it is known.
         """
         run = self.model_dump(exclude={"grid", "version"} | self.unused)
         devices, task = run["devices"], run["task"]
@@ -594,15 +652,27 @@ class Spec(_Part):
             Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate))
         ):
             document["reports_version"] = REPORTS_VERSION
-        if code := self.code_sha256():
+        if code is None:
+            code = self.code_sha256()
+        if code:
             document["code"] = code
         text = json.dumps(document, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def code_sha256(self) -> str:
-        """Return the SHA-256 of the source of your own policy and model; empty for a run that has neither."""
-        model = self.task.model if self.task.engine == "torch" else ""
-        return code_sha256(type(self.make_policy()), model)
+        """Return the SHA-256 of the code of your own policy and model; empty for a run that has neither."""
+        code = self.own_code()
+        if code.unknown:
+            raise UnknownCodeError(
+                f"a run of {self.policy} has no key under which it could be kept: {code.unknown}, so its code cannot "
+                "be told from changed code; make that a setting, save the code in a file such as mine.py, or run it "
+                "without a store"
+            )
+        return code.sha256
+
+    def own_code(self) -> OwnCode:
+        """Return what is known of the code of your own policy and model."""
+        return code_of(type(self.make_policy()), self.task.model if self.task.engine == "torch" else "")
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""

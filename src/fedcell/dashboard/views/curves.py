@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.views.colours import LineStyle, styles
-from fedcell.runs import compare, stats
-from fedcell.runs.compare import Axis
+from fedcell.runs import comparisons, stats
+from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import comparable
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import Mean, MeanCurve, Summary
@@ -82,7 +82,7 @@ def curves_document(
     # While runs are under way, when they will have reached the target is open: their mean has no limit.
     limits = (math.inf, math.inf)
     if so_far_s is None:
-        limits = (compare.limit_of(compared, "time", end_s), compare.limit_of(compared, "energy", end_j))
+        limits = (comparisons.limit_of(compared, "time", end_s), comparisons.limit_of(compared, "energy", end_j))
     curves, table = [], []
     for name, runs in groups.items():
         curve = stats.mean_curve([run for run, _ in runs], end_s, [ended for _, ended in runs])
@@ -114,13 +114,13 @@ def said_document(
         runs: by policy, one run for each seed, in the same order of seeds; one without a round where it failed.
         target: the accuracy.
         drawn: the curves' document.
-        among: as for `compare.compare`.
+        among: as for `comparisons.compare_pairs`.
     """
     if not any(map(len, runs.values())):
         return {}
-    limit_s = compare.limit_of(runs, "time", drawn["end_s"])
-    title, lines = compare.verdicts(runs, target, limit_s, among=among) if len(runs) > 1 else ("", [])
-    said = compare.headline(runs, target, limit_s, among=among)
+    limit_s = comparisons.limit_of(runs, "time", drawn["end_s"])
+    title, lines = comparisons.verdicts(runs, target, limit_s, among=among) if len(runs) > 1 else ("", [])
+    said = comparisons.headline(runs, target, limit_s, among=among)
     lead = said and {
         "text": said.text,
         "small": said.small,

@@ -18,7 +18,7 @@ from fedcell.dashboard.views.curves import curves_document, said_document
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
-from fedcell.runs.compare import Axis
+from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import RaceResult
 from fedcell.runs.race_picture import draw_race
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of

@@ -26,9 +26,9 @@ from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from fedcell.check import require_number
+from fedcell.compiling import cached_njit
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.needs import FITS, Floats, Indices, need
@@ -149,7 +149,7 @@ class _Choice(NamedTuple):
     forced: Bools
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _least(cell: _Choice) -> Bools:  # pragma: no cover - compiled
     """(n,) the best of the sets that grow from the forced devices alone and from them with one of the first others."""
     best, least = cell.forced.copy(), np.inf
@@ -170,7 +170,7 @@ def _least(cell: _Choice) -> Bools:  # pragma: no cover - compiled
     return best
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _grown(cell: _Choice, inside: Bools) -> tuple[Bools, float]:  # pragma: no cover - compiled
     """Add the device with which J is least, again and again: the best of the sets on the way, and its J."""
     best, least = inside.copy(), _divergence(_held(cell, inside), np.zeros(cell.like.size), cell.like, cell.variance)
@@ -183,7 +183,7 @@ def _grown(cell: _Choice, inside: Bools) -> tuple[Bools, float]:  # pragma: no c
             best, least = inside.copy(), value
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _exchanged(cell: _Choice, inside: Bools, value: float) -> tuple[Bools, float]:  # pragma: no cover - compiled
     """Let every device leave or be exchanged for another, and another come, where J falls."""
     nothing = np.zeros(cell.like.size)
@@ -203,7 +203,7 @@ def _exchanged(cell: _Choice, inside: Bools, value: float) -> tuple[Bools, float
     return inside, value
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _joining(cell: _Choice, inside: Bools, others: Bools) -> tuple[int, float]:  # pragma: no cover - compiled
     """The device, none of ``others``, with which J of a set is least, and that J; -1 and infinity if none may join."""
     found, least, held, free = -1, np.inf, _held(cell, inside), _may_join(cell, inside)
@@ -215,7 +215,7 @@ def _joining(cell: _Choice, inside: Bools, others: Bools) -> tuple[int, float]: 
     return found, least
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _may_join(cell: _Choice, inside: Bools) -> Bools:  # pragma: no cover - compiled
     """(n,) for which devices there is a place and band left beside a set."""
     n, used = 0, 0.0
@@ -226,7 +226,7 @@ def _may_join(cell: _Choice, inside: Bools) -> Bools:  # pragma: no cover - comp
     return (used + cell.shares <= FITS) & (n < cell.most)
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _held(cell: _Choice, inside: Bools) -> Floats:  # pragma: no cover - compiled
     """(B,) how many samples of each label the devices of a set hold."""
     held = np.zeros(cell.like.size)
@@ -236,7 +236,7 @@ def _held(cell: _Choice, inside: Bools) -> Floats:  # pragma: no cover - compile
     return held
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _divergence(held: Floats, more: Floats, like: Floats, variance: float) -> float:  # pragma: no cover - compiled
     """J of a set that holds so many samples of each label, and so many more."""
     samples = distance = 0.0
@@ -250,7 +250,7 @@ def _divergence(held: Floats, more: Floats, like: Floats, variance: float) -> fl
     return distance + variance * one
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _needs_at(law: Any, c: Floats, t: Floats, e: Floats, T: float) -> Floats:  # pragma: no cover - compiled
     """(M,) the share that each device needs to be done by T."""
     found = np.empty(c.size)

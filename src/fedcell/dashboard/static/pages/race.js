@@ -149,7 +149,7 @@ class RacePage {
       if (answer) await this.drop(race, answer === "runs");
     },
     rerun: async (race) => {
-      if (await askRerun()) await post(`api/races/${race.id}/rerun`);
+      if (await askRerun(race)) await post(`api/races/${race.id}/rerun`);
     },
     words: async (race) => {
       const words = await askWords(race, this.info.limits);

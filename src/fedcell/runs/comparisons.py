@@ -30,7 +30,7 @@ MOST_EXACT = 30
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PairEstimate:
     """A number and its 95 % interval, whose ends are NaN where there are too few seeds for one."""
 
     value: float
@@ -39,7 +39,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairComparison:
     """How one policy compares with another by what they need to reach a target, paired by seed.
 
     Attributes:
@@ -65,8 +65,8 @@ class Comparison:
     limit: float
     mean: float
     other_mean: float
-    difference: Estimate
-    ratio: Estimate
+    difference: PairEstimate
+    ratio: PairEstimate
     p: float
     significant: bool
     seeds: int
@@ -74,7 +74,7 @@ class Comparison:
     other_reached: int
     pairs: int
 
-    def swapped(self) -> "Comparison":
+    def swapped(self) -> "PairComparison":
         """The same, told of the other."""
         d, r = self.difference, self.ratio
         return replace(
@@ -83,8 +83,8 @@ class Comparison:
             other=self.policy,
             mean=self.other_mean,
             other_mean=self.mean,
-            difference=Estimate(-d.value, -d.high, -d.low),
-            ratio=Estimate(*(1.0 / value if value else math.nan for value in (r.value, r.high, r.low))),
+            difference=PairEstimate(-d.value, -d.high, -d.low),
+            ratio=PairEstimate(*(1.0 / value if value else math.nan for value in (r.value, r.high, r.low))),
             reached=self.other_reached,
             other_reached=self.reached,
         )
@@ -106,7 +106,7 @@ def fewest_seeds(pairs: int) -> int:
         pairs: how many pairs of policies are compared.
 
     Example:
-        >>> from fedcell.runs.compare import fewest_seeds
+        >>> from fedcell.runs.comparisons import fewest_seeds
         >>> fewest_seeds(1), fewest_seeds(21)
         (6, 10)
     """
@@ -124,7 +124,7 @@ def sign_flip_p(differences: Sequence[float]) -> float:
         differences: one for each seed.
 
     Example:
-        >>> from fedcell.runs.compare import sign_flip_p
+        >>> from fedcell.runs.comparisons import sign_flip_p
         >>> sign_flip_p([1.0, 2.0, 3.0, 4.0, 5.0]), sign_flip_p([1.0, -1.0])
         (0.0625, 1.0)
     """
@@ -170,9 +170,9 @@ def limit_of(runs: Mapping[str, Sequence[Rounds]], by: Axis, budget: float | Non
     return float(max(ends)) if ends and np.isfinite(ends).all() else math.nan
 
 
-def compare(
+def compare_pairs(
     runs: Mapping[str, Sequence[Rounds]], target: float, limit: float, by: Axis = "time", *, among: int = 0
-) -> dict[tuple[str, str], Comparison]:
+) -> dict[tuple[str, str], PairComparison]:
     """Compare every policy with every other by what they need to reach a target.
 
     Args:
@@ -187,12 +187,12 @@ def compare(
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.runs.compare import compare
+        >>> from fedcell.runs.comparisons import compare_pairs
         >>> from fedcell.runs.rows import Rounds
         >>> def after(*seconds):
         ...     return [Rounds(*(np.array([value]) for value in (one, one, 4.0, 0.9))) for one in seconds]
         >>> never = Rounds(*(np.array([value]) for value in (50.0, 50.0, 4.0, 0.3)))
-        >>> found = compare({"a": [*after(40.0), never], "b": after(20.0, 30.0)}, 0.8, limit=60.0)["b", "a"]
+        >>> found = compare_pairs({"a": [*after(40.0), never], "b": after(20.0, 30.0)}, 0.8, limit=60.0)["b", "a"]
         >>> found.mean, found.other_mean, found.ratio.value, found.reached, found.other_reached
         (25.0, 50.0, 2.0, 2, 1)
     """
@@ -205,10 +205,10 @@ def compare(
     pairs = list(combinations(range(len(names)), 2))
     p = [sign_flip_p((values[a] - values[b]).tolist()) for a, b in pairs]
     of = math.comb(max(among, len(names)), 2)
-    found: dict[tuple[str, str], Comparison] = {}
+    found: dict[tuple[str, str], PairComparison] = {}
     for (a, b), chance, holds in zip(pairs, p, stats.holm(p, of=of), strict=True):
         reached = [sum(not math.isinf(need) for need in told[names[i]]) for i in (a, b)]
-        one = Comparison(
+        one = PairComparison(
             names[a],
             names[b],
             by,
@@ -240,13 +240,13 @@ def _resampled(values: Floats) -> Floats:
     return drawn
 
 
-def _estimate(value: float, drawn: Floats, n: int) -> Estimate:
+def _estimate(value: float, drawn: Floats, n: int) -> PairEstimate:
     """With the bootstrap's interval: its quantiles are moved out as Student's t asks for n values (Hesterberg 2015)."""
     if n < stats.FEWEST_IN_A_BAND or not math.isfinite(value):
-        return Estimate(value, math.nan, math.nan)
+        return PairEstimate(value, math.nan, math.nan)
     tail = normal_cdf(-math.sqrt(n / (n - 1)) * student_t_quantile(0.975, n - 1))
     low, high = np.quantile(drawn, [tail, 1.0 - tail])
-    return Estimate(value, float(low), float(high))
+    return PairEstimate(value, float(low), float(high))
 
 
 # --- in words ------------------------------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ class Headline:
 
     text: str
     small: str
-    found: Comparison | None
-    over: dict[str, Comparison]
+    found: PairComparison | None
+    over: dict[str, PairComparison]
 
     @property
     def sure(self) -> bool:
@@ -289,7 +289,7 @@ def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float
         runs: by policy, one run for each seed, in the same order of seeds.
         target: the accuracy.
         limit_s: what a seed that never reaches it counts with, in seconds.
-        among: as for `compare`.
+        among: as for `compare_pairs`.
 
     Returns:
         The headline; None if there is nothing to say: of one policy that reaches the target, or of policies alike.
@@ -304,7 +304,7 @@ def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float
         best = max(map(stats.best_accuracy, filter(len, runs[most])))
         said = f"Nobody reaches {percent} with any seed; the highest accuracy is {100 * best:.2f} % ({most})"
         return Headline(f"{said}. A larger budget or a lower target would tell more", "", None, {})
-    found = compare(runs, target, limit_s, among=among)
+    found = compare_pairs(runs, target, limit_s, among=among)
     if not found or math.isnan(limit_s):
         return None
     first = min(ran, key=lambda name: ran[name].to_target.mean_s)
@@ -333,7 +333,7 @@ def _worse_otherwise(one: stats.Summary, other: stats.Summary) -> bool:
     )
 
 
-def _told(one: Comparison, percent: str) -> tuple[str, str]:
+def _told(one: PairComparison, percent: str) -> tuple[str, str]:
     few = one.seeds < fewest_seeds(one.pairs)
     times = f"{one.ratio.value:.1f} x"
     if one.significant:
@@ -341,7 +341,7 @@ def _told(one: Comparison, percent: str) -> tuple[str, str]:
     else:
         cannot = f"{_seeds(one.seeds)} cannot tell" if few else f"not significant with {_seeds(one.seeds)}"
         text = f"{one.policy} leads {one.other} by {times} to {percent}; {cannot}"
-    means = f"mean time {one.mean:.0f} s against {one.other_mean:.0f} s, where never counts as {one.limit:.4g} s"
+    means = f"restricted mean time {one.mean:.0f} s against {one.other_mean:.0f} s, never counts as {one.limit:.4g} s"
     low, high = one.ratio.low, one.ratio.high
     parts = [means]
     if math.isfinite(low):
@@ -367,17 +367,18 @@ def verdicts(
         target: the accuracy.
         limit: what a seed that never reaches it counts with, s or J.
         by: time or energy.
-        among: as for `compare`.
+        among: as for `compare_pairs`.
 
     Returns:
         What is compared, and a sentence for each other policy.
     """
     (first, ours), *others = runs.items()
-    found, unit = compare(runs, target, limit, by, among=among), UNITS[by]
+    found, unit = compare_pairs(runs, target, limit, by, among=among), UNITS[by]
     many = f"; {corrected}" if (corrected := _corrected(max((one.pairs for one in found.values()), default=0))) else ""
     what = "Time" if by == "time" else "Energy"
-    never = f", where never counts as {limit:.4g} {unit}" if math.isfinite(limit) else ""
-    title = f"{what} to {100 * target:g} %, paired by seed: difference of means over {_seeds(len(ours))}{never}{many}"
+    never = f" (never counts as {limit:.4g} {unit})" if math.isfinite(limit) else ""
+    means = f"difference of restricted means{never} over {_seeds(len(ours))}"
+    title = f"{what} to {100 * target:g} %, paired by seed: {means}{many}"
     said = []
     for other, theirs in others:
         empty = next((name for name, some in ((first, ours), (other, theirs)) if not any(map(len, some))), None)
@@ -395,7 +396,7 @@ def _both(ours: Sequence[Rounds], theirs: Sequence[Rounds]) -> tuple[list[float]
     return [stats.last_accuracy(a) for a, _ in pairs], [stats.last_accuracy(b) for _, b in pairs]
 
 
-def _need_text(one: Comparison, target: float) -> str:
+def _need_text(one: PairComparison, target: float) -> str:
     if one.reached == one.other_reached == 0:
         return f"neither reaches {100 * target:g} %"
     value, low, high = one.difference.value, one.difference.low, one.difference.high
