@@ -173,6 +173,7 @@ RUNS: list[str] = [
     "replace(printf('%.*c', 900, 'x'), 'x', '[') || replace(printf('%.*c', 900, 'x'), 'x', ']') || '}'",
     "UPDATE specs SET document = json_set(document, '$.policy', printf('%.*c', 30000000, 'x'))",
     "UPDATE specs SET document = json_set(document, '$.policy', char(27) || ']0;pwn' || char(7))",
+    "UPDATE specs SET document = json_set(document, '$.task.data', char(27) || '[2J')",
     "UPDATE specs SET document = CAST(x'7b22ff' AS TEXT)",
     "UPDATE runs SET reason = x'ff00'",
     "UPDATE runs SET finished_unix_s = 'soon'",
@@ -373,3 +374,16 @@ def test_printing_a_specification_imports_nothing(tmp_path: Path) -> None:
         assert f"\npolicy = {policies}\n" in done.stdout
         assert 'policy = "evil:X:k=3"' in done.stdout
     assert not (tmp_path / "PWNED").exists()
+
+
+def test_a_link_in_the_folder_of_the_paper_is_not_followed(tmp_path: Path) -> None:
+    paper = tmp_path / "paper"
+    paper.mkdir()
+    (paper / "index.html").write_text("<h2 id=fig1a>One</h2>")
+    (paper / "fig1a.svg").write_text("<svg/>")
+    (paper / "fig1a.csv").symlink_to("/etc/hostname")
+    with serve(tmp_path / "results.db", "--paper", str(paper)) as served:
+        (figure,) = served.get("/api/paper")["figures"]
+        assert figure["files"] == ["fig1a.svg"]
+        assert served.http.get("/api/paper/fig1a.csv").status_code == 404
+        assert served.http.get("/api/paper/fig1a.svg").status_code == 200

@@ -120,4 +120,4 @@ def _mark(document: dict[str, Any]) -> str:
 def own_code(spec: Spec) -> str:
     """The first policy or model of a race that is code of somebody's own; empty if there is none."""
     named = [text for text in spec.grid["policy"] if names_code(text)]
-    return (named or [spec.task.model if ":" in spec.task.model else ""])[0]
+    return str((named or [spec.task.model if ":" in spec.task.model else ""])[0])

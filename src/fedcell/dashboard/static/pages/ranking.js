@@ -73,10 +73,10 @@ class RankingPage {
       this.error.textContent = error.message;
       return;
     }
-    const name = (one) => `${plural(one.policies.length, "policy", "policies")} × ${plural(one.scenarios.length, "scenario")} · ${fileName(one.store)} · ${when(one.asked_unix_s)}`;
+    const name = (one) => one.damage ? `damaged · ${fileName(one.store)}` : `${plural(one.policies.length, "policy", "policies")} × ${plural(one.scenarios.length, "scenario")} · ${fileName(one.store)} · ${when(one.asked_unix_s)}`;
     setOptions(this.which, this.all.map((one) => [one.id, name(one)]));
     this.which.parentElement.hidden = this.all.length < 2;
-    const found = this.all.find((one) => one.id === (id ?? this.id)) ?? this.all[0];
+    const found = this.all.find((one) => one.id === (id ?? this.id)) ?? this.all.find((one) => !one.damage) ?? this.all[0];
     if (found) this.open(found.id);
     else this.fillEmpty();
   }
