@@ -33,7 +33,6 @@ import fedcell as fc
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Engine, Evaluation, Job, Updates, Vector
 from fedcell.learn.mlp import MlpEngine
-from fedcell.runs.defaults import RACE_CELL
 from fedcell.sim import loop as simulation
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import load_task
@@ -359,8 +358,8 @@ def simulator(quick: bool, folder: Path) -> Table:
     tiny = {"data": str(many), "partition": "iid", "hidden": [4]}
     rounds = 10 if quick else 40
     for policy in ("greedy", "optimal"):
-        add_cost(rows, Spec(policy=policy, rounds=rounds, cell=RACE_CELL), 1e-3)
-    large = {"policy": "optimal", "rounds": rounds // 2, "cell": RACE_CELL, "devices": {"count": len(y)}, "task": tiny}
+        add_cost(rows, Spec(policy=policy, rounds=rounds), 1e-3)
+    large = {"policy": "optimal", "rounds": rounds // 2, "devices": {"count": len(y)}, "task": tiny}
     add_cost(rows, Spec.model_validate(large), 50e-3)
     return rows
 

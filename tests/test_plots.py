@@ -124,26 +124,33 @@ def curve(name: str, *steps: tuple[float, float]) -> Curve:
 
 QUICK, SLOW = curve("quick", (10, 0.5), (30, 0.85), (100, 0.9)), curve("slow", (20, 0.4), (60, 0.8), (100, 0.89))
 REACHED = {"quick": "30 s", "slow": "60 s"}
+PLACES = {"quick": 30.0, "slow": 62.0}
+WORDS = "mean time to 80 %:"
 
 
 def test_a_race_has_names_at_the_ends_and_who_is_ahead() -> None:
-    finish = Finish(0.8, REACHED, "quick", "slow", "2.0 x sooner")
+    finish = Finish(0.8, REACHED, PLACES, WORDS, "quick", "slow", "2.0 x sooner")
     figure = race_figure([QUICK, SLOW], "a race", 120.0, finish=finish)
     figure.draw_without_rendering()
     (ax,) = figure.axes
     labels = {text.get_text(): text for text in ax.texts}
-    assert {"quick:  30 s", "slow:  60 s", "median to 80 %:", "target", "2.0 x sooner than slow"} <= set(labels)
+    assert {"quick:  30 s", "slow:  60 s", WORDS, "target", "2.0 x sooner than slow"} <= set(labels)
     quick, slow = (Text.get_window_extent(labels[name]) for name in ("quick:  30 s", "slow:  60 s"))  # without lines
     assert quick.y0 >= slow.y1 - 1  # not one over the other, in the order of the curves
     assert quick.x0 > ax.get_window_extent().x1
     assert quick.x1 <= figure.bbox.x1
     (dots,) = [line for line in ax.lines if line.get_marker() == "o"]
-    assert np.array_equal(dots.get_xydata(), [[30.0, 80.0], [60.0, 80.0]])  # where the curves reach the target
+    assert np.array_equal(dots.get_xydata(), [[30.0, 80.0], [62.0, 80.0]])  # as said, not as the curves cross
 
 
 @pytest.mark.parametrize(
     "finish",
-    [None, Finish(0.8, REACHED), Finish(0.95, {}, "quick", "slow", "x"), Finish(0.8, {}, "slow", "quick", "x")],
+    [
+        None,
+        Finish(0.8, REACHED, PLACES, WORDS),
+        Finish(0.95, {}, {"quick": 30.0}, WORDS, "quick", "slow", "x"),
+        Finish(0.8, {}, PLACES, WORDS, "slow", "quick", "x"),
+    ],
 )
 def test_nobody_is_said_to_be_ahead_who_is_not(finish: Finish | None) -> None:
     figure = race_figure([QUICK, SLOW, curve("never began")], "a race", np.inf, finish=finish)
@@ -156,7 +163,7 @@ def test_nobody_is_said_to_be_ahead_who_is_not(finish: Finish | None) -> None:
 
 @pytest.mark.parametrize("target", [0.01, 0.1, 0.97, 1.0])
 def test_the_word_target_stays_within_the_axes(target: float) -> None:
-    figure = race_figure([QUICK, SLOW], "a race", 120.0, finish=Finish(target, {}))
+    figure = race_figure([QUICK, SLOW], "a race", 120.0, finish=Finish(target, {}, {}, WORDS))
     figure.draw_without_rendering()
     (ax,) = figure.axes
     for text in ax.texts:

@@ -55,6 +55,13 @@ def require_array(name: str, value: ArrayLike, above: float = -inf, least: float
     return array
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view of an array through which it cannot be changed; what Numba compiled takes only the array itself."""
+    seen = array.view()
+    seen.flags.writeable = False
+    return seen
+
+
 def reject(name: str, array: NDArray[np.float64], bad: NDArray[np.bool_], advice: str) -> NoReturn:
     """Raise for the first bad entry; name its index unless the user gave one number for all."""
     index = int(np.argmax(bad))

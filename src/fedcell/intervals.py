@@ -92,10 +92,10 @@ def normal_range_quantile(probability: float, count: int) -> float:
     """
     z = np.linspace(-9.0, 9.0, 721)
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-    below = _normal_cdf(z)
+    below = _normal_cdfs(z)
 
     def chance(q: float) -> float:
-        return float(count * (z[1] - z[0]) * (density * (below - _normal_cdf(z - q)) ** (count - 1)).sum())
+        return float(count * (z[1] - z[0]) * (density * (below - _normal_cdfs(z - q)) ** (count - 1)).sum())
 
     low, high = 0.0, 18.0
     while high - low > 1e-10:
@@ -104,5 +104,10 @@ def normal_range_quantile(probability: float, count: int) -> float:
     return 0.5 * (low + high)
 
 
-def _normal_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in z])
+def normal_cdf(z: float) -> float:
+    """Return P(X <= z) for the standard normal distribution."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+
+def _normal_cdfs(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.array([normal_cdf(value) for value in z])

@@ -1,12 +1,9 @@
-"""Modules of one's own, named as ``module:Class`` or ``module:function``: imported, and their source hashed."""
+"""Modules of one's own, named as ``module:Class`` or ``module:function``, and how they are imported."""
 
-import hashlib
-import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -72,44 +69,3 @@ def load_own(what: str, module: str, name: str) -> Any:
     if here.exists() and not (Path(there).exists() and here.samefile(there)):
         raise InputError(f"{what}: {module!r} is {there}, which hides {here} in this directory; rename yours")
     raise InputError(f"{what}: module {module!r} has no {name!r}")
-
-
-def code_sha256(policy: type, model: str) -> str:
-    """The SHA-256, in hex, of the modules that define a user's own policy and model; empty if both are fedcell's.
-
-    Args:
-        policy: the policy's class; the modules of its own base classes count too.
-        model: ``package.module:function``, or the name of one of fedcell's models.
-    """
-    sources = [_source_sha256(kind) for kind in policy.__mro__ if _is_own(kind)]
-    sources += [_source_sha256(function) for function in _functions(model)]
-    return hashlib.sha256(" ".join(sources).encode()).hexdigest() if sources else ""
-
-
-def _is_own(thing: Any) -> bool:
-    root = str(thing.__module__).partition(".")[0]
-    return root == "__main__" or not (root == "fedcell" or root in sys.stdlib_module_names)
-
-
-def _functions(model: str) -> list[Any]:
-    """The function that makes the model, if it is a user's; a run with one that cannot be imported will say why."""
-    module, colon, name = model.partition(":")
-    if not colon:
-        return []
-    try:
-        return [getattr(import_own(module), name)]
-    except Exception:
-        return []
-
-
-@lru_cache(maxsize=256)  # by the class or function itself: the source as it was when it was imported, or soon after
-def _source_sha256(thing: Any) -> str:
-    module = inspect.getmodule(thing)
-    try:
-        with open(str(getattr(module, "__file__", None)), "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:  # typed into an interpreter
-        try:
-            return hashlib.sha256(inspect.getsource(thing).encode()).hexdigest()
-        except (OSError, TypeError):
-            return "unknown"

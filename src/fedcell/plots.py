@@ -166,6 +166,8 @@ class Finish:
     Attributes:
         target: the accuracy, a fraction.
         reached: by a curve's name, when the target is reached, such as ``58 s``; it stands beside the name.
+        places: by a curve's name, the same as a number of the x axis, of curves that do reach it: drawn on the target.
+        words: what these are, above the names.
         first: the curve that is there first, if that is sure.
         other: the curve that it is compared with.
         sooner: what stands between the two, such as ``2.4 x sooner``.
@@ -173,6 +175,8 @@ class Finish:
 
     target: float
     reached: Mapping[str, str]
+    places: Mapping[str, float]
+    words: str
     first: str = ""
     other: str = ""
     sooner: str = ""
@@ -204,8 +208,10 @@ def race_figure(
     ax.set_title(title, fontsize=10, loc="left")
     longest = max((float(curve.x[-1]) for curve in curves if curve.x.size), default=1.0)
     ax.set_xlim(0, end if np.isfinite(end) else longest)
+    if not any(curve.x.size for curve in curves):
+        ax.text(0.5, 0.5, "no round fits into the budget", ha="center", transform=ax.transAxes, color="#555555")
     if finish is not None:
-        _draw_finish(ax, curves, finish)
+        _draw_finish(ax, finish)
     _name_ends(ax, curves, looks or {}, finish)
     return figure
 
@@ -213,7 +219,7 @@ def race_figure(
 _X_LABELS = {"time": "simulated wall-clock time, s", "energy": "energy spent by all devices, J"}
 
 
-def _draw_finish(ax: "Axes", curves: Sequence[Curve], finish: Finish) -> None:
+def _draw_finish(ax: "Axes", finish: Finish) -> None:
     """The line of the target; and, near the axis, where there are no curves, how far the first is ahead on it."""
     from matplotlib.patheffects import withStroke
 
@@ -224,8 +230,7 @@ def _draw_finish(ax: "Axes", curves: Sequence[Curve], finish: Finish) -> None:
         side = "bottom" if y < low + 0.96 * (high - low) else "top"  # the title is above the axes
         text = ax.text(0.006, y, "target", fontsize=9, va=side, transform=ax.get_yaxis_transform(), zorder=2)
         text.set(path_effects=halo)
-    there = {curve.name: curve.x[curve.accuracy >= finish.target] for curve in curves}
-    ends = [float(there[name][0]) for name in (finish.first, finish.other) if name in there and there[name].size]
+    ends = [finish.places[name] for name in (finish.first, finish.other) if name in finish.places]
     if len(ends) < 2 or ends[0] >= ends[1]:
         return
     right = ax.get_xlim()[1]
@@ -250,10 +255,10 @@ def _name_ends(
     low, high = ax.get_ylim()
     gap = min(0.048, 0.96 / max(1, len(curves))) * (high - low)
     if finish is not None:
-        words = f"median to {100 * finish.target:g} %:"
-        ax.text(1.03, high, words, fontsize=8.5, color="#555555", va="top", transform=ax.get_yaxis_transform())
+        ax.text(1.03, high, finish.words, fontsize=8.5, color="#555555", va="top", transform=ax.get_yaxis_transform())
     ends = np.array([100 * curve.accuracy[-1] if curve.x.size else low for curve in curves])
-    places = spread(ends, gap, low, high - (1.4 * gap if finish is not None else 0.0))
+    above = 0.0 if finish is None else (1.4 + finish.words.count("\n")) * gap
+    places = spread(ends, gap, low, high - above)
     for number, (curve, end, place) in enumerate(zip(curves, ends, places, strict=True)):
         colour, _ = looks.get(curve.name, STYLES[number % len(STYLES)])
         x = min(float(curve.x[-1]), ax.get_xlim()[1]) if curve.x.size else ax.get_xlim()[1]
@@ -320,7 +325,7 @@ def _draw_race(
             ax.fill_between(curve.x, low, high, step="post", color=colour, alpha=0.1, linewidth=0)
     ax.set_xlabel(x_label)
     ax.set_ylabel("test accuracy, %")
-    lowest = min((100 * float(curve.accuracy.min(initial=1.0)) for curve in curves), default=0.0)
+    lowest = min((100 * float(curve.accuracy.min()) for curve in curves if curve.accuracy.size), default=0.0)
     ax.set_ylim(max(0.0, 10 * np.floor(lowest / 10)), 100)
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)

@@ -10,7 +10,6 @@ from subprocess import CompletedProcess
 import pytest
 
 import fedcell as fc
-from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.race import race_spec, run_race
 from fedcell.sim.loop import Simulation
 from harness import FEDCELL, Process, Terminal, fedcell
@@ -35,7 +34,11 @@ def test_table_verdicts_and_picture(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for words in ("greedy", "random:k=3", "curve's", "to 20 %", "greedy - random:k=3", "Picture: race.png"):
         assert words in done.stdout
-    assert re.search(r"^greedy reaches 20 % [\d.]+ x sooner than random:k=3 \(2 seeds", done.stdout, re.MULTILINE)
+    said = r"^greedy leads random:k=3 by [\d.]+ x to 20 %; 2 seeds cannot tell \(restricted mean time \d+ s against \d+"
+    assert re.search(said, done.stdout, re.MULTILINE)
+    assert done.stdout.rstrip().splitlines()[-2].endswith("use at least 6 seeds)")
+    assert "±" not in done.stdout  # two seeds have no interval
+    assert not re.search("(?<!not )significant", done.stdout)
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["race.png"]
 
@@ -45,7 +48,7 @@ def test_json_csv_and_the_library_agree(tmp_path: Path, fedcell_here: Call) -> N
     lines = fedcell_here("race", *QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
     assert lines[0] == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss,joules"
     assert len(lines) == 1 + len(document["rounds"])
-    spec = fc.Spec(cell=RACE_CELL, budget_s=25.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
+    spec = fc.Spec(budget_s=25.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)
     records = [record for policy in result.policies for run in result.runs[policy] for record in run]
     for line, row, record in zip(lines[1:], document["rounds"], records, strict=True):
@@ -76,8 +79,19 @@ def test_a_race_by_energy(tmp_path: Path, fedcell_here: Call) -> None:
     rounds = [row for row in document["rounds"] if row["policy"] == "all"]
     assert document["policies"]["all"]["joules"]["mean"] == pytest.approx(sum(row["joules"] for row in rounds) / 2)
     first = {row["seed"]: row["joules"] for row in rounds if row["round"] == 1}
-    assert document["policies"]["all"]["energy_to_target_j"] == {"median": sum(first.values()) / 2, "reached": 2}
-    assert document["differences"]["random:k=2"]["energy_to_target_j"]["seeds"] == 2
+    to_target = document["policies"]["all"]["energy_to_target_j"]
+    assert to_target["by_seed"] == [first[0], first[1]]
+    assert (to_target["median"], to_target["reached"], to_target["seeds"]) == (sum(first.values()) / 2, 2, 2)
+    time, energy = document["comparisons"]
+    assert [one["measure"] for one in (time, energy)] == ["time_to_target_s", "energy_to_target_j"]
+    assert (energy["policy"], energy["other"], energy["pairs"], energy["significant"]) == (
+        "all",
+        "random:k=2",
+        1,
+        False,
+    )
+    assert energy["mean"] == pytest.approx(to_target["restricted_mean"])
+    assert energy["difference"]["value"] == pytest.approx(energy["mean"] - energy["other_mean"])
     limited = fedcell_here(
         "race", "race.toml", "--budget-j", "3", "--battery-j", "5", "--print-spec", cwd=tmp_path
     ).stdout
@@ -153,7 +167,7 @@ def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fed
     lines = fedcell_here("race", *options, "--csv", cwd=tmp_path).stdout.splitlines()
     times = [[float(cell) for cell in line.split(",")[3:5]] for line in lines[1:]]
     report_s = times[0][0] - times[0][1]
-    spec = fc.Spec(policy="diverse", rounds=2, cell=RACE_CELL)
+    spec = fc.Spec(policy="diverse", rounds=2)
     assert report_s == pytest.approx(Simulation.load(spec).start().clock_s)
     assert report_s > 0
     assert times[1][0] == times[0][0] + times[1][1]
@@ -289,7 +303,7 @@ def test_a_failing_policy_does_not_end_the_race_of_the_others(tmp_path: Path, fe
     said = f"fedcell: 2 of 4 runs failed, the first of them random:k=25, seed 0: {reason}\n"
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     document = json.loads(done.stdout)
-    assert (list(document["policies"]), document["seeds"], document["complete"]) == (["all"], [0, 1], True)
+    assert (list(document["policies"]), document["seeds"], document["complete"]) == (["all"], [0, 1], False)
     assert document["failures"] == [{"policy": "random:k=25", "seed": seed, "reason": reason} for seed in (0, 1)]
     with fc.Store(tmp_path / "r.db", "read") as store:
         assert sorted(run.status for run in store.runs()) == ["done", "done", "failed", "failed"]
@@ -309,14 +323,71 @@ def test_a_diverging_run_is_recorded_as_such_and_the_race_goes_on(tmp_path: Path
     said = "fedcell: all: training diverged with 2 of 2 seeds, which count as never reaching the target; lower task."
     for done in (first, again):
         assert said in done.stderr
-    assert re.search(r"all .*never \(0/2\) +2/2\n", first.stdout)
-    assert re.search(r"deadline:seconds=0.01 .* 0/2\n", first.stdout)
+    assert re.search(r"^all .* 2/2 *\n", first.stdout, re.MULTILINE)
+    assert re.search(r"^all +- +never +0 of 2 *\n", first.stdout, re.MULTILINE)
+    assert re.search(r"^deadline:seconds=0.01 .* 0/2 *\n", first.stdout, re.MULTILINE)
     document = json.loads(again.stdout)
     assert [document["policies"][p]["diverged"] for p in ("all", "deadline:seconds=0.01")] == [2, 0]
-    assert document["policies"]["all"]["time_to_target_s"] == {"median": None, "reached": 0}
+    to_target = document["policies"]["all"]["time_to_target_s"]
+    assert (to_target["median"], to_target["reached"], to_target["by_seed"]) == (None, 0, [None, None])
     with fc.Store(tmp_path / "r.db", "read") as store:
         assert {run.status for run in store.runs()} == {"done"}
         assert {run.rounds for run in store.runs(policy="all")} == {1}  # it ended there
+
+
+SOMETIMES = """
+from dataclasses import dataclass
+import fedcell as fc
+
+@dataclass(frozen=True)
+class Sometimes(fc.Policy):
+    def choose(self, view, rng):
+        if view.upload_s.argmax() == 0:
+            raise ValueError("no luck")
+        return range(4)
+"""
+
+
+def test_a_seed_in_which_one_policy_fails_counts_against_that_one_alone(tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "fickle.py").write_text(SOMETIMES)
+    text = TINY_RACE.replace("random:k=2", "fickle:Sometimes").replace("seed = [0, 1]", "seed = [0, 1, 2, 3, 4, 5]")
+    (tmp_path / "race.toml").write_text(text)
+    options = ["race", "race.toml", "--plot", "none", "--target", "0.01", "--store", "r.db"]
+    shown, told = (fedcell_here(*options, *more, cwd=tmp_path) for more in ([], ["--json"]))
+    assert (shown.returncode, told.returncode) == (2, 2)
+    document = json.loads(told.stdout)
+    lost = [failure["seed"] for failure in document["failures"]]
+    assert 0 < len(lost) < 6
+    assert document["seeds"] == [0, 1, 2, 3, 4, 5]
+    every, fickle = document["policies"].values()
+    assert (every["best"]["seeds"], every["failed"]) == (6, 0)
+    assert (fickle["best"]["seeds"], fickle["failed"], fickle["without_round"]) == (6 - len(lost), len(lost), 0)
+    assert [seed for seed, time in enumerate(fickle["time_to_target_s"]["by_seed"]) if time is None] == lost
+    assert None not in every["time_to_target_s"]["by_seed"]
+    rounds = {(row["policy"], row["seed"]) for row in document["rounds"]}
+    assert rounds == {("all", seed) for seed in range(6)} | {("fickle:Sometimes", s) for s in set(range(6)) - set(lost)}
+    of = f"{6 - len(lost)} of 6"
+    assert re.search(rf"^fickle:Sometimes .* {len(lost)}/6 +{of} *$", shown.stdout, re.MULTILINE)
+    assert re.search(rf"^fickle:Sometimes +\S+ s +\S+( s)? +{of} *$", shown.stdout, re.MULTILINE)
+
+
+def test_a_budget_that_allows_no_round_is_no_accuracy_of_zero(tmp_path: Path, fedcell_here: Call) -> None:
+    """random:k=8 needs 19 s for a round in the paper's cell, and did reach 0.00 ± 0.00 % in version 0.2."""
+    policies = ["--policy", "greedy", "--policy", "random:k=8"]
+    options = ["race", *policies, "--seeds", "2", "--budget-s", "15", "--partition", "iid", "--store", "r.db"]
+    done, told = (fedcell_here(*options, *more, cwd=tmp_path) for more in ([], ["--json"]))
+    assert done.returncode == 0, done.stderr
+    assert "UserWarning" not in done.stderr
+    assert "random:k=8: no round fits into the budget with 2 of 2 seeds" in done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("random:k=8")]
+    assert lines[0] == ["random:k=8", "-", "-", "-", "-", "0", "of", "2"]
+    assert lines[2] == ["random:k=8", "-", "-", "-", "0", "of", "2"]
+    assert "greedy - random:k=8: no verdict, random:k=8 has no round: none fits into the budget" in done.stdout
+    assert "0.00" not in done.stdout.replace("0.00 points", "")
+    document = json.loads(told.stdout)
+    found = document["policies"]["random:k=8"]
+    assert [found[name]["mean"] for name in ("best", "last", "rounds", "joules")] == [None] * 4
+    assert (found["without_round"], found["mean_curve"]["best"], document["comparisons"]) == (2, None, [])
 
 
 def test_ctrl_c_shows_the_seeds_that_are_whole(tmp_path: Path) -> None:
@@ -464,3 +535,28 @@ def test_ctrl_c_leaves_the_models_of_the_finished_runs(tmp_path: Path) -> None:
     with fc.Store(tmp_path / "r.db", "read") as store:
         kept = store.done([run.key for run in store.runs()], models=True)
     assert 2 <= len(list((tmp_path / "m").iterdir())) <= len(kept)  # what a file has is stored too
+
+
+def test_the_printed_spec_has_the_target_and_what_it_is_by(tmp_path: Path, fedcell_here: Call) -> None:
+    printed = fedcell_here("race", "--target", "0.9", "--by", "energy", "--seeds", "2", "--print-spec").stdout
+    assert '[race]\ntarget = 0.9\nby = "energy"\n' in printed
+    (tmp_path / "race.toml").write_text(printed)
+    assert fedcell_here("race", "race.toml", "--print-spec", cwd=tmp_path).stdout == printed
+    other = fedcell_here("race", "race.toml", "--by", "time", "--print-spec", cwd=tmp_path).stdout
+    assert other == printed.replace('by = "energy"', 'by = "time"')
+    assert fc.load_spec(tmp_path / "race.toml").grid["seed"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ("target = 80", "race.toml: race: target is 80; input should be less than or equal to 1"),
+        ('by = "rounds"', "race.toml: race: by is 'rounds'; input should be 'time' or 'energy'"),
+        ("seeds = 3", "race.toml: race: unknown field 'seeds'; choose from by, target"),
+    ],
+)
+def test_a_wrong_race_table_is_one_sentence(table: str, fault: str, tmp_path: Path, fedcell_here: Call) -> None:
+    (tmp_path / "race.toml").write_text(f"[race]\n{table}\n")
+    result = fedcell_here("race", "race.toml", "--print-spec", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert fault in result.stderr

@@ -94,6 +94,33 @@ def test_the_list_is_filtered_and_sorted(filled: Path, fedcell_here: Call) -> No
     assert order[-1] == ("1500.0", "greedy")
 
 
+def test_no_two_columns_have_one_name(filled: Path, tmp_path: Path, fedcell_here: Call) -> None:
+    """Runs with different limits on their rounds: ``rounds`` is what was done."""
+    (spec, records), *_ = finished(filled).values()
+    with Store(tmp_path / "results.db") as store:
+        for limit in (4, 9):
+            store.put(spec.changed({"rounds": limit}), records)
+    exported = ["results", "export", "results.db", "--csv", ".", "--parquet", "rounds.parquet"]
+    assert fedcell_here(*exported, cwd=tmp_path).returncode == 0
+    listed = fedcell_here("results", "list", "results.db", "--csv", cwd=tmp_path).stdout
+    for text in (listed, (tmp_path / "runs.csv").read_text()):
+        names, *rows = csv.reader(text.splitlines())
+        assert len(set(names)) == len(names)
+        runs = [dict(zip(names, row, strict=True)) for row in rows]
+        assert {(run["rounds"], run["rounds_limit"]) for run in runs} == {("4", "4"), ("4", "9")}
+    tables = [(tmp_path / "rounds.csv").read_text().splitlines()[0].split(",")]
+    tables.append(pytest.importorskip("pyarrow.parquet").read_schema(tmp_path / "rounds.parquet").names)
+    for names in tables:
+        assert len(set(names)) == len(names)
+        assert "rounds_limit" in names
+    shown = fedcell_here("results", "list", "results.db", "--where", "rounds_limit=9", cwd=tmp_path).stdout
+    assert shown.splitlines()[0].startswith("results.db: 1 of 2 runs")
+    assert fedcell_here("results", "list", "results.db", cwd=tmp_path).stdout.splitlines()[1].split()[3:5] == [
+        "rounds_limit",
+        "rounds",
+    ]
+
+
 @pytest.mark.processes
 def test_the_list_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
     grid: dict[str, list[Any]] = {

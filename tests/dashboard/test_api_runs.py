@@ -259,9 +259,12 @@ def test_runs_are_compared_with_the_statistics_of_a_race(served: Served, runs: d
     assert [line["line"] for line in found["policies"]] == ["greedy", "all:sharing=equal"]
     for policy, row in zip(("greedy", "all:sharing=equal"), found["table"], strict=True):
         summary = summarise([Rounds.of_records(runs[policy, seed]) for seed in (0, 1)], 0.2, math.inf)
-        assert row["last"] == {"mean": summary.last.mean, "half": summary.last.half}
+        assert row["last"] == {"mean": summary.last.mean, "half": None, "low": None, "high": None}  # two seeds
         assert row["time_to_target"]["reached"] == summary.to_target.reached
     assert len(found["verdicts"]) == 1
+    assert "use at least 6" in found["verdicts"][0]
+    among = served.get(f"/api/results/compare?keys={keys}&target=0.2&among=7")["verdicts"][0]
+    assert "use at least 10" in among  # corrected for the pairs of all that they were picked from
     lines = served.http.get(f"/api/results/data.csv?keys={keys}").text.splitlines()
     assert len(lines) == 1 + sum(len(run) for run in runs.values())
     rows = served.get(f"/api/results/data.json?keys={keys}")

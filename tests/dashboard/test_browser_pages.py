@@ -349,3 +349,39 @@ def test_on_paper_and_with_the_colours_of_the_system(server: Served, finished: d
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
     expect(page.locator(".race-form")).to_be_hidden()
     expect(page.locator(".race-card .tables")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("#race/deadbeefdeadbeef", "The race deadbeefdeadbeef is not in these files"),
+        ("#cell?run=deadbeefdeadbeef", "The run deadbeefdeadbeef is not in these files"),
+        ("#ranking/deadbeefdeadbeef", "No tournament is stored here yet"),
+        ("#results?keys=deadbeefdeadbeef", "1 of the 1 run in this address is not in these files: deadbeef"),
+    ],
+)
+def test_an_address_of_what_is_not_here_says_so_and_shows_nothing_else(
+    server: Served, finished: dict[str, Any], page: Page, address: str, said: str
+) -> None:
+    assert finished["state"] == "done"
+    page.goto(f"{server.url}{address}")
+    expect(page.locator("main")).to_contain_text(said)
+    page.wait_for_timeout(300)  # whatever it might still show has had its time
+    assert page.evaluate("location.hash") == address
+    expect(page.locator("[data-row=A]:visible")).to_have_count(0)
+    expect(page.get_by_role("region", name="Comparison")).to_be_hidden()
+    if address.startswith("#race"):
+        expect(page.locator("main")).to_contain_text("Which policy learns fastest?")
+        page.locator(".queue-open").first.click()
+        expect(page.locator("main")).not_to_contain_text(said)
+
+
+def test_results_are_sorted_by_the_server(server: Served, finished: dict[str, Any], page: Page) -> None:
+    page.goto(f"{server.url}#results")
+    heading = page.locator(".runs th").filter(has_text="best")
+    with page.expect_response(lambda response: "sort=best" in response.url):
+        heading.get_by_role("button").click()
+    expect(heading).to_have_attribute("aria-sort", "ascending")
+    first = server.get("/api/runs?sort=best")["runs"][0]["key"]
+    expect(page.locator(".runs tbody tr").first).to_have_attribute("data-key", first)
+    assert finished["state"] == "done"

@@ -3,11 +3,14 @@
 import asyncio
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip install fedcell[dashboard])")
+
+from matplotlib.patches import Rectangle
 
 from dashboard.shown import ROUND_S, SEEDS, fill
 from fedcell.dashboard.schemas import RankingAnswer, TournamentDocument
@@ -18,7 +21,7 @@ from fedcell.runs.contest import remembered
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.tournament import MEASURES, TournamentResult, stored_result
-from fedcell.runs.tournament_report import matrix_table, overall_table, winners_table
+from fedcell.runs.tournament_report import matrix_table, overall_table, pictures, winners_table
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,32 @@ def test_ranks_texts_and_winners_are_those_of_the_command(path: Path, measure: M
         assert any(row[place].verdict == "wins" for row in told.cells) == (not scenario.tied)
     assert told.blocks == 2 * SEEDS
     assert told.groups == result.ranking(measure).groups()
+
+
+def test_nobody_is_framed_who_never_gets_there_or_with_too_few_seeds(path: Path) -> None:
+    with Store(path, "read") as store:
+        (stored,) = store.tournaments()
+        result = stored_result(store, *remembered(stored))
+    high = [replace(one, target=0.99) for one in result.tournament.scenarios]
+    never = replace(result, tournament=replace(result.tournament, scenarios=high))
+    few = replace(result, tournament=replace(result.tournament, seeds=[0, 1, 2]))
+    for found, why in (
+        (never, "nobody reaches the target with more than half of the seeds"),
+        (few, "3 seeds cannot tell anybody apart here; use at least 7"),
+    ):
+        told = RankingAnswer.model_validate(ranking_document(stored, found, "time"))
+        assert {cell.verdict for row in told.cells for cell in row} == {"unknown"}
+        assert {one.said for one in told.scenarios} == {why}
+        assert told.troubles == [f"Everywhere: {why}"]
+        assert [(one.wins, one.shares) for one in told.policies] == [(0, 0)] * 3
+        picture = pictures(found)["heat-map"].axes[0]
+        assert not [patch for patch in picture.patches if isinstance(patch, Rectangle)]
+        assert why in picture.get_title(loc="left")
+    (race, _), cells = result.tournament.scenarios, ranking_document(stored, result, "time")["cells"]
+    lines = [row["line"] for row in ranking_document(stored, result, "time")["policies"]]
+    verdicts = {line: row[0]["verdict"] for line, row in zip(lines, cells, strict=True)}
+    assert verdicts == {"diverse": "wins", "greedy": "loses", "random:k=2": "loses"}  # who never gets there is behind
+    assert race.name == "race"
 
 
 def test_the_runs_behind_a_cell(path: Path) -> None:
@@ -88,7 +117,7 @@ def test_a_tournament_is_read_again_only_when_more_of_it_has_ended(
         assert await known.result(shelf, stored, None) is first
         sooner = await known.result(shelf, stored, 0.2)
         assert [one.target for one in sooner.tournament.scenarios] == [0.2, 0.2]
-        assert sooner.summaries["race", "diverse"].to_target.median_s == pytest.approx(16.24)
+        assert sooner.summaries["race", "diverse"].to_target.median_s == pytest.approx(16.48)
         assert reads == ["read"]
         row = json.loads(rankings.ranking_data(sooner, "json"))["results"][0]
         assert (row["policy"], row["target"]) == ("greedy", 0.2)

@@ -11,16 +11,16 @@ from uuid import uuid4
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import InMemoryGrid
 
 from flower.runs import EXAMPLE
 
 Nodes = dict[int, tuple[ClientApp, Context]]
 
 
-class LocalGrid(InMemoryGrid):
-    """Every message is answered at once, or after a delay.
+class LocalGrid(Grid):
+    """Every message is answered at once, or after a delay, as over a network.
 
     Args:
         nodes: by node id, its app and its context; may be changed between rounds.
@@ -30,6 +30,22 @@ class LocalGrid(InMemoryGrid):
     def __init__(self, nodes: Nodes, delay_s: Callable[[Message], float] = lambda _: 0.0) -> None:
         self.nodes, self.delay_s = nodes, delay_s
         self._answers: dict[str, tuple[float, Message]] = {}
+
+    def set_run(self, run: Any) -> None:
+        """Nothing."""
+
+    @property
+    def run(self) -> Any:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def create_message(self, *_: Any, **__: Any) -> Message:
+        """Flower's older interface."""
+        raise NotImplementedError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Flower's own."""
+        raise NotImplementedError
 
     def get_node_ids(self) -> list[int]:
         """All nodes."""

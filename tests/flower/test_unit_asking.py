@@ -19,7 +19,9 @@ from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, answer_loss, report_device, timed, upload_when_asked
 from fedcell.flower.answers import ANSWER
 from fedcell.flower.state import load_arrays, load_run
+from fedcell.schedule.zoo.oort import relaxed
 from fedcell.sim.heard import Heard
+from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import Simulation
 from flower.local import LocalGrid, node, run_example
 from flower.runs import assert_as_simulated
@@ -31,14 +33,14 @@ HEARD = ("losses", "rms_losses", "norms", "heard_round", "updates", "turns", "to
 # --- as in the simulator ----------------------------------------------------------------------------------------------
 
 
-def simulated(values: dict[str, Any]) -> tuple[list[fc.RoundRecord], Heard]:
-    """The simulator's rounds, and what its server has heard in the end."""
+def simulated(values: dict[str, Any]) -> tuple[list[fc.RoundRecord], Knowledge]:
+    """The simulator's rounds, and what its server knows in the end."""
     run = Simulation.load(fc.Spec().changed(values | {"cell.radius_m": 1400.0}))
     state, records = run.start(), []
     while (played := run.step(state)) is not None:
         records.append(played[0])
         state = played[1]
-    return records, state.knowledge.heard
+    return records, state.knowledge
 
 
 @pytest.mark.parametrize(
@@ -66,13 +68,25 @@ def test_schedule_clock_and_what_is_heard_are_the_simulators(
     assert_as_simulated(tmp_path / "run", records)
     roster, _, _ = load_arrays(tmp_path / "run", load_run(tmp_path / "run"))
     for name in HEARD:
-        got, want = getattr(roster.knowledge.heard, name), getattr(expected, name)
+        got, want = getattr(roster.knowledge.heard, name), getattr(expected.heard, name)
         if not got.size:  # a policy that does not use it
             continue
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-7, err_msg=name)
     assert np.isfinite(roster.knowledge.heard.losses).any()
+    np.testing.assert_allclose(roster.knowledge.round_losses, expected.round_losses, rtol=1e-4)
     if "overcommit" in values["policy"]:
         assert all(record.delivered.size < record.plan.devices.size for record in records)
+
+
+def test_oorts_pacer_relaxes_as_in_the_simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In version 0.2 no round's loss was booked here, so that it never did."""
+    values = {"policy": "oort:k=3,window=2", "rounds": 9, "task.epochs": 0.1}
+    run_example(values | {"state": str(tmp_path / "run")}, monkeypatch)
+    records, expected = simulated(values)
+    assert_as_simulated(tmp_path / "run", records)
+    roster, _, _ = load_arrays(tmp_path / "run", load_run(tmp_path / "run"))
+    steps = relaxed(expected.round_losses, window=2)
+    assert relaxed(roster.knowledge.round_losses, window=2) == steps > 0
 
 
 # --- with clients of our own ------------------------------------------------------------------------------------------

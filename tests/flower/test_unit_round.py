@@ -22,7 +22,8 @@ from fedcell.flower.scheduled import Scheduled
 from fedcell.schedule.policy import Plan
 from fedcell.schedule.view import RoundView
 from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Look
+from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.turnout import turnout
 
 NAN = float("nan")
 UPLOAD_S, COMPUTE_S = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
@@ -51,11 +52,11 @@ def planned(link_known: bool = True) -> PlannedRound:
 
 
 def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = None, **kwargs: Any) -> PlayedRound:
-    """With a slack of 2 and a second's grace; replies are waited for until the last deadline."""
+    """With a slack of 2 and a second's grace."""
     of = kwargs.get("of") or planned(kwargs.get("link_known", True))
     allowed_s = of.allowed_s(2.0, 1.0 if measured is None else 0.0)
     demands = train_demands(FedAvg(), reply(10).content.array_records["arrays"])
-    return play(of, replies, measured, allowed_s, kwargs.get("waited_s", allowed_s.max()), demands)
+    return play(of, replies, measured, allowed_s, demands, in_turn=kwargs.get("in_turn", False))
 
 
 def test_replies_in_time_are_kept_and_what_the_link_does_not_explain_was_compute() -> None:
@@ -73,27 +74,58 @@ def test_with_an_unknown_link_the_nodes_own_clock_splits_the_time_and_else_the_p
     assert done.taught.began_s[:2].tolist() == [3.0, 26.0 * 5 / 13]
 
 
-def test_who_comes_after_slack_times_the_plan_is_left_out_and_remembered_as_slow() -> None:
+def test_who_comes_after_slack_times_the_plan_is_left_out_and_a_miss_is_no_time() -> None:
     done = played({10: (reply(10), 13.5), 11: (reply(11), 13.0)})  # allowed: 2 x 6 + 1 and 2 x 13 + 1
     assert done.late.tolist() == [True, False, False]
     assert done.delivered.tolist() == [False, True, False]
     assert done.timing.finish_s[0] == 13.5
     assert np.isnan(done.timing.finish_s[2])
-    # The late one is as slow as it was, the missing one as slow as the deadline.
-    assert done.taught.finish_s.tolist() == [13.5, 13.0, 37.0]
-    assert done.taught.began_s.tolist() == [11.5, 5.0, 25.0]
+    # The late one is as slow as it was. How long the missing one was waited for says nothing of it, but that it failed.
+    np.testing.assert_array_equal(done.taught.finish_s, [13.5, 13.0, NAN])
+    np.testing.assert_array_equal(done.taught.began_s, [11.5, 5.0, NAN])
     assert done.taught.censored is not None
-    assert done.taught.censored.tolist() == [False, False, True]
+    assert not done.taught.censored.any()
     assert done.failed.tolist() == [False, False, True]
 
 
-def test_of_whom_too_little_is_known_nothing_is_demanded() -> None:
+def test_of_whom_too_little_is_known_nothing_is_demanded_by_the_plan() -> None:
     of = replace(planned(), known=np.array([False, True, False]))
     assert of.allowed_s(2.0, 1.0).tolist() == [np.inf, 27.0, np.inf]
-    done = played({10: (reply(10), 1e3), 11: (reply(11), 13.0)}, of=of, waited_s=3600.0)
+    done = played({10: (reply(10), 1e3), 11: (reply(11), 13.0)}, of=of)
     assert done.delivered.tolist() == [True, True, False]
-    assert done.taught.finish_s.tolist() == [1e3, 13.0, 3600.0]
+    np.testing.assert_array_equal(done.taught.finish_s, [1e3, 13.0, NAN])
     assert done.failed.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("known", "came_s", "limits_s"),
+    [
+        ([True, True, True], [NAN, NAN, NAN], [13.0, 27.0, 37.0]),  # each his own: slack and grace
+        ([True, False, True], [NAN, NAN, NAN], [13.0, 131.0, 37.0]),  # ten times its plan, which the others give
+        ([True, False, True], [4.0, NAN, NAN], [13.0, 131.0, 37.0]),
+        ([True, False, True], [4.0, NAN, 6.0], [13.0, 51.0, 37.0]),  # half are in: ten times their median
+        ([False, False, False], [NAN, NAN, NAN], [np.inf] * 3),  # nothing to go by
+        ([False, False, False], [7.0, NAN, NAN], [np.inf] * 3),
+        ([False, False, False], [7.0, NAN, 9.0], [81.0] * 3),
+    ],
+)
+def test_an_unknown_device_has_the_limit_of_the_fleet(known: Any, came_s: Any, limits_s: Any) -> None:
+    of = replace(planned(), known=np.array(known))
+    assert of.limits_s(np.array(came_s), 2.0, 1.0).tolist() == limits_s
+
+
+def test_nodes_that_take_turns_are_as_slow_as_they_trained_and_have_no_link() -> None:
+    """The second one's was the first training of its process; the third has no clock of its own."""
+    came = {10: (reply(10, train_s=3.0), 50.0), 11: (reply(11, train_s=9.0), 60.0), 12: (reply(12), 70.0)}
+    came[11][0].content[RECORD]["first"] = True  # type: ignore[index]
+    done = played(came, link_known=False, in_turn=True, of=replace(planned(False), known=np.zeros(3, bool)))
+    assert done.delivered.all()
+    assert done.timing.finish_s.tolist() == [50.0, 60.0, 70.0]  # when they came is said as it was
+    np.testing.assert_array_equal(done.taught.began_s, [3.0, NAN, NAN])
+    np.testing.assert_array_equal(done.taught.finish_s, [3.0, NAN, NAN])
+    # A link that is reported still counts: 1 s over half of it.
+    done = played({10: (reply(10, train_s=3.0), 50.0)}, in_turn=True, of=replace(planned(), known=np.zeros(3, bool)))
+    assert (done.taught.began_s[0], done.taught.finish_s[0]) == (3.0, 5.0)
 
 
 def test_whom_the_strategy_left_out_is_not_in_the_round() -> None:
@@ -111,6 +143,21 @@ def test_a_radios_own_timing_counts_without_grace() -> None:
     done = played({n: (reply(n), 30.0) for n in (10, 11, 12)}, timing)
     assert done.late.tolist() == [True, False, False]
     assert done.timing is timing
+
+
+def test_a_late_device_has_trained_as_long_as_was_measured_here_and_in_the_simulator() -> None:
+    timing = Timing(np.array([4.0, 5.0, 6.0]), np.array([12.1, 13.0, 18.0]))
+    done = played({n: (reply(n), 30.0) for n in (10, 11, 12)}, timing)
+    of = planned()
+    went = turnout(timing, of.upload_s(), of.allowed_s(2.0, 0.0), np.full(3, np.inf))
+    assert went.delivered.tolist() == done.delivered.tolist() == [False, True, True]
+    for taught in (went.taught, done.taught):
+        assert taught.began_s.tolist() == [4.0, 5.0, 6.0]
+        assert taught.finish_s.tolist() == [12.1, 13.0, 18.0]
+    look, view = Look(UPLOAD_S, np.full(3, NAN)), of.view
+    for taught in (went.taught, done.taught):
+        after = Knowledge.none(3).after(view, of.plan, look, taught, 18.0)
+        assert after.compute.mean_s.tolist() == [4.0, 5.0, 6.0]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Whole runs of Scheduled in this process: what happens to devices that are slow, fail, lie, or say nothing."""
 
+import math
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,6 +196,21 @@ def test_an_absurd_report_does_not_end_a_run_with_a_budget(log: pytest.LogCaptur
     done = run(client.grid(3), "all", budget_s=30.0)
     assert [r.devices for r in done.rounds] == [[0, 2]] * 3
     assert "device 1 would need longer than the budget" in log.text
+
+
+def test_replies_that_are_not_there_yet_are_asked_for_now_and_then() -> None:
+    """Each pull costs the SuperLink something. Two devices need 0.6 s, at a look each 0.2 s."""
+    client, pulls = Client(Report(compute_s=0.1)), list[float]()
+
+    class Counting(LocalGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            pulls.append(time.monotonic())
+            return super().pull_messages(message_ids)
+
+    done = run(Counting(client.grid(2).nodes, training_takes(lambda _: 0.6)), rounds=1, poll_s=0.2)
+    assert done.rounds[0].delivered == [0, 1]
+    # 0.6 s and the looks at the reports: far from one at every turn of a loop, however busy the machine.
+    assert len(pulls) <= 2 * (2 + math.ceil(done.rounds[0].round_s / 0.2)) + 4
 
 
 # --- dedicated links -----------------------------------------------------------------------------------------------

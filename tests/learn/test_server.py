@@ -84,6 +84,8 @@ def test_a_run_with_it_learns_and_resumes(server: str) -> None:
     [
         ("adamm", "unknown server 'adamm'; did you mean 'adam'?"),
         ("momentum:beta=1", "beta of the server is 1.0; give a number from 0 to less than 1"),
+        ("momentum:rate=0", "rate is 0.0; give a finite number above 0"),
+        ("momentum:rate=-1", "rate is -1.0; give a finite number above 0"),
         ("adam:rate=0", "rate is 0.0; give a finite number above 0"),
         ("average:beta=x", "beta of server 'average' is 'x'; give a number"),
     ],

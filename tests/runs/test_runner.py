@@ -225,7 +225,7 @@ def test_a_run_that_fails_does_not_stop_the_others(small_npz: Path, tmp_path: Pa
         runner = Runner(specs, store=store, on="threads")
         failed = [event for event in runner if isinstance(event, RunFailed)]
         assert {event.reason for event in failed} == {"k is 25, but the cell has 20 devices; give a k of at most 20"}
-        assert (runner.done, len(runner.failures), runner.complete) == (2, 2, True)
+        assert (runner.done, len(runner.failures), runner.ended, runner.complete) == (2, 2, True, False)
         assert {run.status for run in store.runs(policy="random:k=25")} == {"failed"}
 
 

@@ -1,5 +1,6 @@
 """The store: whole or not at all, bit for bit, and nothing of others touched."""
 
+import gzip
 import json
 import math
 import os
@@ -23,7 +24,7 @@ from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION,
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.loop import RoundRecord, Simulation
 from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
 from harness import PYTHON, Process
@@ -601,7 +602,7 @@ class TestKey:
         """If this changes, nobody's stored runs are found again. When results changed: raise RESULTS_VERSION."""
         assert RESULTS_VERSION == 1
         assert (
-            parse_spec({"cell": {"radius_m": 1400}}, "x").key()
+            parse_spec({"version": 1, "cell": {"radius_m": 1400}}, "x").key()
             == "76474ad16b6df0e981ed5b010b32d538dd0f68b89f66146b2bd4570285fc548b"
         )
 
@@ -609,7 +610,7 @@ class TestKey:
         ("one", "other"),
         [
             ({"policy": "greedy"}, {"policy": "greedy:theta=0.0"}),
-            ({"cell": {"radius_m": 1000}}, {}),
+            ({"cell": {"radius_m": 1400}}, {}),
             ({"devices": {"seconds_per_sample": [2e-3] * 20}}, {}),
             ({"devices": {"samples_per_second": 4000}}, {"devices": {"samples_per_second": 4000.0}}),
             ({"devices": {"mobility": "waypoint:speed_mps=1"}}, {"devices": {"mobility": "waypoint:speed_mps=1.0..1"}}),
@@ -646,7 +647,7 @@ class TestKey:
             "task.server": "adam", "late_weight": 0.5,
             "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
         }  # fmt: skip
-        fields = base.model_dump(exclude={"grid"})
+        fields = base.model_dump(exclude={"grid", "version"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
         assert set(changes) == paths | {a for a, part in fields.items() if not isinstance(part, dict)}
         base = base.changed({"policy": "diverse"})
@@ -713,6 +714,48 @@ class TestKey:
             store.put(Spec(rounds=3), [])
             (text,) = store._file.db.execute("SELECT document FROM specs").fetchone()
         assert json.loads(text, parse_constant=pytest.fail)["rounds"] == 3
+
+
+@pytest.fixture
+def of_version_0_2(tmp_path: Path) -> Path:
+    """A results file of version 0.2.0: two races, a sweep, a tournament, a run that was stopped, one's own policy."""
+    packed = Path(__file__).parents[1] / "fixtures" / "store_0_2.db.gz"
+    (tmp_path / "old.db").write_bytes(gzip.decompress(packed.read_bytes()))
+    return tmp_path / "old.db"
+
+
+class TestVersion02:
+    def test_its_runs_keep_their_keys_and_their_partition(self, of_version_0_2: Path) -> None:
+        with Store(of_version_0_2, mode="read") as store:
+            runs = store.runs()
+        assert len(runs) == 17
+        for run in runs:
+            partition = "iid" if run.document["task"]["partition"] == "iid" else "labels:per_device=2,order=numbered"
+            assert run.document["task"]["partition"] == run.spec.task.partition == partition
+            if run.policy.startswith("mine:"):
+                continue  # a module that is not here
+            wrong = run.policy == "diverse"  # under mcs64: its reports cost infinite joules
+            assert (run.spec.key() == run.key) is not wrong, run.policy
+
+    def test_a_run_that_was_stopped_goes_on_as_it_was(self, of_version_0_2: Path) -> None:
+        with Store(of_version_0_2) as store:
+            [stopped] = [run for run in store.runs() if run.status == "unfinished"]
+            unfinished = store.unfinished(stopped.key)
+            assert unfinished is not None
+            first = next(fc.simulate(stopped.spec))
+            assert first.accuracy == pytest.approx(decode(unfinished.rows[0]).accuracy, abs=0.01)
+            played = Simulation.load(stopped.spec).step(unfinished.state)
+        assert played is not None
+        assert played[0].round == stopped.rounds + 1
+
+    def test_new_runs_beside_them_have_the_new_partition(self, of_version_0_2: Path) -> None:
+        spec = fc.Spec(policy="greedy", rounds=3)
+        with Store(of_version_0_2) as store:
+            [old] = [run for run in store.runs() if (run.policy, run.seed) == ("greedy", 0)]
+            assert spec.key() != old.key == spec.changed({"task.partition": "labels:2,order=numbered"}).key()
+            fc.run_sweep(spec, store, workers=1)
+            assert {"task.partition"} <= set(differing_fields(run.document for run in store.runs()))
+            assert len(store.runs()) == 18
 
 
 MODELS = "CREATE TABLE models (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, model BLOB NOT NULL)"

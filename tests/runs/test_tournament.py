@@ -260,6 +260,16 @@ def test_a_tournament_whose_runs_all_fail_says_why(scenarios: list[Scenario], tm
         run(Tournament(scenarios, ["random:k=9", "round_robin:k=9"], [0]), tmp_path / "results.db")
 
 
+def test_policies_may_be_written_as_anybody_writes_them(scenarios: list[Scenario], tmp_path: Path) -> None:
+    found = run(Tournament(scenarios[:1], ["all", "fed_cgd:seconds=12,variance=1"], [0]), tmp_path / "results.db")
+    assert (found.tournament.policies, found.failures) == (["all", "fed_cgd:seconds=12"], {})
+    assert set(found.rounds) == {("near", policy, 0) for policy in found.tournament.policies}
+    with pytest.raises(InputError) as told:
+        run(Tournament(scenarios[:1], ["random:2", "all", "random:k=2"], [0]), tmp_path / "results.db")
+    said = "the tournament has the policy 'random:k=2' twice (as 'random:2' and 'random:k=2'); give it once"
+    assert str(told.value) == said
+
+
 def test_an_own_policy_that_returns_garbage_costs_its_own_runs(
     scenarios: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +351,7 @@ def test_tables_say_what_the_statistics_do(made: TournamentResult) -> None:
 def test_data_for_machines(made: TournamentResult) -> None:
     document = json.loads(tournament_json(made, "fedcell tournament"))
     assert document["rankings"]["time"]["mean_ranks"]["never"] == 4.0
-    assert document["winners"][0] == {"scenario": "paper", "by": "time", "best": "fast", "tied": []}
+    assert document["winners"][0] == {"scenario": "paper", "by": "time", "best": "fast", "tied": [], "untold": ""}
     assert document["results"][0]["median_s_to_target"] is None  # never
     lines = table_csv(rows_of(made)).splitlines()
     assert len(lines) == 1 + 2 * 4

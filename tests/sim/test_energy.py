@@ -108,7 +108,7 @@ class TestBatteries:
 
     def test_what_is_left_survives_a_stop(self) -> None:
         devices = {"battery_j": [2.0] * 10 + [3.0] * 10}
-        spec = spec_of(policy="diverse", rounds=9, devices=devices)
+        spec = spec_of(policy="diverse", rounds=15, devices=devices)
         whole = [(record.loss, record.plan.devices.tolist()) for record in fc.simulate(spec)]
         run = loop.Simulation.load(spec)
         state, found = run.start(), []
@@ -117,7 +117,7 @@ class TestBatteries:
             found.append((record.loss, record.plan.devices.tolist()))
             state = State.from_bytes(state.to_bytes())
         assert found == whole
-        assert 3 <= len(found) < 9
+        assert 3 <= len(found) < 15
 
     def test_a_fixed_number_of_devices_becomes_what_is_left(self) -> None:
         spec = spec_of(policy="random:k=15", rounds=2, devices={"battery_j": [0.1] * 12 + [9.0] * 8})

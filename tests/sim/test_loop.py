@@ -292,8 +292,9 @@ def test_a_batch_larger_than_all_samples_is_all_samples() -> None:
         spec = Spec(policy="random:k=2", rounds=1, devices={"count": 4}, task=task)  # type: ignore[arg-type]
         return next(fc.simulate(spec)).loss
 
-    for engine in ("mlp", "torch"):
-        assert loss(engine, 10**30) == loss(engine, 500)
+    assert loss("mlp", 10**30) == loss("mlp", 500)
+    # PyTorch's products of matrices round by their shape, and some processors take another kernel for another shape.
+    assert loss("torch", 10**30) == pytest.approx(loss("torch", 500), rel=1e-7)
 
 
 def test_without_a_gpu_the_mlp_trains_on_the_cpu_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

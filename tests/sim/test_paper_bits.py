@@ -50,7 +50,7 @@ def digest(records: list[fc.RoundRecord]) -> str:
 @pytest.mark.parametrize("policy", RUNS)
 def test_the_papers_runs_have_the_bits_that_they_had(policy: str) -> None:
     rows, key, clock_s, accuracies = RUNS[policy]
-    spec = fc.Spec(policy=policy, rounds=4, cell=fc.CellSpec(radius_m=1400.0))
+    spec = fc.Spec(policy=policy, rounds=4, task=fc.TaskSpec(partition="labels:2,order=numbered"))
     assert spec.key() == key  # stored runs are found again
     records = list(fc.simulate(spec))
     assert records[-1].clock_s == pytest.approx(float.fromhex(clock_s), rel=1e-12)

@@ -175,3 +175,60 @@ def test_reports_without_a_small_report_are_nothing() -> None:
     assert np.isnan(profiles).all()
     assert report_s == 0.0
     assert report_j.tolist() == [0.0] * len(run.world.devices)
+
+
+def test_devices_without_a_rate_report_and_pay_when_they_are_first_in_reach() -> None:
+    run = loaded(cell={"rate": "mcs64", "radius_m": 1400.0}, rounds=12, devices={"count": 12}, task={"hidden": [8]})
+    state: State = run.start()
+    at_start = run.world.conditions(0, 0, 0.0)
+    reached = np.isfinite(at_start.upload_s)
+    assert 0 < reached.sum() < 12  # or the test shows nothing
+    assert (state.spent_j > 0).tolist() == reached.tolist()
+    spent_j = np.zeros(12)  # of reports, by the closed form
+    size = 32 * 10 / run.world.cell.model_bits
+    told_j = 0.0
+    for r in range(12):
+        conditions = run.world.conditions(0, r, state.clock_s)
+        new = np.isfinite(conditions.upload_s) & (spent_j == 0.0)
+        training_j = 1e-28 * 1e9**2 * np.asarray(run.world.devices.cycles_per_sample) * 100
+        density = run.world.devices.power_w_per_hz
+        report_j = training_j + density * run.world.cell.bandwidth_hz * size * conditions.upload_s
+        spent_j[new] = report_j[new]
+        played = run.step(state)
+        assert played is not None
+        record, state = played
+        assert record.joules - record.plan_joules.sum() == pytest.approx(spent_j[new].sum())
+        told_j += record.joules
+        assert (state.spent_j > 0).tolist() == (spent_j > 0).tolist()
+        if reached.all():
+            break
+        reached |= new
+    assert spent_j.all()  # everybody was in reach at last
+    assert told_j == pytest.approx(state.spent_j.sum())
+
+
+@pytest.mark.parametrize("rate", ["mcs64", "mcs256"])
+def test_an_outage_costs_no_energy_budget_and_no_battery(rate: str) -> None:
+    """In version 0.2 devices without a rate spent infinite joules on their report: no round fitted into a budget."""
+    fields: dict[str, Any] = {"cell": {"rate": rate, "radius_m": 1400.0}, "rounds": 3}
+    records = list(simulate(loaded(**fields).spec))
+    assert len(records) == 3
+    assert np.isfinite([record.joules for record in records]).all()
+    spent_j = sum(record.joules for record in records)
+    within = list(simulate(loaded(**fields, budget_j=spent_j * 1.01).spec))
+    assert [record.accuracy for record in within] == [record.accuracy for record in records]
+    battery = list(simulate(loaded(**fields | {"devices": {"count": 6, "battery_j": 1e6}}).spec))
+    assert [record.plan.devices.tolist() for record in battery] == [record.plan.devices.tolist() for record in records]
+
+
+def test_runs_whose_reports_cost_infinite_joules_in_0_2_are_not_reused() -> None:
+    """Only these have another key than then; see REPORTS_VERSION."""
+    others: dict[str, dict[str, Any]] = {
+        "ef48eb32c22bfb18": {"profiles": "labels"},
+        "09d1eb9b789e21ba": {"profiles": "updates"},
+        "ce5d7f38cdba52b7": {"policy": "greedy"},
+        "1c14507365ec0c58": {"cell": {"rate": "shannon"}},
+    }
+    for key, fields in others.items():
+        assert Spec(**{"policy": "diverse", "cell": {"rate": "mcs64"}} | fields).key().startswith(key)
+    assert not Spec(policy="diverse", cell={"rate": "mcs64"}).key().startswith("601c53f18fa3224f")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.dashboard.checks import known_race
 from fedcell.runs.defaults import RACE_POLICIES, default_race
-from fedcell.sim.spec import Spec, parse_spec
+from fedcell.sim.spec import CellSpec, Spec, load_spec, parse_spec
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -24,11 +25,14 @@ def test_a_spec_has_the_defaults_of_cell_and_devices() -> None:
         assert np.array_equal(getattr(world.devices, field.name), getattr(devices, field.name)), field.name
 
 
-def test_the_papers_race_is_in_a_larger_cell() -> None:
+def test_python_files_options_and_the_page_mean_the_same_cell(tmp_path: Path) -> None:
     race = default_race()
-    assert race.cell == Spec().cell.model_copy(update={"radius_m": 1400.0})
+    assert race.cell == Spec().cell == CellSpec(radius_m=1400.0)
+    assert fc.Cell().radius_m == 1400.0
     assert race.grid == {"policy": list(RACE_POLICIES), "seed": [0, 1, 2, 3, 4]}
-    assert race.changed({"cell.radius_m": 1000.0}) == Spec()
+    (tmp_path / "empty.toml").write_text("")
+    assert load_spec(tmp_path / "empty.toml") == Spec()
+    assert known_race({}, None, 5) == race
 
 
 def test_keys_of_partitions_and_sizes_are_what_they_were() -> None:
@@ -59,7 +63,7 @@ def test_rounds_replace_the_budget_unless_both_are_given() -> None:
     assert parse_spec({"rounds": 3, "budget_s": 9.0}, "x").budget_s == 9.0
 
 
-@pytest.mark.parametrize("seeds", [[3, 1], ["3", 1.0], [2]])
+@pytest.mark.parametrize("seeds", [[3, 1], [3.0, 1], [2]])
 def test_the_runs_of_a_grid_are_those_made_one_by_one(seeds: list[Any]) -> None:
     others: dict[str, list[Any]] = {"policy": ["all", "greedy:theta=0"], "task.hidden": [[4], [5, 6]]}
     for given in itertools.permutations({**others, "seed": seeds}.items()):

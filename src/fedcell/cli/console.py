@@ -225,28 +225,66 @@ def _left_text(now: "Progress", pace: Pace) -> str:
 
 
 def summary_tables(result: "RaceResult") -> list["Table"]:
-    """The tables of a race: accuracy in the budget and time to the target; devices and seconds a round; energy."""
+    """The tables of a race: accuracy in the budget; time and energy to the target; devices and seconds a round."""
+    from fedcell.runs.comparisons import UNITS
+
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
     limit += f" or {result.spec.budget_j:g} J" if result.spec.budget_j is not None else ""
-    of = seeds_text(seeds) + (", ± 95 % interval" if seeds > 1 else "")
-    target = f"to {100 * result.target:g} %\n(median)"
-    accuracy = policy_table(
-        f"Accuracy {limit}, %, {of}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast", target
-    )
-    rounds = policy_table(f"Rounds, {of}", "devices a round", "seconds a round", "rounds")
-    energy = policy_table(f"Energy of all devices, {of}", f"to {100 * result.target:g} % (median)", "J in all")
+    of, goal = seeds_text(seeds), f"to {100 * result.target:g} %"
     summaries = result.summaries()
+    intervals = ", ± 95 % interval" if any(s.best.has_interval for s in summaries.values()) else ""
+    accuracy = policy_table(
+        f"Accuracy {limit}, %, {of}{intervals}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast"
+    )
+    some_never = any(s.to_target.reached < seeds for s in summaries.values())
+    never = [_never_text(result.limit(by), unit) if some_never else "" for by, unit in UNITS.items()]
+    times = policy_table(f"Time {goal}, {of}{never[0]}", "mean", "median", "reached by")
+    rounds = policy_table(f"Rounds, {of}{intervals}", "devices a round", "seconds a round", "rounds")
+    energy = policy_table(
+        f"Energy of all devices, {of}{intervals}{never[1]}", f"{goal}\n(mean)", f"{goal}\n(median)", "J in all"
+    )
     some_diverged = any(s.diverged for s in summaries.values())
+    some_failed = any(s.failed for s in summaries.values())
     if some_diverged:
         accuracy.add_column("diverged", justify="right", no_wrap=True)
+    if some_failed:
+        accuracy.add_column("failed", justify="right", no_wrap=True)
+    some_missing = any(s.best.n < seeds for s in summaries.values())
+    if some_missing:
+        for table in (accuracy, rounds):
+            table.add_column("seeds", justify="right", no_wrap=True)
     for policy, s in summaries.items():
-        curve = [f"{100 * value:.2f}" for value in (s.curve.best(), s.curve.last())]
-        lost = [f"{s.diverged}/{seeds}"] * some_diverged
-        accuracy.add_row(policy, s.best.text(100), s.last.text(100), *curve, s.to_target.text(), *lost)
-        rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1))
-        energy.add_row(policy, s.energy_to_target.text(), s.joules.text(digits=1))
-    return [accuracy, rounds, energy]
+        curve = ["-" if math.isnan(value) else f"{100 * value:.2f}" for value in (s.curve.best(), s.curve.last())]
+        lost = [f"{s.diverged}/{seeds}"] * some_diverged + [f"{s.failed}/{seeds}"] * some_failed
+        ran, to, cost = [f"{s.best.n} of {seeds}"] * some_missing, s.to_target, s.energy_to_target
+        accuracy.add_row(policy, s.best.percent_text(), s.last.percent_text(), *curve, *lost, *ran)
+        rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1), *ran)
+        medians = [to.median_text(), cost.median_text()] if s.best.n else ["-", "-"]
+        times.add_row(policy, _mean_text(to.mean_s, to.reached, ".0f", "s"), medians[0], f"{to.reached} of {seeds}")
+        energy.add_row(policy, _mean_text(cost.mean_j, cost.reached, ".4g", "J"), medians[1], s.joules.text(digits=1))
+    return [accuracy, times, rounds, energy]
+
+
+def _never_text(limit: float, unit: str) -> str:
+    return f"; mean: restricted, never counts as {limit:.4g} {unit}" if math.isfinite(limit) else ""
+
+
+def _mean_text(mean: float, reached: int, form: str, unit: str) -> str:
+    return "-" if math.isnan(mean) or not reached else f"{mean:{form}} {unit}"
+
+
+@contextmanager
+def notes_of(runs: Sequence["Spec"], *, here: bool = True) -> Iterator[None]:
+    """Say once on standard error what may not be meant in these runs; the library then does not warn of it."""
+    from fedcell.schedule.laws import parse_law, width_note
+    from fedcell.sim.doubts import already_said, doubts
+
+    widths = (width_note(parse_law(run.cell.law), run.cell.bandwidth_hz) for run in runs)
+    for note in (*doubts(runs, here=here), *dict.fromkeys(filter(None, widths))):
+        typer.echo(f"note: {note}", err=True)
+    with already_said():
+        yield
 
 
 PATIENCE_S = 3.0

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from click.core import ParameterSource
 
 from fedcell import defaults
 from fedcell.cli.console import (
@@ -15,6 +16,7 @@ from fedcell.cli.console import (
     console,
     loudness,
     note_missing_models,
+    notes_of,
     set_loudness,
     summary_tables,
 )
@@ -35,7 +37,7 @@ from fedcell.cli.options import (
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcell.runs.race import RaceResult
+    from fedcell.runs.race import RaceResult, RaceTable
     from fedcell.runs.runner import Event
     from fedcell.sim.spec import Spec
 
@@ -51,6 +53,7 @@ def _check_axis(by: str) -> str:
 
 
 def race(
+    context: typer.Context,
     spec: Annotated[
         Path | None, typer.Argument(help="Race specification (TOML); --print-spec shows one.", show_default=False)
     ] = None,
@@ -86,7 +89,7 @@ def race(
     ] = None,
     radius_m: Annotated[
         float | None,
-        typer.Option(help=f"Cell radius in metres (default: {defaults.RACE_RADIUS_M:g}).", show_default=False),
+        typer.Option(help=f"Cell radius in metres (default: {defaults.RADIUS_M:g}).", show_default=False),
     ] = None,
     devices: Annotated[
         int | None,
@@ -323,8 +326,12 @@ def race(
 
     with without_imports("--print-spec imports nothing") if print_spec else nullcontext():
         contest = _build(spec, policy, seeds, {name: value for name, value in changes.items() if value is not None})
+    table = _race_table(spec, {name: context.params[name] for name in ("target", "by") if _is_given(context, name)})
+    target, by = table.target, table.by
     if print_spec:
-        typer.echo(contest.to_toml(), nl=False)
+        from fedcell.runs.race import race_toml
+
+        typer.echo(race_toml(contest, table), nl=False)
         return
     from fedcell.plots import save_picture
     from fedcell.runs.race import to_csv, to_json
@@ -340,9 +347,9 @@ def race(
     except KeyboardInterrupt:  # before the first run began
         typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130) from None
-    if not result.complete and store is not None:
+    if result.stopped and store is not None:
         typer.echo(f"fedcell: stopped; what was computed is in {store}, run the same command to resume", err=True)
-    if not result.seeds and result.complete:
+    if not result.seeds and not result.stopped:
         raise InputError(result.troubles()[-1])
     if not result.seeds:
         if store is None:
@@ -366,7 +373,18 @@ def race(
         save_picture(result.figure("energy" if by == "energy" else "time"), plot)
         if output == "table":
             typer.echo(f"Picture: {plot}")
-    raise typer.Exit(130 if not result.complete else 2 if result.failures or files.troubles or trackers.troubles else 0)
+    raise typer.Exit(130 if result.stopped else 2 if result.failures or files.troubles or trackers.troubles else 0)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _race_table(path: Path | None, given: dict[str, Any]) -> "RaceTable":
+    """The target and what the race is by: as given, else the file's."""
+    from fedcell.runs.race import RaceTable, load_race_table
+
+    return (load_race_table(path) if path is not None else RaceTable()).model_copy(update=given)
 
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
@@ -449,6 +467,7 @@ def _run_watched(
     live = Live(display, console=screen, refresh_per_second=8, transient=True) if table else nullcontext()
     lines = None if table or loudness() is Loudness.QUIET else RaceLines(display)
     with (
+        notes_of(race.runs()[:1]),  # they differ in policy and seed
         Store(path) if path is not None else nullcontext() as store,
         live,
         trackers.following(race, target, store) as track,
@@ -461,25 +480,31 @@ def _run_watched(
             files.watch(event)
             track(event)
 
-        return run_race(race, target=target, workers=workers, store=store, watch=watch, models=models)
+        return run_race(
+            race,
+            target=target,
+            workers=workers,
+            store=store,
+            watch=watch,
+            models=models,
+            return_on_interrupt=True,
+        )
 
 
 def _print(result: "RaceResult", by: str, per_class: bool) -> None:
-    from fedcell.runs import race_picture, stats
+    from fedcell.runs import comparisons
 
     out = console()
-    if not result.complete:
+    if result.stopped:
         out.print(f"Stopped early: {len(result.seeds)} of {len(result.spec.grid['seed'])} seeds are complete.")
     for table in [*summary_tables(result), *([class_table(result)] if per_class else [])]:
         out.print(table)
         out.print()
-    if len(result.policies) > 1:
-        out.print("Best accuracy, paired by seed:")
-        for line in result.verdicts():
+    axes: tuple[comparisons.Axis, ...] = ("time", "energy") if by == "energy" else ("time",)
+    for axis in axes if len(result.policies) > 1 else ():
+        title, lines = comparisons.verdicts(result.rounds, result.target, result.limit(axis), axis)
+        out.print(f"{title}:", highlight=False, soft_wrap=not out.is_terminal)
+        for line in lines:
             out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
-        if headline := race_picture.headline(result):
-            out.print(headline, highlight=False, soft_wrap=not out.is_terminal)
-    if len(result.policies) > 1 and by == "energy":
-        out.print(f"Energy to {100 * result.target:g} %, paired by seed:")
-        for line in stats.energy_verdicts(result.rounds, result.target):
-            out.print(f"  {line}", highlight=False, soft_wrap=not out.is_terminal)
+    if headline := result.headline():
+        out.print(headline.line(), highlight=False, soft_wrap=not out.is_terminal)

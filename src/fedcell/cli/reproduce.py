@@ -59,6 +59,7 @@ def reproduce(
     """
     from fedcell.machine import cores
     from fedcell.paper.figures import FIGURES, chosen
+    from fedcell.paper.report import TRIED, verdict_text
     from fedcell.paper.runs import collect_runs
     from fedcell.paper.settings import Settings
     from fedcell.runs.processes import Processes
@@ -84,9 +85,11 @@ def reproduce(
                 outputs.append(FIGURES[name](settings, run))
     on = [] if device == "cpu" else [f"--device {device}"]
     command = " ".join(["fedcell reproduce", *(figures or ["all"]), f"--seeds {seeds}", *(["--quick"] * quick), *on])
+    if quick:
+        typer.echo(f"{TRIED}.")
     for output in outputs:
         for claim in output.claims:
-            typer.echo(f"{claim.verdict}: {claim.text}")
+            typer.echo(f"{verdict_text(claim, quick=quick)}: {claim.text}")
     # All files appear at the end, or none.
     _write_all(outputs, settings, command, out)
     typer.echo(f"Page: {out / 'index.html'}")

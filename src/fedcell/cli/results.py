@@ -155,7 +155,7 @@ def export_runs(
     allow_import: AllowImport = False,
 ) -> None:
     """Export the rounds of all finished runs, and the final models that were kept."""
-    from fedcell.runs.store import Store, differing_fields
+    from fedcell.runs.store import Store, column_of, differing_fields
 
     if as_csv is None and as_parquet is None and models is None:
         raise InputError("nothing to write; give --csv FILE, --csv FOLDER, --parquet FILE or --models FOLDER")
@@ -165,7 +165,7 @@ def export_runs(
         _load_pyarrow()  # or say at once that it is missing
     with Store(store, "read") as kept:
         runs = kept.runs()
-        extra = differing_fields(run.document for run in runs if run.status != "damaged")
+        extra = list(map(column_of, differing_fields(run.document for run in runs if run.status != "damaged")))
         files: dict[Path, Write] = {}
         if as_csv is not None and as_csv.is_dir():
             files[as_csv / "runs.csv"] = lambda file: _write_runs_csv(file, runs, extra)
@@ -235,9 +235,9 @@ def _write_runs_csv(file: IO[bytes], runs: Sequence["StoredRun"], extra: Sequenc
 def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
     import json
 
-    from fedcell.runs.store import flat
+    from fedcell.runs.store import columns_of
 
-    fields = flat(run.document)
+    fields = columns_of(run.document)
     values = [fields.get(name) for name in extra]
     return [run.key, run.policy, run.seed, *(json.dumps(v) if isinstance(v, list) else v for v in values)]
 

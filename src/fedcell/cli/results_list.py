@@ -100,13 +100,13 @@ def list_runs(
 
     Where the terminal is too narrow for all these fields, the others are named below the table.
     """
-    from fedcell.runs.store import Store, differing_fields
+    from fedcell.runs.store import Store, column_of, differing_fields
 
     output = output_format(as_json, as_csv)
     with Store(store, "read") as kept:
         every = kept.runs()
     runs = _sorted(_chosen(every, policy or [], seed or [], where or [], str(store)), every, sort or [])
-    extra = differing_fields(run.document for run in runs if run.status != "damaged")
+    extra = list(map(column_of, differing_fields(run.document for run in runs if run.status != "damaged")))
     if output == "json":
         import json
 
@@ -122,9 +122,9 @@ def list_runs(
 
 def values_of(run: "StoredRun") -> dict[str, Any]:
     """All that can be asked about a run, by field; nested ones with a dot."""
-    from fedcell.runs.store import flat
+    from fedcell.runs.store import columns_of
 
-    return flat(run.document) | {"key": run.key} | {name: getattr(run, name) for name in TOLD}
+    return columns_of(run.document) | {"key": run.key} | {name: getattr(run, name) for name in TOLD}
 
 
 def _chosen(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import Trackers, announce_compiling, note_missing_models, progress, set_loudness
+from fedcell.cli.console import Trackers, announce_compiling, note_missing_models, notes_of, progress, set_loudness
 from fedcell.cli.options import Cluster, Quiet, Track, Verbose, Workers
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
@@ -62,6 +62,7 @@ def sweep(
     trackers = Trackers(track)
     load_data(runs, cluster)
     with (
+        notes_of(runs, here=cluster is None),
         crew(cluster) as (executor, width),
         Store(store) as kept,
         progress("sweep") as watch,
@@ -70,11 +71,19 @@ def sweep(
         if keep_models:
             note_missing_models(kept, runs)
         result = run_sweep(
-            runs, kept, executor, workers or width, watch, models=keep_models, on_event=on_event, grid=grid
+            runs,
+            kept,
+            executor,
+            workers or width,
+            watch,
+            models=keep_models,
+            on_event=on_event,
+            grid=grid,
+            return_on_interrupt=True,
         )
     _print_end(result)
     trackers.say_where()
-    raise typer.Exit(130 if not result.complete else 1 if result.failures else 2 if trackers.troubles else 0)
+    raise typer.Exit(130 if result.stopped else 1 if result.failures else 2 if trackers.troubles else 0)
 
 
 def load_data(runs: Iterable["Spec"], cluster: str | None) -> None:
@@ -139,7 +148,7 @@ async def _knock(distributed: Any, address: str) -> None:
 
 def _print_end(result: "SweepResult") -> None:
     line = f"{result.done} runs done, {result.skipped} skipped (already stored), {len(result.failures)} failed"
-    typer.echo(line if result.complete else f"Stopped early: {line}; start it again to finish")
+    typer.echo(line if not result.stopped else f"Stopped early: {line}; start it again to finish")
     for reason, count in Counter(result.failures.values()).most_common():
         example = next(key for key, why in result.failures.items() if why == reason)
         typer.echo(f"  failed, {count} run{'s' * (count != 1)} such as {example[:8]}: {reason}", err=True)

@@ -9,7 +9,7 @@ from fedcell import settings
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.learn.published import PUBLISHED
-from fedcell.runs.defaults import RACE_CELL, RACE_POLICIES, race_policies
+from fedcell.runs.defaults import RACE_POLICIES, race_policies
 from fedcell.runs.race import race_spec
 from fedcell.schedule.laws import Blocks, format_law, parse_law
 from fedcell.schedule.policy import Policy
@@ -46,7 +46,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     _check_task(document.get("task"))
     _check_cell(document.get("cell"))
     _check_devices(document.get("devices"))
-    base = parse_spec(_in_the_races_cell(document), "spec")
+    base = parse_spec(document, "spec")
     _check_size(base)
     if not policies:
         lines = race_policies(base.devices.count, base.cell.law)
@@ -66,12 +66,6 @@ def _check_cell(cell: Any) -> None:
         known_channel(cell["channel"])
     if isinstance(cell, dict) and isinstance(cell.get("law"), str):
         known_law(cell["law"][: limits.LAW_CHARACTERS])
-
-
-def _in_the_races_cell(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the race's radius, unless it has its own."""
-    cell = document.get("cell", {})
-    return document | {"cell": {"radius_m": RACE_CELL.radius_m} | cell} if isinstance(cell, dict) else document
 
 
 def _check_task(task: Any) -> None:

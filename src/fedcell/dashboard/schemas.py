@@ -255,6 +255,13 @@ class RaceCommand(Answer):
     toml: str | None
 
 
+class RaceRuns(Answer):
+    """How many runs a race has, and how many of them another race, a tournament or a sweep over policies has too."""
+
+    runs: int
+    shared: int
+
+
 class RaceDocument(Answer):
     """A race."""
 
@@ -280,24 +287,34 @@ class RaceList(Answer):
 
 
 class MeanDocument(Answer):
-    """A mean over seeds; mean - half to mean + half is its 95 % interval."""
+    """A mean over seeds; mean - half to mean + half is its 95 % interval, null of fewer than 4 seeds.
+
+    ``low``, ``high``: the interval cut to what is possible, where that is less.
+    """
 
     mean: Number
     half: Number
+    low: Number
+    high: Number
 
 
 class TimeDocument(Answer):
-    """When the target was reached: the median over seeds, null for never."""
+    """When the target was reached: the median over seeds, null for never, and the restricted mean.
+
+    In the mean a seed that never reaches it counts with ``limit_s``; null while that is open.
+    """
 
     median_s: Number
+    mean_s: Number
     reached: int
     n: int
 
 
 class EnergyDocument(Answer):
-    """What it cost to reach the target: the median over seeds, null for never and for unknown."""
+    """What it cost to reach the target: the median over seeds, null for never and for unknown; the restricted mean."""
 
     median_j: Number
+    mean_j: Number
     reached: int
     n: int
 
@@ -324,13 +341,16 @@ class PolicyCurve(Style):
 
 
 class TableRow(Style):
-    """What a race's tables say of one policy, over the seeds that all policies have finished, or begun.
+    """What a race's tables say of one policy, over the seeds that have ended for all policies, or begun.
 
-    ``diverged``: of how many of these seeds training diverged; ``failed``: how many runs of the policy failed, in all.
+    ``seeds``: those that have a round, which all means are of; ``of_seeds``: all, with those that failed or whose
+    budget allows no round. ``diverged``: of how many of these seeds training diverged; ``failed``: how many runs of the
+    policy failed, in all.
     """
 
     policy: str
     seeds: int
+    of_seeds: int
     best: MeanDocument
     last: MeanDocument
     curve_best: Number
@@ -346,10 +366,10 @@ class TableRow(Style):
 
 
 class SoonerDocument(Answer):
-    """How many times sooner the leader reaches the target than this policy: paired over n seeds, 95 % interval."""
+    """How many times sooner the leader reaches the target than this policy, by mean time, with a 95 % interval."""
 
     policy: str
-    ratio: float
+    ratio: Number
     low: Number
     high: Number
     n: int
@@ -357,20 +377,34 @@ class SoonerDocument(Answer):
 
 
 class LeadDocument(Answer):
-    """The policy that reaches the target first, over the seeds that all policies have finished."""
+    """Who reaches the target first, in a sentence, and what it rests on, over the seeds that have ended for all.
 
-    policy: str
+    ``policy`` and ``other``: who leads whom; null where nobody leads, which the sentence explains.
+    """
+
+    text: str
+    small: str
+    significant: bool
+    policy: str | None
+    other: str | None
     over: list[SoonerDocument]
 
 
 class Curves(Answer):
-    """Curves, table, and what the paired differences show; so_far_s: when the table looks at unfinished runs."""
+    """Curves, table, and what the comparisons show; so_far_s: when the table looks at unfinished runs.
+
+    ``verdicts_on``: what the verdicts are of. ``limit_s``, ``limit_j``: what a seed that never reaches the target
+    counts with in the means.
+    """
 
     policies: list[PolicyCurve]
     table: list[TableRow]
     verdicts: list[str]
+    verdicts_on: str
     target: float
     end_s: Number
+    limit_s: Number
+    limit_j: Number
     so_far_s: Number
     lead: LeadDocument | None
 
@@ -401,6 +435,30 @@ class RunList(Answer):
 
     runs: list[RunDocument]
     total: int
+    policies: list[str]
+    """All that the files have, whichever is chosen."""
+
+
+class LineStyle(Answer):
+    """How a policy is drawn."""
+
+    colour: str
+    dash: str
+
+
+class FieldMeans(Answer):
+    """Mean accuracies of stored runs by the values of two fields; x and means are missing if they do not differ."""
+
+    fields: list[str]
+    """In which the runs differ, and policy."""
+    runs: int
+    across: str | None
+    down: str | None
+    x: list[Any] | None = None
+    y: list[Any] | None = None
+    styles: list[LineStyle | None] | None = None
+    means: list[list[Number]] | None = None
+    counts: list[list[int]] | None = None
 
 
 class RunAnswer(Answer):
@@ -491,7 +549,7 @@ class TournamentList(Answer):
 
 
 class RankedPolicy(StyledPolicy):
-    """A policy of a ranking: its mean rank over all blocks, and in how many scenarios it wins or shares the lead."""
+    """A policy of a ranking: its mean rank over all blocks, where it wins, and where it is not told from the best."""
 
     rank: float
     wins: int
@@ -499,7 +557,7 @@ class RankedPolicy(StyledPolicy):
 
 
 class RankedScenario(Answer):
-    """A scenario of a tournament, who is best in it, and who cannot be told from that one."""
+    """A scenario of a tournament, who is best in it (empty for nobody), and who cannot be told from that one."""
 
     name: str
     about: str
@@ -511,11 +569,14 @@ class RankedScenario(Answer):
 
 
 class RankedCell(Answer):
-    """What a policy reached in a scenario, its mean rank there, and whether it wins."""
+    """What a policy reached in a scenario, its mean rank there, and whether it wins.
+
+    ``shares``: it is not told apart from the best; ``unknown``: too few seeds to tell, or nobody reaches the target.
+    """
 
     text: str
     rank: float
-    verdict: Literal["wins", "shares", "loses"]
+    verdict: Literal["wins", "shares", "loses", "unknown"]
 
 
 class RankingAnswer(Answer):
@@ -569,6 +630,8 @@ class PaperAnswer(Answer):
 
     figures: list[PaperFigure]
     page: str | None
+    quick: bool
+    """Whether any of it was made with --quick, whose results mean nothing."""
 
 
 def as_json(document: Any) -> str:

@@ -17,11 +17,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from fedcell.flower.answers import ANSWER, HOLD, LOSS_QUERY, ROUND, SAMPLES, SEND
 from fedcell.flower.flwr_api import LOG
 from fedcell.flower.heard import told_number
-from fedcell.flower.inner import personal, take_train_s
+from fedcell.flower.inner import personal, take_trained
 from fedcell.flower.log import listed
 from fedcell.flower.messenger import Came, Messenger
 from fedcell.flower.radio import Grant
-from fedcell.flower.round import Answers, PlannedRound, Sight, by_server_clock
+from fedcell.flower.round import Answers, PlannedRound, Sight, by_server_clock, own_times
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, Question
@@ -61,8 +61,9 @@ def ask(
     planned = planned.only({message.metadata.dst_node_id for message in messages})
     question = replace(question, devices=planned.plan.devices)
     came = messenger.send(planned, messages)
-    train_s = {node: take_train_s(reply) for node, (reply, _) in came.replies.items()}
-    timing = came.measured or by_server_clock(planned, came.replies, train_s)
+    trained = {node: take_trained(reply) for node, (reply, _) in came.replies.items()}
+    timing = came.measured or by_server_clock(planned, came.replies, trained)
+    ready_s = (own_times(planned, trained) if came.in_turn else timing).began_s
     waited_s = came.waited_s if came.measured is None else float(timing.finish_s.max())
     values, why = _answers(planned, came, timing.finish_s, question.about)
     there = np.isfinite(values)
@@ -75,7 +76,7 @@ def ask(
     places, view = question.devices[there], sight.view
     if places.size:
         view = view.answered(places, waited_s, **{_COLUMN[question.about]: values[there]})
-    return Answers(question, places, view, waited_s, timing.began_s[there], came.began_s)
+    return Answers(question, places, view, waited_s, ready_s[there], came.began_s)
 
 
 def loss_messages(nodes: list[int], arrays: ArrayRecord, config: ConfigRecord, question: Question) -> list[Message]:

@@ -3,18 +3,24 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from fedcell.flower.flwr_api import pulls_never_block, unreadable
+from fedcell.flower.flwr_api import in_simulation, unreadable
 
 Replies = dict[int, tuple[Message, float]]
 """By node, its reply and when it arrived, in seconds since the messages were sent."""
 POLL_S = 0.2
 PULLS_S = 0.01
 """About what a pull costs the SuperLink: with many nodes, each is polled less often."""
+LOOK_PART = 0.05
+"""A reply that comes after its round is looked for again after this part of the time that it has taken so far."""
+WATCHED = 2
+"""Of so many messages to a node, the last ones, a reply is watched for after their rounds."""
 
 
 def push(grid: Grid, messages: list[Message]) -> dict[str, Message]:
@@ -39,12 +45,91 @@ def pull(grid: Grid, asked: Mapping[str, Message]) -> list[Message]:
         return [Message(Error(0, f"its reply cannot be read ({type(error).__name__})"), reply_to=message)]
 
 
+@dataclass(eq=False)
+class Later:
+    """Messages whose round has ended without their replies, and those replies once they come.
+
+    Nobody waits for them, but when a reply comes says exactly how slow its device is.
+
+    Attributes:
+        round: what the messages that are watched from now on belong to; it is returned with their replies.
+    """
+
+    round: Any = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _watched: dict[str, "_Owed"] = field(default_factory=dict)  # by message id
+    _came: list[tuple[Any, Message, float]] = field(default_factory=list)
+
+    def watch(self, messages: Mapping[str, Message], sent_s: float) -> None:
+        """Watch for replies to these messages, by message id, which were sent at this time of the monotonic clock."""
+        with self._lock:
+            for message_id, message in messages.items():
+                self._watched[message_id] = _Owed(message, sent_s, self.round)
+                self.forget(self._of(message.metadata.dst_node_id)[:-WATCHED])
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Watch for these no longer."""
+        with self._lock:
+            for message_id in message_ids:
+                if message_id in self._watched:
+                    self._watched.pop(message_id).gone.set()
+
+    def forget_round(self) -> None:
+        """Watch for those of the present round no longer."""
+        with self._lock:
+            self.forget([message_id for message_id, owed in self._watched.items() if owed.round is self.round])
+            self._came = [came for came in self._came if came[0] is not self.round]
+
+    def close(self) -> None:
+        """Watch for nothing any more."""
+        self.forget(self.watched)
+
+    def _of(self, node: int) -> list[str]:
+        return [message_id for message_id, owed in self._watched.items() if owed.message.metadata.dst_node_id == node]
+
+    @property
+    def watched(self) -> dict[str, Message]:
+        """By message id, the messages that have no reply yet."""
+        with self._lock:
+            return {message_id: owed.message for message_id, owed in self._watched.items()}
+
+    def wait(self, message_id: str, least_s: float) -> bool:
+        """Wait before the next look for a reply, longer the later it is; False if it is not wanted any more."""
+        with self._lock:
+            owed = self._watched.get(message_id)
+        return owed is not None and not owed.gone.wait(max(least_s, LOOK_PART * (time.monotonic() - owed.sent_s)))
+
+    def put(self, reply: Message) -> None:
+        """Take a reply; whatever else its node still owes says nothing new."""
+        now_s = time.monotonic()
+        with self._lock:
+            owed = self._watched.get(reply.metadata.reply_to_message_id)
+            if owed is not None:
+                self._came.append((owed.round, reply, now_s - owed.sent_s))
+                self.forget(self._of(owed.message.metadata.dst_node_id))
+
+    def taken(self) -> list[tuple[Any, Message, float]]:
+        """The replies that have come since the last call: the round, the reply and how many seconds it took."""
+        with self._lock:
+            came, self._came = self._came, []
+            return came
+
+
+@dataclass(frozen=True, eq=False)
+class _Owed:
+    message: Message
+    sent_s: float
+    round: Any
+    gone: threading.Event = field(default_factory=threading.Event)
+
+
 def collect(
     grid: Grid,
     messages: list[Message],
-    deadline_s: float,
+    deadline_s: float | Callable[[Replies], float],
     poll_s: float = POLL_S,
     enough: Callable[[Replies], bool] = lambda _: False,
+    later: Later | None = None,
 ) -> Replies:
     """Send the messages and collect replies until all have arrived or ``deadline_s`` seconds have passed.
 
@@ -53,58 +138,78 @@ def collect(
     Args:
         grid: Flower's grid.
         messages: one per node.
-        deadline_s: seconds to wait.
+        deadline_s: seconds to wait, or how many given the replies so far.
         poll_s: seconds between two polls.
         enough: called with the replies so far when another one has arrived; True if no more are needed.
+        later: watches for the replies that have not arrived; without it they are given up.
 
     Returns:
         By node, its reply and when it arrived, in seconds since the messages were sent.
     """
     began_s = time.monotonic()
     asked = push(grid, messages)
-    pulled = _together if pulls_never_block(grid) else _apart
+    pulled = _together if in_simulation(grid) else _apart
     replies: Replies = {}
-    for reply in pulled(grid, asked, began_s + deadline_s, poll_s):
+
+    def until_s() -> float:
+        return began_s + (deadline_s(replies) if callable(deadline_s) else deadline_s)
+
+    watching = later or Later()
+    for reply in pulled(grid, asked, until_s, poll_s, watching):
         node = asked[reply.metadata.reply_to_message_id].metadata.dst_node_id
         replies[node] = reply, time.monotonic() - began_s
         if enough(replies):
             break
+    if later is None:
+        watching.forget(asked)
     return replies
 
 
-def _together(grid: Grid, asked: Mapping[str, Message], until_s: float, poll_s: float) -> Iterator[Message]:
+def _together(
+    grid: Grid, asked: Mapping[str, Message], until_s: Callable[[], float], poll_s: float, later: Later
+) -> Iterator[Message]:
     """Replies of the simulation engine, whose pulls never block."""
-    waiting, pause_s = dict(asked), 0.01
-    while waiting:
-        for reply in pull(grid, waiting):
-            waiting.pop(reply.metadata.reply_to_message_id, None)
-            yield reply
-        left_s = until_s - time.monotonic()
-        if left_s <= 0:
-            return
-        if waiting:
-            time.sleep(min(pause_s, left_s))
-        pause_s = min(poll_s, 1.5 * pause_s)
+    sent_s, waiting, pause_s = time.monotonic(), dict(asked), 0.01
+    try:
+        while waiting:
+            for reply in pull(grid, waiting | later.watched):
+                if waiting.pop(reply.metadata.reply_to_message_id, None) is None:
+                    later.put(reply)
+                else:
+                    yield reply
+            left_s = until_s() - time.monotonic()
+            if left_s <= 0:
+                return
+            if waiting:
+                time.sleep(min(pause_s, left_s))
+            pause_s = min(poll_s, 1.5 * pause_s)
+    finally:
+        later.watch(waiting, sent_s)
 
 
-def _apart(grid: Grid, asked: Mapping[str, Message], until_s: float, poll_s: float) -> Iterator[Message]:
+def _apart(
+    grid: Grid, asked: Mapping[str, Message], until_s: Callable[[], float], poll_s: float, later: Later
+) -> Iterator[Message]:
     """Replies over a network, each pulled by its own thread.
 
     The SuperLink offers a reply when its first bytes have arrived, and a pull then blocks until the last one: for
     seconds over a slow uplink, for minutes over one that was cut. This must not delay the others or the deadline, so a
-    thread that blocks is abandoned at the deadline.
+    thread that blocks is left alone at the deadline, and its reply comes later.
     """
     came: queue.SimpleQueue[Message | BaseException] = queue.SimpleQueue()
     over = threading.Event()
+    sent_s, waiting, least_s = time.monotonic(), dict(asked), max(poll_s, PULLS_S * len(asked))
 
     def wait_for(message_id: str) -> None:
         try:
-            while not over.is_set():
-                replies = pull(grid, {message_id: asked[message_id]})
-                if replies:
+            while True:
+                if replies := pull(grid, {message_id: asked[message_id]}):
                     came.put(replies[0])
+                    if over.is_set():
+                        later.put(replies[0])
                     return
-                over.wait(max(poll_s, PULLS_S * len(asked)))
+                if over.wait(least_s) and not later.wait(message_id, least_s):
+                    return
         except BaseException as error:  # passed on to the main thread
             came.put(error)
 
@@ -112,11 +217,16 @@ def _apart(grid: Grid, asked: Mapping[str, Message], until_s: float, poll_s: flo
         threading.Thread(target=wait_for, args=(message_id,), daemon=True, name="fedcell-pull").start()
     try:
         for _ in asked:
-            found = came.get(timeout=max(0.0, min(until_s - time.monotonic(), threading.TIMEOUT_MAX)))
+            found = came.get(timeout=max(0.0, min(until_s() - time.monotonic(), threading.TIMEOUT_MAX)))
             if isinstance(found, BaseException):
                 raise found
+            waiting.pop(found.metadata.reply_to_message_id)
             yield found
     except queue.Empty:
         return
     finally:
+        later.watch(waiting, sent_s)
         over.set()
+        while not came.empty():  # what came in this moment
+            if not isinstance(found := came.get(), BaseException):
+                later.put(found)

@@ -54,8 +54,12 @@ def unreadable() -> tuple[type[Exception], ...]:
     return (UnexpectedObjectContentError, DecodeError, ValueError, TypeError, KeyError, IndexError, AttributeError)
 
 
-def pulls_never_block(grid: "Grid") -> bool:
-    """Whether the grid is the simulation engine's, which has all messages in memory."""
+def in_simulation(grid: "Grid") -> bool:
+    """Whether the grid is the simulation engine's.
+
+    Its messages are all in memory, so that pulls never block, and its nodes take turns at this machine's processors, so
+    that when a reply comes says nothing about its node.
+    """
     from flwr.superlink.grid import InMemoryGrid
 
     return isinstance(grid, InMemoryGrid)

@@ -1,8 +1,9 @@
 """The wrapped strategy: without its own sampling, one message per node, its arrays saved."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -229,14 +230,32 @@ def personal(message: Message, values: dict[str, float | int]) -> Message:
     return Message(content, meta.dst_node_id, meta.message_type, ttl=meta.ttl, group_id=meta.group_id or None)
 
 
-def take_train_s(reply: Message) -> float:
-    """Remove the record of the mod ``timed`` from the reply and return the training time in s, NaN if there is none."""
+class Trained(NamedTuple):
+    """What the mod ``timed`` says of a training.
+
+    Attributes:
+        seconds: how long it took; NaN if that is not known.
+        first: whether it was the first one of its process.
+    """
+
+    seconds: float
+    first: bool = False
+
+
+UNTIMED = Trained(math.nan)
+"""An app without the mod."""
+
+
+def take_trained(reply: Message) -> Trained:
+    """Remove the record of the mod ``timed`` from the reply and return what it says."""
     if not reply.has_content() or RECORD not in reply.content:
-        return np.nan
+        return UNTIMED
     record = reply.content[RECORD]
     del reply.content[RECORD]
     value = record.get("train_s") if isinstance(record, ConfigRecord) else None
-    return float(value) if isinstance(value, int | float) and 0 <= value < np.inf else np.nan
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        return UNTIMED
+    return Trained(float(value), record.get("first") is True)
 
 
 def records_of(content: RecordDict, kind: type[R]) -> Iterator[tuple[str, R]]:

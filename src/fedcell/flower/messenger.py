@@ -9,7 +9,8 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedcell.flower.collect import Replies, collect
+from fedcell.flower.collect import Later, Replies, collect
+from fedcell.flower.flwr_api import in_simulation
 from fedcell.flower.radio import Radio
 from fedcell.flower.round import PlannedRound
 from fedcell.schedule.needs import Floats
@@ -26,6 +27,7 @@ class Came:
         allowed_s: (n,) after which a device is late, in the plan's order.
         waited_s: when the wait was over.
         began_s: the start of the round, by the monotonic clock.
+        in_turn: whether the nodes took turns at one machine's processors, so that when a reply came says nothing.
     """
 
     replies: Replies
@@ -33,6 +35,7 @@ class Came:
     allowed_s: Floats
     waited_s: float
     began_s: float
+    in_turn: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,7 @@ class Messenger:
         timeout_s: the longest wait.
         poll_s: seconds between two looks for replies.
         left_s: seconds from the start of the round to the end of the budget.
+        later: watches for replies after their round.
     """
 
     grid: Grid
@@ -56,6 +60,7 @@ class Messenger:
     timeout_s: float
     poll_s: float
     left_s: float
+    later: Later | None = None
 
     def send(
         self,
@@ -77,25 +82,39 @@ class Messenger:
         radio.grant(planned.grant)
         sent_s = time.monotonic()
         began_s = sent_s if began_s is None else began_s
-        allowed_s = planned.allowed_s(self.slack, self.grace_s)
-        # Of a node whose times are unknown nothing is demanded, but that it comes before the budget is spent.
-        latest_s = float(np.where(np.isfinite(allowed_s), allowed_s, self.left_s).max(initial=0.0))
+        # Nodes that take turns cannot be late; the simulator has no deadlines.
+        in_turn = in_simulation(self.grid)
+        deadlines = radio.real_time and not in_turn
+        past_s, allowed_s = sent_s - began_s, np.full(len(planned.chosen), math.inf)
+
+        def limits_s(replies: Replies) -> Floats:
+            came_s = np.array([past_s + replies[n][1] if n in replies else np.nan for n in planned.chosen])
+            return planned.limits_s(came_s, self.slack, self.grace_s)
+
+        def until_s(replies: Replies) -> float:
+            """The wait is over when everybody who is still out is past his own limit; see PlannedRound.limits_s."""
+            out = np.array([node not in replies for node in planned.chosen], dtype=bool)
+            limit_s = limits_s(replies)[out] if deadlines else allowed_s[out]
+            # Of those without a limit nothing is demanded, but that they come before the budget is spent.
+            latest_s = float(np.where(np.isfinite(limit_s), limit_s, self.left_s).max(initial=0.0))
+            return min(self.timeout_s, max(latest_s - past_s, 0.0))
+
+        def enough_in_time(replies: Replies) -> bool:
+            until = dict(zip(planned.chosen, limits_s(replies) if deadlines else allowed_s, strict=True))
+            return enough({node: found for node, found in replies.items() if past_s + found[1] <= until[node]})
+
+        if self.later is not None:
+            self.later.round = planned
         if radio.real_time:
-            past_s = sent_s - began_s
-            deadline_s = min(self.timeout_s, max(latest_s - past_s, 0.0))
-            until_s = dict(zip(planned.chosen, allowed_s - past_s, strict=True))
-
-            def enough_in_time(replies: Replies) -> bool:
-                return enough({node: found for node, found in replies.items() if found[1] <= until_s[node]})
-
-            found = collect(self.grid, messages, deadline_s, self.poll_s, enough_in_time)
-            replies = {node: (reply, past_s + came_s) for node, (reply, came_s) in found.items()}
+            found = collect(self.grid, messages, until_s, self.poll_s, enough_in_time, self.later)
         else:
-            replies = collect(self.grid, messages, self.timeout_s, self.poll_s)
+            found = collect(self.grid, messages, self.timeout_s, self.poll_s)
+        replies = {node: (reply, past_s + came_s) for node, (reply, came_s) in found.items()}
+        allowed_s = limits_s(found) if deadlines else allowed_s
         waited_s = time.monotonic() - began_s
         # An answer is too small to be told from other traffic: only the simulator measures it.
         measures = bool(messages) and (planned.grant.bits is None or not radio.real_time)
         measured = radio.measure(planned.grant) if measures else None
         if measured is not None:  # the simulator has no deadlines; what a radio measures needs no grace
             allowed_s = planned.allowed_s(self.slack if radio.real_time else math.inf, 0.0)
-        return Came(replies, measured, allowed_s, waited_s, began_s)
+        return Came(replies, measured, allowed_s, waited_s, began_s, in_turn and measured is None)

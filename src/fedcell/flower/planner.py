@@ -7,17 +7,18 @@ from math import ceil
 from typing import Literal
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S
-from fedcell.flower.flwr_api import LOG
+from fedcell.flower.flwr_api import LOG, in_simulation
 from fedcell.flower.heard import reports_of
+from fedcell.flower.inner import take_trained
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.radio import AnyLaw, Device, Grant, Radio, radio_of, reports_band
 from fedcell.flower.roster import Roster
-from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight
+from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, by_server_clock
 from fedcell.rng import stream
 from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.needs import Floats, Indices
@@ -29,6 +30,9 @@ from fedcell.world import Cell
 
 AnyRadio = Radio | Cell | Literal["dedicated"] | None
 """What `Scheduled` takes for a radio; None leaves it to the nodes' reports."""
+
+ALIKE = 3.0
+"""Training times of nodes that take turns at one machine's processors say nothing below this factor."""
 
 
 class Planner:
@@ -63,10 +67,12 @@ class Planner:
         self.policy, self.seed, self.radio, self.nodes, self.law = policy, seed, radio, nodes, law
         self.explore, self.epsilon, self.profiles_wanted, self.least = explore, epsilon, profiles_wanted, least
         self.roster = Roster.empty()
+        self._in_turn = False  # whether the nodes take turns at one machine's processors
         self._warned: set[tuple[str, str]] = set()
 
     def meet(self, grid: Grid, *, ask_all: bool, wait_s: float) -> list[int]:
         """Return the nodes that have reported; wait until there are enough of them."""
+        self._in_turn = in_simulation(grid)
         nodes = self.nodes.meet(grid, ask_all=ask_all)
         give_up_s = time.monotonic() + wait_s
         while len(nodes) < self.least:
@@ -158,6 +164,7 @@ class Planner:
             left_s=left_s,
             explore=self.explore,
             epsilon=self.epsilon,
+            alike=ALIKE if self._in_turn else 1.0,
         )
 
     def awake(self, nodes: list[int], round_index: int) -> list[int]:
@@ -197,6 +204,22 @@ class Planner:
                     *(self.roster.names[i], after.failures[i], rounds, "s" if rounds > 1 else ""),
                 )
 
+    def learn_later(self, planned: PlannedRound, reply: Message, took_s: float, clock_s: float) -> None:
+        """Remember how long a device took whose reply came after its round: it is alive, and this is its time.
+
+        Args:
+            planned: the round.
+            reply: what came.
+            took_s: how long after its message was sent.
+            clock_s: the time now, in seconds.
+        """
+        node = reply.metadata.src_node_id
+        timing = by_server_clock(planned, {node: (reply, took_s)}, {node: take_trained(reply)})
+        there = np.asarray(planned.view.ids)[planned.plan.devices]
+        self.roster = self.roster.timed(planned.view, planned.plan, planned.look, timing, clock_s)
+        alive = there[[planned.chosen.index(node)]]
+        self.roster = self.roster.failing(alive, np.zeros(1, np.bool_), planned.view.round_index)
+
     def hear(self, planned: PlannedRound, played: PlayedRound, model: ArrayRecord, loss_metric: str) -> None:
         """Remember what devices told: in their answers, and with the models that they brought.
 
@@ -216,6 +239,8 @@ class Planner:
             name = planned.grant.devices[devices[place]].name
             self._warn_once("told", name, f"device {name} counts as silent: {what}")
         self.roster = self.roster.told(there[devices], round_index, reports)
+        if devices.size:
+            self.roster = self.roster.trained(round_index, reports["losses"])
 
     def averaged(self, devices: Indices, weights: Floats | None) -> None:
         """Remember whose models are in the mean; see Knowledge.averaged."""

@@ -1,6 +1,7 @@
 """What a node reports about itself, and how the report reaches the server."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -19,6 +20,7 @@ from fedcell.world.compute import mean_compute_s
 
 RECORD = "fedcell"
 """The name of our ConfigRecord in a reply."""
+_HAS_TRAINED = threading.Event()  # in this process
 ACTION = "fedcell"
 FAULT = "fault"
 QUERY = f"{MessageType.QUERY}.{ACTION}"
@@ -180,15 +182,20 @@ def timed(message: Message, context: Context, call_next: ClientAppCallable) -> M
         call_next: the next mod, or the app itself.
 
     Returns:
-        The reply; for a training message, with the seconds of training in its record ``fedcell``.
+        The reply; for a training message, with the seconds of training in its record ``fedcell``, and whether it was
+        the first of this process, which also loads what the app needs.
 
     Example:
         >>> from flwr.clientapp import ClientApp
         >>> from fedcell.flower import timed
         >>> app = ClientApp(mods=[timed])
     """
+    if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
+        return call_next(message, context)
+    first = not _HAS_TRAINED.is_set()
+    _HAS_TRAINED.set()
     began_s = time.monotonic()
     reply = call_next(message, context)
-    if message.metadata.message_type.split(".")[0] == MessageType.TRAIN and reply.has_content():
-        reply.content[RECORD] = ConfigRecord({"train_s": time.monotonic() - began_s})
+    if reply.has_content():
+        reply.content[RECORD] = ConfigRecord({"train_s": time.monotonic() - began_s, "first": first})
     return reply

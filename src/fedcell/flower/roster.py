@@ -83,10 +83,24 @@ class Roster:
         left_s: float = inf,
         explore: bool = False,
         epsilon: float | None = None,
+        alike: float = 1.0,
     ) -> RoundView:
-        """What a policy sees of the devices that are there; ``epsilon`` is that of the noise in their profiles."""
+        """What a policy sees of the devices that are there.
+
+        Args:
+            devices: M devices.
+            look: what the radio knows about them.
+            round_index: the round, from 0.
+            clock_s: the time at its start, in seconds.
+            left_s: seconds left of the budget.
+            explore: whether stale estimates earn a look.
+            epsilon: of the noise in the devices' profiles, or None.
+            alike: observed training times within this factor of their median count as equal to it.
+        """
         samples = np.array([device.report.samples or 0.0 for device in devices])
         known = replace(self.knowledge, profiles=_bounded(self.knowledge.profiles))
+        if alike > 1.0:
+            known = replace(known, compute=known.compute.levelled(self.indices(devices), alike))
         return known.view(
             look,
             round_index,
@@ -109,6 +123,10 @@ class Roster:
         told = {name: column[who] for name, column in reports.items()}
         return replace(self, knowledge=self.knowledge.hearing(devices[who], round_index, **told))
 
+    def trained(self, round_index: int, losses: Floats) -> "Roster":
+        """Return the roster with the training losses of a round; see Knowledge.trained."""
+        return replace(self, knowledge=self.knowledge.trained(round_index, losses))
+
     def unknown(self, devices: Sequence[Device], look: Look) -> dict[str, Bools]:
         """By ``link`` and ``speed``, (M,) booleans: the devices of which nothing is known of it."""
         known = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
@@ -117,6 +135,10 @@ class Roster:
     def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float = 0.0) -> "Roster":
         """Return the roster with what a round showed; see Knowledge.after."""
         return replace(self, knowledge=self.knowledge.after(view, plan, look, timing, clock_s))
+
+    def timed(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float) -> "Roster":
+        """Return the roster with times that became known after their round; see Knowledge.timed."""
+        return replace(self, knowledge=self.knowledge.timed(view, plan, look, timing, clock_s))
 
     def failing(self, devices: Indices, failed: Bools, round_index: int) -> "Roster":
         """Return the roster after a round in which some of these devices failed; see Knowledge.failing."""

@@ -1,7 +1,7 @@
 """One round of a federation: what was planned, and how it went."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +9,7 @@ from flwr.app import Message
 
 from fedcell.flower.collect import Replies
 from fedcell.flower.flwr_api import LOG
-from fedcell.flower.inner import take_train_s
+from fedcell.flower.inner import UNTIMED, Trained, take_trained
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
 from fedcell.schedule.bandwidth import Bools
@@ -20,6 +20,9 @@ from fedcell.schedule.view import RoundView
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Look
 from fedcell.sim.turnout import allowed_s, enough_s
+
+FLEET = 10.0
+"""A device of unknown times is late after so many times what the others take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +114,28 @@ class PlannedRound:
         """(n,) seconds after which a scheduled device is late; infinite if too little is known to plan with."""
         return allowed_s(self.grant.finish_s, slack, self.known[self.plan.devices], grace_s)
 
+    def limits_s(self, came_s: Floats, slack: float, grace_s: float) -> Floats:
+        """Return after how many seconds each scheduled device is late, as far as can be told by now.
+
+        A device of which too little is known to plan with has the limit of the fleet: once half of the devices have
+        come, FLEET times the median of when they did; before that FLEET times its plan, if the plan rests on devices
+        that are known.
+
+        Args:
+            came_s: (n,) when the replies came, NaN for those that have not.
+            slack: a device whose times are known is late after so many times its planned time,
+            grace_s: and so many seconds, which all have in addition.
+
+        Returns:
+            (n,) seconds; infinity as long as nothing can be told.
+        """
+        known_s, there_s = self.allowed_s(slack, grace_s), came_s[np.isfinite(came_s)]
+        if 2 * there_s.size >= max(came_s.size, 1):
+            fleet_s = np.full(came_s.size, FLEET * float(np.median(there_s)) + grace_s)
+        else:
+            fleet_s = FLEET * self.grant.finish_s + grace_s if self.known.any() else np.full(came_s.size, np.inf)
+        return np.where(np.isfinite(known_s), known_s, fleet_s)
+
     def only(self, nodes: Collection[int]) -> "PlannedRound":
         """Return the round without the devices that the wrapped strategy left out; the others keep their shares."""
         plan, asked = self.plan, np.array([node in nodes for node in self.chosen], dtype=bool)
@@ -121,6 +146,12 @@ class PlannedRound:
         work = None if self.grant.work is None else self.grant.work[asked]
         kept = Plan(plan.devices[asked], plan.shares[asked], float(finish_s.max(initial=0.0)), starts_s)
         return replace(self, grant=replace(self.grant, plan=kept, finish_s=finish_s, work=work))
+
+    @property
+    def link_known(self) -> Bools:
+        """(n,) booleans: the scheduled devices whose link the radio knew."""
+        known: Bools = np.isfinite(self.look.upload_s[self.plan.devices])
+        return known
 
     def starts_s(self) -> Floats:
         """(n,) when each scheduled device starts, in seconds from the start of the round."""
@@ -149,8 +180,9 @@ class PlayedRound:
         late: (n,) booleans: the devices that delivered after the deadline.
         failed: (n,) booleans: the devices that brought nothing, or nothing that can be used; late ones excepted.
         timing: when the devices started to upload and finished.
-        taught: the same times for what is learnt: a device whose reply did not arrive is at least as slow as it was
-            waited for; NaN for one whose reply cannot be used.
+        taught: the same times for what is learnt: a device that had not brought its model when enough others had is
+            at least that slow; NaN for one whose reply did not arrive, which is no time, or cannot be used. Where nodes
+            take turns at one machine's processors, a device's own training time, and no link.
         measured: whether the times were measured by the radio, not by the server's clock.
         cut_s: when enough models were there and the round ended, in seconds from its start; infinity if it did not end
             so.
@@ -171,9 +203,10 @@ def play(
     replies: Replies,
     measured: Timing | None,
     allowed_s: Floats,
-    waited_s: float,
     demands: Demands,
     needed: int | None = None,
+    *,
+    in_turn: bool = False,
 ) -> PlayedRound:
     """Judge the replies of a round.
 
@@ -181,16 +214,16 @@ def play(
         planned: the round.
         replies: the replies that arrived.
         measured: the times that the radio measured, if any.
-        allowed_s: (n,) a device is late after so many seconds.
-        waited_s: how long replies were waited for, in seconds from the start of the round, as all times here.
+        allowed_s: (n,) a device is late after so many seconds from the start of the round, as all times here.
         demands: what the wrapped strategy needs of the replies.
         needed: how many models end the round; all by default. Devices that have not brought theirs by then are late.
+        in_turn: whether the nodes took turns at one machine's processors, so that when a reply came says nothing.
 
     Returns:
         PlayedRound: which replies are used, and the times.
     """
-    train_s = {node: take_train_s(reply) for node, (reply, _) in replies.items()}
-    timing = measured or by_server_clock(planned, replies, train_s)
+    trained = {node: take_trained(reply) for node, (reply, _) in replies.items()}
+    timing = measured or by_server_clock(planned, replies, trained)
     arrived = np.array([node in replies for node in planned.chosen], dtype=bool)
     late = arrived & (timing.finish_s > allowed_s)
     whole = {
@@ -204,13 +237,15 @@ def play(
     cut_s = enough_s(timing.finish_s[usable], needed or 0) if early else math.inf
     delivered = usable & ~(timing.finish_s > cut_s)
     kept = [whole[node] for node, used in zip(planned.chosen, delivered, strict=True) if used]
-    # A node whose app failed teaches nothing; one whose reply did not arrive is at least as slow as it was waited for.
+    # A reply that did not arrive is a failure, and no time: that of the wait is the server's, not the device's.
     absent, spoilt, cut = ~arrived, arrived & ~late & ~usable, math.isfinite(cut_s)
     missed = (usable & ~delivered) | (absent & cut)
-    finish_s = np.where(absent, np.fmax(timing.finish_s, np.minimum(allowed_s, waited_s)), timing.finish_s)
-    finish_s = np.where(missed, np.minimum(allowed_s, cut_s), finish_s)
-    began_s = np.where(absent | late | missed, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
-    taught = Timing(np.where(spoilt, np.nan, began_s), np.where(spoilt, np.nan, finish_s), absent | missed)
+    finish_s = np.where(missed, np.minimum(allowed_s, cut_s), timing.finish_s)
+    began_s = np.where(missed, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
+    taught = Timing(np.where(spoilt, np.nan, began_s), np.where(spoilt, np.nan, finish_s), missed)
+    if in_turn:
+        own = own_times(planned, trained)
+        taught = Timing(np.where(spoilt, np.nan, own.began_s), own.finish_s)
     failed = spoilt if cut else absent | spoilt
     return PlayedRound(kept, delivered, late | missed, failed, timing, taught, measured is not None, cut_s)
 
@@ -223,7 +258,7 @@ def _name(planned: PlannedRound, node: int) -> str:
     return planned.grant.devices[planned.nodes.index(node)].name
 
 
-def by_server_clock(planned: PlannedRound, replies: Replies, train_s: dict[int, float]) -> Timing:
+def by_server_clock(planned: PlannedRound, replies: Replies, trained: Mapping[int, Trained]) -> Timing:
     """Derive from the arrival of the replies when the uploads started.
 
     If the link is known, all the time that it does not explain was before the upload: training, and Flower's own
@@ -232,13 +267,24 @@ def by_server_clock(planned: PlannedRound, replies: Replies, train_s: dict[int, 
     """
     chosen, starts_s = planned.chosen, planned.starts_s()
     finish_s = np.array([replies[node][1] if node in replies else np.nan for node in chosen])
-    trained_s = starts_s + np.array([train_s.get(node, np.nan) for node in chosen])
-    link_known = np.isfinite(planned.look.upload_s[planned.plan.devices])
+    trained_s = starts_s + np.array([trained[node].seconds if node in trained else np.nan for node in chosen])
     by_link_s = np.fmax(trained_s, np.maximum(finish_s - planned.upload_s(), starts_s))
     planned_s = planned.grant.finish_s - starts_s
     as_planned_s = starts_s + (finish_s - starts_s) * planned.compute_s() / planned_s
     by_node_s = np.where(np.isfinite(trained_s), trained_s, as_planned_s)
-    return Timing(np.minimum(np.where(link_known, by_link_s, by_node_s), finish_s), finish_s)
+    return Timing(np.minimum(np.where(planned.link_known, by_link_s, by_node_s), finish_s), finish_s)
+
+
+def own_times(planned: PlannedRound, trained: Mapping[int, Trained]) -> Timing:
+    """Return the devices' own training times, for nodes of the simulation engine.
+
+    They take turns, so their replies come one after another, and they have no link unless they report one. The first
+    training of one of the engine's processes loads what all later ones find loaded, and is not counted; nor is that of
+    an app without the mod ``timed``.
+    """
+    own = [trained.get(node, UNTIMED) for node in planned.chosen]
+    began_s = planned.starts_s() + np.array([np.nan if one.first else one.seconds for one in own])
+    return Timing(began_s, began_s + np.where(planned.link_known, planned.upload_s(), 0.0))
 
 
 def configs(planned: PlannedRound) -> list[dict[str, float | int]]:

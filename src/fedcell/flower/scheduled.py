@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedcell import defaults
 from fedcell.check import did_you_mean, require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.flower.asking import ask, loss_messages, send_messages
-from fedcell.flower.collect import POLL_S, collect
+from fedcell.flower.collect import POLL_S, Later, collect
 from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
 from fedcell.flower.folder import held
 from fedcell.flower.inner import (
@@ -29,7 +30,7 @@ from fedcell.flower.inner import (
     own_weights,
     personal,
     refuse_own_start,
-    take_train_s,
+    take_trained,
     weighing,
     weight_key,
 )
@@ -227,6 +228,7 @@ class Scheduled(Strategy):
         self._clock_s = self._start_s
         self._began_s: float | None = None
         self._resumed_after = 0
+        self._later = Later()
         self._planner.roster = Roster.empty()
 
     def summary(self) -> None:
@@ -272,7 +274,7 @@ class Scheduled(Strategy):
             raise InputError(f"initial_arrays is a {type(initial_arrays).__name__}; give an ArrayRecord")
         self._begin()
         size = sum(len(array.data) for array in initial_arrays.values())
-        with held(self.state, size):
+        with held(self.state, size), closing(self._later):
             return self._start(
                 grid,
                 initial_arrays,
@@ -345,6 +347,7 @@ class Scheduled(Strategy):
         LOG.info("")
         LOG.info("[ROUND %s/%s]", number, num_rounds + self._empty_rounds())
         self._timeout_s = timeout
+        self._learn_later()
         messages = list(self.configure_train(number, result.arrays, config, grid))
         planned, radio = self._the_plan, self._planner.resolved_radio
         log_plan(planned)
@@ -360,7 +363,9 @@ class Scheduled(Strategy):
             began_s=None if planned.answers is None else planned.answers.began_s,
             enough=lambda replies: needed < len(messages) and enough_usable(replies, demands, needed),
         )
-        played = play(planned, came.replies, came.measured, came.allowed_s, came.waited_s, demands, needed)
+        played = play(planned, came.replies, came.measured, came.allowed_s, demands, needed, in_turn=came.in_turn)
+        if played.measured or planned.answers is not None or math.isfinite(played.cut_s):
+            self._later.forget_round()  # what comes later of it tells nothing new
         self._planner.hear(planned, played, result.arrays, self.loss_metric)
         round_s = self._advance(planned, played, came.waited_s, radio)
         new, metrics, used = self._average(number, planned, played, demands)
@@ -371,6 +376,12 @@ class Scheduled(Strategy):
         log_metrics(metrics)
         note(result, number, {"train": metrics})
         return True
+
+    def _learn_later(self) -> None:
+        """Learn how slow devices are whose replies came after their round."""
+        for planned, reply, took_s in self._later.taken():
+            if reply.has_content():
+                self._planner.learn_later(planned, reply, took_s, self._clock_s)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -407,7 +418,7 @@ class Scheduled(Strategy):
 
     def _messenger(self, grid: Grid) -> Messenger:
         radio, left_s = self._planner.resolved_radio, self.budget_s - self._clock_s
-        return Messenger(grid, radio, self.slack, self.grace_s, self._timeout_s, self.poll_s, left_s)
+        return Messenger(grid, radio, self.slack, self.grace_s, self._timeout_s, self.poll_s, left_s, self._later)
 
     def _start_clock(self) -> None:
         if self._began_s is None:  # waiting for nodes and their reports, or for Ray, is no training
@@ -449,7 +460,7 @@ class Scheduled(Strategy):
         """Aggregate the replies with the wrapped strategy."""
         replies = list(replies)
         for reply in replies:
-            take_train_s(reply)  # a strategy may reject a record that it does not know
+            take_trained(reply)  # a strategy may reject a record that it does not know
         return self.strategy.aggregate_train(server_round, replies)
 
     def configure_evaluate(

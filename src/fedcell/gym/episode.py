@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from fedcell.errors import InputError
 from fedcell.gym.actions import Given, Scored
 from fedcell.gym.observation import Observation, observe, space_of
-from fedcell.runs.defaults import RACE_CELL
 from fedcell.schedule.policy import Policy
 from fedcell.sim.loop import RoundRecord, Simulation
 from fedcell.sim.spec import Spec
@@ -37,7 +36,7 @@ class Game:
             raise InputError(f"actions is {actions!r}; write 'set' or 'scores'")
         if not (np.isfinite(time_weight) and time_weight >= 0.0):
             raise InputError(f"time_weight is {time_weight!r}; give a number of at least 0")
-        given = Spec(cell=RACE_CELL, target_accuracy=TARGET) if spec is None else spec
+        given = Spec(target_accuracy=TARGET) if spec is None else spec
         if given.grid:
             raise InputError("the spec has a grid, but an environment plays one run at a time; leave the grid out")
         changes: dict[str, Any] = {"policy": "diverse"}  # so that the devices report their profiles

@@ -5,12 +5,18 @@ A partition is named by a short string, the same in Python, on the command line 
     iid                each device has a random sample of all data
     labels:2           two labels per device, each label on equally many devices (balanced)
     labels:2,free      two labels per device, drawn independently: some labels are then rare or missing
+    labels:2,order=numbered   balanced as version 0.2.0 dealt them, see below
     dirichlet:0.5      each device has its own mixture of labels, drawn from Dirichlet(0.5, ..., 0.5)
     natural            each device has what one owner has, such as a writer of FEMNIST; the data says whose a sample is
 
 The parameters can also be named: ``labels:per_device=2,mode=free`` (or ``L=2``), ``dirichlet:alpha=0.5``. A second
 string says how many samples a device has: ``equal`` (the default, N // devices each), ``lognormal:0.5`` (the standard
 deviation of the logarithm), ``zipf:1`` (the exponent); or a list of sizes.
+
+**Device numbers say nothing about the data.** Balanced labels are dealt to one device after the other, each taking
+those that have been taken least, so with two of ten labels devices 0 to 4, 5 to 9, ... would hold all ten. So the
+devices are shuffled afterwards, with a random stream of their own. Version 0.2.0 did not shuffle them: its partition is
+``order=numbered``.
 
 No sample is on two devices, and the partition depends only on the random generator that is passed in.
 
@@ -55,11 +61,14 @@ class Labels:
     Attributes:
         per_device: L, labels a device.
         mode: ``balanced``, every label is held equally often; ``free``, each device draws its own.
+        order: of the devices to which balanced labels are dealt: ``random``, or ``numbered``, as in version 0.2.0,
+            where consecutive devices complement each other.
     """
 
     name: ClassVar[str] = "labels"
     per_device: int
     mode: Literal["balanced", "free"] = "balanced"
+    order: Literal["random", "numbered"] = "random"
 
     def __post_init__(self) -> None:
         require_whole("per_device", self.per_device, least=1)
@@ -163,7 +172,7 @@ def partition(
         >>> labels = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
         >>> parts = partition(labels, 3, "labels:1", np.random.default_rng(0))
         >>> [labels[part].tolist() for part in parts]
-        [[1, 1, 1], [2, 2, 2], [0, 0, 0]]
+        [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
     """
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size or labels.min() < 0:
@@ -272,6 +281,8 @@ def _held_labels(devices: int, classes: int, kind: Labels, rng: np.random.Genera
         order = np.lexsort((chance, -room)) if kind.mode == "balanced" else np.argsort(chance)
         row[order[: kind.per_device]] = True
         room -= row
+    if kind.mode == "balanced" and kind.order == "random":
+        held = rng.spawn(1)[0].permutation(held)
     return held
 
 

@@ -5,11 +5,13 @@ from html import escape
 
 from fedcell import __version__
 from fedcell.pages import html_page, html_picture, html_rows, html_table
-from fedcell.paper.output import Output, Printed, Section, value_text
+from fedcell.paper.output import Claim, Output, Printed, Section, value_text
 from fedcell.paper.settings import Settings
 
 REMARKS = {"compatible": "yes", "no": "unsure"}
-COLOURS = {"confirmed": "yes", "not confirmed": "no", "not significant": "unsure"}
+COLOURS = {"confirmed": "yes", "not confirmed": "no", "not significant": "unsure", "tried": "unsure"}
+TRIED = "With --quick everything is tried and nothing is shown: the settings are tiny, and the results mean nothing"
+"""The warning of whatever was made with reduced settings."""
 READING = (
     "The paper's “highest achievable accuracy” can be read as the best of the averaged curve, as the mean of each "
     "trial's best, or as the last accuracy. On non-iid data the three differ a lot, so all are given, the averaged "
@@ -35,6 +37,16 @@ def section(output: Output, settings: Settings, command: str) -> str:
     return output.to_json(command, said, quick=settings != Settings(seeds=settings.seeds))
 
 
+def verdict_text(claim: Claim, *, quick: bool) -> str:
+    """The verdict on a claim; of reduced settings only that it was tried.
+
+    Args:
+        claim: the claim.
+        quick: whether the settings are those of a mere try.
+    """
+    return "tried" if quick else claim.verdict
+
+
 def page(sections: Sequence[Section], pictures: Mapping[str, bytes]) -> str:
     """The complete page.
 
@@ -43,8 +55,9 @@ def page(sections: Sequence[Section], pictures: Mapping[str, bytes]) -> str:
         pictures: PNG files by the figures' names.
     """
     outputs = [one.output for one in sections]
-    claims = [claim for output in outputs for claim in output.claims]
+    claims = [(claim, verdict_text(claim, quick=one.quick)) for one in sections for claim in one.output.claims]
     printed = [line for output in outputs for line in output.printed]
+    tried = [one.output.title for one in sections if one.quick]
     made = list(dict.fromkeys((one.command, one.settings) for one in sections))
     parts = [
         "<h1>Device Scheduling with Fast Convergence for Wireless Federated Learning, reproduced</h1>",
@@ -52,16 +65,14 @@ def page(sections: Sequence[Section], pictures: Mapping[str, bytes]) -> str:
         "128.1 + 37.6 log₁₀(d/km) dB, by "
         + "; by ".join(f"<code>{escape(command)}</code> ({escape(text)})" for command, text in made)
         + ".</p>",
-        "<p class=warning>What was made with reduced settings (--quick), to try out the program, is meaningless.</p>"
-        if any(one.quick for one in sections)
-        else "",
+        f"<p class=warning>{TRIED}: {escape(', '.join(tried))}.</p>" if tried else "",
         _contents(outputs, bool(claims), bool(printed)),
     ]
     if claims:
         rows = [
-            f"<tr><td>{escape(claim.text)}</td><td class='verdict {COLOURS[claim.verdict]}'>{claim.verdict}</td>"
+            f"<tr><td>{escape(claim.text)}</td><td class='verdict {COLOURS[verdict]}'>{verdict}</td>"
             f"<td class=small>{escape(claim.evidence)}</td></tr>"
-            for claim in claims
+            for claim, verdict in claims
         ]
         parts.append(f"<h2 id=claims>The paper's claims, judged by the data</h2><p>{READING}</p>")
         parts.append(html_rows(("claim", "verdict", "evidence"), rows))

@@ -44,6 +44,4 @@ def collect_runs(
             if result.failures:
                 key, reason = next(iter(result.failures.items()))
                 raise InputError(f"{len(result.failures)} runs failed, first {wanted[key].policy}: {reason}")
-            if not result.complete:
-                raise KeyboardInterrupt
         return {key: store.rounds(spec.key()) for key, spec in asked.items()}

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from fedcell import defaults
-from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.rows import Rounds
 from fedcell.sim.spec import CellSpec, Spec, TaskSpec
 
@@ -52,7 +51,7 @@ class Settings:
     race_budget_s: float = defaults.BUDGET_S
     radius_budget_s: float = 300.0
     radii_m: tuple[float, ...] = (200.0, 400.0, 600.0, 800.0, 1000.0, 1200.0, 1400.0)
-    race_radius_m: float = defaults.RACE_RADIUS_M
+    race_radius_m: float = defaults.RADIUS_M
     cells: int | None = None
     samples: int | None = None
     free: bool = False
@@ -89,7 +88,7 @@ class Settings:
 
     def without_budget(self, policy: str, partition: str) -> Spec:
         """A run of so many rounds; what it learns does not depend on the cell."""
-        return self.run(policy, partition, cell=RACE_CELL, rounds=self.rounds)
+        return self.run(policy, partition, rounds=self.rounds)
 
     def in_cell(self, policy: str, partition: str, radius_m: float, budget_s: float) -> Spec:
         """A run against the clock."""

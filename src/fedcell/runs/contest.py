@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from fedcell.errors import InputError
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.stored import MAX_POLICIES, MOST_REMEMBERED, StoredTournament
-from fedcell.schedule.registry import format_policy, parse_policy
+from fedcell.schedule.registry import canonical_policy
 from fedcell.sim.spec import MAX_RUNS, Spec, parse_stored
 
 Entry = tuple[str, str, int]
@@ -50,12 +50,30 @@ class Tournament:
         return [(one.name, policy, seed) for seed in self.seeds for one in self.scenarios for policy in self.policies]
 
     def runs(self) -> dict[Entry, Spec]:
-        """The runs, in the order of `entries`."""
+        """The runs, in the order of `entries`; an InputError if a policy is none, or there twice."""
         specs = {one.name: one.spec for one in self.scenarios}
+        written = dict(zip(self.policies, distinct_policies(self.policies, "the tournament"), strict=True))
         return {
-            (name, policy, seed): specs[name].model_copy(update={"policy": policy, "seed": seed})
+            (name, policy, seed): specs[name].model_copy(update={"policy": written[policy], "seed": seed})
             for name, policy, seed in self.entries()
         }
+
+
+def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
+    """The policies as `canonical_policy` writes them, as their runs are stored; an InputError if one is there twice.
+
+    Args:
+        texts: the policies as a user wrote them.
+        where: what has them, for the message.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        policy = canonical_policy(text)
+        if policy in found:
+            as_written = f" (as {found[policy]!r} and {text!r})" if found[policy] != text else ""
+            raise InputError(f"{where} has the policy {policy!r} twice{as_written}; give it once")
+        found[policy] = text
+    return list(found)
 
 
 def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
@@ -78,14 +96,14 @@ def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
     """
     if len(spec.grid.get("policy", [])) < 2:
         return None
-    policies = {text: format_policy(parse_policy(text)) for text in spec.grid["policy"]}
+    policies = {text: canonical_policy(text) for text in spec.grid["policy"]}
     entries, scenarios = list[Entry](), dict[str, Scenario]()
     for values in itertools.product(*spec.grid.values()):
         fields = dict(zip(spec.grid, values, strict=True))
         policy, seed = policies[fields.pop("policy")], int(fields.pop("seed", spec.seed))
         name = " ".join(f"{field.rpartition('.')[2]}={_short(value)}" for field, value in fields.items()) or "sweep"
         if name not in scenarios:
-            scenarios[name] = Scenario(name, "", defaults.TARGET_ACCURACY, spec.changed(fields))
+            scenarios[name] = Scenario(name, "", defaults.TARGET_ACCURACY, spec.changed(fields, {}))
         entries.append((name, policy, seed))
     who, seeds = dict.fromkeys(policies.values()), dict.fromkeys(seed for _, _, seed in entries)
     return Tournament(list(scenarios.values()), list(who), list(seeds)), entries

@@ -4,7 +4,7 @@ from typing import Any
 
 from fedcell import defaults
 from fedcell.schedule.laws import parse_law
-from fedcell.sim.spec import CellSpec, Spec
+from fedcell.sim.spec import Spec
 
 
 def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list[str]:
@@ -15,11 +15,9 @@ def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list
 
 
 RACE_POLICIES = tuple(race_policies())
-RACE_CELL = CellSpec(radius_m=defaults.RACE_RADIUS_M)
-"""The cell of the paper's Fig. 3."""
 
 
 def default_race() -> Spec:
     """The contest of the paper's Fig. 3, its policies and Diverse: a cell of 1,400 m, 450 simulated s, seeds 0 to 4."""
     grid: dict[str, list[Any]] = {"policy": list(RACE_POLICIES), "seed": list(range(defaults.SEEDS))}
-    return Spec(cell=RACE_CELL, grid=grid)
+    return Spec(grid=grid)

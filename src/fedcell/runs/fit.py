@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.rng import stream
-from fedcell.runs.defaults import RACE_CELL
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import LEVEL
 from fedcell.schedule.convergence import Interval, fit_rounds
@@ -92,7 +91,7 @@ def fit_runs(
 
     They do not stop at the target: the averaged curve needs every trial to its end, and so they serve any target.
     """
-    runs = {k: Spec(policy=f"random:k={k}", cell=RACE_CELL, rounds=limit) for k in ks}
+    runs = {k: Spec(policy=f"random:k={k}", rounds=limit) for k in ks}
     return {k: run.changed({"task.partition": partition, "task.scaling": scaling}) for k, run in runs.items()}
 
 

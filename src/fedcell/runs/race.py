@@ -11,33 +11,35 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell import __version__
 from fedcell.check import without_nan
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
-from fedcell.runs import stats
+from fedcell.runs import comparisons, stats
+from fedcell.runs.comparisons import Axis, Headline, PairComparison
+from fedcell.runs.contest import distinct_policies
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.needs import Floats
-from fedcell.schedule.registry import canonical_policy
+from fedcell.sim.doubts import warn
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec
+from fedcell.sim.spec import Spec, first_fault, read_toml, toml_value
 from fedcell.sim.task import class_accuracy, settled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Axis = Literal["time", "energy"]
-"""What accuracy is shown against."""
 Watch = Callable[[Event], None]
 """Called with every event of the race's runs."""
 
@@ -56,12 +58,14 @@ class RaceResult:
     Attributes:
         spec: the race, whose grid is of policies and seeds.
         policies: the policies, in the order given.
-        seeds: the seeds that every policy finished; the statistics are of these alone, so that pairs are pairs.
-        runs: by policy, one run for each of the seeds.
-        complete: whether all runs were finished.
+        seeds: the seeds that have ended for every policy; the statistics are of these alone, so that pairs are pairs.
+        runs: by policy, one run for each of the seeds; one without a round where it failed, or where no round fits into
+            the budget.
+        complete: whether all runs were finished: none failed, and none is missing.
         target: the target accuracy.
         failures: why runs failed, by policy and seed; a policy all of whose runs failed is not among the policies.
-        models: by policy, the final model (P,) of each seed; empty unless they were asked for.
+        models: by policy, the final model (P,) of each of the seeds that has a round; empty unless they were asked for.
+        stopped: whether the race was stopped before all runs had ended.
 
     Example:
         >>> import fedcell as fc
@@ -71,6 +75,16 @@ class RaceResult:
         {'all': 2, 'random:k=2': 2}
         >>> result.verdicts()[0][:16]
         'all - random:k=2'
+
+        Who is how many times sooner, with its interval and p-value, and each seed's own time:
+
+        >>> found = result.comparisons()["random:k=2", "all"]
+        >>> round(found.ratio.value, 2), found.ratio.low, found.p, found.verdict()
+        (1.0, nan, 1.0, '1 seed cannot tell; use at least 6')
+        >>> result.needs()
+        {'all': [inf], 'random:k=2': [inf]}
+        >>> result.headline().text[:42]
+        'Nobody reaches 80 % with any seed; the hig'
     """
 
     spec: Spec
@@ -81,30 +95,72 @@ class RaceResult:
     target: float
     failures: dict[tuple[str, int], str] = field(default_factory=dict)
     models: dict[str, list[Vector]] = field(default_factory=dict)
+    stopped: bool = False
 
     @cached_property
     def rounds(self) -> dict[str, list[Rounds]]:
         """The runs as columns, for statistics."""
         return {policy: [Rounds.of_records(run) for run in runs] for policy, runs in self.runs.items()}
 
+    def limit(self, by: Axis = "time") -> float:
+        """What a seed that never reaches the target counts with: the budget, in seconds or joules.
+
+        Without such a budget it is the most that any run took; NaN if that is not known.
+        """
+        return comparisons.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
+
     def summaries(self) -> dict[str, stats.Summary]:
         """A summary for each policy."""
-        return {policy: stats.summarise(runs, self.target, self.spec.budget_s) for policy, runs in self.rounds.items()}
+        limit_s, limit_j = self.limit(), self.limit("energy")
+        return {
+            policy: stats.summarise(
+                runs, self.target, self.spec.budget_s, limit_s=limit_s, limit_j=limit_j, failed=self._failed(policy)
+            )
+            for policy, runs in self.rounds.items()
+        }
+
+    def _failed(self, policy: str) -> int:
+        return sum((policy, seed) in self.failures for seed in self.seeds)
+
+    def needs(self, by: Axis = "time") -> dict[str, list[float]]:
+        """By policy, what each seed needed to reach the target.
+
+        Args:
+            by: ``"time"``, in seconds, or ``"energy"``, in joules of all devices.
+
+        Returns:
+            One number for each of the seeds: infinity for never, NaN for unknown.
+        """
+        return {policy: comparisons.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
+
+    def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], PairComparison]:
+        """Every policy with every other, by what they need to reach the target; by pair, in both directions.
+
+        Args:
+            by: ``"time"`` or ``"energy"``.
+        """
+        return comparisons.compare_pairs(self.rounds, self.target, self.limit(by), by)
+
+    def headline(self) -> Headline | None:
+        """Who reaches the target how many times sooner than greedy, or else than the next; None if there is no word."""
+        return comparisons.headline(self.rounds, self.target, self.limit())
 
     def differences(self) -> dict[str, tuple[stats.Mean, stats.Mean]]:
-        """The first policy's best and last accuracy less each other policy's, paired by seed."""
+        """The first policy's best and last accuracy less each other policy's, paired by the seeds that both have."""
         first, *others = self.policies
 
         def difference(read: Callable[[Rounds], float], other: str) -> stats.Mean:
-            return stats.paired_difference(*([read(run) for run in self.rounds[p]] for p in (first, other)))
+            pairs = zip(self.rounds[first], self.rounds[other], strict=True)
+            return stats.mean_of([read(a) - read(b) for a, b in pairs if len(a) and len(b)])
 
         return {
             other: (difference(stats.best_accuracy, other), difference(stats.last_accuracy, other)) for other in others
         }
 
     def class_accuracy(self) -> dict[str, Floats]:
-        """By policy, (seeds, classes) the final models' accuracy on each class's test samples; needs the models."""
-        return {policy: class_accuracy(self.spec.task, np.stack(models)) for policy, models in self.models.items()}
+        """By policy, (seeds that have a round, classes) the final models' accuracy on each class; needs the models."""
+        found = {policy: np.stack(models) for policy, models in self.models.items() if models}
+        return {policy: class_accuracy(self.spec.task, models) for policy, models in found.items()}
 
     def diverged(self) -> dict[str, list[int]]:
         """By policy, the seeds of which training diverged; of the policies that have any."""
@@ -121,11 +177,20 @@ class RaceResult:
             "lower task.learning_rate"
             for policy, seeds in self.diverged().items()
         ]
+        said += [
+            f"{policy}: no round fits into the budget with {one.without_round} of {of} seeds; these have no accuracy "
+            "and never reach the target"
+            for policy, one in self.summaries().items()
+            if one.without_round
+        ]
         return [*said, *([failures_text(self.failures, self.spec)] if self.failures else [])]
 
-    def verdicts(self) -> list[str]:
-        """What the paired differences to the first policy show, a sentence each."""
-        return stats.verdicts(self.rounds)
+    def verdicts(self, by: Axis = "time") -> list[str]:
+        """What the comparisons of the first policy with each other one show, a sentence each.
+
+        They are of the time to the target, or of the energy to it, with the last accuracy beside it.
+        """
+        return comparisons.verdicts(self.rounds, self.target, self.limit(by), by)[1]
 
     def figure(self, by: Axis = "time") -> "Figure":
         """Draw accuracy against time or energy, with the target and who reaches it when; plots.save_picture writes it.
@@ -138,31 +203,60 @@ class RaceResult:
         return race_picture.draw_race(self, by)
 
 
+class RaceTable(BaseModel):
+    """The table ``[race]`` of a TOML file: what `fedcell race` does with the runs that the file describes.
+
+    Attributes:
+        target: the target accuracy, from 0 to 1.
+        by: what the policies are compared by, ``time`` or ``energy``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    target: float = Field(default=TARGET_ACCURACY, gt=0.0, le=1.0)
+    by: Axis = "time"
+
+
+def load_race_table(path: str | Path) -> RaceTable:
+    """Read the table ``[race]`` of a TOML file; the defaults if it has none."""
+    table = read_toml(path, "fedcell race --print-spec").get("race", {})
+    try:
+        return RaceTable.model_validate(table)
+    except ValidationError as error:
+        raise InputError(f"{path}: race: {first_fault(error, RaceTable)}") from None
+
+
+def race_toml(spec: Spec, table: RaceTable) -> str:
+    """The race as a TOML document that `fedcell race` reads."""
+    lines = [f"{name} = {toml_value(value)}" for name, value in table.model_dump().items()]
+    return "\n".join([spec.to_toml(), "[race]", *lines, ""])
+
+
 def race_spec(spec: Spec) -> Spec:
     """Return the spec as a race: a grid of policies and seeds and of nothing else."""
     odd = [field for field in spec.grid if field not in ("policy", "seed")]
     if odd:
         raise InputError(f"a race's grid is of policy and seed; {odd[0]!r} needs fedcell sweep, or a race of its own")
-    policies = [canonical_policy(text) for text in spec.grid.get("policy", [spec.policy])]
-    twice = [policy for policy in policies if policies.count(policy) > 1]
-    if twice:
-        raise InputError(f"the race has the policy {twice[0]!r} twice; give it once")
+    policies = distinct_policies(spec.grid.get("policy", [spec.policy]), "the race")
     return spec.model_copy(update={"grid": {"policy": policies, "seed": spec.grid.get("seed", [spec.seed])}})
 
 
 def comparable(
     spec: Spec, done: Container[tuple[str, int]], failed: Container[tuple[str, int]]
 ) -> tuple[list[str], list[int]]:
-    """What of a race can be compared: the policies that did not always fail, and the seeds that all these finished.
+    """What of a race can be compared: the policies that did not always fail, and the seeds that ended for all these.
 
     Args:
         spec: the race, with its grid of policies and seeds.
         done: the runs that are finished, by policy and seed.
-        failed: those that failed.
+        failed: those that failed: they count as never reaching the target.
     """
     seeds = spec.grid["seed"]
     names = [name for name in spec.grid["policy"] if not all((name, seed) in failed for seed in seeds)]
-    return names, [seed for seed in seeds if names and all((name, seed) in done for name in names)]
+
+    def ended(seed: int) -> bool:
+        return all((name, seed) in done or (name, seed) in failed for name in names)
+
+    return names, [seed for seed in seeds if names and ended(seed)]
 
 
 def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
@@ -187,6 +281,7 @@ def run_race(
     watch: Watch | None = None,
     stop: threading.Event | None = None,
     models: bool = False,
+    return_on_interrupt: bool = False,
 ) -> RaceResult:
     """Run every policy with every seed; all policies of a seed advance together by their simulated clocks.
 
@@ -198,11 +293,14 @@ def run_race(
         watch: called with every event: rounds done, a run done, a run failed.
         stop: set it to end the race after the rounds now being trained.
         models: whether the final models are part of the result, of the events and of the store.
+        return_on_interrupt: whether Ctrl-C returns what is finished, as ``stop`` does, instead of raising
+            KeyboardInterrupt.
 
     Returns:
-        RaceResult: of all runs; after ``stop`` or Ctrl-C, of the seeds that every policy has finished. A run whose
-        training diverges ends there, and counts. A run that fails is left out with its seed, or with its policy if all
-        of the policy's runs failed; an InputError if all runs did.
+        RaceResult: of all runs; after ``stop``, of the seeds that have ended for every policy. A run whose training
+        diverges ends there, and counts. A run that fails has no accuracy and never reaches the target; a policy all of
+        whose runs failed is left out; an InputError if all runs did. Ctrl-C raises KeyboardInterrupt once what was
+        computed is stored.
 
     Example:
         >>> import fedcell as fc
@@ -215,27 +313,33 @@ def run_race(
         [20, 2]
     """
     spec = settled(race_spec(spec))
+    warn(race_runs(spec))
     runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True, models=models)
     found: dict[tuple[str, int], Vector] = {}
     done: dict[tuple[str, int], list[RoundRecord]] = {}
     failures: dict[tuple[str, int], str] = {}
     with _kept(store, spec, target, runner) as end:
-        with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
-            for event in events:
-                if isinstance(event, RunFailed):
-                    failures[event.spec.policy, event.spec.seed] = event.reason
-                if isinstance(event, RunDone):
-                    done[event.spec.policy, event.spec.seed] = _records(event, store)
-                    if event.model is not None:
-                        found[event.spec.policy, event.spec.seed] = event.model
-                if watch:
-                    watch(event)
-                if stop is not None and stop.is_set():
-                    runner.stop()
-        if failures and runner.complete and not done:
+        try:
+            with closing(iter(runner)) as events:
+                for event in events:
+                    if isinstance(event, RunFailed):
+                        failures[event.spec.policy, event.spec.seed] = event.reason
+                    if isinstance(event, RunDone):
+                        done[event.spec.policy, event.spec.seed] = _records(event, store)
+                        if event.model is not None:
+                            found[event.spec.policy, event.spec.seed] = event.model
+                    if watch:
+                        watch(event)
+                    if stop is not None and stop.is_set():
+                        runner.stop()
+        except KeyboardInterrupt:
+            if not return_on_interrupt:
+                end("done" if runner.ended else "stopped", "")
+                raise
+        if failures and runner.ended and not done:
             (policy, seed), reason = next(iter(failures.items()))
             raise InputError(f"{policy}, seed {seed}: {reason}")
-        end("done" if runner.complete else "stopped", failures_text(failures, spec) if failures else "")
+        end("done" if runner.ended else "stopped", failures_text(failures, spec) if failures else "")
     return result_of(spec, done, failures, target, found)
 
 
@@ -255,10 +359,11 @@ def result_of(
 ) -> RaceResult:
     """The result of a race, from the runs that are finished and those that failed, by policy and seed."""
     names, whole = comparable(spec, done, failures)
-    runs = {name: [done[name, seed] for seed in whole] for name in names}
-    complete = len(done) + len(failures) == len(spec.grid["policy"]) * len(spec.grid["seed"])
-    of_whole = {name: [models[name, seed] for seed in whole] for name in names} if models and whole else {}
-    return RaceResult(spec, names, whole, runs, complete, target, failures, of_whole)
+    runs = {name: [done.get((name, seed), []) for seed in whole] for name in names}
+    left = len(spec.grid["policy"]) * len(spec.grid["seed"]) - len(done) - len(failures)
+    begun = {name: [seed for seed in whole if done.get((name, seed))] for name in names}
+    of_whole = {name: [models[name, seed] for seed in begun[name]] for name in names} if models and whole else {}
+    return RaceResult(spec, names, whole, runs, not left and not failures, target, failures, of_whole, left > 0)
 
 
 # --- a race in a store ---------------------------------------------------------------------------------------------
@@ -385,7 +490,9 @@ def to_json(result: RaceResult, *, per_class: bool = False) -> str:
         "failures": [
             {"policy": policy, "seed": seed, "reason": reason} for (policy, seed), reason in result.failures.items()
         ],
-        "policies": {policy: _summary_document(summaries[policy], result.target) for policy in result.policies},
+        "policies": {policy: _summary_document(summaries[policy], result, policy) for policy in result.policies},
+        "headline": _headline_document(result.headline()),
+        "comparisons": _comparisons_document(result),
         "differences": _differences_document(result),
         "rounds": [
             {"policy": policy, "seed": seed} | cells(record, plan=True) for policy, seed, record in _all_rounds(result)
@@ -412,7 +519,8 @@ def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
     for policy, seed, record in _all_rounds(result):
         ours: list[Any] = [""] * count
         if count and record is last[policy, seed]:
-            found = classes[policy][result.seeds.index(seed)].tolist()
+            begun = [other for name, other in last if name == policy]  # the seeds that have a model, in order
+            found = classes[policy][begun.index(seed)].tolist()
             ours = ["" if math.isnan(value) else value for value in found]
         writer.writerow([policy, seed, *numbers_of(record), *ours])
     return text.getvalue()
@@ -431,32 +539,67 @@ def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
 _MEANS = ("best", "last", "devices", "round_s", "rounds", "joules")
 
 
-def _summary_document(summary: stats.Summary, target: float) -> dict[str, Any]:
-    curve = summary.curve
-    means = {name: _mean_document(getattr(summary, name)) for name in _MEANS}
+def _summary_document(summary: stats.Summary, result: RaceResult, policy: str) -> dict[str, Any]:
+    curve, to, cost = summary.curve, summary.to_target, summary.energy_to_target
+    means = {name: _mean_document(getattr(summary, name), name in ("best", "last")) for name in _MEANS}
     return means | {
-        "mean_curve": {"best": curve.best(), "last": curve.last(), "time_to_target_s": curve.time_to(target)},
-        "target": target,
-        "time_to_target_s": {"median": summary.to_target.median_s, "reached": summary.to_target.reached},
+        "mean_curve": {
+            "best": curve.best(),
+            "last": curve.last(),
+            "time_to_target_s": curve.time_to(result.target),
+        },
+        "target": result.target,
+        "time_to_target_s": {
+            "median": to.median_s,
+            "restricted_mean": to.mean_s,
+            "reached": to.reached,
+            "seeds": to.n,
+            "by_seed": result.needs()[policy],
+        },
         "energy_to_target_j": {
-            "median": summary.energy_to_target.median_j,
-            "reached": summary.energy_to_target.reached,
+            "median": cost.median_j,
+            "restricted_mean": cost.mean_j,
+            "reached": cost.reached,
+            "seeds": cost.n,
+            "by_seed": result.needs("energy")[policy],
         },
         "diverged": summary.diverged,
+        "failed": summary.failed,
+        "without_round": summary.without_round,
     }
 
 
 def _differences_document(result: RaceResult) -> dict[str, Any]:
-    """The paired differences; ``significant`` is corrected for the number of policies, for each measure by itself."""
+    """The paired differences of accuracy; ``significant`` is corrected for the number of policies, by measure."""
     found: dict[str, Any] = {other: {} for other in result.policies[1:]}
     pairs = result.differences().values()
-    energy = stats.energy_differences(result.rounds, result.target)
     measures = {"best_accuracy": [best for best, _ in pairs], "last_accuracy": [last for _, last in pairs]}
-    for measure, ours in (measures | {"energy_to_target_j": list(energy.values())}).items():
+    for measure, ours in measures.items():
         for other, mean, significant in zip(found, ours, stats.significant_among(ours), strict=True):
             found[other][measure] = _mean_document(mean) | {"p": stats.p_value(mean), "significant": significant}
     return found
 
 
-def _mean_document(mean: stats.Mean) -> dict[str, Any]:
-    return {"mean": mean.mean, "half_width_95": mean.half, "seeds": mean.n}
+def _comparisons_document(result: RaceResult) -> list[dict[str, Any]]:
+    """Every pair of policies once, by time and by energy to the target."""
+    measures: dict[str, Axis] = {"time_to_target_s": "time", "energy_to_target_j": "energy"}
+    return [
+        {"measure": measure} | {name: value for name, value in asdict(one).items() if name != "by"}
+        for measure, by in measures.items()
+        for (policy, other), one in result.comparisons(by).items()
+        if result.policies.index(policy) < result.policies.index(other)
+    ]
+
+
+def _headline_document(headline: Headline | None) -> dict[str, Any] | None:
+    if headline is None:
+        return None
+    one = headline.found
+    who = {"policy": None, "other": None} if one is None else {"policy": one.policy, "other": one.other}
+    return {"text": headline.text, "rests_on": headline.small, **who, "significant": headline.sure}
+
+
+def _mean_document(mean: stats.Mean, accuracy: bool = False) -> dict[str, Any]:
+    low, high = mean.interval(0.0, 1.0) if accuracy else mean.interval()
+    half = mean.half if mean.has_interval else math.nan
+    return {"mean": mean.mean, "half_width_95": half, "low_95": low, "high_95": high, "seeds": mean.n}

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from fedcell.plots import Curve, Finish, race_figure
 from fedcell.runs import stats
-from fedcell.runs.race import Axis, RaceResult
+from fedcell.runs.comparisons import UNITS, Axis
+from fedcell.runs.race import RaceResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,11 +30,10 @@ def draw_race(result: RaceResult, by: Axis = "time", looks: Mapping[str, tuple[s
 def curves(result: RaceResult, by: Axis = "time") -> list[Curve]:
     """The mean curves against time or energy, as plots.race_figure draws them; with few seeds they have no bands."""
     if by == "energy":
-        found = {policy: stats.energy_curve(runs) for policy, runs in result.rounds.items()}
+        found = {policy: stats.energy_curve(list(filter(len, runs))) for policy, runs in result.rounds.items()}
     else:
         found = {policy: summary.curve for policy, summary in result.summaries().items()}
-    known = 1.0 if len(result.seeds) >= stats.FEWEST_IN_A_BAND else math.nan
-    return [Curve(policy, curve.x, curve.accuracy, known * curve.half) for policy, curve in found.items()]
+    return [Curve(policy, curve.x, curve.accuracy, curve.half) for policy, curve in found.items()]
 
 
 def title(result: RaceResult) -> str:
@@ -48,40 +48,29 @@ def title(result: RaceResult) -> str:
 
 
 def finish(result: RaceResult, by: Axis = "time") -> Finish:
-    """The target, and when each policy reaches it, as the tables of a race say."""
-    reached = {
-        policy: (summary.to_target if by == "time" else summary.energy_to_target).text()
-        for policy, summary in result.summaries().items()
-    }
-    found = ahead(result) if by == "time" else None
-    if found is None or not found[2].significant:
-        return Finish(result.target, reached)
-    first, other, sooner = found
-    return Finish(result.target, reached, first, other, f"{sooner.ratio:.1f} x sooner")
-
-
-def ahead(result: RaceResult) -> tuple[str, str, stats.Sooner] | None:
-    """Who reaches the target first, the policy it is compared with, and how many times sooner it is.
-
-    The other is greedy, the paper's policy, or else the next. None if nobody gets there, or if the first is no sooner.
-    """
-    found = stats.lead(result.rounds, result.target)
-    if found is None or not found[1]:
-        return None
-    first, others = found
-    other = next((name for name in others if name.split(":")[0] == "greedy"), None)
-    other = other or min(others, key=lambda name: others[name].ratio)
-    return (first, other, others[other]) if others[other].ratio >= 1.05 else None
-
-
-def headline(result: RaceResult) -> str:
-    """Who reaches the target how many times sooner, in a sentence; empty if that cannot be said."""
-    found = ahead(result)
-    if found is None:
-        return ""
-    first, other, sooner = found
-    seeds = f"{sooner.n} seed{'s' * (sooner.n != 1)} in which both do"
-    interval = f", 95 % interval {sooner.low:.2f} to {sooner.high:.2f}" if math.isfinite(sooner.low) else ""
-    sure = "" if sooner.significant else ": not significant"
-    said = f"{first} reaches {100 * result.target:g} % {sooner.ratio:.2f} x sooner than {other}"
-    return f"{said} ({seeds}, paired{interval}){sure}"
+    """The target, and when each policy reaches it: one number for each, the restricted mean, wherever it is shown."""
+    unit, limit = UNITS[by], result.limit(by)
+    reached, places = dict[str, str](), dict[str, float]()
+    for policy, summary in result.summaries().items():
+        to = summary.to_target if by == "time" else summary.energy_to_target
+        mean = to.mean_s if isinstance(to, stats.TimeTo) else to.mean_j
+        median = to.median_s if isinstance(to, stats.TimeTo) else to.median_j
+        if not summary.best.n:
+            reached[policy] = "no round"
+        elif not to.reached:
+            reached[policy] = "never"
+        elif math.isfinite(mean):
+            reached[policy] = f"{mean:.0f} {unit}" if by == "time" else f"{mean:.4g} {unit}"
+            reached[policy] += f" ({to.reached}/{to.n})" if to.reached < to.n else ""
+            if math.isfinite(median):
+                places[policy] = mean
+        else:
+            reached[policy] = "unknown"
+    some_never = any(math.isfinite(limit) and "/" in text for text in reached.values())
+    words = f"mean {'time' if by == 'time' else 'energy'} to {100 * result.target:g} %"
+    words += f"\n(never counts as {limit:.4g} {unit}):" if some_never else ":"
+    found = result.headline() if by == "time" else None
+    if found is None or found.found is None or not found.sure:
+        return Finish(result.target, reached, places, words)
+    one = found.found
+    return Finish(result.target, reached, places, words, one.policy, one.other, f"{one.ratio.value:.1f} x sooner")

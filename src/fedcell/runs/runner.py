@@ -7,6 +7,7 @@ resumed on another day at the round where it was. The driver alone writes to the
 
 import heapq
 import json
+import secrets
 import threading
 import time
 from collections import Counter
@@ -27,10 +28,11 @@ from fedcell.errors import InputError
 from fedcell.learn.data import absolute
 from fedcell.learn.engine import Vector
 from fedcell.machine import cores
+from fedcell.own_code import OwnCode
 from fedcell.runs.processes import Processes
 from fedcell.runs.rows import Row
 from fedcell.runs.store import Store, spec_document
-from fedcell.runs.workers import Advance, Slice, advance, reason_of
+from fedcell.runs.workers import Advance, InProcess, Slice, advance, reason_of
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 from fedcell.threads import Interrupts
@@ -195,9 +197,18 @@ class Runner:
             raise InputError(f"workers is {workers}; give a whole number of at least 1")
         if not isinstance(on, Executor) and on not in ("threads", "processes"):
             raise InputError(f"on is {on!r}; give 'threads', 'processes' or an executor")
-        self._runs = {run.key(): run for run in specs}  # equal runs once
-        self._key_of = {id(run): key for key, run in self._runs.items()}
         self._store, self._on, self._together, self._models = store, on, together, models
+        self._in_process = on == "threads" or isinstance(on, ThreadPoolExecutor)
+        self._shared: dict[str, InProcess] = {}
+        self._runs: dict[str, Spec] = {}  # equal runs once
+        codes: dict[tuple[str, str, str], OwnCode] = {}
+        for run in specs:
+            code = self._code(run, codes)
+            key = run.key(code)
+            self._runs[key] = run
+            if self._in_process and key not in self._shared:
+                self._shared[key] = InProcess(run.make_policy(), code)
+        self._key_of = {id(run): key for key, run in self._runs.items()}
         self._workers = workers or cores()
         self._courses: dict[str, _Course] = {}
         self._waiting: list[tuple[int, float, int, str]] = []  # a heap: rank, clock, order
@@ -212,6 +223,20 @@ class Runner:
         self.done = 0
         self.failures: dict[str, str] = {}
 
+    def _code(self, run: Spec, codes: dict[tuple[str, str, str], OwnCode]) -> str:
+        """What a run's key has of its code, which is looked at once for all runs that have it."""
+        code = codes.get(which := _names(run))
+        if code is None:
+            code = codes[which] = run.own_code()
+        if code.typed and not self._in_process:
+            raise InputError(
+                f"{code.typed} was typed in, into a notebook or an interpreter, where no worker process can import it; "
+                "save it in a file, such as mine.py, and name it as mine:..., or run it on threads"
+            )
+        if code.unknown:  # without a store any key will do that no other run has
+            return run.code_sha256() if self._store is not None else secrets.token_hex(32)
+        return code.sha256
+
     @property
     def keys(self) -> list[str]:
         """Of the runs, in their order."""
@@ -223,7 +248,12 @@ class Runner:
 
     @property
     def complete(self) -> bool:
-        """Whether all runs have ended."""
+        """Whether all runs are finished: none failed, and none is left."""
+        return self.ended and not self.failures
+
+    @property
+    def ended(self) -> bool:
+        """Whether all runs have ended, finished or failed."""
         return self.known + self.done + len(self.failures) == self.total
 
     def pause(self) -> None:
@@ -332,7 +362,7 @@ class Runner:
                 return  # a last try flies alone
             keys = self._next_chunk()
             on_gpu = self._on_gpu(keys[0])
-            slices = [Slice(key, self._text(key), self._courses[key].state, self._models, on_gpu) for key in keys]
+            slices = [self._slice(key, on_gpu) for key in keys]
             try:
                 slice_s = GPU_SLICE_S if on_gpu and self._on != "threads" else SLICE_S
                 future = executor.submit(advance, slices, slice_s, threads, whole)
@@ -340,6 +370,9 @@ class Runner:
                 future = Future()
                 future.set_exception(error)
             self._flying[future] = keys
+
+    def _slice(self, key: str, on_gpu: bool) -> Slice:
+        return Slice(key, self._text(key), self._courses[key].state, self._models, on_gpu, self._shared.get(key))
 
     def _next_chunk(self) -> list[str]:
         """The next runs, as many as should travel together; one that lost a worker travels by itself."""
@@ -458,3 +491,13 @@ class Runner:
         if self._store is not None and course.state is not None and new:
             self._store.put_unfinished(course.spec, new, course.state, course.duration_s, key)
         course.saved_rows, course.saved_s = len(course.rows), time.monotonic()
+
+
+def any_typed(runs: Iterable[Spec]) -> bool:
+    """Whether a policy or model of some runs was typed in, so that only this process can run them."""
+    return any(run.own_code().typed for run in {_names(run): run for run in runs}.values())
+
+
+def _names(run: Spec) -> tuple[str, str, str]:
+    """What names the code of a run."""
+    return run.policy, run.task.engine, run.task.model

@@ -1,11 +1,13 @@
 """What a set of runs says, with its uncertainty: accuracy in a budget, time and energy to it, paired differences.
 
 A run is its Rounds, columns of numbers. Between rounds the last model stands, so accuracy is a step function of time.
-Intervals are Student's t at 95 % over seeds, and so assume that the seeds' values are near normal.
+Intervals are Student's t at 95 % over seeds, and so assume that the seeds' values are near normal. A run without a
+round has no accuracy: it is left out of the means, which say of how many seeds they are. Who is sooner than whom is
+`comparisons`'.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +21,9 @@ Floats = NDArray[np.float64]
 Measure = Literal["time", "best", "last"]
 """What runs are compared by: seconds to the target, best accuracy, last accuracy."""
 FEWEST_IN_A_BAND = 4
-"""Of fewer seeds Student's interval is wider than the axes, and is not drawn."""
+"""Of fewer seeds Student's interval is wider than the axes; it is neither drawn nor printed."""
+FEWEST_TO_JUDGE = 5
+"""Of fewer seeds no difference is called significant."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +41,34 @@ class Mean:
     n: int
 
     def text(self, scale: float = 1.0, digits: int = 2) -> str:
-        """Such as ``87.41 ± 0.62``."""
+        """Such as ``87.41 ± 0.62``; of few seeds without an interval."""
         if math.isnan(self.mean):
             return "unknown" if self.n else "-"
         shown = f"{scale * self.mean:.{digits}f}"
-        return shown if math.isnan(self.half) else f"{shown} ± {scale * self.half:.{digits}f}"
+        return shown if not self.has_interval else f"{shown} ± {scale * self.half:.{digits}f}"
+
+    def percent_text(self, digits: int = 2) -> str:
+        """Of an accuracy, in percent: as `text`, or as ``97.00 [91.20, 100.00]`` where ± would leave 0 to 100 %."""
+        low, high = self.interval(0.0, 1.0)
+        if not self.has_interval or (low, high) == self.interval():
+            return self.text(100.0, digits)
+        return f"{100 * self.mean:.{digits}f} [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
+
+    def interval(self, lowest: float = -math.inf, highest: float = math.inf) -> tuple[float, float]:
+        """The 95 % interval, cut to the values that are possible; NaN of few seeds."""
+        if not self.has_interval:
+            return math.nan, math.nan
+        return max(lowest, self.mean - self.half), min(highest, self.mean + self.half)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether it is of seeds enough for an interval that says something."""
+        return self.n >= FEWEST_IN_A_BAND and math.isfinite(self.half)
 
     @property
     def significant(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return not math.isnan(self.half) and abs(self.mean) > self.half
+        """Whether the interval leaves out 0; never of fewer than FEWEST_TO_JUDGE seeds."""
+        return self.n >= FEWEST_TO_JUDGE and not math.isnan(self.half) and abs(self.mean) > self.half
 
 
 def mean_of(values: Sequence[float]) -> Mean:
@@ -66,13 +88,13 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Mean:
 
 
 def best_accuracy(run: Rounds) -> float:
-    """The highest accuracy of the run, 0 if it has no round."""
-    return float(run.accuracy.max(initial=0.0))
+    """The highest accuracy of the run, NaN if it has no round."""
+    return float(run.accuracy.max()) if len(run) else math.nan
 
 
 def last_accuracy(run: Rounds) -> float:
-    """The accuracy of the run's last model, 0 if it has no round."""
-    return float(run.accuracy[-1]) if len(run) else 0.0
+    """The accuracy of the run's last model, NaN if it has no round."""
+    return float(run.accuracy[-1]) if len(run) else math.nan
 
 
 def time_to(run: "Rounds | MeanCurve", target: float) -> float:
@@ -94,7 +116,7 @@ def _first(x: Floats, run: "Rounds | MeanCurve", target: float) -> float:
 
 
 def value_of(run: Rounds, measure: Measure, target: float, budget_s: float) -> float:
-    """One run's seconds to the target (the budget if never), or its best or last accuracy."""
+    """One run's seconds to the target (the budget if never), or its best or last accuracy (NaN without a round)."""
     if measure == "time":
         return min(time_to(run, target), budget_s)
     return best_accuracy(run) if measure == "best" else last_accuracy(run)
@@ -107,23 +129,41 @@ class TimeTo:
     Attributes:
         median_s: over seeds; infinity if half of them or more never got there.
         reached: how many seeds did.
-        n: of how many.
+        n: of how many, with those that failed or have no round.
+        mean_s: the restricted mean: over seeds, of the lesser of the time and the limit; NaN without a limit.
     """
 
     median_s: float
     reached: int
     n: int
+    mean_s: float = math.nan
 
     def text(self) -> str:
-        """Such as ``171 s`` or ``never (1/5)``."""
-        when = f"{self.median_s:.0f} s" if math.isfinite(self.median_s) else "never"
-        return when if self.reached == self.n else f"{when} ({self.reached}/{self.n})"
+        """Such as ``171 s``, or ``never (1/5)`` where 1 of 5 seeds reached it, and so the median seed did not."""
+        return self.median_text() if self.reached == self.n else f"{self.median_text()} ({self.reached}/{self.n})"
+
+    def median_text(self) -> str:
+        """The median alone, such as ``171 s`` or ``never``."""
+        return f"{self.median_s:.0f} s" if math.isfinite(self.median_s) else "never"
 
 
-def times_to(runs: Sequence[Rounds], target: float) -> TimeTo:
-    """When the runs reached the accuracy."""
+def times_to(runs: Sequence[Rounds], target: float, limit_s: float = math.inf) -> TimeTo:
+    """When the runs reached the accuracy; runs that never did count with the limit in the restricted mean."""
     times = [time_to(run, target) for run in runs]
-    return TimeTo(_median(times), sum(math.isfinite(t) for t in times), len(times))
+    return TimeTo(median(times), sum(map(math.isfinite, times)), len(times), restricted_mean(times, limit_s))
+
+
+def restricted_mean(values: Sequence[float], limit: float) -> float:
+    """The mean of the lesser of each value and the limit, which stands for "never"; NaN where that is not finite.
+
+    Of times to a target it is the restricted mean survival time, an estimand of its own: nobody is left out of it.
+
+    Args:
+        values: what each seed needed, infinity for never.
+        limit: the most that counts, such as the budget.
+    """
+    found = float(np.minimum(values, limit).mean()) if len(values) else math.nan
+    return found if math.isfinite(found) else math.nan
 
 
 @dataclass(frozen=True)
@@ -133,28 +173,35 @@ class EnergyTo:
     Attributes:
         median_j: joules, over seeds; infinity if half of them or more never got there, NaN if it is not known.
         reached: how many seeds did.
-        n: of how many.
+        n: of how many, with those that failed or have no round.
+        mean_j: the restricted mean, as of times; NaN without a limit.
     """
 
     median_j: float
     reached: int
     n: int
+    mean_j: float = math.nan
 
     def text(self) -> str:
         """Such as ``171 J``, ``never (1/5)`` or ``unknown``."""
+        cost, known = self.median_text(), not math.isnan(self.median_j)
+        return cost if self.reached == self.n or not known else f"{cost} ({self.reached}/{self.n})"
+
+    def median_text(self) -> str:
+        """The median alone, such as ``171 J``, ``never`` or ``unknown``."""
         if math.isnan(self.median_j):
             return "unknown"
-        cost = f"{self.median_j:.4g} J" if math.isfinite(self.median_j) else "never"
-        return cost if self.reached == self.n else f"{cost} ({self.reached}/{self.n})"
+        return f"{self.median_j:.4g} J" if math.isfinite(self.median_j) else "never"
 
 
-def energies_to(runs: Sequence[Rounds], target: float) -> EnergyTo:
-    """What it cost the runs to reach the accuracy."""
+def energies_to(runs: Sequence[Rounds], target: float, limit_j: float = math.inf) -> EnergyTo:
+    """What it cost the runs to reach the accuracy; runs that never did count with the limit in the restricted mean."""
     joules = [energy_to(run, target) for run in runs]
-    return EnergyTo(_median(joules), sum(not math.isinf(j) for j in joules), len(joules))
+    reached = sum(not math.isinf(j) for j in joules)
+    return EnergyTo(median(joules), reached, len(joules), restricted_mean(joules, limit_j))
 
 
-def _median(values: Sequence[float]) -> float:
+def median(values: Sequence[float]) -> float:
     """The median of values that may be infinite; NaN if one is, infinity of nothing."""
     if any(map(math.isnan, values)):
         return math.nan
@@ -170,7 +217,7 @@ class MeanCurve:
     Attributes:
         x: (n,) seconds, or joules spent, from the first at which every run has finished a round.
         accuracy: (n,) mean.
-        half: (n,) half the 95 % interval, NaN for one seed.
+        half: (n,) half the 95 % interval, NaN where it is of fewer than FEWEST_IN_A_BAND seeds.
     """
 
     x: Floats
@@ -178,12 +225,12 @@ class MeanCurve:
     half: Floats
 
     def best(self) -> float:
-        """The mean curve's highest point: the paper's "highest achievable accuracy", read on averaged curves."""
-        return float(self.accuracy.max(initial=0.0))
+        """The mean curve's highest point, the paper's "highest achievable accuracy" on averaged curves; NaN of none."""
+        return float(self.accuracy.max()) if self.accuracy.size else math.nan
 
     def last(self) -> float:
-        """The mean curve's end."""
-        return float(self.accuracy[-1]) if self.accuracy.size else 0.0
+        """The mean curve's end; NaN of none."""
+        return float(self.accuracy[-1]) if self.accuracy.size else math.nan
 
     def time_to(self, target: float) -> float:
         """When the mean curve first reaches the accuracy, infinity if never."""
@@ -233,7 +280,7 @@ def _averaged(x: Floats, runs: Sequence[tuple[Floats, Floats, bool]]) -> MeanCur
     count = np.isfinite(values).sum(axis=0)
     x, values, count = x[count > 0], values[:, count > 0], count[count > 0]
     half = np.full(x.size, math.nan)
-    for n in np.unique(count[count > 1]):
+    for n in np.unique(count[count >= FEWEST_IN_A_BAND]):
         at = count == n
         half[at] = student_t_quantile(0.975, int(n) - 1) * np.nanstd(values[:, at], axis=0, ddof=1) / math.sqrt(n)
     return MeanCurve(x, np.nanmean(values, axis=0), half)
@@ -242,6 +289,9 @@ def _averaged(x: Floats, runs: Sequence[tuple[Floats, Floats, bool]]) -> MeanCur
 @dataclass(frozen=True, eq=False)
 class Summary:
     """All that a race's table says of one policy.
+
+    Accuracies, rounds and energies are of the seeds that have a round, ``best.n`` of them. In what is said of the
+    target all seeds count: one that failed, or whose budget allows no round, never reaches it.
 
     Attributes:
         best: each seed's best accuracy.
@@ -254,6 +304,7 @@ class Summary:
         joules: what all devices spent in a run; NaN if it is not known.
         energy_to_target: what it cost to reach the target.
         diverged: of how many seeds training diverged, which ended their runs; they count as never reaching the target.
+        failed: how many seeds failed.
     """
 
     best: Mean
@@ -266,22 +317,47 @@ class Summary:
     joules: Mean
     energy_to_target: EnergyTo
     diverged: int = 0
+    failed: int = 0
+
+    @property
+    def without_round(self) -> int:
+        """How many seeds were run and have no round, for none fits into the budget."""
+        return self.to_target.n - self.best.n - self.failed
 
 
-def summarise(runs: Sequence[Rounds], target: float, end_s: float | None = None) -> Summary:
-    """Summarise the runs of one policy, one for each seed."""
+def summarise(
+    runs: Sequence[Rounds],
+    target: float,
+    end_s: float | None = None,
+    *,
+    limit_s: float | None = None,
+    limit_j: float = math.inf,
+    failed: int = 0,
+) -> Summary:
+    """Summarise the runs of one policy, one for each seed.
+
+    Args:
+        runs: one for each seed; of a seed that failed one without a round.
+        target: the accuracy.
+        end_s: where the mean curve ends, if all runs have ended.
+        limit_s: what a seed that never reaches the target counts with in the mean time to it; ``end_s`` by default.
+        limit_j: likewise in the mean energy to it.
+        failed: how many of the seeds failed.
+    """
     told = [run for run in runs if len(run)]
+    limit = end_s if limit_s is None else limit_s
     return Summary(
-        best=mean_of([best_accuracy(run) for run in runs]),
-        last=mean_of([last_accuracy(run) for run in runs]),
+        best=mean_of([best_accuracy(run) for run in told]),
+        last=mean_of([last_accuracy(run) for run in told]),
         curve=mean_curve(told, end_s),
-        to_target=times_to(runs, target),
+        to_target=times_to(runs, target, math.inf if limit is None else limit),
         devices=mean_of([float(run.devices.mean()) for run in told]),
         round_s=mean_of([float(run.round_s.mean()) for run in told]),
-        rounds=mean_of([float(len(run)) for run in runs]),
-        joules=mean_of([float(run.spent_j[-1]) if len(run) else 0.0 for run in runs]),
-        energy_to_target=energies_to(runs, target),
+        rounds=mean_of([float(len(run)) for run in told]),
+        joules=mean_of([float(run.spent_j[-1]) for run in told]),
+        energy_to_target=energies_to(runs, target, limit_j),
         diverged=sum(run.diverged for run in runs),
+        failed=failed,
     )
 
 
@@ -290,20 +366,21 @@ LEVEL = 0.05
 
 
 def p_value(difference: Mean) -> float:
-    """Two-sided, that the true mean is 0; NaN for a single seed."""
-    if math.isnan(difference.half) or difference.n < 2:
+    """Two-sided, that the true mean is 0; NaN of fewer than FEWEST_TO_JUDGE seeds."""
+    if math.isnan(difference.half) or difference.n < FEWEST_TO_JUDGE:
         return math.nan
     if difference.half == 0.0:
         return 1.0 if difference.mean == 0.0 else 0.0
     return student_t_p(difference.mean, difference.half, difference.n)
 
 
-def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
+def holm(p: Sequence[float], level: float = LEVEL, of: int = 0) -> list[bool]:
     """Which hypotheses Holm's method rejects; NaN never.
 
     Args:
         p: the p-values.
         level: the chance of any false rejection that is accepted.
+        of: how many hypotheses there are, where these are the ones that are looked at of more.
 
     Example:
         >>> from fedcell.runs.stats import holm
@@ -312,7 +389,7 @@ def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
     """
     rejected = [False] * len(p)
     for place, i in enumerate(sorted(range(len(p)), key=lambda i: (math.isnan(p[i]), p[i]))):
-        if not p[i] <= level / (len(p) - place):
+        if not p[i] <= level / (max(of, len(p)) - place):
             break
         rejected[i] = True
     return rejected
@@ -326,138 +403,3 @@ def significant_among(differences: Sequence[Mean]) -> list[bool]:
     if len(differences) == 1:
         return [differences[0].significant]
     return holm([p_value(difference) for difference in differences])
-
-
-@dataclass(frozen=True)
-class Sooner:
-    """How many times sooner one policy reaches a target than another, over the seeds in which both do.
-
-    Attributes:
-        ratio: the geometric mean of the other's time over the policy's, 2 for half the time.
-        low: where its 95 % interval begins, NaN for a single seed.
-        high: where it ends.
-        n: the seeds in which both reach the target.
-        significant: whether it differs from 1, corrected for all pairs of policies.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    n: int
-    significant: bool
-
-
-def lead(runs: Mapping[str, Sequence[Rounds]], target: float) -> tuple[str, dict[str, Sooner]] | None:
-    """The policy that reaches the target first, and how many times sooner than each other that ever does.
-
-    The leader is found in the same seeds that it is tested on, so a difference must hold against all pairs of policies
-    (Bonferroni), not only against the others of the leader. Ratios are averaged as logarithms.
-
-    Args:
-        runs: by policy, one run for each seed, in the same order of seeds.
-        target: the accuracy.
-
-    Returns:
-        The policy with the least median time, and by other policy the comparison; None if no policy's median seed
-        reaches the target.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedcell.runs.rows import Rounds
-        >>> from fedcell.runs.stats import lead
-        >>> def after(seconds):
-        ...     return Rounds(*(np.array([value]) for value in (seconds, seconds, 4.0, 0.9)))
-        >>> leader, others = lead({"a": [after(40.0), after(60.0)], "b": [after(20.0), after(30.0)]}, 0.8)
-        >>> leader, round(others["a"].ratio, 6), others["a"].n
-        ('b', 2.0, 2)
-    """
-    times = {policy: [time_to(run, target) for run in found] for policy, found in runs.items()}
-    medians = {policy: _median(found) for policy, found in times.items()}
-    first = min(medians, key=lambda policy: medians[policy], default=None)
-    if first is None or math.isinf(medians[first]):
-        return None
-    pairs = len(times) * (len(times) - 1) // 2
-    found = {policy: _sooner(times[first], theirs, pairs) for policy, theirs in times.items() if policy != first}
-    return first, {policy: one for policy, one in found.items() if one is not None}
-
-
-def _sooner(ours: Sequence[float], theirs: Sequence[float], pairs: int) -> Sooner | None:
-    logs = [math.log(b / a) for a, b in zip(ours, theirs, strict=True) if math.isfinite(a) and math.isfinite(b)]
-    if not logs:
-        return None
-    found = mean_of(logs)
-    low, high = math.exp(found.mean - found.half), math.exp(found.mean + found.half)
-    return Sooner(math.exp(found.mean), low, high, found.n, p_value(found) <= LEVEL / pairs)
-
-
-def verdicts(runs: Mapping[str, Sequence[Rounds]]) -> list[str]:
-    """What the paired differences of best accuracy to the first policy show, a sentence for each other policy.
-
-    Args:
-        runs: by policy, one run for each seed, in the same order of seeds.
-    """
-    (first, ours), *others = runs.items()
-    best = [best_accuracy(run) for run in ours]
-    differences = {other: paired_difference(best, [best_accuracy(run) for run in theirs]) for other, theirs in others}
-    return verdicts_on(first, differences)
-
-
-def energy_differences(runs: Mapping[str, Sequence[Rounds]], target: float) -> dict[str, Mean]:
-    """The joules that the first policy needs to the target less those of each other, of the seeds where both reach it.
-
-    Args:
-        runs: by policy, one run for each seed, in the same order of seeds.
-        target: the accuracy.
-    """
-    (_, ours), *others = runs.items()
-    spent = [energy_to(run, target) for run in ours]
-    pairs = {
-        other: [(a, b) for a, b in zip(spent, (energy_to(run, target) for run in theirs), strict=True)]
-        for other, theirs in others
-    }
-    both = {other: [pair for pair in found if not math.isinf(max(pair))] for other, found in pairs.items()}
-    return {other: mean_of([a - b for a, b in found]) for other, found in both.items()}
-
-
-def energy_verdicts(runs: Mapping[str, Sequence[Rounds]], target: float) -> list[str]:
-    """What those differences show, a sentence for each other policy."""
-    differences = energy_differences(runs, target)
-    first, significant = next(iter(runs)), significant_among(list(differences.values()))
-    said = []
-    for (other, difference), holds in zip(differences.items(), significant, strict=True):
-        n, of = difference.n, len(runs[first])
-        seeds = f" of the {n} of {of} seeds in which both reach it" if n < of else ""
-        joules = f"{difference.mean:+.4g} J{seeds}"
-        if n == 0 or math.isnan(difference.mean):
-            shown = "no seed in which both reach it" if n == 0 else "unknown"
-        elif math.isnan(difference.half):
-            shown = f"{joules}, on one seed, which shows nothing about others"
-        else:
-            low, high = difference.mean - difference.half, difference.mean + difference.half
-            shown = f"{joules}, 95 % interval [{low:+.4g}, {high:+.4g}]: {'' if holds else 'not '}significant"
-        said.append(f"{first} - {other}: {shown}")
-    return said
-
-
-def verdicts_on(first: str, differences: Mapping[str, Mean]) -> list[str]:
-    """Say in a plain sentence each what paired differences of accuracies show, corrected for their number.
-
-    Args:
-        first: the policy that is compared.
-        differences: its accuracy less that of each other policy, by the other's name.
-    """
-    significant = significant_among(list(differences.values()))
-    many = f" (Holm's correction for {len(differences)} comparisons)" if len(differences) > 1 else ""
-    return [
-        _verdict(difference, f"{first} - {other}", holds, many)
-        for (other, difference), holds in zip(differences.items(), significant, strict=True)
-    ]
-
-
-def _verdict(difference: Mean, pair: str, significant: bool, many: str) -> str:
-    points = f"{100 * difference.mean:+.2f} points"
-    if math.isnan(difference.half):
-        return f"{pair}: {points} on one seed, which shows nothing about others"
-    low, high = 100 * (difference.mean - difference.half), 100 * (difference.mean + difference.half)
-    said = "significant" if significant else f"not significant with {difference.n} seeds"
-    return f"{pair}: {points}, 95 % interval [{low:+.2f}, {high:+.2f}]: {said}{many}"

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
+from fedcell.own_code import UnknownCodeError
 from fedcell.runs.rows import (
     PLAN_COLUMNS,
     ROUND_COLUMNS,
@@ -468,8 +469,23 @@ def flat(document: dict[str, Any]) -> dict[str, Any]:
     """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
     found: dict[str, Any] = {"budget_s": None}
     for name, value in document.items():
+        if name == "version":  # of the document, and no field of the run
+            continue
         found |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
     return found
+
+
+def columns_of(document: dict[str, Any]) -> dict[str, Any]:
+    """A spec's fields as tables of runs name them: as `flat`, but for the limit on the rounds, which is rounds_limit.
+
+    In such a table ``rounds`` is how many rounds were done.
+    """
+    return {column_of(name): value for name, value in flat(document).items()}
+
+
+def column_of(field: str) -> str:
+    """What tables of runs call a field of the spec; see `columns_of`."""
+    return "rounds_limit" if field == "rounds" else field
 
 
 def differing_fields(documents: Iterable[dict[str, Any]]) -> list[str]:
@@ -487,8 +503,9 @@ def stored_document(spec: Spec) -> dict[str, Any]:
     """The document of a StoredRun: of the fields that the run's key leaves out, nothing is told."""
     unused = spec.unused
     fields = {name: value for name, value in spec_document(spec).items() if name not in unused}
-    if code := spec.code_sha256():
-        fields["code"] = code[:8]
+    with suppress(UnknownCodeError):  # values that it reads may have changed since it got its key
+        if code := spec.code_sha256():
+            fields["code"] = code[:8]
     return fields
 
 

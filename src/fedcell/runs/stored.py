@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell.check import UNPRINTABLE, printable
-from fedcell.sim.spec import Spec, parse_stored
+from fedcell.sim.spec import Spec, parse_stored, upgraded
 
 MAX_TEXT = 32 * 2**20
 """Characters of a document: lists with a number for each of a million devices fit."""
@@ -197,7 +197,7 @@ def stored_run(row: tuple[Any, ...]) -> StoredRun:
         if not is_key(key):
             raise ValueError("its key is not 64 hexadecimal digits")
         fields = {"status": status, "finished_unix_s": finished_unix_s, "duration_s": duration_s, "source": source}
-        document = document_in(text)
+        document = upgraded(document_in(text))
         _RunRow.model_validate(document | fields)
         if any(map(UNPRINTABLE.search, _texts(document))):
             raise ValueError("its specification has characters that cannot be printed")

@@ -5,14 +5,16 @@ Each run is stored as it ends, so whatever is killed at whatever moment, a secon
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
+from typing import Literal
 
 from fedcell.runs.contest import remember, swept
 from fedcell.runs.runner import Event as RunnerEvent
-from fedcell.runs.runner import RunDone, RunFailed, Runner
+from fedcell.runs.runner import RunDone, RunFailed, Runner, any_typed
 from fedcell.runs.store import Store
+from fedcell.sim.doubts import warn
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import settled
 
@@ -47,7 +49,8 @@ class SweepResult:
         done: runs that it finished and stored.
         skipped: runs that the store already had.
         failures: the reasons of the runs that failed, by their keys; the next sweep tries them again.
-        complete: False if it was stopped before all runs had ended.
+        complete: whether all runs are finished and stored: none failed, and none is left.
+        stopped: whether it was stopped before all runs had ended.
 
     Example:
         >>> import fedcell as fc
@@ -59,6 +62,7 @@ class SweepResult:
     skipped: int
     failures: dict[str, str]
     complete: bool
+    stopped: bool = False
 
 
 def run_sweep(
@@ -71,11 +75,13 @@ def run_sweep(
     models: bool = False,
     on_event: Callable[[RunnerEvent], None] | None = None,
     grid: Spec | None = None,
+    return_on_interrupt: bool = False,
 ) -> SweepResult:
     """Run what the store lacks of the spec's runs and store each run as it ends.
 
     A run that fails is recorded with its reason and does not stop the others; see Runner. Scripts that call this need
-    the usual ``if __name__ == "__main__":``, for worker processes import them.
+    the usual ``if __name__ == "__main__":``, for worker processes import them. A policy or model that was typed into a
+    notebook or an interpreter runs on threads of this process, for no other one can import it.
 
     Args:
         spec: whose grid is swept; or a list of single runs.
@@ -83,13 +89,16 @@ def run_sweep(
         executor: does the work; by default processes of this machine. The caller shuts it down.
         workers: runs at once; by default as many as this process has cores.
         watch: called with the progress, at the start and whenever a run has ended.
-        stop: set it to end the sweep early; Ctrl-C does the same. What is done is stored.
+        stop: set it to end the sweep early. What is done is stored.
         models: whether the store keeps the final models; a run stored without its model is computed again.
         on_event: called with every event of the runs, such as what ``tracking`` gives.
         grid: whose runs these are, if they are a list; the store remembers a grid with several policies, to rank them.
+        return_on_interrupt: whether Ctrl-C returns what is done, as ``stop`` does, instead of raising
+            KeyboardInterrupt.
 
     Returns:
-        SweepResult: how many runs were done, skipped and failed.
+        SweepResult: how many runs were done, skipped and failed. Ctrl-C raises KeyboardInterrupt once what was computed
+        is stored.
 
     Example:
         >>> import tempfile, fedcell as fc
@@ -103,7 +112,9 @@ def run_sweep(
     runs = spec.runs() if isinstance(spec, Spec) else spec
     if executor is None:  # others compute on machines that only they know
         runs = [settled(run) for run in runs]
-    runner = Runner(runs, store=store, on=executor or "processes", workers=workers, models=models)
+    warn(runs, here=executor is None)
+    here: Literal["threads", "processes"] = "threads" if any_typed(runs) else "processes"
+    runner = Runner(runs, store=store, on=executor or here, workers=workers, models=models)
     tournament = None if grid is None else swept(grid)
     if tournament is not None:
         wanted, entries = tournament
@@ -114,13 +125,17 @@ def run_sweep(
         if watch:
             watch(Progress(runner.total, known, runner.done, len(runner.failures)))
 
-    with suppress(KeyboardInterrupt), closing(iter(runner)) as events:
-        report()
-        for event in events:
-            if on_event:
-                on_event(event)
-            if isinstance(event, RunFailed) or (isinstance(event, RunDone) and event.rows is not None):
-                report()
-            if stop is not None and stop.is_set():
-                runner.stop()
-    return SweepResult(runner.done, runner.known, runner.failures, runner.complete)
+    try:
+        with closing(iter(runner)) as events:
+            report()
+            for event in events:
+                if on_event:
+                    on_event(event)
+                if isinstance(event, RunFailed) or (isinstance(event, RunDone) and event.rows is not None):
+                    report()
+                if stop is not None and stop.is_set():
+                    runner.stop()
+    except KeyboardInterrupt:
+        if not return_on_interrupt:
+            raise
+    return SweepResult(runner.done, runner.known, runner.failures, runner.complete, not runner.ended)

@@ -1,7 +1,7 @@
 """A tournament: every policy in every scenario with every seed, and who is better than whom.
 
-Runs that never reach their scenario's target count with its budget; runs that failed rank last in their block, a block
-being one seed of one scenario.
+Runs that never reach their scenario's target count with its budget; runs that failed, or whose budget allows no round,
+rank last in their block, a block being one seed of one scenario.
 """
 
 import math
@@ -15,8 +15,9 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.runs import stats
+from fedcell.runs.comparisons import fewest_seeds, sign_flip_p
 from fedcell.runs.contenders import deciding_s
-from fedcell.runs.contest import Entry, Tournament, remember
+from fedcell.runs.contest import Entry, Tournament, distinct_policies, remember
 from fedcell.runs.ranks import Floats, Ranking, block_ranks, ranking
 from fedcell.runs.rows import Rounds
 from fedcell.runs.scenarios import Scenario
@@ -31,19 +32,28 @@ class Winner:
     """Who is best in a scenario.
 
     Attributes:
-        best: the policy with the best mean.
-        tied: those from which it cannot be told, by paired differences and Holm's correction for all pairs.
+        best: the policy with the best mean, by time among those whose median seed reaches the target; empty if there is
+            none.
+        tied: those from which it cannot be told, by paired sign-flip tests and Holm's correction for all pairs.
+        untold: why nobody is told apart: too few seeds, or nobody reaches the target; empty otherwise.
     """
 
     best: str
     tied: list[str]
+    untold: str = ""
 
     def text(self) -> str:
-        """Such as ``diverse``, or ``tie of 2: diverse, greedy``; of many, the first few."""
+        """Such as ``diverse``, or ``tie of 2: diverse, greedy``; of many, the first few; or why it cannot be told."""
+        if self.untold:
+            return self.untold
         everybody = [self.best, *self.tied]
         more = f" and {len(everybody) - 4} more" if len(everybody) > 5 else ""
         few = everybody[:4] if more else everybody
         return f"tie of {len(everybody)}: {', '.join(few)}{more}" if self.tied else self.best
+
+    def leaders(self) -> list[str]:
+        """The best and who is not told apart from it; nobody where that cannot be said."""
+        return [] if self.untold else [self.best, *self.tied]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +69,11 @@ class TournamentResult:
     Example:
         >>> import fedcell as fc, numpy as np
         >>> from fedcell.runs.rows import Rounds
-        >>> wanted = fc.Tournament(fc.load_scenarios()[:1], ["diverse", "greedy"], [0, 1, 2])
+        >>> wanted = fc.Tournament(fc.load_scenarios()[:1], ["diverse", "greedy"], [0, 1, 2, 3, 4, 5])
         >>> def run(reached_s):
         ...     return Rounds(np.array([reached_s]), np.array([reached_s]), np.ones(1), np.array([0.8]))
-        >>> times_s = {"diverse": [58.0, 61.0, 55.0], "greedy": [158.0, 163.0, 154.0]}
-        >>> rounds = {("paper", who, seed): run(times_s[who][seed]) for who in times_s for seed in (0, 1, 2)}
+        >>> times_s = {"diverse": 58.0, "greedy": 158.0}
+        >>> rounds = {("paper", who, seed): run(times_s[who] + seed) for who in times_s for seed in range(6)}
         >>> result = fc.TournamentResult(wanted, rounds, failures={})
         >>> result.ranking("time").mean.tolist(), result.winners["paper", "time"].text()
         ([1.0, 2.0], 'diverse')
@@ -79,7 +89,10 @@ class TournamentResult:
         """By scenario and policy, what tables say of it; a run that failed counts as one without a round."""
         return {
             (one.name, policy): stats.summarise(
-                [self._run(one.name, policy, seed) for seed in self.tournament.seeds], one.target, one.spec.budget_s
+                [self._run(one.name, policy, seed) for seed in self.tournament.seeds],
+                one.target,
+                one.spec.budget_s,
+                failed=sum((one.name, policy, seed) in self.failures for seed in self.tournament.seeds),
             )
             for one in self.tournament.scenarios
             for policy in self.tournament.policies
@@ -104,13 +117,13 @@ class TournamentResult:
         return np.array(grid)
 
     def values(self, scenario: str, measure: Measure) -> Floats:
-        """(seeds, policies) seconds or accuracies; of a failed run, the budget or 0."""
+        """(seeds, policies) seconds or accuracies; of a run without a round, the budget or NaN."""
         return self._values[scenario, measure]
 
     def scores(self, scenario: str, measure: Measure) -> Floats:
-        """(seeds, policies) the smaller the better, infinity for runs that failed."""
+        """(seeds, policies) the smaller the better, infinity for runs that failed or have no accuracy."""
         values = self._values[scenario, measure]
-        scores: Floats = values.copy() if measure == "time" else -values
+        scores: Floats = values.copy() if measure == "time" else np.where(np.isnan(values), math.inf, -values)
         for where, policy, seed in self.failures:
             if where == scenario:
                 scores[self.tournament.seeds.index(seed), self.tournament.policies.index(policy)] = math.inf
@@ -137,26 +150,40 @@ class TournamentResult:
 
     @cached_property
     def winners(self) -> dict[tuple[str, Measure], Winner]:
-        """By scenario and measure, who is significantly better than all others, or who shares the lead."""
+        """By scenario and measure, who is significantly better than all others, or who cannot be told from the best."""
         return {(scenario, measure): self._winner(scenario, measure) for scenario, measure in self._values}
 
     def _winner(self, scenario: str, measure: Measure) -> Winner:
         values, names = self._values[scenario, measure], self.tournament.policies
+        summaries = [self.summaries[scenario, name] for name in names]
+        if measure == "time":
+            can = [i for i, one in enumerate(summaries) if math.isfinite(one.to_target.median_s)]
+            means = values.mean(axis=0)
+        else:
+            can = [i for i, one in enumerate(summaries) if one.best.n]
+            means = np.array([-getattr(one, measure).mean for one in summaries])
+        if not can:
+            nobody = "nobody reaches the target with more than half of the seeds"
+            return Winner("", [], nobody if measure == "time" else "nobody has a round")
+        best, *others = sorted(can, key=lambda i: float(means[i]))
         pairs = list(combinations(range(len(names)), 2))
-        differences = [stats.paired_difference(list(values[:, a]), list(values[:, b])) for a, b in pairs]
-        apart = {pair for pair, holds in zip(pairs, stats.significant_among(differences), strict=True) if holds}
-        means = values.mean(axis=0) if measure == "time" else -values.mean(axis=0)
-        best, *others = (int(i) for i in np.argsort(means, kind="stable"))
+        seeds, fewest = len(self.tournament.seeds), fewest_seeds(max(1, len(pairs)))
+        if seeds < fewest:
+            few = f"{seeds} seed{'s' * (seeds != 1)} cannot tell anybody apart here; use at least {fewest}"
+            return Winner(names[best], [names[i] for i in others], few)
+        differences = [values[:, a] - values[:, b] for a, b in pairs]
+        p = [sign_flip_p(both[np.isfinite(both)].tolist()) for both in differences]
+        apart = {pair for pair, holds in zip(pairs, stats.holm(p), strict=True) if holds}
         tied = [i for i in others if (min(i, best), max(i, best)) not in apart]
         return Winner(names[best], [names[i] for i in tied])
 
     def leads(self, measure: Measure) -> dict[str, tuple[int, int]]:
-        """By policy, in how many scenarios it wins, and in how many it shares the lead."""
+        """By policy, in how many scenarios it wins, and in how many it is not told apart from the best."""
         found = [winner for (_, by), winner in self.winners.items() if by == measure]
         return {
             policy: (
-                sum(one.best == policy and not one.tied for one in found),
-                sum(policy in (one.best, *one.tied) and bool(one.tied) for one in found),
+                sum(one.leaders() == [policy] for one in found),
+                sum(policy in one.leaders() and bool(one.tied) for one in found),
             )
             for policy in self.tournament.policies
         }
@@ -194,7 +221,8 @@ def run_tournament(
         watch: called with the progress.
 
     Returns:
-        TournamentResult: of all runs. Ctrl-C raises a KeyboardInterrupt once what was computed is stored.
+        TournamentResult: of all runs, its policies as `format_policy` writes them. Ctrl-C raises a KeyboardInterrupt
+        once what was computed is stored.
 
     Example:
         >>> import tempfile, fedcell as fc
@@ -202,17 +230,16 @@ def run_tournament(
         >>> wanted = fc.Tournament([fc.Scenario("tiny", "", 0.5, spec)], ["all", "random:k=2"], [0, 1])
         >>> with tempfile.TemporaryDirectory() as folder, fc.Store(f"{folder}/results.db") as store:
         ...     result = fc.run_tournament(wanted, store)
-        >>> len(result.rounds), result.ranking("time").blocks, result.winners["tiny", "time"].text()[:9]
-        (4, 2, 'tie of 2:')
+        >>> len(result.rounds), result.ranking("time").blocks, result.winners["tiny", "last"].text()[:19]
+        (4, 2, '2 seeds cannot tell')
     """
+    tournament = replace(tournament, policies=distinct_policies(tournament.policies, "the tournament"))
     runs = tournament.runs()
     if executor is None:
         runs = {entry: settled(run) for entry, run in runs.items()}
     keys = {entry: run.key() for entry, run in runs.items()}
     remember(store, tournament, keys)
-    swept = run_sweep(list(runs.values()), store, executor, workers, watch)
-    if not swept.complete:
-        raise KeyboardInterrupt
+    run_sweep(list(runs.values()), store, executor, workers, watch)
     result = stored_result(store, tournament, keys)
     if not result.rounds:
         (scenario, policy, seed), reason = next(iter(result.failures.items()))

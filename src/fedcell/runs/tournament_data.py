@@ -29,10 +29,12 @@ def rows_of(result: TournamentResult) -> list[dict[str, Any]]:
                 "failed": sum(entry[:2] == (one.name, policy) for entry in result.failures),
                 "median_s_to_target": found.to_target.median_s,
                 "reached": found.to_target.reached,
+                "mean_s_to_target": found.to_target.mean_s,
+                "with_round": found.best.n,
                 "best": found.best.mean,
-                "best_half": found.best.half,
+                "best_half": found.best.half if found.best.has_interval else math.nan,
                 "last": found.last.mean,
-                "last_half": found.last.half,
+                "last_half": found.last.half if found.last.has_interval else math.nan,
                 "devices": found.devices.mean,
                 "round_s": found.round_s.mean,
                 "rounds": found.rounds.mean,
@@ -96,7 +98,7 @@ def tournament_json(result: TournamentResult, command: str) -> str:
             for name, ranks in rankings.items()
         },
         "winners": [
-            {"scenario": scenario, "by": measure, "best": winner.best, "tied": winner.tied}
+            {"scenario": scenario, "by": measure, "best": winner.best, "tied": winner.tied, "untold": winner.untold}
             for (scenario, measure), winner in result.winners.items()
         ],
         "results": rows_of(result),

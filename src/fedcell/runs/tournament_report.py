@@ -1,7 +1,7 @@
 """What a tournament showed: tables, pictures, and a page or Markdown that binds them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from fedcell.pages import Grid, html_page, html_picture, html_table, markdown_ta
 from fedcell.plots import critical_difference_figure, ranking_heat_map
 from fedcell.runs.scenarios import Scenario, changed_fields, scenarios_toml
 from fedcell.runs.stats import Measure, Summary
-from fedcell.runs.tournament import MEASURES, TournamentResult
+from fedcell.runs.tournament import MEASURES, TournamentResult, Winner
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,12 +23,15 @@ READING = (
     "A block is one seed of one scenario: the same devices, channels, data and batches for all. Rank 1 is the best of "
     "a block, ties share their ranks, a run that misses the target counts with the budget, and one that failed is "
     "last. Policies that a blue bar joins cannot be told apart by Nemenyi's test at 5 %. In a scenario the winner is "
-    "better than each of the others by a paired difference that is significant at 5 %, with Holm's correction for all "
-    "pairs of that scenario; otherwise it is a tie."
+    "better than each of the others by a paired sign-flip test that is significant at 5 %, with Holm's correction for "
+    "all pairs of that scenario; otherwise it is a tie. By time nobody wins or ties whose median seed never reaches "
+    "the target. Accuracies are means of the runs that have a round; (3/5): 3 of 5 seeds reached the target, or have "
+    "a round."
 )
 COLUMNS = (
     "Columns: mean ranks by time to the target, by best and by last accuracy; in how many scenarios it wins by time, "
-    "and in how many it shares the lead; in how many milliseconds it decides a round of M devices on this machine."
+    "and in how many it is not told apart from the best; in how many milliseconds it decides a round of M devices on "
+    "this machine."
 )
 BEGIN, END = "<!-- tournament: begin -->", "<!-- tournament: end -->"
 """Between these lines of a Markdown file stand the tables of the last tournament."""
@@ -44,7 +47,7 @@ def overall_table(result: TournamentResult) -> Grid:
     """A line for each policy: its mean ranks, where it wins, what failed and how long it takes to decide.
 
     The columns: mean ranks by time to the target, by best and by last accuracy; in how many scenarios it wins by time,
-    and shares the lead; the milliseconds in which it decides a round of M devices.
+    and is not told apart from the best; the milliseconds in which it decides a round of M devices.
     """
     names, leads = result.tournament.policies, result.leads("time")
     ranks = {measure: dict(zip(names, result.ranking(measure).mean, strict=True)) for measure in MEASURES}
@@ -81,10 +84,11 @@ def matrix_table(result: TournamentResult, measure: Measure) -> Grid:
     """Policies by scenarios: median times to the target, or mean accuracies."""
 
     def cell(one: Scenario, policy: str) -> str:
-        if measure == "time":
-            return result.summaries[one.name, policy].to_target.text()
         found = result.summaries[one.name, policy]
-        return (found.best if measure == "best" else found.last).text(100, 1)
+        if measure == "time":
+            return found.to_target.text() if found.best.n else "-"
+        mean = found.best if measure == "best" else found.last
+        return mean.percent_text(1) + (f" ({mean.n}/{found.to_target.n})" if 0 < mean.n < found.to_target.n else "")
 
     scenarios = result.tournament.scenarios
     rows = [[policy, *(cell(one, policy) for one in scenarios)] for policy in _policies(result)]
@@ -98,15 +102,19 @@ def scenario_table(result: TournamentResult, one: Scenario) -> Grid:
     names = result.tournament.policies
     place = result.tournament.scenarios.index(one)
     ranks = result.mean_ranks("time")[place]
+    found = [result.summaries[one.name, name] for name in names]
+    some_missing = any(s.best.n < s.to_target.n for s in found)
     rows = []
     for i in np.argsort(ranks, kind="stable"):
         s = result.summaries[one.name, names[i]]
         failed = sum(entry[:2] == (one.name, names[i]) for entry in result.failures)
-        row = [names[i], f"{ranks[i]:.2f}", s.to_target.text(), s.best.text(100, 1), s.last.text(100, 1)]
+        when = s.to_target.text() if s.best.n else "-"
+        row = [names[i], f"{ranks[i]:.2f}", when, s.best.percent_text(1), s.last.percent_text(1)]
         row += [s.devices.text(digits=1), s.round_s.text(digits=1), s.rounds.text(digits=1)]
+        row += [f"{s.best.n} of {s.to_target.n}"] * some_missing
         rows.append([*row, *([str(failed)] if result.failures else [])])
     headings = ["policy", "mean rank", f"to {100 * one.target:g} %", "best, %", "last, %", "devices a round"]
-    headings += ["seconds a round", "rounds"] + ["failed runs"] * bool(result.failures)
+    headings += ["seconds a round", "rounds"] + ["seeds"] * some_missing + ["failed runs"] * bool(result.failures)
     return Grid(one.name, headings, rows)
 
 
@@ -129,8 +137,8 @@ def pictures(result: TournamentResult) -> dict[str, "Figure"]:
         [one.name for one in scenarios],
         result.mean_ranks("time")[:, order].T,
         [[_short_time(result.summaries[one.name, policy]) for one in scenarios] for policy in policies],
-        np.array([[policy in (lead.best, *lead.tied) for lead in leads] for policy in policies]),
-        "Median time to the target; framed: who wins or shares the lead",
+        np.array([[policy in lead.leaders() for lead in leads] for policy in policies]),
+        "Median time to the target; " + _framed(leads),
     )
     return found
 
@@ -143,8 +151,14 @@ def ranks_picture(result: TournamentResult, measure: Measure, *, seeds: bool = T
     return critical_difference_figure(ranks.names, ranks.mean, ranks.critical, ranks.groups(), title)
 
 
+def _framed(leads: Sequence[Winner]) -> str:
+    if any(lead.leaders() for lead in leads):
+        return "framed: who wins, or is not told apart from the best"
+    return " / ".join(dict.fromkeys(lead.untold for lead in leads))
+
+
 def _short_time(summary: Summary) -> str:
-    return f"{summary.to_target.median_s:.0f} s" if math.isfinite(summary.to_target.median_s) else "never"
+    return summary.to_target.median_text() if summary.best.n else "-"
 
 
 # --- for readers ---------------------------------------------------------------------------------------------------
@@ -165,7 +179,7 @@ def tournament_page(result: TournamentResult, command: str, png: Mapping[str, by
         f"<p class=note>{_size_text(result)}, {runs:,} runs. Made with fedcell {__version__} by "
         f"<code>{escape(command)}</code>.</p>",
         *(f"<p class=warning>{escape(trouble)}</p>" for trouble in result.troubles()),
-        "<p class=warning>With one seed nothing is significant.</p>" if len(result.tournament.seeds) == 1 else "",
+        *(f"<p class=warning>{escape(sentence)}.</p>" for sentence in untold(result, "time")),
         f"<p>{escape(READING)}</p>",
         f"<h2 id=ranks>The ranking</h2>{html_table(overall_table(result))}",
         f"<p class=note>{escape(COLUMNS)}</p>",
@@ -191,6 +205,18 @@ def verdicts_of(result: TournamentResult) -> list[str]:
     if len(result.tournament.scenarios) > 1:
         both.append(f"For other scenarios like these: {result.ranking('time', seeds=False).text()}")
     return [*both, f"In these scenarios, by last accuracy: {result.ranking('last').text()}"]
+
+
+def untold(result: TournamentResult, measure: Measure) -> list[str]:
+    """In which scenarios nobody is told apart from the best, and why, a sentence for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for one in result.tournament.scenarios:
+        if why := result.winners[one.name, measure].untold:
+            reasons.setdefault(why, []).append(one.name)
+    everywhere = len(result.tournament.scenarios)
+    return [
+        f"{'Everywhere' if len(where) == everywhere else ', '.join(where)}: {why}" for why, where in reasons.items()
+    ]
 
 
 def _section(result: TournamentResult, one: Scenario) -> str:

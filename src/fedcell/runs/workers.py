@@ -3,16 +3,30 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
 from fedcell.runs.rows import Row, encode
+from fedcell.schedule.policy import Policy
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import parse_spec
 from fedcell.sim.state import State
+
+
+@dataclass(frozen=True, eq=False)
+class InProcess:
+    """What the driver has already, for workers that are threads of its process: what they run is what it asked for.
+
+    Attributes:
+        policy: the run's.
+        code: of the policy and the model, as Spec.key takes it.
+    """
+
+    policy: Policy
+    code: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +39,7 @@ class Slice:
         state: where it goes on; None at the start.
         wants_model: whether the final model is to be handed over.
         together: whether it advances in step with those beside it, as on a GPU.
+        shared: what the driver has of it; None for a worker in another process.
     """
 
     key: str
@@ -32,6 +47,7 @@ class Slice:
     state: State | None
     wants_model: bool = False
     together: bool = False
+    shared: InProcess | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +96,7 @@ def advance(slices: Sequence[Slice], slice_s: float, threads: int, whole: bool) 
 def _advance(one: Slice, end_s: float, threads: int) -> Advance:
     began_s, rows = time.perf_counter(), list[Row]()
     try:
-        run = _simulation(one.key, one.text, threads)
+        run = _simulation(one.key, one.text, threads, one.shared)
         state = run.start() if one.state is None else one.state
         while (played := run.step(state)) is not None:
             record, state = played
@@ -99,7 +115,7 @@ def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> li
     live, runs = dict[int, tuple[Simulation, State]](), dict[int, Simulation]()
     for number, one in enumerate(slices):
         try:
-            run = _simulation(one.key, one.text, threads)
+            run = _simulation(one.key, one.text, threads, one.shared)
             runs[number] = run
             live[number] = run, run.start() if one.state is None else one.state
         except Exception as error:
@@ -126,13 +142,14 @@ def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> li
 
 
 @lru_cache(maxsize=128)  # the runs of a race take turns
-def _simulation(key: str, text: str, threads: int) -> Simulation:
+def _simulation(key: str, text: str, threads: int, shared: InProcess | None) -> Simulation:
     spec = parse_spec(json.loads(text), "the run")
-    if spec.key() != key:
+    if spec.key(None if shared is None else shared.code) != key:
         raise InputError(
             "the worker's fedcell, your own module or its copy of task.data differs from the driver's; make them equal"
         )
-    return Simulation.load(spec, threads)
+    loaded = Simulation.load(spec, threads)
+    return loaded if shared is None else replace(loaded, policy=shared.policy)
 
 
 def reason_of(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from fedcell import settings
 from fedcell.check import did_you_mean
 from fedcell.errors import InputError
 from fedcell.own import load_own, may_import
+from fedcell.own_code import MAIN
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
 from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
@@ -189,7 +190,8 @@ def format_policy(policy: Policy) -> str:
         'deadline:max_devices=5,seconds=8'
     """
     kind = type(policy)
-    own = f"{kind.__module__}:{kind.__name__}"
+    module = MAIN[0] if kind.__module__ in MAIN else kind.__module__  # a worker process has a script by another name
+    own = f"{module}:{kind.__name__}"
     name = next((n for n, registered in POLICIES.items() if registered is kind), "")
     return settings.write(name or next((n for n, point in installed().items() if point.value == own), own), policy)
 

@@ -102,6 +102,16 @@ class Estimates:
         """Return the estimates of these devices in seconds, NaN for those never observed."""
         return np.where(self.seen[devices] > 0, self.mean_s[devices], np.nan)
 
+    def levelled(self, devices: Indices, factor: float) -> "Estimates":
+        """Return the estimates with those of these devices that lie within a factor of their median equal to it."""
+        seen = devices[self.seen[devices] > 0]
+        if seen.size == 0:
+            return self
+        mean_s, median_s = self.mean_s.copy(), float(np.median(self.mean_s[seen]))
+        alike = seen[(mean_s[seen] <= factor * median_s) & (factor * mean_s[seen] >= median_s)]
+        mean_s[alike] = median_s
+        return Estimates(mean_s, self.seen, self.last_s, self.doubts)
+
     def hoped_s(self, devices: Indices, mean_s: Floats, clock_s: float, turn_s: float) -> Floats:
         """Return the times that these devices may have by now, if all goes well.
 

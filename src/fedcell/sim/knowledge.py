@@ -189,7 +189,8 @@ class Knowledge:
             round_index: the round, from 0.
             clock_s: the time at the start of the round, in seconds.
             explore: whether stale estimates earn a look: in every tenth round a device that was not observed for long
-                is expected to be as fast as may be hoped; see `Estimates`. Times known in advance or reported stay.
+                is expected to be as fast as may be hoped; see `Estimates`. Times known in advance or reported stay, and
+                those of a device that brought nothing the last time.
             there: (n,) their numbers; all devices by default.
             reported_s: (n,) the compute times they reported, NaN where they reported none.
             columns: further fields of the RoundView.
@@ -204,11 +205,12 @@ class Knowledge:
         upload_s, compute_s = _with_median(known.upload_s, otherwise=1.0), _with_median(known.compute_s, otherwise=0.0)
         if explore and look_round(round_index):
             turn_s = float(np.median(upload_s + compute_s))
-            told = np.isfinite(look.compute_s)
+            failed = self.failures[there] > 0  # that it was not seen since is no sign that it has become faster
+            told = failed | np.isfinite(look.compute_s)
             if reported_s is not None:
                 told |= np.isfinite(reported_s) & (self.compute.seen[there] == 0)
             compute_s = np.where(told, compute_s, self.compute.hoped_s(there, compute_s, clock_s, turn_s))
-            known_link = np.isfinite(look.upload_s)
+            known_link = failed | np.isfinite(look.upload_s)
             upload_s = np.where(known_link, upload_s, self.upload.hoped_s(there, upload_s, clock_s, turn_s))
         return RoundView(
             upload_s,
@@ -288,6 +290,19 @@ class Knowledge:
         looks[there] += 1
         mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / looks[there]
 
+        known = self.timed(view, plan, look, timing, clock_s)
+        return replace(
+            known,
+            last_round=last_round,
+            mean_upload_s=mean_upload_s,
+            looks=looks,
+            heard=self.heard.after(trained, timing, plan.finish_s(view.upload_s, view.compute_s, view.law)),
+        )
+
+    def timed(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float) -> "Knowledge":
+        """Return the knowledge with the times of a round, which may become known long after it; see after."""
+        there = np.asarray(view.ids)
+        trained = there[plan.devices]
         # A device that waits for the model does not train yet.
         trained_s = timing.began_s if plan.starts_s is None else np.maximum(timing.began_s - plan.starts_s, 0.0)
         law = view.law.take(plan.devices)
@@ -307,10 +322,6 @@ class Knowledge:
             self,
             compute=learnt(self.compute, trained_s, seen, look.compute_s, view.compute_s),
             upload=learnt(self.upload, whole_band_s, unknown, look.upload_s, view.upload_s),
-            last_round=last_round,
-            mean_upload_s=mean_upload_s,
-            looks=looks,
-            heard=self.heard.after(trained, timing, plan.finish_s(view.upload_s, view.compute_s, view.law)),
         )
 
     def hearing(self, devices: Indices, round_index: int, **reports: Floats) -> "Knowledge":

@@ -20,10 +20,11 @@ from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
 from fedcell.schedule.view import RoundView
 from fedcell.sim.asking import Scene, asking
+from fedcell.sim.doubts import warn
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Knowledge, Look, known_compute_s
 from fedcell.sim.late import Late, mixed
-from fedcell.sim.profiles import output_change, reports
+from fedcell.sim.profiles import output_change, report_j, reports
 from fedcell.sim.requests import Evaluate, Playing, Train, played
 from fedcell.sim.spec import Spec
 from fedcell.sim.spending import can_pay, expected_j, true_j
@@ -31,6 +32,7 @@ from fedcell.sim.state import State
 from fedcell.sim.task import Task, load_task, settled
 from fedcell.sim.turnout import Turnout, allowed_s, turnout
 from fedcell.world import Conditions, World, download_s
+from fedcell.world.channel import may_lack_rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +171,8 @@ class Simulation:
         went = self._play(chosen, scene, state)
         clock_s = state.clock_s + went.round_s
         plan_j = self._plan_j(plan, scene, went, state)
-        spent_j = state.spent_j + scene.asked_j
+        reports_j = self._first_reports_j(state, conditions)
+        spent_j = state.spent_j + scene.asked_j + reports_j
         spent_j[plan.devices] += plan_j
         if clock_s > spec.budget_s or (spec.budget_j is not None and spent_j.sum() > spec.budget_j):
             return None
@@ -190,7 +193,7 @@ class Simulation:
         after = State(r + 1, clock_s, model, knowledge, spent_j, False, memory, means, late)
         accuracy, loss = _scores((yield Evaluate(self.shown(after))))
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
-        joules = float(plan_j.sum()) + float(scene.asked_j.sum()) + state.reports_j
+        joules = float(plan_j.sum()) + float(scene.asked_j.sum()) + state.reports_j + float(reports_j.sum())
         record = RoundRecord(r + 1, clock_s, went.round_s, plan, delivered, accuracy, loss, joules, plan_j)
         return record, replace(after, reached=reached)
 
@@ -287,6 +290,17 @@ class Simulation:
         training_j, sending_j = true_j(plan, self.world, scene.conditions, law, went)
         plan_j: Floats = sending_j * state.late.band_left + (0.0 if scene.trained is not None else training_j)
         return plan_j
+
+    def _first_reports_j(self, state: State, conditions: Conditions) -> Floats:
+        """(M,) what the reports cost of those that have a rate for the first time, beside the round that goes on.
+
+        Whoever had a rate at the start has spent something by then; see `start`.
+        """
+        cost_j: Floats = np.zeros(state.spent_j.size)
+        if self.spec.reports_gradients and may_lack_rate(self.world.cell):
+            new = conditions.there[state.spent_j[conditions.there] == 0.0]
+            cost_j[new] = report_j(self.task, self.world, conditions, state.late.band_left)[new]
+        return cost_j
 
     def jobs(self, state: State, devices: Indices) -> list[Job]:
         """The local training of n devices in the state's round."""
@@ -400,6 +414,7 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
         [(1, 3), (2, 3)]
     """
     run = Simulation.load(settled(spec), threads)
+    warn([spec])
     state = run.start()
     while (played := run.step(state)) is not None:
         record, state = played

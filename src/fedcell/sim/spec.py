@@ -10,11 +10,13 @@ import json
 import math
 import os
 import tomllib
+import typing
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -27,16 +29,18 @@ from pydantic import (
     model_validator,
 )
 
-from fedcell import defaults, settings
-from fedcell.check import did_you_mean
+from fedcell import defaults, settings, units
+from fedcell.check import did_you_mean, require_number
 from fedcell.errors import InputError
+from fedcell.frozen import frozen
 from fedcell.learn.data import content_files
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
-from fedcell.learn.partition import Kind, Sizes, parse_kind, parse_sizes
+from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
 from fedcell.learn.server import parse_server
-from fedcell.own import code_sha256, without_imports
+from fedcell.own import without_imports
+from fedcell.own_code import OwnCode, UnknownCodeError, code_of
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import canonical_policy, parse_policy
@@ -55,23 +59,46 @@ from fedcell.world import (
     parse_rate,
 )
 from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
+from fedcell.world.channel import may_lack_rate
 from fedcell.world.rates import RATES
 
 Seed = Annotated[int, Field(ge=0)]
 _SEED = TypeAdapter(Seed)
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
+MOST_DBM = 1000
 _NEWER = {
     "": ("slack", "budget_j", "late_weight"),
     "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
-    "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
+    "devices": ("availability", "power_dbm", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
     "task": ("layout", "precision", "schedule", "server"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
+REPORTS_VERSION = 2
+"""Likewise, for runs with reports whose devices may have no rate: in version 0.2 their reports cost infinite joules."""
 TORCH_VERSION = 2
 """Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _kinds(model: type[BaseModel], field: str) -> frozenset[Any]:
+    """What a field may be: of its type and those within it, ``str`` also for a choice of texts."""
+    kinds, left = set[Any](), [model.model_fields[field].annotation]
+    while left:
+        one = left.pop()
+        kinds.add(str if isinstance(one, str) else one)
+        left += typing.get_args(one)
+    return frozenset(kinds)
 
 
 if TYPE_CHECKING:  # a type checker shall see the fields, not **fields
@@ -85,11 +112,33 @@ else:
             try:
                 return super().__call__(*args, **fields)
             except ValidationError as error:
-                raise InputError(f"{cls.__name__}: {_first_fault(error, cls)}") from None
+                raise InputError(f"{cls.__name__}: {first_fault(error, cls)}") from None
 
 
 class _Part(BaseModel, metaclass=_OneSentence):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_other_kind(cls, value: Any, field: ValidationInfo) -> Any:
+        """Refuse what Pydantic would turn into a number: "500", and True for 1."""
+        kinds = _kinds(cls, str(field.field_name))
+        for one in (value if isinstance(value, list | tuple) else [value]) if kinds & {int, float} else []:
+            if isinstance(one, bool) and bool not in kinds:
+                raise ValueError("give a number, not a truth value")
+            if isinstance(one, str) and str not in kinds and _is_number(one):
+                raise ValueError("give a number, without quotes")
+        return value
+
+    @model_validator(mode="after")
+    def _frozen(self) -> Self:
+        """Freeze lists and dictionaries: else a frozen spec could be changed by what is in them."""
+        self.__dict__.update({name: frozen(value) for name, value in self.__dict__.items()})
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As Pydantic's: nothing is checked, but what is put in is frozen."""
+        return super().model_copy(update={name: frozen(value) for name, value in (update or {}).items()}, deep=deep)
 
 
 class CellSpec(_Part):
@@ -106,11 +155,13 @@ class CellSpec(_Part):
         shadowing_distance_m: distance, in metres, over which the correlation of the shadowing falls to 1/e.
         fading: ``none``, ``rayleigh`` or ``rician``.
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
-        model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
+        model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights. With less, uploads
+            are shorter, but nothing is quantised.
         csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
         law: how the uploads share what carries them: ``density`` (one band, the paper's), ``blocks:count=15``,
-            ``power`` (each device has its power density times the entire band, as a total), ``dedicated`` (each has the
-            band to itself) or ``ingress:bits_per_s=1e7`` (likewise, into one pipe of the server); see `parse_law`.
+            ``power`` (each device has its total power whatever its share: devices.power_dbm, or its power density
+            times the entire band), ``dedicated`` (each has the band to itself) or ``ingress:bits_per_s=1e7`` (likewise,
+            into one pipe of the server); see `parse_law`.
         downlink: how the model comes to the devices: ``free`` (it takes no time), ``multicast`` (at the rate of the
             slowest scheduled device) or ``unicast`` (each scheduled device over an equal share of the downlink).
         downlink_w_per_hz: the base station's transmit power density, in W/Hz.
@@ -168,6 +219,8 @@ class DevicesSpec(_Part):
         seconds_per_sample: minimum training time per sample, in seconds.
         samples_per_second: mu; the training time beyond the minimum has mean samples / mu seconds.
         power_w_per_hz: transmit power density, in W/Hz.
+        power_dbm: total transmit power, in dBm, instead of the density, which is then this power over the entire band:
+            under the law ``power`` it stays when the band changes. None for the density.
         kappa: effective switched capacitance of the processor: a cycle of training costs kappa cpu_hz^2 joules.
         cpu_hz: clock frequency while training, in Hz.
         cycles_per_sample: cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
@@ -188,7 +241,8 @@ class DevicesSpec(_Part):
     count: int = Field(default=defaults.DEVICES, ge=1, le=1_000_000)
     seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
     samples_per_second: float | list[float] = defaults.SAMPLES_PER_SECOND
-    power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
+    power_w_per_hz: float | list[float] | None = PAPER_POWER_W_PER_HZ
+    power_dbm: float | list[float] | None = None
     kappa: float | list[float] = defaults.KAPPA
     cpu_hz: float | list[float] = defaults.CPU_HZ
     cycles_per_sample: float | list[float] | None = None
@@ -197,6 +251,39 @@ class DevicesSpec(_Part):
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
     availability: str = "always"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_power(cls, document: Any) -> Any:
+        """The density is None beside a total power; the default density counts as not given."""
+        if not isinstance(document, dict):
+            return document
+        density, usual = document.get("power_w_per_hz"), cls.model_fields["power_w_per_hz"].default
+        if document.get("power_dbm") is None:
+            return document | {"power_w_per_hz": usual if density is None else density}
+        if density is not None and density != usual:
+            raise InputError(
+                "power_dbm, a device's total power, and power_w_per_hz, its density, are both given; give one of them"
+            )
+        return document | {"power_w_per_hz": None}
+
+    @field_validator("power_dbm")
+    @classmethod
+    def _possible_power(cls, value: float | list[float] | None) -> float | list[float] | None:
+        for dbm in value if isinstance(value, list) else [] if value is None else [value]:
+            require_number("power_dbm", dbm, least=-MOST_DBM)
+            if dbm > MOST_DBM:
+                raise ValueError(f"give at most {MOST_DBM} dBm")
+        return value
+
+    def density_w_per_hz(self, bandwidth_hz: float) -> float | list[float]:
+        """Return the transmit power density in W/Hz: as given, or that of the total power over this band."""
+        if self.power_dbm is None:
+            assert self.power_w_per_hz is not None  # see _one_power
+            return self.power_w_per_hz
+        if isinstance(self.power_dbm, list):
+            return [units.dbm(dbm) / bandwidth_hz for dbm in self.power_dbm]
+        return units.dbm(self.power_dbm) / bandwidth_hz
 
     @field_validator("mobility")
     @classmethod
@@ -338,6 +425,8 @@ class Spec(_Part):
         cell: the radio and the geometry, a CellSpec.
         devices: the devices, a DevicesSpec.
         task: data, model and training, a TaskSpec.
+        version: of the document, 2. In version 1, that of fedcell 0.2.0, ``labels:L`` was dealt to the devices in the
+            order of their numbers; a document with ``version = 1`` means that, ``labels:L,order=numbered``.
         grid: values to run in all combinations, by field, such as ``{"seed": [0, 1], "cell.radius_m": [500.0]}``.
 
     Example:
@@ -362,12 +451,18 @@ class Spec(_Part):
     cell: CellSpec = CellSpec()
     devices: DevicesSpec = DevicesSpec()
     task: TaskSpec = TaskSpec()
+    version: Literal[2] = 2
     grid: dict[str, list[Any]] = {}
 
     @field_validator("policy")
     @classmethod
     def _known_policy(cls, text: str) -> str:
         return canonical_policy(text)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_1(cls, document: Any) -> Any:
+        return upgraded(document) if isinstance(document, dict) and "version" in document else document
 
     @model_validator(mode="before")
     @classmethod
@@ -410,18 +505,22 @@ class Spec(_Part):
         return self
 
     def _check_in_grid(self, field: str, value: Any) -> None:
-        if field == "seed":  # it goes with anything, and there may be thousands
+        if field == "seed" and not isinstance(value, bool | str):  # it goes with anything, and there may be thousands
             with suppress(ValidationError):
                 _SEED.validate_python(value)
                 return
         self._changed({field: value}, {}, "grid")
 
-    def changed(self, changes: dict[str, Any], grid: dict[str, list[Any]] | None = None) -> "Spec":
+    def changed(
+        self, changes: Mapping[str, Any] | None = None, grid: Mapping[str, list[Any]] | None = None, **fields: Any
+    ) -> "Spec":
         """Return a copy of this spec with some fields changed.
 
         Args:
             changes: new values by field; nested fields are named with a dot, such as ``cell.radius_m``.
-            grid: the grid of the copy; by default it has none.
+            grid: the grid of the copy; by default it is this one, without the fields that are changed, for these have
+                one value now. ``{}`` for none.
+            fields: more changes, of fields that are not nested.
 
         Returns:
             Spec: the validated copy.
@@ -430,10 +529,15 @@ class Spec(_Part):
             >>> import fedcell as fc
             >>> fc.Spec().changed({"seed": 7, "task.partition": "iid"}).task.partition
             'iid'
+            >>> race = fc.Spec(grid={"policy": ["all", "greedy"], "seed": [0, 1]})
+            >>> race.changed({"cell.radius_m": 500.0}).grid, race.changed(seed=7).grid
+            ({'policy': ['all', 'greedy'], 'seed': [0, 1]}, {'policy': ['all', 'greedy']})
         """
-        return self._changed(changes, grid or {}, "the spec")
+        changed = {**(changes or {}), **fields}
+        kept = {field: values for field, values in self.grid.items() if field not in changed}
+        return self._changed(changed, kept if grid is None else grid, "the spec")
 
-    def _changed(self, changes: dict[str, Any], grid: dict[str, list[Any]], source: str) -> "Spec":
+    def _changed(self, changes: Mapping[str, Any], grid: Mapping[str, list[Any]], source: str) -> "Spec":
         document = self.model_dump(exclude={"grid"})
         for path, value in changes.items():
             *parents, field = path.split(".")
@@ -458,7 +562,7 @@ class Spec(_Part):
             seed = _SEED.validate_python(changes.pop("seed", self.seed))
             others = tuple(map(id, changes.values()))
             if others not in checked:
-                checked[others] = self.changed(changes)
+                checked[others] = self.changed(changes, {})
             found.append(checked[others].model_copy(update={"seed": seed}))
         return found
 
@@ -473,7 +577,8 @@ class Spec(_Part):
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
         del cell["law"]
         cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
-        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
+        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability", "power_dbm"})
+        devices["power_w_per_hz"] = self.devices.density_w_per_hz(self.cell.bandwidth_hz)
         availability = parse_availability(self.devices.availability)
         return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
@@ -491,6 +596,11 @@ class Spec(_Part):
         return self.task.averaging == "balanced" or self.make_policy().uses_profiles
 
     @property
+    def reports_gradients(self) -> bool:
+        """Whether the devices train and send a report before the first round."""
+        return self.uses_profiles and self.profiles == "gradients"
+
+    @property
     def explores(self) -> bool:
         """Whether devices that have not trained for long are tried again."""
         return self.explore and self.knowledge == "observed"
@@ -503,14 +613,18 @@ class Spec(_Part):
             unused |= {"slack"}
         return unused if self.knowledge == "observed" else unused | {"explore"}
 
-    def key(self) -> str:
+    def key(self, code: str | None = None) -> str:
         """Return the SHA-256, in hex, of everything that determines this run's records; the grid is not included.
 
         Equal runs have equal keys however they are written: settings inside strings are parsed, a list of equal values
         for all devices is one value, and your own data is identified by its content, not its path. Your own policy or
-        model counts with the source of the module that defines it, so a run with changed code has another key.
+        model counts with its code, so a run with changed code has another key; see `own_code`. Code that cannot be told
+        from other code has no key: an InputError says why.
+
+        Args:
+            code: what code_sha256 returned, if it is known.
         """
-        run = self.model_dump(exclude={"grid"} | self.unused)
+        run = self.model_dump(exclude={"grid", "version"} | self.unused)
         devices, task = run["devices"], run["task"]
         for field, value in devices.items():
             if isinstance(value, list) and len(set(value)) == 1:
@@ -534,15 +648,31 @@ class Spec(_Part):
         document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
         if self.task.engine == "torch":
             document["torch_version"] = TORCH_VERSION
-        if code := self.code_sha256():
+        if self.reports_gradients and may_lack_rate(
+            Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate))
+        ):
+            document["reports_version"] = REPORTS_VERSION
+        if code is None:
+            code = self.code_sha256()
+        if code:
             document["code"] = code
         text = json.dumps(document, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def code_sha256(self) -> str:
-        """Return the SHA-256 of the source of your own policy and model; empty for a run that has neither."""
-        model = self.task.model if self.task.engine == "torch" else ""
-        return code_sha256(type(self.make_policy()), model)
+        """Return the SHA-256 of the code of your own policy and model; empty for a run that has neither."""
+        code = self.own_code()
+        if code.unknown:
+            raise UnknownCodeError(
+                f"a run of {self.policy} has no key under which it could be kept: {code.unknown}, so its code cannot "
+                "be told from changed code; make that a setting, save the code in a file such as mine.py, or run it "
+                "without a store"
+            )
+        return code.sha256
+
+    def own_code(self) -> OwnCode:
+        """Return what is known of the code of your own policy and model."""
+        return code_of(type(self.make_policy()), self.task.model if self.task.engine == "torch" else "")
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""
@@ -581,7 +711,32 @@ def _canonical(value: Any) -> Any:
 def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
     """A partition or sizes as keys have them: with the settings of all kinds, so that stored runs keep their keys."""
     unset = {"per_device": 0, "mode": "balanced", "alpha": 0.0, "sigma": 0.0, "exponent": 0.0}
-    return {"name": kind.name} | unset | asdict(kind)
+    document = {"name": kind.name} | unset | asdict(kind)
+    if isinstance(kind, Labels) and (kind.mode == "free" or kind.order == "numbered"):
+        del document["order"]  # as in version 0.2.0, which had no such setting
+    return document
+
+
+def upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a spec in the current version; one without a version is of version 1, which did not write it."""
+    if document.get("version", 1) != 1:
+        return document
+
+    def numbered(partition: Any) -> Any:
+        try:
+            kind = parse_kind(partition)
+        except InputError:
+            return partition  # whoever validates it says what is wrong
+        if not isinstance(kind, Labels) or kind.mode == "free":
+            return partition
+        return settings.write(kind.name, replace(kind, order="numbered"))
+
+    task, grid = document.get("task", {}), document.get("grid", {})
+    if isinstance(task, dict):
+        task = task | {"partition": numbered(task.get("partition", TaskSpec().partition))}
+    if isinstance(grid, dict) and isinstance(grid.get("task.partition"), list):
+        grid = grid | {"task.partition": [numbered(partition) for partition in grid["task.partition"]]}
+    return document | {"version": 2, "task": task, "grid": grid}
 
 
 def _channel_document(spec: Spec) -> dict[str, Any]:
@@ -638,7 +793,7 @@ def parse_spec(document: dict[str, Any], source: str) -> Spec:
     try:
         return Spec.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"{source}: {_first_fault(error)}") from None
+        raise InputError(f"{source}: {first_fault(error)}") from None
 
 
 def parse_stored(document: dict[str, Any], source: str) -> Spec:
@@ -656,14 +811,16 @@ def parse_stored(document: dict[str, Any], source: str) -> Spec:
     """
     try:
         with without_imports():
-            return parse_spec({name: value for name, value in document.items() if name != "code"}, source)
+            known = {name: value for name, value in document.items() if name != "code"}
+            return parse_spec(upgraded(known), source)
     except InputError:
         raise
     except Exception as error:  # the file may have been written by anybody
         raise InputError(f"{source}: its specification is damaged ({type(error).__name__})") from None
 
 
-def _first_fault(error: ValidationError, kind: Any = None) -> str:
+def first_fault(error: ValidationError, kind: Any = None) -> str:
+    """What is wrong in the first place that a validation found, in one sentence; kind is the model, if not Spec."""
     fault = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in fault["loc"] if not str(part).startswith(("list[", "float", "int", "str")))
     if fault["type"] == "extra_forbidden":
@@ -698,7 +855,9 @@ def load_spec(path: str | Path) -> Spec:
         >>> spec.policy, spec.rounds, spec.cell.radius_m
         ('random:k=5', 3, 500.0)
     """
-    return parse_spec(read_toml(path, "fedcell race --print-spec"), str(path))
+    document = read_toml(path, "fedcell race --print-spec")
+    document.pop("race", None)  # the target of a race and what it is by: not a run's
+    return parse_spec(document, str(path))
 
 
 def read_toml(path: str | Path, example: str) -> dict[str, Any]:

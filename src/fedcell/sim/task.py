@@ -19,7 +19,9 @@ from fedcell.learn.engine import Engine, Evaluation, is_count
 from fedcell.learn.partition import label_counts, partition
 from fedcell.machine import WORKER_NUMBER, memory_bytes
 from fedcell.own import load_own
+from fedcell.own_code import code_of
 from fedcell.rng import stream
+from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import blaming
 from fedcell.sim.spec import Spec, TaskSpec
 
@@ -157,7 +159,10 @@ _engines: dict[Any, Engine] = {}
 
 def _engine(data: Dataset, content: str, spec: TaskSpec, threads: int | None) -> Engine:
     """Return a cached engine, or build one: engines keep the data in their own form, so the last few are kept."""
-    key = (content, spec.model_dump_json(), threads)
+    own = code_of(Policy, spec.model)
+    if own.unknown:  # a model of one's own that cannot be told from another one
+        return _build(data, spec, threads)
+    key = (content, spec.model_dump_json(), threads, own.sha256)
     if key not in _engines:
         while len(_engines) >= 2:
             _engines.pop(next(iter(_engines)))
@@ -235,7 +240,7 @@ def settled(spec: Spec) -> Spec:
     task = spec.task
     if task.device == "cpu" or task.engine != "mlp" or _usable(task.model_dump_json(), task.data_sha256()):
         return spec
-    return spec.changed({"task.device": "cpu"}, spec.grid)
+    return spec.changed({"task.device": "cpu"})
 
 
 @lru_cache(maxsize=64)  # a sweep has many runs of one task, and one warning is enough

@@ -1,6 +1,8 @@
 """/api/info and /api/paper."""
 
+import json
 import re
+from contextlib import suppress
 from dataclasses import MISSING
 from html import unescape
 from importlib import metadata
@@ -107,7 +109,8 @@ def router(desk: Desk) -> APIRouter:
             if (mine := [file for file in names if file.rpartition(".")[0] == name])
         ]
         page = "index.html" if "index.html" in names else None
-        return PaperAnswer.model_validate({"figures": figures, "page": page})
+        quick = await desk.views.run(lambda: _quick(desk.settings.paper))
+        return PaperAnswer.model_validate({"figures": figures, "page": page, "quick": quick})
 
     @routes.get("/paper/{file}", response_class=Response, responses=_files_documented())
     async def paper_file(file: str) -> Response:
@@ -142,6 +145,17 @@ def _titles(folder: Path | None) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return {name: unescape(title) for name, title in re.findall(r"<h2 id=(\w+)>([^<]*)</h2>", page)}
+
+
+def _quick(folder: Path | None) -> bool:
+    """Whether any figure of the reproduction was made with --quick."""
+    if folder is None:
+        return False
+    found = False
+    for name in FIGURES:
+        with suppress(OSError, ValueError, AttributeError):  # not there, or not of this version
+            found = found or bool(json.loads((folder / f"{name}.json").read_text("utf-8")).get("quick"))
+    return found
 
 
 def _settings(kind: type[Any]) -> list[dict[str, Any]]:

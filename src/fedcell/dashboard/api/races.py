@@ -21,6 +21,7 @@ from fedcell.dashboard.schemas import (
     RaceCommand,
     RaceDocument,
     RaceList,
+    RaceRuns,
     RaceWords,
     as_json,
 )
@@ -29,7 +30,8 @@ from fedcell.dashboard.views.curves import race_curves
 from fedcell.dashboard.views.exports import MEDIA, failures_of, race_data, race_picture
 from fedcell.dashboard.views.pages import race_page
 from fedcell.runs.command import race_command
-from fedcell.runs.race import ENDED, Axis
+from fedcell.runs.comparisons import Axis
+from fedcell.runs.race import ENDED
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import spec_document
 
@@ -102,9 +104,17 @@ def router(desk: Desk) -> APIRouter:
         line, toml = race_command(race.spec, race.target)
         return RaceCommand(command=line, toml=toml)
 
+    @routes.get("/races/{id}/runs")
+    async def runs_of(id: str = Id) -> RaceRuns:
+        """How many runs it has, and how many of them stay whatever becomes of the race."""
+        race = find(id)
+        own = await desk.stores[0].ask(lambda _: races.own_runs(race))
+        return RaceRuns(runs=len(race.runs), shared=len(race.runs) - len(own))
+
     @routes.delete("/races/{id}", status_code=204, response_class=Response)
     async def forget(
-        id: str = Id, runs: bool = Query(False, description="Delete its runs too, but for those of other races.")
+        id: str = Id,
+        runs: bool = Query(False, description="Delete its runs too, but for those of other races and of tournaments."),
     ) -> Response:
         """Forget a race that waits or has ended; its stored runs stay unless `runs` is true."""
         race = find(id)

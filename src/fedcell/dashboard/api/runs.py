@@ -9,20 +9,38 @@ from starlette.responses import Response
 from fedcell import defaults
 from fedcell.dashboard import limits
 from fedcell.dashboard.desk import Desk, FoundRun
-from fedcell.dashboard.schemas import Curves, ErrorAnswer, FieldAnswer, RoundAnswer, RunAnswer, RunList, as_json
+from fedcell.dashboard.schemas import (
+    Curves,
+    ErrorAnswer,
+    FieldAnswer,
+    FieldMeans,
+    RoundAnswer,
+    RunAnswer,
+    RunList,
+    as_json,
+)
 from fedcell.dashboard.views.cells import ShownSharing, field_document, round_document, start_of
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, compared_picture, grouped
+from fedcell.dashboard.views.listing import Chosen, Sort, field_means, listed, stored_document
 from fedcell.errors import InputError
-from fedcell.runs.race import Axis
+from fedcell.runs.comparisons import Axis
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
-from fedcell.runs.store import differing_fields, flat
+from fedcell.runs.store import differing_fields
 from fedcell.runs.stored import StoredRun
 
 Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
 StoreName = Query(None, description="One results file; all of them by default.")
 Keys = Query(max_length=65 * limits.KEYS, description=f"Keys of runs, separated by commas; {limits.KEYS} at most.")
 By = Query("time", description="What accuracy is shown against: time or energy.")
+KeysOrAll = Query(
+    "",
+    max_length=65 * limits.KEYS,
+    description=f"Only these, by the first eight digits of their keys or more; {limits.KEYS} at most.",
+)
+Policy = Query(None, max_length=1000)
+SortBy = Query("-finished", description="The column, with - before it for the largest first.")
+Source = Literal["simulation", "flower", "testbed"]
 FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorAnswer} for status in (404, 422)}
 
 
@@ -33,15 +51,37 @@ def router(desk: Desk) -> APIRouter:
     @routes.get("/runs", response_class=Response, responses={200: {"model": RunList}})
     async def runs(
         store: str | None = StoreName,
-        policy: str | None = Query(None, max_length=1000),
-        source: Literal["simulation", "flower", "testbed"] | None = None,
+        policy: str | None = Policy,
+        source: Source | None = None,
+        keys: str = KeysOrAll,
+        sort: Sort = SortBy,
         limit: int = Query(100, ge=1, le=limits.LISTED_RUNS),
         offset: int = Query(0, ge=0, le=10**9),
     ) -> Response:
-        """The runs of the results files, the newest first."""
-        found = [(run, thread.name) for thread in desk.readable(store) for run in await thread.runs()]
-        text = await desk.views.run(lambda: _listed(found, policy, source, limit, offset))
+        """The runs of the results files, the newest first or by another column, and all policies to choose from."""
+        found = await every_run(store)
+        chosen = Chosen(policy, source, keys)
+        text = await desk.views.run(lambda: listed(found, chosen, sort, limit, offset))
         return Response(text, media_type="application/json")
+
+    @routes.get("/means", response_class=Response, responses={200: {"model": FieldMeans}})
+    async def means(
+        store: str | None = StoreName,
+        policy: str | None = Policy,
+        source: Source | None = None,
+        keys: str = KeysOrAll,
+        across: str = Query("", max_length=100, description="A field in which the runs differ, or policy."),
+        down: str = Query("policy", max_length=100, description="Another one."),
+        value: Literal["best_accuracy", "last_accuracy"] = "best_accuracy",
+    ) -> Response:
+        """Mean accuracies of all these runs, by the values of one or two fields in which they differ."""
+        found = await every_run(store)
+        chosen = Chosen(policy, source, keys)
+        text = await desk.views.run(lambda: field_means(found, chosen, across, down, value))
+        return Response(text, media_type="application/json")
+
+    async def every_run(store: str | None) -> list[tuple[StoredRun, str]]:
+        return [(run, thread.name) for thread in desk.readable(store) for run in await thread.runs()]
 
     @routes.get("/runs/{key}", response_class=Response, responses={200: {"model": RunAnswer}})
     async def run(key: str = Key, store: str | None = StoreName) -> Response:
@@ -94,11 +134,15 @@ def router(desk: Desk) -> APIRouter:
 
     @routes.get("/results/compare", response_class=Response, responses={200: {"model": Curves}})
     async def compare(
-        keys: str = Keys, target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0), by: Axis = By
+        keys: str = Keys,
+        target: float = Query(defaults.TARGET_ACCURACY, gt=0.0, le=1.0),
+        by: Axis = By,
+        among: int = Query(0, ge=0, le=1000, description="Of how many policies these were picked, for the correction."),
     ) -> Response:
         """Curves, tables and verdicts of stored runs, grouped by policy and whatever else differs but the seed."""
         groups = await chosen(keys)
-        return Response(await desk.views.run(lambda: compared(groups, target, by)), media_type="application/json")
+        text = await desk.views.run(lambda: compared(groups, target, by, among))
+        return Response(text, media_type="application/json")
 
     @routes.get("/results/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
     async def figure(ending: Literal["svg", "png"], keys: str = Keys, by: Axis = By) -> Response:
@@ -125,41 +169,10 @@ def _named(ending: str) -> dict[str, str]:
     return {"content-disposition": f'attachment; filename="fedcell-results.{ending}"'}
 
 
-def _listed(found: list[tuple[StoredRun, str]], policy: str | None, source: str | None, limit: int, offset: int) -> str:
-    kept = [(run, name) for run, name in found if policy in (None, run.policy) and source in (None, run.source)]
-    kept.sort(key=lambda pair: (-pair[0].finished_unix_s, pair[0].key))
-    differing = differing_fields(run.document for run, _ in kept if run.status != "damaged")
-    page = kept[offset : offset + limit]
-    rows = [_stored_document(run, name, {f: flat(run.document).get(f) for f in differing}) for run, name in page]
-    return as_json({"runs": rows, "total": len(kept)})
-
-
-def _stored_document(run: StoredRun, store: str, differs: dict[str, Any]) -> dict[str, Any]:
-    colour, dash = styles([run.policy])[run.policy]
-    return {
-        "key": run.key,
-        "store": store,
-        "policy": run.policy,
-        "seed": run.seed,
-        "status": run.status,
-        "reason": run.reason,
-        "source": run.source,
-        "rounds": run.rounds,
-        "best_accuracy": run.best_accuracy if run.rounds else None,
-        "last_accuracy": run.last_accuracy if run.rounds else None,
-        "finished_unix_s": run.finished_unix_s,
-        "duration_s": run.duration_s,
-        "diverged": run.diverged,
-        "colour": colour,
-        "dash": dash,
-        "differs": differs,
-    }
-
-
 def run_document(found: FoundRun) -> dict[str, Any]:
     """A run as RunDocument has it."""
     if found.stored is not None:
-        return _stored_document(found.stored, found.store or "", {})
+        return stored_document(found.stored, found.store or "", {})
     policy = str(found.document["policy"])
     colour, dash = styles([policy])[policy]
     accuracies = [record.accuracy for record in found.records]

@@ -144,8 +144,13 @@ class RaceQueue:
             race.name, race.note = name, note
             self._set(race, race.state)
 
+    def own_runs(self, race: LiveRace) -> list[str]:
+        """The keys of the runs that go with it if it is deleted with its runs, or that it computes anew in a rerun."""
+        with self.lock:
+            return self._own_runs(race)
+
     def forget(self, race: LiveRace, *, runs: bool = False) -> None:
-        """Drop it, in the store first; its stored runs stay unless ``runs``: then those go that no other race has."""
+        """Drop it, in the store first; its stored runs stay unless ``runs``: then those go that it alone has."""
         with self.lock:
             if race.state not in (*ENDED, "queued") or race.elsewhere:
                 raise ConflictError(f"the race is {_state(race)}; stop it before it is deleted")
@@ -257,7 +262,7 @@ class RaceQueue:
         if len(failures) == len(race.runs):
             (policy, seed), reason = next(iter(failures.items()))
             return "failed", f"{policy}, seed {seed}: {reason}"
-        return "done" if runner.complete else "stopped", failures_text(failures, race.spec) if failures else ""
+        return "done" if runner.ended else "stopped", failures_text(failures, race.spec) if failures else ""
 
     def _end(self, race: LiveRace, end: RaceState, reason: str) -> None:
         with self.lock:
@@ -393,8 +398,9 @@ class RaceQueue:
             return [race.id for race in self._races.values() if race.state not in ENDED and not race.elsewhere]
 
     def _own_runs(self, race: LiveRace) -> list[str]:
-        """The runs that no other race has."""
+        """The runs that nothing else in the file names: no other race, no tournament, no sweep over policies."""
         others = {key for other in self._races.values() if other is not race for key in other.runs}
+        others |= {key for one in self._store.tournaments() for key in one.keys}
         return [key for key in race.runs if key not in others]
 
     def _check_code(self, race: LiveRace) -> None:

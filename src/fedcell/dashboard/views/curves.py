@@ -1,8 +1,8 @@
 """Accuracy against time or energy of races that may still run, and their tables; the statistics are runs.stats'."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.views.colours import LineStyle, styles
-from fedcell.runs import stats
-from fedcell.runs.race import Axis, comparable
+from fedcell.runs import comparisons, stats
+from fedcell.runs.comparisons import Axis
+from fedcell.runs.race import comparable
 from fedcell.runs.rows import Rounds
-from fedcell.runs.stats import EnergyTo, Mean, MeanCurve, Summary, TimeTo
+from fedcell.runs.stats import Mean, MeanCurve, Summary
 
 MOST_POINTS = 2000
 
@@ -32,16 +33,17 @@ def race_curves(
         failed: the policies and seeds of the runs that failed.
         by: what accuracy is shown against.
     """
+    ended = {run for run, (_, over) in runs.items() if over}
+    known = {run: (Rounds.of([]), True) if run in failed else found for run, found in runs.items()}
     named = {policy: [runs[policy, seed] for seed in race.seeds] for policy in race.policies}
-    names, whole = comparable(race.spec, [run for run, (_, ended) in runs.items() if ended], failed)
+    names, whole = comparable(race.spec, ended, failed)
     begun = [seed for seed in race.seeds if all(len(runs[policy, seed][0]) for policy in names)]
-    ended = {policy: [runs[policy, seed][0] for seed in whole] for policy in names}
-    said = stats.verdicts(ended) if whole and len(names) > 1 else []
-    ahead = lead_document(ended, race.target) if whole else None
-    alike = {policy: [runs[policy, seed] for seed in whole or begun if policy in names] for policy in race.policies}
+    alike = {policy: [known[policy, seed] for seed in whole or begun if policy in names] for policy in race.policies}
     lost = Counter(policy for policy, _ in failed)
-    drawn = curves_document(named, alike, styles(named), race.target, race.spec.budget_s, said, lost, by)
-    return drawn | {"lead": ahead}
+    drawn = curves_document(
+        named, alike, styles(named), race.target, race.spec.budget_s, lost, by, end_j=race.spec.budget_j
+    )
+    return drawn | said_document({name: [known[name, seed][0] for seed in whole] for name in names}, race.target, drawn)
 
 
 def equally_far(groups: Mapping[str, Sequence[RunSoFar]]) -> tuple[dict[str, list[Rounds]], float | None]:
@@ -67,19 +69,24 @@ def curves_document(
     looks: Mapping[str, LineStyle],
     target: float,
     end_s: float,
-    said: list[str],
     failed: Mapping[str, int],
     by: Axis = "time",
+    *,
+    end_j: float | None = None,
 ) -> dict[str, Any]:
     """Curves of groups of runs, each run with whether it has ended; ``alike`` are those that the table averages.
 
-    ``failed`` says how many runs of each group failed.
+    ``failed`` says how many runs of each group failed, ``end_j`` is the budget of energy.
     """
     compared, so_far_s = equally_far(alike)
+    # While runs are under way, when they will have reached the target is open: their mean has no limit.
+    limits = (math.inf, math.inf)
+    if so_far_s is None:
+        limits = (comparisons.limit_of(compared, "time", end_s), comparisons.limit_of(compared, "energy", end_j))
     curves, table = [], []
     for name, runs in groups.items():
         curve = stats.mean_curve([run for run, _ in runs], end_s, [ended for _, ended in runs])
-        summary = stats.summarise(compared[name], target, end_s)
+        summary = stats.summarise(compared[name], target, end_s, limit_s=limits[0], limit_j=limits[1])
         shown = curve if by == "time" else stats.energy_curve([run for run, _ in runs if len(run)])
         drawn = _curve_document(name, looks[name], shown, _seed_curves(runs, end_s, by), by)
         curves.append(drawn | {"seeds_done": sum(end for _, end in runs)})
@@ -87,26 +94,46 @@ def curves_document(
     return {
         "policies": curves,
         "table": table,
-        "verdicts": said,
+        "verdicts": [],
+        "verdicts_on": "",
         "target": target,
         "end_s": end_s,
+        "limit_s": limits[0],
+        "limit_j": limits[1],
         "so_far_s": so_far_s,
         "lead": None,
     }
 
 
-def lead_document(runs: Mapping[str, Sequence[Rounds]], target: float) -> dict[str, Any] | None:
-    """Who reaches the target first, and how many times sooner than the others, as LeadDocument has it.
+def said_document(
+    runs: Mapping[str, Sequence[Rounds]], target: float, drawn: Mapping[str, Any], among: int = 0
+) -> dict[str, Any]:
+    """What is said of curves: ``verdicts`` and ``lead``; nothing while there is no seed that can be compared.
 
     Args:
-        runs: by policy, one finished run for each seed, in the same order of seeds.
+        runs: by policy, one run for each seed, in the same order of seeds; one without a round where it failed.
         target: the accuracy.
+        drawn: the curves' document.
+        among: as for `comparisons.compare_pairs`.
     """
-    found = stats.lead(runs, target)
-    if found is None:
-        return None
-    policy, others = found
-    return {"policy": policy, "over": [{"policy": other} | asdict(sooner) for other, sooner in others.items()]}
+    if not any(map(len, runs.values())):
+        return {}
+    limit_s = comparisons.limit_of(runs, "time", drawn["end_s"])
+    title, lines = comparisons.verdicts(runs, target, limit_s, among=among) if len(runs) > 1 else ("", [])
+    said = comparisons.headline(runs, target, limit_s, among=among)
+    lead = said and {
+        "text": said.text,
+        "small": said.small,
+        "significant": said.sure,
+        "policy": None if said.found is None else said.found.policy,
+        "other": None if said.found is None else said.found.other,
+        "over": [
+            {"policy": other, "ratio": one.ratio.value, "low": one.ratio.low, "high": one.ratio.high}
+            | {"n": one.seeds, "significant": one.significant}
+            for other, one in said.over.items()
+        ],
+    }
+    return {"verdicts": lines, "verdicts_on": title, "lead": lead}
 
 
 def _some(count: int) -> NDArray[np.int64]:
@@ -157,28 +184,31 @@ def _curve_document(
 
 
 def _table_row(name: str, look: LineStyle, summary: Summary, curve: MeanCurve) -> dict[str, Any]:
-    means = {part: _mean(getattr(summary, part)) for part in ("best", "last", "devices", "round_s", "rounds", "joules")}
+    means = {part: _mean(getattr(summary, part)) for part in ("devices", "round_s", "rounds", "joules")}
+    to, cost = summary.to_target, summary.energy_to_target
     return {
         "policy": name,
         "colour": look[0],
         "dash": look[1],
         "seeds": summary.best.n,
+        "of_seeds": to.n,
+        "best": _mean(summary.best, 0.0, 1.0),
+        "last": _mean(summary.last, 0.0, 1.0),
         **means,
         "curve_best": curve.best() if curve.accuracy.size else None,
         "curve_last": curve.last() if curve.accuracy.size else None,
-        "time_to_target": _time(summary.to_target),
-        "energy_to_target": _energy(summary.energy_to_target),
+        "time_to_target": {"median_s": to.median_s, "mean_s": to.mean_s, "reached": to.reached, "n": to.n},
+        "energy_to_target": {"median_j": cost.median_j, "mean_j": cost.mean_j, "reached": cost.reached, "n": cost.n},
         "diverged": summary.diverged,
     }
 
 
-def _mean(mean: Mean) -> dict[str, Any]:
-    return {"mean": mean.mean, "half": mean.half}
-
-
-def _time(time: TimeTo) -> dict[str, Any]:
-    return {"median_s": time.median_s, "reached": time.reached, "n": time.n}
-
-
-def _energy(energy: EnergyTo) -> dict[str, Any]:
-    return {"median_j": energy.median_j, "reached": energy.reached, "n": energy.n}
+def _mean(mean: Mean, lowest: float = -math.inf, highest: float = math.inf) -> dict[str, Any]:
+    low, high = mean.interval(lowest, highest)
+    cut = mean.has_interval and (low, high) != mean.interval()
+    return {
+        "mean": mean.mean,
+        "half": mean.half if mean.has_interval else None,
+        "low": low if cut else None,
+        "high": high if cut else None,
+    }

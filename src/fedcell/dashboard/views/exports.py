@@ -5,7 +5,7 @@ import io
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
@@ -14,14 +14,15 @@ from fedcell.dashboard.desk import Desk, FoundRun
 from fedcell.dashboard.races.race import LiveRace
 from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.views.colours import LineStyle, group_styles, styles
-from fedcell.dashboard.views.curves import curves_document, lead_document
+from fedcell.dashboard.views.curves import curves_document, said_document
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs import race as races
-from fedcell.runs.race import Axis, RaceResult
+from fedcell.runs.comparisons import Axis
+from fedcell.runs.race import RaceResult
 from fedcell.runs.race_picture import draw_race
-from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
-from fedcell.runs.stats import best_accuracy, energy_curve, mean_curve, paired_difference, verdicts_on
+from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
+from fedcell.runs.stats import energy_curve, mean_curve
 from fedcell.runs.store import flat
 
 if TYPE_CHECKING:
@@ -91,25 +92,29 @@ def end_of(runs: Sequence[FoundRun]) -> float:
     return float(budgets.pop()) if len(budgets) == 1 else math.inf
 
 
-def compared(groups: dict[str, list[FoundRun]], target: float, by: Axis = "time") -> str:
-    """The answer of /api/results/compare; a run that failed is counted, and has no part in the means."""
+def compared(groups: dict[str, list[FoundRun]], target: float, by: Axis = "time", among: int = 0) -> str:
+    """The answer of /api/results/compare; a run that failed has no round, and never reaches the target."""
     looks = _looks(groups)
     end_s = end_of([run for runs in groups.values() for run in runs])
     failed = {name: sum(map(_has_failed, runs)) for name, runs in groups.items()}
-    groups = {name: [run for run in runs if not _has_failed(run)] for name, runs in groups.items()}
-    parts = {name: [(run.rounds, _has_ended(run)) for run in runs] for name, runs in groups.items()}
-    drawn = curves_document(parts, parts, looks, target, end_s, _verdicts(groups), failed, by)
-    return as_json(drawn | {"lead": _lead(groups, target)})
+    parts = {name: [(_rounds(run), _has_ended(run)) for run in runs] for name, runs in groups.items()}
+    drawn = curves_document(parts, parts, looks, target, end_s, failed, by)
+    return as_json(drawn | said_document(_of_common_seeds(groups), target, drawn, among))
 
 
-def _lead(groups: dict[str, list[FoundRun]], target: float) -> dict[str, Any] | None:
-    """Who is first, over the seeds that all groups have finished."""
+def _of_common_seeds(groups: dict[str, list[FoundRun]]) -> dict[str, list[Rounds]]:
+    """The runs of the seeds that have ended in all groups."""
     ended = {
-        name: {int(run.document["seed"]): run.rounds for run in runs if _has_ended(run)}
+        name: {int(run.document["seed"]): _rounds(run) for run in runs if _has_ended(run)}
         for name, runs in groups.items()
     }
     seeds = sorted(set.intersection(*map(set, ended.values())))
-    return lead_document({name: [runs[seed] for seed in seeds] for name, runs in ended.items()}, target)
+    return {name: [runs[seed] for seed in seeds] for name, runs in ended.items()}
+
+
+def _rounds(run: FoundRun) -> Rounds:
+    """Its rounds; none of a run that failed."""
+    return Rounds.of([]) if _has_failed(run) else run.rounds
 
 
 def _has_failed(run: FoundRun) -> bool:
@@ -122,19 +127,6 @@ def _has_ended(run: FoundRun) -> bool:
 
 def _looks(groups: dict[str, list[FoundRun]]) -> dict[str, LineStyle]:
     return group_styles({name: str(runs[0].document["policy"]) for name, runs in groups.items()})
-
-
-def _verdicts(groups: dict[str, list[FoundRun]]) -> list[str]:
-    """The first group against each other one, by the seeds that both have."""
-    (first, ours), *others = groups.items()
-    differences = {}
-    for name, theirs in others:
-        pairs = {int(run.document["seed"]): run for run in ours}
-        both = [(pairs[seed], run) for run in theirs if (seed := int(run.document["seed"])) in pairs]
-        if both:
-            best = [[best_accuracy(pair[side].rounds) for pair in both] for side in (0, 1)]
-            differences[name] = paired_difference(*best)
-    return verdicts_on(first, differences)
 
 
 def compared_picture(groups: dict[str, list[FoundRun]], ending: str, by: Axis = "time") -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedcell import __version__
 from fedcell.dashboard.schemas import as_json
-from fedcell.runs.race import Axis
+from fedcell.runs.comparisons import Axis
 
 STATIC = Path(__file__).parents[1] / "static"
 ENTRY = "pages/shared_race.js"

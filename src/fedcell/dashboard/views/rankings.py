@@ -14,7 +14,7 @@ from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredTournament
 from fedcell.runs.tournament import TournamentResult, Winner, stored_result
 from fedcell.runs.tournament_data import rows_of, table_csv, tournament_json
-from fedcell.runs.tournament_report import READING, matrix_table, ranks_picture
+from fedcell.runs.tournament_report import READING, matrix_table, ranks_picture, untold
 
 RESULTS_KEPT = 4
 
@@ -124,7 +124,7 @@ def ranking_document(stored: StoredTournament, result: TournamentResult, by: Mea
         "cells": _cells(result, by, lines),
         "seeds": tournament.seeds,
         "seeds_asked": len(stored.document["seeds"]),
-        "troubles": result.troubles(),
+        "troubles": [*untold(result, by), *result.troubles()],
     }
 
 
@@ -146,7 +146,9 @@ def _cells(result: TournamentResult, by: Measure, lines: Sequence[str]) -> list[
 
 
 def _verdict(winner: Winner, line: str) -> str:
-    if line not in (winner.best, *winner.tied):
+    if winner.untold:
+        return "unknown"
+    if line not in winner.leaders():
         return "loses"
     return "shares" if winner.tied else "wins"
 

@@ -7,45 +7,28 @@ import { readAt } from "./lines.js";
 
 const times = (ratio) => `${fixed(ratio, ratio < 10 ? 1 : 0)} ×`;
 
-/** The order at a time, null for now: by time to the target, then by accuracy. */
+/** The order at a time, null for now: by mean time to the target of those whose median seed gets there, then by accuracy. */
 export function standings(policies, table, until) {
   const times = new Map(table.map((row) => [row.policy, row.time_to_target]));
   return policies
     .map((policy) => {
-      const { median_s: median, n } = times.get(policy.line) ?? {};
+      const { median_s: median, mean_s: mean, n } = times.get(policy.line) ?? {};
       const line = { x: policy.clock_s ?? [], y: policy.mean, step: true };
       const last = line.x.at(-1) ?? 0;
       return {
         line: policy.line,
         seeds: n,
-        finish: Number.isFinite(median) && median <= (until ?? Infinity) ? median : null,
+        finish: Number.isFinite(median) && Number.isFinite(mean) && mean <= (until ?? Infinity) ? mean : null,
         accuracy: readAt(line, Math.min(until ?? Infinity, last)),
       };
     })
     .sort((a, b) => (a.finish ?? Infinity) - (b.finish ?? Infinity) || (b.accuracy ?? -1) - (a.accuracy ?? -1) || 0);
 }
 
-/**
- * How many times sooner the leader is than greedy, the paper's policy, or else than the next; null where it is not.
- * `over` are the comparisons that may be told by now.
- */
-export function headline(lead, over, target) {
-  const found =
-    over.find(({ policy }) => policy.split(":")[0] === "greedy") ??
-    [...over].sort((a, b) => a.ratio - b.ratio)[0];
-  if (!found || !(found.ratio >= 1.05)) return null;
-  const interval = Number.isFinite(found.low) ? `, 95 % interval ${times(found.low)} to ${times(found.high)}` : "";
-  return {
-    text: `${lead.policy} reaches ${significant(100 * target, 3)} % ${times(found.ratio)} sooner than ${found.policy}`,
-    small: `${plural(found.n, "seed")} in which both do, paired${interval}${found.significant ? "" : "; not significant"}`,
-    sure: found.significant,
-  };
-}
-
 /** The moment of the win, before anybody else is there to be compared with; null if the leader of all seeds is not first. */
 function first({ line, finish, seeds }, lead, target) {
-  if (line !== lead.policy || finish === null || lead.over.length === 0) return null;
-  return { text: `${line} reaches ${significant(100 * target, 3)} % first, after ${fixed(finish, 0)} s`, small: `median of ${plural(seeds, "seed")}`, sure: true };
+  if (line !== lead.policy || finish === null) return null;
+  return { text: `${line} reaches ${significant(100 * target, 3)} % first, after ${fixed(finish, 0)} s`, small: `mean of ${plural(seeds, "seed")}`, significant: lead.significant };
 }
 
 export class Board {
@@ -67,8 +50,10 @@ export class Board {
     const done = new Set(order.filter(({ finish }) => finish !== null).map(({ line }) => line));
     const over = (curves.lead?.over ?? []).filter(({ policy }) => until === null || done.has(policy));
     const sure = new Map(over.filter(({ significant: sure }) => sure).map((one) => [one.policy, one.ratio]));
-    const leads = curves.lead && (until === null || done.has(curves.lead.policy));
-    this.say(leads ? (headline(curves.lead, over, target) ?? first(order[0], curves.lead, target)) : null);
+    // In a replay the server's sentence may be told once both of whom it tells have crossed the line.
+    const { lead } = curves;
+    const told = lead && (until === null || (done.has(lead.policy) && done.has(lead.other)));
+    this.say(told ? lead : lead && order.length ? first(order[0], lead, target) : null);
     const rows = order.map((one) => {
       const row = this.row(looks.get(one.line) ?? { line: one.line });
       row.accuracy.textContent = percent(one.accuracy, 1);
@@ -85,7 +70,7 @@ export class Board {
     if (!headline) return;
     this.said.firstChild.textContent = headline.text;
     this.said.lastChild.textContent = headline.small;
-    this.said.classList.toggle("unsure", !headline.sure);
+    this.said.classList.toggle("unsure", !headline.significant);
   }
 
   row({ line, colour, dash }) {

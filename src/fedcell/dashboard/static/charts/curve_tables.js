@@ -7,48 +7,39 @@ import { swatch } from "./ink.js";
 
 const MINUS = "–";
 
-/** When the target was reached, as the command line says it: 171 s, never (1/5); not yet while runs are under way. */
-function reached(time, soFar) {
-  if (!time || !time.n) return MINUS;
-  const when = Number.isFinite(time.median_s) ? `${fixed(time.median_s, 0)} s` : soFar ? "not yet" : "never";
-  return time.reached === time.n ? when : `${when} (${time.reached}/${time.n})`;
+/** The mean time or energy to the target, such as 171 s, or 402 s (1/5) where 1 of 5 seeds reached it; not yet while runs are under way. */
+function reached(to, mean, unit, soFar) {
+  if (!to?.n) return MINUS;
+  if (to.reached === 0) return soFar ? `not yet (0/${to.n})` : `never (0/${to.n})`;
+  const when = Number.isFinite(mean) ? unit(mean) : soFar ? "not yet" : "unknown";
+  return to.reached === to.n ? when : `${when} (${to.reached}/${to.n})`;
 }
 
-/** What it cost to reach the target; unknown where real devices trained. */
-function cost(energy, soFar) {
-  if (!energy || !energy.n) return MINUS;
-  const when = Number.isFinite(energy.median_j)
-    ? `${significant(energy.median_j, 4)} J`
-    : 2 * energy.reached > energy.n
-      ? "unknown"
-      : soFar
-        ? "not yet"
-        : "never";
-  return energy.reached === energy.n ? when : `${when} (${energy.reached}/${energy.n})`;
-}
+const inTime = (row, soFar) => reached(row.time_to_target, row.time_to_target?.mean_s, (value) => `${fixed(value, 0)} s`, soFar);
+const inEnergy = (row, soFar) => reached(row.energy_to_target, row.energy_to_target?.mean_j, (value) => `${significant(value, 4)} J`, soFar);
 
-/** A mean with half its 95 % interval, such as 87.41 ± 0.62. */
+/** A mean with half its 95 % interval, such as 87.41 ± 0.62; with its ends where ± would leave what is possible. */
 function mean(document, scale = 1, digits = 2) {
-  const { mean: value, half } = document ?? {};
+  const { mean: value, half, low, high } = document ?? {};
   if (!Number.isFinite(value)) return MINUS;
-  return [
-    fixed(scale * value, digits),
-    Number.isFinite(half) ? h("span", { class: "half" }, ` ± ${fixed(scale * half, digits)}`) : null,
-  ];
+  const ends = Number.isFinite(low) ? ` [${fixed(scale * low, digits)}, ${fixed(scale * high, digits)}]` : ` ± ${fixed(scale * half, digits)}`;
+  return [fixed(scale * value, digits), Number.isFinite(half) ? h("span", { class: "half" }, ends) : null];
 }
 
 /** What went wrong with a policy's runs, in a small line below its name; nothing if nothing did. */
-function trouble(row) {
+function trouble(row, soFar) {
+  const missing = soFar === null ? (row.of_seeds ?? 0) - (row.seeds ?? 0) - (row.failed ?? 0) : 0;
   const parts = [
     row.diverged > 0 && `diverged: ${row.diverged} of ${plural(row.seeds, "seed")}`,
     row.failed > 0 && `failed: ${plural(row.failed, "run")}`,
+    missing > 0 && `no round fits into the budget: ${missing} of ${plural(row.of_seeds, "seed")}`,
   ].filter(Boolean);
   return parts.length ? h("small", { class: "trouble" }, parts.join(", ")) : null;
 }
 
-function accuracyColumns(target, name, soFar, by) {
+function accuracyColumns(target, name, soFar, by, never) {
   return [
-    { head: "policy", left: true, cell: (row) => [name(row), trouble(row)] },
+    { head: "policy", left: true, cell: (row) => [name(row), trouble(row, soFar)] },
     {
       head: "best, %",
       title: "highest accuracy of a run, mean over seeds ± 95 % interval",
@@ -61,8 +52,8 @@ function accuracyColumns(target, name, soFar, by) {
     },
     {
       head: target ? `to ${significant(100 * target, 3)} %` : "to target",
-      title: `${by} to this accuracy, median over seeds; (1/5): reached with 1 of 5 seeds`,
-      cell: (row) => (by === "energy" ? cost(row.energy_to_target, soFar) : reached(row.time_to_target, soFar)),
+      title: `mean ${by} to this accuracy over all seeds${never}; (1/5): reached with 1 of 5 seeds`,
+      cell: (row) => (by === "energy" ? inEnergy : inTime)(row, soFar !== null),
     },
   ];
 }
@@ -98,16 +89,21 @@ export function curveTables(styles, curves, { target, seeds: allSeeds, by, focus
     );
   const counts = rows.map((row) => row.seeds ?? 0).filter((count) => count > 0 || !rows.some((row) => row.failed));
   const [fewest, seeds] = [Math.min(...counts), Math.max(0, ...counts)];
+  const limit = by === "energy" ? curves?.limit_j : curves?.limit_s;
+  const never = Number.isFinite(limit) ? `, where never counts as ${significant(limit, 4)} ${by === "energy" ? "J" : "s"}` : "";
+  const to = (row) => (by === "energy" ? row.energy_to_target : row.time_to_target);
+  const partial = rows.some((row) => to(row)?.reached > 0 && to(row).reached < to(row).n);
   const some = fewest < seeds ? `${fewest} to ` : allSeeds > seeds ? `${seeds} of ` : "";
   const moment = soFar === null ? "" : ` · so far, at ${seconds(soFar, 3)}`;
-  const of = seeds ? `${moment} · ${some}${plural(Math.max(seeds, allSeeds ?? 0), "seed")}${seeds > 1 ? ", ± 95 %" : ""}` : "";
+  const of = seeds ? `${moment} · ${some}${plural(Math.max(seeds, allSeeds ?? 0), "seed")}${rows.some((row) => Number.isFinite(row.best?.half)) ? ", ± 95 %" : ""}` : "";
   const props = (row) => ({
     "data-policy": row.policy,
     onpointerenter: () => focus(row.policy),
     onpointerleave: () => focus(null),
   });
   return [
-    makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar !== null, by), all, props),
+    makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar, by, never), all, props),
+    partial && soFar === null ? h("p", { class: "note" }, `The last column is a mean over all seeds${never}; (1/5): 1 of 5 seeds reached it.`) : "",
     makeTable(`Rounds${of}`, roundColumns(name, by), all, props),
   ];
 }

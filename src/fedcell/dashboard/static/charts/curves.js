@@ -97,7 +97,7 @@ export class CurvesView {
     const focus = (policy) => this.chart.focus(policy);
     this.tables.replaceChildren(...curveTables(styles, curves, { target, seeds, by: this.by, focus }));
     this.fillLegend(styles);
-    this.fillVerdicts(curves?.verdicts ?? []);
+    this.fillVerdicts(curves);
   }
 
   /** Until the answer is there, what is shown is still against the other axis. */
@@ -167,7 +167,7 @@ export class CurvesView {
         name: style.line,
         colour: style.colour,
         dash: style.dash,
-        leads: style.line === curves?.lead?.policy,
+        leads: Boolean(curves?.lead?.significant) && style.line === curves.lead.policy,
         step: !(constant > 0),
         x,
         y: smoothed(x, y, constant),
@@ -179,13 +179,14 @@ export class CurvesView {
     });
   }
 
-  /** The line that all run for, and where the median seed of each crosses it. */
+  /** The line that all run for, and the mean time of each to it, of those whose median seed gets there: as the board has it. */
   finish(series, curves, target, axis) {
     const rows = new Map((curves?.table ?? []).map((row) => [row.policy, row]));
     const crossings = series.map(({ name, colour }) => {
       const row = rows.get(name);
-      const x = axis === "energy" ? row?.energy_to_target?.median_j : row?.time_to_target?.median_s;
-      const title = `${name}: ${axis === "energy" ? `${significant(x, 4)} J` : seconds(x, 3)}, median of ${plural(row?.seeds ?? 0, "seed")}`;
+      const [to, unit] = axis === "energy" ? [row?.energy_to_target, "j"] : [row?.time_to_target, "s"];
+      const x = Number.isFinite(to?.[`median_${unit}`]) ? to[`mean_${unit}`] : null;
+      const title = `${name}: ${axis === "energy" ? `${significant(x, 4)} J` : seconds(x, 3)}, mean of ${plural(to?.n ?? 0, "seed")}`;
       return { name, colour, x, title };
     });
     const percents = significant(100 * target, 3);
@@ -222,9 +223,9 @@ export class CurvesView {
     );
   }
 
-  fillVerdicts(sentences) {
-    this.verdicts.replaceChildren(
-      ...sentences.map((sentence) => h("li", {}, typeof sentence === "string" ? sentence : sentence.text)),
-    );
+  fillVerdicts(curves) {
+    const sentences = curves?.verdicts ?? [];
+    const title = sentences.length ? [h("li", { class: "verdicts-on" }, `${curves.verdicts_on}:`)] : [];
+    this.verdicts.replaceChildren(...title, ...sentences.map((sentence) => h("li", {}, sentence)));
   }
 }

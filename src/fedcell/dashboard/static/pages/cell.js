@@ -176,14 +176,18 @@ class CellPage {
     await this.picker.load(given);
     const none = this.picker.runs.length === 0;
     this.nothing.hidden = !none;
-    this.body.hidden = this.controls.hidden = none;
+    const { missing } = this.picker;
+    this.body.hidden = none || Boolean(missing);
+    this.controls.hidden = none;
+    if (missing) this.error.textContent = `The run ${missing.slice(0, 16)} is not in these files; choose another one above.`;
     if (given) this.at = Number(given.get("at")) || 1;
-    if (!none) await this.choose();
+    if (!none && !missing) await this.choose();
   }
 
   async choose() {
     const chosen = this.picker.chosen();
     this.error.textContent = "";
+    this.body.hidden = false;
     try {
       await Promise.all(this.rows.map((row, i) => row.open(chosen[i])));
     } catch (error) {

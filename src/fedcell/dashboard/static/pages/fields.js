@@ -1,6 +1,7 @@
-// Stored runs by their fields: accuracy against any of them as lines, or of any two as a heat map.
+// Stored runs by their fields: accuracy against any of them as lines, or of any two as a heat map. The server averages.
 
 import { LineChart } from "../charts/chart.js";
+import { get, latest, query } from "../lib/client.js";
 import { field, h, scroller, segmented, setOptions } from "../lib/dom.js";
 import { percent, plural, significant } from "../lib/format.js";
 
@@ -14,37 +15,20 @@ const VALUES = [
 ];
 
 const text = (value) => (value === null || value === undefined ? "none" : String(value));
-const valueOf = (run, name) => (name === "policy" ? run.policy : run.differs?.[name]);
 const short = (name) => name.split(".").pop();
-
-/** All values of a field, numbers by size. */
-function valuesOf(runs, name) {
-  const found = new Map(runs.map((run) => [text(valueOf(run, name)), valueOf(run, name)]));
-  return [...found.values()].sort((a, b) =>
-    typeof a === "number" && typeof b === "number" ? a - b : text(a) < text(b) ? -1 : 1,
-  );
-}
-
-/** The mean of what the runs of a pair of values reached, and of how many it is. */
-export function meanOf(runs, pairs, value) {
-  const found = runs
-    .filter((run) => pairs.every(([name, wanted]) => text(valueOf(run, name)) === text(wanted)))
-    .map((run) => run[value])
-    .filter(Number.isFinite);
-  return { mean: found.length ? found.reduce((a, b) => a + b, 0) / found.length : null, n: found.length };
-}
 
 export class FieldsView {
   constructor() {
-    const draw = () => this.draw();
+    const load = () => this.load();
+    this.ask = latest((asked) => get(query("api/means", asked)));
     this.view = "lines";
-    this.x = h("select", { "aria-label": "Field across", onchange: draw });
-    this.y = h("select", { "aria-label": "Field down", onchange: draw });
-    this.value = h("select", { "aria-label": "What is shown", onchange: draw });
+    this.x = h("select", { "aria-label": "Field across", onchange: load });
+    this.y = h("select", { "aria-label": "Field down", onchange: load });
+    this.value = h("select", { "aria-label": "What is shown", onchange: load });
     setOptions(this.value, VALUES);
     const byView = segmented("Show as", VIEWS, this.view, (view) => {
       this.view = view;
-      draw();
+      if (this.answer) this.draw(this.answer);
     });
     this.note = h("p", { class: "muted" });
     this.plot = h("div", { class: "plot" });
@@ -71,53 +55,70 @@ export class FieldsView {
     });
   }
 
-  /** The runs to show; those that failed or have no round are left out. */
-  update(runs) {
-    this.runs = runs.filter((run) => run.rounds > 0);
-    const names = [...new Set(this.runs.flatMap((run) => Object.keys(run.differs ?? {})))].filter((name) => !["policy", "seed"].includes(name));
-    const varied = names.filter((name) => valuesOf(this.runs, name).length > 1);
-    this.element.hidden = !varied.length;
-    if (!varied.length) return;
-    this.names = [...varied, "policy"];
-    const options = this.names.map((name) => [name, short(name)]);
-    setOptions(this.x, options, this.x.value || varied[0]);
-    setOptions(this.y, options, this.y.value || "policy");
-    this.draw();
+  /** The means of the runs that these filters, or keys, leave; those that failed or have no round are left out. */
+  update(asked) {
+    const key = JSON.stringify(asked);
+    if (key === this.asked) return;
+    this.asked = key;
+    this.given = asked;
+    this.load();
   }
 
-  draw() {
-    const [x, y, value] = [this.x.value, this.y.value, this.value.value];
-    const xs = valuesOf(this.runs, x);
-    const ys = valuesOf(this.runs, y);
-    const lines = this.view === "lines" && xs.every((one) => typeof one === "number") && x !== y;
+  /** There may be other runs now. */
+  stale() {
+    this.asked = null;
+  }
+
+  async load() {
+    const asked = { ...this.given, across: this.x.value, down: this.y.value || "policy", value: this.value.value };
+    try {
+      const answer = await this.ask(asked);
+      if (answer) this.draw(answer);
+    } catch (error) {
+      if (!this.x.value) return this.say(error.message);
+      this.x.value = this.y.value = ""; // fields of other runs
+      return this.load();
+    }
+  }
+
+  say(words) {
+    this.element.hidden = false;
+    this.note.textContent = words;
+    this.plot.hidden = this.table.hidden = true;
+  }
+
+  draw(answer) {
+    this.element.hidden = !answer.fields.length;
+    if (!answer.fields.length) return;
+    const { across, down, fields, x, y } = (this.answer = answer);
+    const options = fields.map((name) => [name, short(name)]);
+    setOptions(this.x, options, across);
+    setOptions(this.y, options, down);
+    const lines = this.view === "lines" && x.every((one) => typeof one === "number") && across !== down;
     this.plot.hidden = !lines;
     this.table.hidden = lines;
-    const rest = this.names.filter((name) => name !== x && name !== y && valuesOf(this.runs, name).length > 1).map(short);
-    const over = ["seeds", ...rest].join(", ");
-    const why = this.view === "lines" && !lines ? ` ${short(x)} is not a number, so this is the heat map.` : "";
-    this.note.textContent = `${plural(this.runs.length, "run")}; means over ${over}.${why}`;
-    if (lines) this.drawLines(x, y, value, xs, ys);
-    else this.drawMap(x, y, value, xs, ys);
+    const over = ["seeds", ...fields.filter((name) => name !== across && name !== down).map(short)].join(", ");
+    const why = this.view === "lines" && !lines ? ` ${short(across)} is not a number, so this is the heat map.` : "";
+    this.note.textContent = `${plural(answer.runs, "run")}; means over ${over}.${why}`;
+    if (lines) this.drawLines(answer);
+    else this.drawMap(answer);
   }
 
-  drawLines(x, y, value, xs, ys) {
-    const series = ys.map((one) => {
-      const run = this.runs.find((other) => text(valueOf(other, y)) === text(one));
-      const style = y === "policy" ? run : { colour: "#000000", dash: ["-", "--", "-.", ":"][ys.indexOf(one) % 4] };
-      const means = xs.map((at) => meanOf(this.runs, [[x, at], [y, one]], value).mean);
-      return { name: text(one), colour: style.colour, dash: style.dash, x: xs, y: means, points: true };
+  drawLines({ across, x, y, styles, means }) {
+    const series = y.map((one, i) => {
+      const style = styles[i] ?? { colour: "#000000", dash: ["-", "--", "-.", ":"][i % 4] };
+      return { name: text(one), colour: style.colour, dash: style.dash, x, y: means[i], points: true };
     });
-    this.chart.options.xLabel = short(x);
+    this.chart.options.xLabel = short(across);
     this.chart.update({ series, yMax: 1 });
   }
 
   /** The deeper the colour, the higher; every cell says its number. */
-  drawMap(x, y, value, xs, ys) {
-    const cells = ys.map((down) => xs.map((across) => meanOf(this.runs, [[x, across], [y, down]], value)));
-    const means = cells.flat().map((cell) => cell.mean).filter(Number.isFinite);
-    const [least, most] = [Math.min(...means), Math.max(...means)];
+  drawMap({ across, down, x, y, means, counts }) {
+    const known = means.flat().filter(Number.isFinite);
+    const [least, most] = [Math.min(...known), Math.max(...known)];
     const shade = (mean) => (most > least ? (mean - least) / (most - least) : 0.5);
-    const cell = ({ mean, n }) =>
+    const cell = (mean, n) =>
       h(
         "td",
         {
@@ -131,12 +132,12 @@ export class FieldsView {
       h(
         "table",
         {},
-        h("caption", {}, `${VALUES.find(([name]) => name === value)[1]}: ${short(x)} across, ${short(y)} down`),
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, short(y)), xs.map((one) => h("th", { scope: "col", class: "num" }, text(one))))),
+        h("caption", {}, `${VALUES.find(([name]) => name === this.value.value)[1]}: ${short(across)} across, ${short(down)} down`),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, short(down)), x.map((one) => h("th", { scope: "col", class: "num" }, text(one))))),
         h(
           "tbody",
           {},
-          ys.map((one, i) => h("tr", {}, h("th", { scope: "row" }, text(one)), cells[i].map(cell))),
+          y.map((one, i) => h("tr", {}, h("th", { scope: "row" }, text(one)), means[i].map((mean, j) => cell(mean, counts[i][j])))),
         ),
       ),
     );

@@ -67,11 +67,15 @@ export function paperGallery(document) {
         "p",
         {},
         h("a", { href: path(document.page), target: "_blank", rel: "noopener" }, "The full report"),
-        ": every printed number and ours, and which claims are confirmed.",
+        document.quick ? ": every printed number and ours." : ": every printed number and ours, and which claims are confirmed.",
       )
+    : null;
+  const warning = document.quick
+    ? h("p", { class: "warning-band" }, "Made with --quick, at least in part: tiny settings to try the program out. Nothing here is confirmed, and the numbers mean nothing.")
     : null;
   return [
     head,
+    warning,
     report,
     h("div", { class: "gallery" }, document.figures.map(figure)),
     document.claims?.length ? claimTable(document.claims) : null,

@@ -8,6 +8,17 @@ import { askDelete, askRerun, askWords, showCommand } from "./race_dialogs.js";
 import { raceForm } from "./race_form.js";
 import { ACTIONS, ENDED, headOf, headOfNone, progress, queueItem } from "./race_parts.js";
 
+/** What is said of a race that has no round to show, by its state. */
+const WITHOUT_ROUNDS = {
+  queued: "Waiting for its turn.",
+  paused: "Paused before its first round.",
+  stopped: "Stopped before its first round.",
+  interrupted: "Interrupted before its first round: Resume goes on.",
+  failed: "It failed before its first round; the reason stands above.",
+  damaged: "What is stored of it is damaged; the reason stands above.",
+  done: "No round fits into its budget.",
+};
+
 class RacePage {
   constructor(root, shared) {
     this.shared = shared;
@@ -85,10 +96,8 @@ class RacePage {
     this.loaded = true; // what the streams said before may have been of any race
     this.drawQueue();
     const wanted = this.wanted ?? this.race?.id;
-    const found =
-      this.races.find((race) => race.id === wanted) ??
-      this.races.find((race) => !ENDED.includes(race.state)) ??
-      this.races[0];
+    if (wanted) return this.watch(wanted);
+    const found = this.races.find((race) => !ENDED.includes(race.state)) ?? this.races[0];
     if (found) this.watch(found.id);
     else this.drawRace();
   }
@@ -96,7 +105,9 @@ class RacePage {
   show({ id }) {
     this.wanted = id;
     this.refresh();
-    if (id && id !== this.race?.id && this.races.some((race) => race.id === id)) this.watch(id);
+    if (!this.loaded) return;
+    if (id && id !== this.race?.id) this.watch(id);
+    else if (!id && !this.race) this.loadRaces();
   }
 
   hide() {
@@ -138,7 +149,7 @@ class RacePage {
       if (answer) await this.drop(race, answer === "runs");
     },
     rerun: async (race) => {
-      if (await askRerun()) await post(`api/races/${race.id}/rerun`);
+      if (await askRerun(race)) await post(`api/races/${race.id}/rerun`);
     },
     words: async (race) => {
       const words = await askWords(race, this.info.limits);
@@ -154,13 +165,13 @@ class RacePage {
     this.forgotten(race.id);
   }
 
-  /** Look at one race. */
+  /** Look at one race; of one that is not here, only that is said. */
   watch(id) {
     this.wanted = id;
     this.race = this.races.find((race) => race.id === id) ?? null;
     this.curves = null;
     this.view.reset();
-    this.shared.keepPlace("race", id);
+    if (this.race) this.shared.keepPlace("race", id);
     this.drawRace();
     this.drawQueue();
     this.loadCurves();
@@ -174,7 +185,7 @@ class RacePage {
       this.race = race;
       this.drawRace();
       this.refresh();
-    } else if (!this.race && this.loaded) this.watch(race.id);
+    } else if (!this.race && this.loaded && (!this.wanted || this.wanted === race.id)) this.watch(race.id);
     this.drawQueue();
   }
 
@@ -219,19 +230,22 @@ class RacePage {
     const styles = this.race
       ? this.race.policies
       : (this.info?.policies ?? []).map((line) => ({ line, ...this.info.colours?.[line] }));
-    const empty = this.race
-      ? this.race.state === "queued"
-        ? "Waiting for its turn."
-        : "The first rounds are being trained …"
-      : "No race yet: choose the cell, the task and the policies, and press Start race.";
     this.view.update(styles, this.curves, {
       target: this.race?.target ?? this.info?.target,
       endS: this.race?.spec.budget_s ?? null,
       endJ: this.race?.spec.budget_j ?? null,
       seeds: this.race?.seeds.length,
       live: Boolean(this.race) && !ENDED.includes(this.race.state),
-      empty,
+      empty: this.emptyText(),
     });
+  }
+
+  /** What stands where the curves would be. */
+  emptyText() {
+    if (this.race) return WITHOUT_ROUNDS[this.race.state] ?? "The first rounds are being trained …";
+    if (this.wanted && this.loaded)
+      return `The race ${this.wanted.slice(0, 16)} is not in these files; it may have been deleted. Choose one from the list below.`;
+    return "No race yet: choose the cell, the task and the policies, and press Start race.";
   }
 
   drawRace() {

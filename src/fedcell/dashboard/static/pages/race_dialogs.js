@@ -44,14 +44,16 @@ export async function askWords(race, limits) {
   return answer === "save" ? { name: name.value.trim(), note: note.value.trim() } : null;
 }
 
+/** How many runs a race has, and how many stay because something else has them too. */
+async function runsOf(race) {
+  const { runs, shared } = await get(`api/races/${race.id}/runs`);
+  if (!shared) return `The race has ${plural(runs, "run")}, which nothing else in this results file has.`;
+  return `The race has ${plural(runs, "run")}; ${shared} of them also ${shared > 1 ? "belong" : "belongs"} to another race, a tournament or a sweep and ${shared > 1 ? "stay" : "stays"} in any case.`;
+}
+
 /** Delete a race: "runs" with its runs, "race" without them, empty for no. */
-export function askDelete(race) {
-  const runs = plural(race.runs.length, "run");
-  const body = h(
-    "p",
-    {},
-    `The race has ${runs}. Deleted runs cannot be brought back; runs that another race has stay in any case.`,
-  );
+export async function askDelete(race) {
+  const body = h("p", {}, `${await runsOf(race)} Deleted runs cannot be brought back.`);
   return ask("Delete this race?", body, [
     ["runs", "Delete race and runs", "bad"],
     ["race", "Delete race, keep runs"],
@@ -60,11 +62,11 @@ export function askDelete(race) {
 }
 
 /** Compute a race again: whether. */
-export async function askRerun() {
+export async function askRerun(race) {
   const body = h(
     "p",
     {},
-    "Its runs are deleted and computed again from the first round; runs that another race has stay. ",
+    `${await runsOf(race)} Those that it alone has are deleted and computed again from the first round. `,
     "The same version of fedcell gives the same result.",
   );
   return (

@@ -12,13 +12,13 @@ const MEASURES = [
   ["best", "best accuracy"],
   ["last", "last accuracy"],
 ];
-const VERDICTS = { wins: "wins", shares: "shares the lead", loses: "is behind" };
+const VERDICTS = { wins: "wins", shares: "is not told apart from the best", loses: "is behind", unknown: "is told apart from nobody" };
 
 /** Who leads, in a sentence; the numbers are the server's. */
 export function leads({ policies, groups, scenarios }) {
   const [first, second] = policies;
   const equals = groups.find((lines) => lines.includes(first.line));
-  const won = `wins ${first.wins} of ${plural(scenarios.length, "scenario")}${first.shares ? `, shares the lead in ${first.shares}` : ""}`;
+  const won = `wins ${first.wins} of ${plural(scenarios.length, "scenario")}${first.shares ? `, is not told apart from the best in ${first.shares}` : ""}`;
   if (equals) return { text: `${first.line} cannot be told from ${equals.length > 2 ? `${equals.length - 1} others` : equals[1]}`, small: `mean rank ${fixed(first.rank, 2)}; ${won}` };
   return { text: `${first.line} is first: mean rank ${fixed(first.rank, 2)}, the next has ${fixed(second.rank, 2)}`, small: won };
 }
@@ -60,7 +60,7 @@ class RankingPage {
       { class: "card ranking-grid", "aria-label": "Who wins where", hidden: true },
       this.what,
       this.table,
-      h("p", { class: "key-line muted" }, h("span", { class: "cell-key wins" }, "wins"), h("span", { class: "cell-key shares" }, "shares the lead"), "The deeper the blue, the better the mean rank there. Click on a field to see its runs."),
+      h("p", { class: "key-line muted" }, h("span", { class: "cell-key wins" }, "wins"), h("span", { class: "cell-key shares" }, "not told apart from the best"), "The deeper the blue, the better the mean rank there. Click on a field to see its runs."),
       h("details", {}, h("summary", {}, "How to read this"), this.reading),
     );
     root.append(this.head, this.grid, this.cell.element);
@@ -76,8 +76,13 @@ class RankingPage {
     const name = (one) => one.damage ? `damaged · ${fileName(one.store)}` : `${plural(one.policies.length, "policy", "policies")} × ${plural(one.scenarios.length, "scenario")} · ${fileName(one.store)} · ${when(one.asked_unix_s)}`;
     setOptions(this.which, this.all.map((one) => [one.id, name(one)]));
     this.which.parentElement.hidden = this.all.length < 2;
-    const found = this.all.find((one) => one.id === (id ?? this.id)) ?? this.all.find((one) => !one.damage) ?? this.all[0];
+    const wanted = id ?? this.id;
+    const found = wanted ? this.all.find((one) => one.id === wanted) : (this.all.find((one) => !one.damage) ?? this.all[0]);
+    this.empty.hidden = Boolean(found);
+    for (const part of [this.said, this.chart.svg, this.files]) part.hidden = !found;
+    this.tools.hidden = !this.all.length;
     if (found) this.open(found.id);
+    else if (this.all.length) this.fillMissing(wanted);
     else this.fillEmpty();
   }
 
@@ -95,6 +100,18 @@ class RankingPage {
     this.which.value = id;
     this.shared.keepPlace("ranking", id);
     this.load();
+  }
+
+  /** An address of a tournament that is not here must not show another one. */
+  fillMissing(id) {
+    this.id = null;
+    this.grid.hidden = true;
+    this.cell.close();
+    this.tests.replaceChildren();
+    this.title.textContent = "Ranking";
+    this.which.parentElement.hidden = false;
+    this.which.value = "";
+    this.empty.replaceChildren(h("p", {}, `The tournament ${id.slice(0, 16)} is not in these files; it may have been deleted. Choose another one above.`));
   }
 
   fillEmpty() {
@@ -159,7 +176,7 @@ class RankingPage {
             onclick: () => this.cell.open(one, scenario, policy, policies),
           },
           cell.text,
-          cell.verdict === "loses" ? null : h("span", { class: "unseen" }, `, ${VERDICTS[cell.verdict]}`),
+          ["loses", "unknown"].includes(cell.verdict) ? null : h("span", { class: "unseen" }, `, ${VERDICTS[cell.verdict]}`),
         ),
       );
     this.table.replaceChildren(

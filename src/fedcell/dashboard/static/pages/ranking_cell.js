@@ -15,25 +15,26 @@ export class CellView {
     this.error = h("p", { class: "error", role: "alert" });
     this.element = h("section", { class: "card", "aria-label": "The runs of a field", hidden: true }, this.title, this.about, this.error, body, this.rounds);
     this.view = new CurvesView(body, "Accuracy against time or energy; the tables have the numbers", () => this.load());
-    this.ask = latest(async (tournament, scenario, lines) => {
+    this.ask = latest(async (tournament, scenario, lines, among) => {
       const { limits } = await this.shared.info;
       const found = await Promise.all(
         lines.map((policy) => get(query(`api/tournaments/${tournament.id}/runs`, { scenario: scenario.name, policy, store: tournament.store }))),
       );
       const most = Math.floor(limits.keys / lines.length); // seeds, the same of both
-      const runs = found.map(({ runs: all }) => all.filter(({ state }) => state === "done").slice(0, most));
+      const runs = found.map(({ runs: all }) => all.filter(({ state }) => state !== "missing").slice(0, most));
       const keys = runs.flat().map(({ key }) => key).join(",");
-      return { runs, curves: await get(query("api/results/compare", { keys, target: scenario.target, ...this.view.axis })) };
+      return { runs, curves: await get(query("api/results/compare", { keys, target: scenario.target, among, ...this.view.axis })) };
     });
   }
 
   /** Beside whom: the best there, or for the best itself the next of the ranking. */
   open(tournament, scenario, policy, policies) {
-    const rival = policy.line === scenario.best ? (scenario.tied[0] ?? policies.find(({ line }) => line !== policy.line).line) : scenario.best;
+    const next = scenario.tied[0] ?? policies.find(({ line }) => line !== policy.line).line;
+    const rival = policy.line === scenario.best ? next : scenario.best || next;
     this.shown = { tournament, scenario, lines: [policy.line, rival], policies };
     this.element.hidden = false;
     this.title.textContent = `${policy.line} beside ${rival} in ${scenario.name}`;
-    this.about.textContent = [scenario.about, `Best: ${scenario.said}.`].filter(Boolean).join(" ");
+    this.about.textContent = [scenario.about, `By the measure chosen: ${scenario.said}.`].filter(Boolean).join(" ");
     this.view.reset();
     this.load();
     this.title.focus({ preventScroll: true });
@@ -51,9 +52,9 @@ export class CellView {
   }
 
   async load() {
-    const { tournament, scenario, lines } = this.shown;
+    const { tournament, scenario, lines, policies } = this.shown;
     try {
-      const answer = await this.ask(tournament, scenario, lines);
+      const answer = await this.ask(tournament, scenario, lines, policies.length); // they were picked from so many
       if (!answer) return;
       this.error.textContent = "";
       this.draw(answer);

@@ -18,23 +18,23 @@ const differs = (run) =>
     .join(", ");
 
 const COLUMNS = [
-  { head: "policy", left: true, key: (run) => run.policy },
-  { head: "seed", key: (run) => run.seed },
-  { head: "differs in", left: true, key: differs },
+  { head: "policy", sort: "policy", left: true, text: (run) => run.policy },
+  { head: "seed", sort: "seed", text: (run) => String(run.seed) },
+  { head: "differs in", sort: "differs", left: true, text: differs },
   {
     head: "rounds",
-    key: (run) => run.rounds ?? -1,
+    sort: "rounds",
     text: (run) => {
       if (["failed", "damaged"].includes(run.status)) return run.status;
       return `${integer(run.rounds)}${run.status === "unfinished" ? ", unfinished" : run.diverged ? ", diverged" : ""}`;
     },
     title: (run) => run.reason || (run.diverged ? "training diverged in the last round" : ""),
   },
-  { head: "best", key: (run) => run.best_accuracy ?? -1, text: (run) => percent(run.best_accuracy) },
-  { head: "last", key: (run) => run.last_accuracy ?? -1, text: (run) => percent(run.last_accuracy) },
-  { head: "source", left: true, key: (run) => run.source },
-  { head: "file", left: true, key: (run) => run.store, text: (run) => fileName(run.store), title: (run) => run.store },
-  { head: "finished", left: true, key: (run) => run.finished_unix_s ?? 0, text: (run) => when(run.finished_unix_s) },
+  { head: "best", sort: "best", text: (run) => percent(run.best_accuracy) },
+  { head: "last", sort: "last", text: (run) => percent(run.last_accuracy) },
+  { head: "source", sort: "source", left: true, text: (run) => run.source },
+  { head: "file", sort: "file", left: true, text: (run) => fileName(run.store), title: (run) => run.store },
+  { head: "finished", sort: "finished", left: true, text: (run) => when(run.finished_unix_s) },
 ];
 
 class ResultsPage {
@@ -43,7 +43,6 @@ class ResultsPage {
     this.runs = [];
     this.total = 0;
     this.chosen = new Map();
-    this.policies = new Set();
     this.sort = { column: 8, down: true };
     this.build(root);
     this.compareLater = throttle(150, () => this.compare());
@@ -156,28 +155,34 @@ class ResultsPage {
     const mine = (this.loading = (this.loading ?? 0) + 1);
     try {
       const offset = more ? this.runs.length : 0;
-      const { runs, total } = await get(query("api/runs", { ...filters, limit: PAGE, offset }));
+      const sort = (this.sort.down ? "-" : "") + COLUMNS[this.sort.column].sort;
+      const { runs, total, policies } = await get(query("api/runs", { ...filters, sort, limit: PAGE, offset }));
       if (mine !== this.loading) return;
       this.error.textContent = "";
       this.runs = more ? [...this.runs, ...runs] : runs;
-      this.notePolicies();
       this.total = total;
+      setOptions(this.filters.policy, [["", "all"], ...policies.map((line) => [line, line])]);
+      this.fields.stale();
+      await this.chooseGiven();
     } catch (error) {
       this.error.textContent = error.message;
       return;
     }
-    if (this.given) {
-      for (const run of this.runs) if (this.given.includes(run.key)) this.chosen.set(run.key, run);
-      this.given = null;
-      this.compareLater();
-    }
-    this.draw(Object.values(filters).some(Boolean));
+    this.filtered = filters;
+    this.draw();
   }
 
-  /** The policies seen so far can be filtered by. */
-  notePolicies() {
-    for (const { policy } of this.runs) this.policies.add(policy);
-    setOptions(this.filters.policy, [["", "all"], ...[...this.policies].sort().map((line) => [line, line])]);
+  /** Choose the runs that the address names, wherever they stand among all; it is left as it is if none is here. */
+  async chooseGiven() {
+    const { given } = this;
+    this.given = null;
+    if (!given) return;
+    const { runs } = await get(query("api/runs", { keys: given.join(","), limit: given.length }));
+    for (const run of runs) this.chosen.set(run.key, run);
+    const missing = given.filter((key) => !runs.some((run) => run.key.startsWith(key)));
+    if (missing.length)
+      this.error.textContent = `${missing.length} of the ${plural(given.length, "run")} in this address ${missing.length > 1 ? "are" : "is"} not in these files: ${missing.map((key) => key.slice(0, 8)).join(", ")}.`;
+    if (runs.length) this.compareLater();
   }
 
   drawHead() {
@@ -211,17 +216,15 @@ class ResultsPage {
     this.sort = { column, down: this.sort.column === column ? !this.sort.down : false };
     this.drawHead();
     this.head.querySelectorAll(".sort")[column].focus();
-    this.draw();
+    this.load(); // of all runs, not only of those shown
   }
 
-  draw(filtered = false) {
-    const { key } = COLUMNS[this.sort.column];
-    const order = (a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : a.seed - b.seed) * (this.sort.down ? -1 : 1);
-    this.bodyRows.replaceChildren(...[...this.runs].sort(order).map((run) => this.row(run)));
+  draw() {
+    this.bodyRows.replaceChildren(...this.runs.map((run) => this.row(run)));
     const none = this.runs.length === 0;
     this.table.hidden = none;
     this.empty.hidden = !none;
-    if (none) this.fillEmpty(filtered);
+    if (none) this.fillEmpty(Object.values(this.filtered).some(Boolean));
     this.more.hidden = this.runs.length >= this.total;
     this.drawChosen();
   }
@@ -253,7 +256,7 @@ class ResultsPage {
       onchange: () => this.choose([run], box.checked, true),
     });
     const cell = (column) => {
-      const text = column.text ? column.text(run) : String(column.key(run));
+      const text = column.text(run);
       return h(
         "td",
         { class: column.left ? "" : "num", title: column.title?.(run) ? column.title(run) : column.left ? text : null },
@@ -294,7 +297,9 @@ class ResultsPage {
     const shown = `${plural(this.runs.length, "run")}${this.total > this.runs.length ? ` of ${integer(this.total)}` : ""}`;
     this.count.textContent = `${shown}, ${this.chosen.size} selected`;
     this.clear.hidden = this.chosen.size === 0;
-    this.fields.update(this.chosen.size > 1 ? [...this.chosen.values()] : this.runs);
+    const most = this.info?.limits.keys ?? 0;
+    const some = this.chosen.size > 1 && this.chosen.size <= most;
+    this.fields.update(some ? { keys: [...this.chosen.keys()].join(",") } : (this.filtered ?? {}));
     this.all.checked = this.runs.length > 0 && this.runs.every((run) => this.chosen.has(run.key));
   }
 

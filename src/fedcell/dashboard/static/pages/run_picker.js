@@ -30,8 +30,8 @@ export class RunPicker {
     const given = params?.get("run");
     if (given && !stored.some((run) => run.key === given)) {
       // One of thousands, or live.
-      const { run } = await get(query(`api/runs/${given}`, { store: params.get("store") })).catch(() => ({}));
-      if (run?.store) stored.push(run);
+      const { runs } = await get(query("api/runs", { keys: given, store: params.get("store") })).catch(() => ({ runs: [] }));
+      stored.push(...runs);
     }
     const known = new Set(stored.map((run) => run.key));
     const live = races
@@ -57,6 +57,7 @@ export class RunPicker {
     const key = params?.get("run");
     const fits = (run) => run.key === key && (!params.has("store") || run.store === params.get("store"));
     const wanted = key && (this.runs.find(fits) ?? this.runs.find((run) => run.key === key));
+    this.missing = key && !wanted ? key : null; // another one must not stand under its address
     if (!wanted) return this.fill({});
     const second = this.runs.find((run) => run.key === params.get("with"))?.policy ?? "";
     return this.fill({ experiment: experiment(wanted), policy: wanted.policy, seed: String(wanted.seed), second });
