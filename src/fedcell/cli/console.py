@@ -33,7 +33,8 @@ def console(width: int = 160, *, always: bool = False) -> "Console":
     """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() and not always else width)
+    # What names policies and runs may come from a file of anybody: nothing in it is markup.
+    return Console(markup=False, width=None if sys.stdout.isatty() and not always else width)
 
 
 class Loudness(Enum):
