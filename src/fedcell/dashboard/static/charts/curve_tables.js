@@ -103,7 +103,7 @@ export function curveTables(styles, curves, { target, seeds: allSeeds, by, focus
   });
   return [
     makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar, by, never), all, props),
-    partial && soFar === null ? h("p", { class: "note" }, `The last column is a mean over all seeds${never}; (1/5): 1 of 5 seeds reached it.`) : "",
+    partial && soFar === null ? h("p", { class: "note" }, `The last column is a mean over all seeds${never}; (1/5) beside it: 1 of 5 seeds reached it.`) : "",
     makeTable(`Rounds${of}`, roundColumns(name, by), all, props),
   ];
 }
