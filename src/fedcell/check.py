@@ -65,9 +65,24 @@ def require_target(name: str, target: object) -> None:
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """A view of an array through which it cannot be changed; what Numba compiled takes only the array itself."""
+    if not array.flags.writeable:
+        return array
     seen = array.view()
-    seen.flags.writeable = False
+    seen.setflags(write=False)
     return seen
+
+
+def writable(value: ArrayLike) -> ArrayLike:
+    """The array of which read_only gave a view, without a copy; anything else as it is."""
+    if not isinstance(value, np.ndarray) or value.flags.writeable or not isinstance(value.base, np.ndarray):
+        return value
+    base: NDArray[Any] = value.base
+    same = base.ctypes.data == value.ctypes.data and (base.shape, base.strides, base.dtype) == (
+        value.shape,
+        value.strides,
+        value.dtype,
+    )
+    return base if same else value
 
 
 def reject(name: str, array: NDArray[np.float64], bad: NDArray[np.bool_], advice: str) -> NoReturn:

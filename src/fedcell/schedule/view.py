@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcell.check import read_only
+from fedcell.check import read_only, writable
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools, times
 from fedcell.schedule.downlink import Downlink, Multicast
@@ -102,7 +102,7 @@ class RoundView:
         def __init__(self, upload_s: ArrayLike, compute_s: ArrayLike, **columns: Any) -> None: ...  # lists will do
 
     def __post_init__(self) -> None:
-        upload_s, compute_s = times(self.upload_s, self.compute_s)
+        upload_s, compute_s = times(writable(self.upload_s), writable(self.compute_s))
         if upload_s.ndim != 1 or compute_s.ndim != 1 or upload_s.size != compute_s.size:
             raise InputError(
                 f"upload_s has shape {upload_s.shape} and compute_s has shape {compute_s.shape}; "
