@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         mean_upload_s,
     )
 
-__version__ = "0.2.0"
+__version__ = "0.2.1"
 
 __getattr__ = lazy_names(
     "fedcell",
