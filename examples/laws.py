@@ -12,12 +12,12 @@ import fedcell as fc
 from fedcell.plots import Line, lines_figure, save_picture
 from fedcell.schedule.optimal import shortest_rounds
 
-world = fc.World(fc.Cell(radius_m=1400.0), fc.Devices(count=20))
+world = fc.World(fc.Cell(radius_m=1400.0, bandwidth_hz=25 * 180e3), fc.Devices(count=20))
 drawn = world.conditions(seed=0)
 laws: dict[str, tuple[str, fc.Density | fc.Power | fc.Ingress]] = {
     "density: one band": ("#000000", fc.Density()),
-    "blocks: 25 of them": ("#0072b2", fc.Blocks(25)),
-    "power: 12 dBm a device": ("#d55e00", fc.Power(drawn.snr)),
+    "blocks: 25 of 180 kHz": ("#0072b2", fc.Blocks(25)),
+    "power: 13.5 dBm a device": ("#d55e00", fc.Power(drawn.snr)),
     "ingress: lines into 5 Mbit/s": ("#009e73", fc.Ingress(pipe_s=world.cell.model_bits / 5e6)),
     "dedicated: a line each": ("#cc79a7", fc.Dedicated()),
 }

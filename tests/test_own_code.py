@@ -67,8 +67,9 @@ def test_a_module_that_imports_nothing_of_its_owners_has_the_key_of_version_0_2(
     files.write("plain_of_a_test", POLICY)
     content = hashlib.sha256(POLICY.encode()).hexdigest()
     assert files.sha256("plain_of_a_test") == hashlib.sha256(content.encode()).hexdigest()
-    spec = fc.Spec(policy="plain_of_a_test:Mine", rounds=2)
-    assert spec.key() == "f996db274823cb5e1116d8d122b789ed62c0d71d48cda0c6feb6dde0427cb10f"
+    cell, task = fc.CellSpec(radius_m=500.0), fc.TaskSpec(partition="iid")
+    spec = fc.Spec(policy="plain_of_a_test:Mine", rounds=2, cell=cell, task=task)
+    assert spec.key() == "36f43eb80bf6aa9742f4dbc918e5512b06265b4fe793272ba105c8a4a7058cfe"
     assert fc.Spec().own_code().sha256 == fc.Spec().code_sha256() == ""
 
 

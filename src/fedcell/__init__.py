@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.zoo.oort import Oort
     from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
     from fedcell.schedule.zoo.tifl import TiFL
+    from fedcell.sim.doubts import SpecWarning
     from fedcell.sim.loop import RoundRecord, simulate
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
         mean_upload_s,
     )
 
-__version__ = "0.2.0"
+__version__ = "0.2.1"
 
 __getattr__ = lazy_names(
     "fedcell",
@@ -105,6 +106,7 @@ __getattr__ = lazy_names(
         "fedcell.runs.sweep": "SweepResult run_sweep",
         "fedcell.runs.tournament": "TournamentResult run_tournament",
         "fedcell.runs.tracking": "tracking",
+        "fedcell.sim.doubts": "SpecWarning",
         "fedcell.sim.loop": "RoundRecord simulate",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
         "fedcell.world": "Always Cell Conditions DayNight Devices Mcs64 Mcs256 PaperChannel RMa RandomWaypoint Redrawn "
@@ -180,6 +182,7 @@ __all__ = [
     "Shannon",
     "SnrTrace",
     "Spec",
+    "SpecWarning",
     "Static",
     "Store",
     "SweepResult",

@@ -55,6 +55,36 @@ def require_array(name: str, value: ArrayLike, above: float = -inf, least: float
     return array
 
 
+def require_target(name: str, target: object) -> None:
+    """Refuse what is not an accuracy to reach."""
+    if isinstance(target, bool) or not isinstance(target, int | float | np.integer | np.floating):
+        raise InputError(f"{name} is {short_repr(target)}; give an accuracy between 0 and 1, such as 0.8")
+    if not 0.0 < target <= 1.0:
+        raise InputError(f"{name} is {target:g}; give an accuracy between 0 and 1, such as 0.8")
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view of an array through which it cannot be changed; what Numba compiled takes only the array itself."""
+    if not array.flags.writeable:
+        return array
+    seen = array.view()
+    seen.setflags(write=False)
+    return seen
+
+
+def writable(value: ArrayLike) -> ArrayLike:
+    """The array of which read_only gave a view, without a copy; anything else as it is."""
+    if not isinstance(value, np.ndarray) or value.flags.writeable or not isinstance(value.base, np.ndarray):
+        return value
+    base: NDArray[Any] = value.base
+    same = base.ctypes.data == value.ctypes.data and (base.shape, base.strides, base.dtype) == (
+        value.shape,
+        value.strides,
+        value.dtype,
+    )
+    return base if same else value
+
+
 def reject(name: str, array: NDArray[np.float64], bad: NDArray[np.bool_], advice: str) -> NoReturn:
     """Raise for the first bad entry; name its index unless the user gave one number for all."""
     index = int(np.argmax(bad))

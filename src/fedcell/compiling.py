@@ -13,7 +13,9 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _told: list[Callable[[], None]] = []
 
@@ -49,7 +51,7 @@ def _listen() -> None:
     cast("Any", event.register)("numba:compile", Listener())
 
 
-def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def cached_njit(**options: Any) -> Callable[[F], F]:
     """As ``numba.njit(cache=True, ...)``, which fails where no directory for its cache can be written.
 
     Args:
@@ -60,13 +62,13 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
     import numba
 
-    def decorated(function: Callable[..., Any]) -> Any:
+    def decorated(function: F) -> F:
         try:
-            return numba.njit(cache=True, **options)(function)
+            return cast("F", numba.njit(cache=True, **options)(function))
         except RuntimeError as error:
             if "no locator available" not in str(error):
                 raise
-        return numba.njit(cache=_temporary_cache(), **options)(function)
+        return cast("F", numba.njit(cache=_temporary_cache(), **options)(function))
 
     return decorated
 

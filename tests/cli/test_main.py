@@ -17,6 +17,7 @@ import fedcell as fc
 from fedcell.cli.console import Pace, announce_compiling, set_loudness
 from fedcell.cli.options import FIGURE_NAMES, POLICY_NAMES
 from fedcell.paper.figures import FIGURES
+from fedcell.runs.store import Store
 from fedcell.schedule.registry import POLICIES
 from harness import run
 from twins.small import write_small_npz
@@ -283,3 +284,29 @@ def test_the_testbed_says_less_with_q_and_more_with_v(capsys: pytest.CaptureFixt
         "  a: 25.00 % of the band, planned 6.000 s, arrived after 6.100 s\n"
         "  d: 75.00 % of the band, planned 6.000 s, it did not arrive\n"
     )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(closed: str, tmp_path: Path) -> None:
+    """As cron and daemons start commands; no file of ours gets the number of a stream."""
+    race = "race --rounds 1 --seeds 1 --policy all --devices 3 --plot none --store r.db"
+    for command in (f"plan {EXAMPLE}", race, "results list r.db"):
+        done = run("sh", "-c", f"{sys.executable} -W error -m fedcell {command} {closed}", cwd=tmp_path)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), (command, done.stderr)
+    with Store(tmp_path / "r.db", "read") as store:
+        assert len(store.runs()) == 1
+
+
+@pytest.mark.processes
+def test_not_every_refusal_of_the_system_is_blamed_on_standard_output(tmp_path: Path) -> None:
+    code = "import fedcell.cli.plan as p\ndef f(*a, **k): raise OSError(12, 'Cannot allocate memory')\n"
+    code += "import fedcell.plan.device_table as d\nd.read_devices = f\nimport fedcell.cli, sys\n"
+    done = run(sys.executable, "-c", f"{code}sys.argv = ['fedcell', 'plan', {str(EXAMPLE)!r}]\nfedcell.cli.main()")
+    assert done.returncode == 2
+    said = "Cannot allocate memory; free memory, processes or files, and try again\n"
+    assert done.stderr == f"fedcell: the system refused something: {said}"
+    listed = run(sys.executable, "-m", "fedcell", "results", "list", "/proc/self/mem")
+    assert (listed.returncode, listed.stderr.startswith("fedcell: cannot read /proc/self/mem: ")) == (2, True)
+    full = run("sh", "-c", f"{sys.executable} -m fedcell plan {EXAMPLE} >/dev/full")
+    assert full.stderr.startswith("fedcell: standard output: No space left on device; write it elsewhere")

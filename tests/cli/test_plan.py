@@ -190,10 +190,14 @@ def test_physical_columns_by_hand(run: Run) -> None:
 LAWS = ("blocks:count=6", "power", "dedicated", "ingress:bits_per_s=1000000")
 
 
+NARROW, BAND = fc.Cell(bandwidth_hz=6 * 180e3), ("--bandwidth-hz", "1080000")
+"""Six resource blocks of LTE; blocks of another width are noted."""
+
+
 def table_law(line: str) -> Law:
     """The law of the example's devices, by hand."""
     laws: dict[str, Law] = {
-        "power": fc.Power(read_devices(EXAMPLE).snr),
+        "power": fc.Power(read_devices(EXAMPLE, NARROW).snr),
         "dedicated": fc.Dedicated(),
         "blocks": fc.Blocks(6),
         "ingress": fc.Ingress(pipe_s=fc.Cell().model_bits / 1e6),
@@ -203,33 +207,33 @@ def table_law(line: str) -> Law:
 
 @pytest.mark.parametrize("line", LAWS)
 def test_a_law_is_the_librarys_and_the_heading_names_it(run: Run, line: str) -> None:
-    table = read_devices(EXAMPLE)
+    table = read_devices(EXAMPLE, NARROW)
     view = fc.RoundView(table.upload_s, table.compute_s, law=table_law(line))
     plan = fc.Optimal(0).decide(view, stream(0, "policy"))
-    document = run(EXAMPLE, "--law", line, "--json").json()
+    document = run(EXAMPLE, *BAND, "--law", line, "--json").json()
     assert (document["law"], document["round_s"]) == (line, plan.round_s)
     assert [row["index"] for row in document["devices"]] == plan.devices.tolist()
     assert [row["share"] for row in document["devices"]] == plan.shares.tolist()
     finish_s = plan.finish_s(table.upload_s, table.compute_s, view.law)
     assert [row["finish_s"] for row in document["devices"]] == finish_s.tolist()
-    rows = list(csv.DictReader(io.StringIO(run(EXAMPLE, "--law", line, "--csv").out)))
+    rows = list(csv.DictReader(io.StringIO(run(EXAMPLE, *BAND, "--law", line, "--csv").out)))
     assert [float(row["upload_s"]) for row in rows] == [row["upload_s"] for row in document["devices"]]
-    lines = run(EXAMPLE, "--law", line).out.splitlines()
+    lines = run(EXAMPLE, *BAND, "--law", line).out.splitlines()
     assert lines[1].strip() == f"law {line}"
-    compared = run(EXAMPLE, "--law", line, "--compare").out.splitlines()
+    compared = run(EXAMPLE, *BAND, "--law", line, "--compare").out.splitlines()
     assert compared[1].strip() == f"law {line}"
     assert sum(text.startswith("│") for text in compared) == 10
 
 
 def test_a_plan_in_whole_blocks(run: Run) -> None:
-    document = run(EXAMPLE, "--law", "blocks:6", "--json").json()
+    document = run(EXAMPLE, *BAND, "--law", "blocks:6", "--json").json()
     blocks = [row["blocks"] for row in document["devices"]]
     assert all(isinstance(count, int) and count >= 1 for count in blocks)
     assert sum(blocks) <= 6
     assert [row["share"] for row in document["devices"]] == [count / 6 for count in blocks]
-    rows = list(csv.DictReader(io.StringIO(run(EXAMPLE, "--law", "blocks:6", "--csv").out)))
+    rows = list(csv.DictReader(io.StringIO(run(EXAMPLE, *BAND, "--law", "blocks:6", "--csv").out)))
     assert [row["blocks"] for row in rows] == [str(count) for count in blocks]
-    lines = run(EXAMPLE, "--law", "blocks:6").out.splitlines()
+    lines = run(EXAMPLE, *BAND, "--law", "blocks:6").out.splitlines()
     assert [cell.strip() for cell in lines[3].split("┃")[1:-1]] == [
         "device", "share", "blocks", "kHz", "compute s", "upload s", "finish s"
     ]  # fmt: skip
@@ -237,6 +241,26 @@ def test_a_plan_in_whole_blocks(run: Run) -> None:
     alike = "upload_s,compute_s\n1,1\n1,1\n1,1\n"
     shown = run("d.csv", "--law", "blocks:5", "--policy", "all", **{"d.csv": alike}).out
     assert "2 blocks stay free: they would not shorten the round" in shown
+
+
+def test_what_a_law_makes_of_a_total_power_and_of_the_band_is_noted(run: Run) -> None:
+    file = {"d.csv": "distance_m,power_dbm,compute_s\n100,23,5\n800,23,6\n"}
+    spread = "power_dbm: the law {} spreads a device's total power over the whole band of {} MHz"
+    width = "blocks:count=15 divides 3 MHz into blocks of 200 kHz, not of 180 kHz as in LTE and NR; set the band to 2.7"
+    for law, band, expected in (
+        ("density", "3e6", [spread.format("density", 3)]),
+        ("blocks:15", "3e6", [width, spread.format("blocks:count=15", 3)]),
+        ("blocks:15", "2.7e6", [spread.format("blocks:count=15", 2.7)]),
+        ("power", "3e6", []),
+        ("dedicated", "3e6", []),
+    ):
+        done = run("d.csv", "--law", law, "--bandwidth-hz", band, "--json", **file)
+        noted = json.loads(done.out)["notes"]
+        assert len(noted) == len(expected)
+        assert all(note.startswith(start) for note, start in zip(noted, expected, strict=True))
+        assert done.err.splitlines() == [f"note: {note}" for note in noted]
+    density = run("d.csv", **{"d.csv": "distance_m,power_dbm_per_mhz,compute_s\n100,7,5\n"})
+    assert "power_dbm" not in density.err
 
 
 def test_own_lines_and_rates(run: Run) -> None:

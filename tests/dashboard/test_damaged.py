@@ -173,6 +173,7 @@ RUNS: list[str] = [
     "replace(printf('%.*c', 900, 'x'), 'x', '[') || replace(printf('%.*c', 900, 'x'), 'x', ']') || '}'",
     "UPDATE specs SET document = json_set(document, '$.policy', printf('%.*c', 30000000, 'x'))",
     "UPDATE specs SET document = json_set(document, '$.policy', char(27) || ']0;pwn' || char(7))",
+    "UPDATE specs SET document = json_set(document, '$.task.data', char(27) || '[2J')",
     "UPDATE specs SET document = CAST(x'7b22ff' AS TEXT)",
     "UPDATE runs SET reason = x'ff00'",
     "UPDATE runs SET finished_unix_s = 'soon'",
@@ -280,3 +281,109 @@ def test_a_damaged_tournament_hides_no_other(tmp_path: Path, stored: Callable[[P
         for id in "abc":
             answer = served.http.get(f"/api/tournaments/{id * 16}")
             assert (answer.status_code, "is damaged in the file" in answer.json()["detail"]) == (422, True), id
+
+
+@pytest.fixture
+def planted(tmp_path: Path, stored: Callable[[Path], str]) -> tuple[Path, str]:
+    """A results file that names a module wherever it can, the module beside it, and the key of a run with a model."""
+    path = tmp_path / "results.db"
+    key = stored(path)
+    (tmp_path / "evil.py").write_text("open('PWNED', 'w').close()\n")
+    own = "json_set(document, '$.policy', 'evil:X', '$.task.engine', 'torch', '$.task.model', 'evil:f')"
+    changed(
+        path,
+        f"UPDATE specs SET document = {own}",
+        "UPDATE races SET document = json_set(document, '$.policies', json('[\"evil:X\", \"evil:Y\"]'), "
+        "'$.spec.policy', 'evil:X', '$.spec.task.engine', 'torch', '$.spec.task.model', 'evil:f')",
+        "CREATE TABLE models (key TEXT PRIMARY KEY REFERENCES runs ON DELETE CASCADE, model BLOB NOT NULL)",
+        "INSERT INTO models SELECT key, zeroblob(203560) FROM runs",
+    )
+    return path, key
+
+
+def test_looking_at_a_file_imports_nothing_that_it_names(planted: tuple[Path, str]) -> None:
+    path, key = planted
+    shown = path.with_name("shown.db")
+    shown.write_bytes(path.read_bytes())
+    changed(path, "UPDATE races SET document = json_remove(document, '$.keys')")  # as version 0.2.0 wrote them
+    with serve(path, "--read", str(shown), "--workers", "1") as served:
+        (race,) = states(served).values()
+        assert race["state"] == "done"
+        paths = served.get("/api/openapi.json")["paths"]
+        names = {"id": race["id"], "key": key, "number": "1", "ending": "csv", "file": "index.html"}
+        asked = 0
+        for place, methods in paths.items():
+            if "get" not in methods or place == "/api/events":
+                continue
+            filled = place.format(**names)
+            for query in ("", f"?store={shown}", f"?keys={key}"):
+                answer = served.http.get(filled + query)
+                assert answer.status_code in (200, 404, 409, 422), (filled, answer.text)
+                asked += 1
+        assert asked > 40
+        for place in (f"/api/runs/{key}/field", f"/api/runs/{key}/rounds/1"):
+            answer = served.http.get(place)
+            assert (answer.status_code, "its map needs the size" in answer.json()["detail"]) == (422, True)
+        for action in ("resume", "rerun"):
+            refused = served.http.post(f"/api/races/{race['id']}/{action}")
+            assert refused.status_code == 409
+        assert served.http.get(f"/api/races/{race['id']}/curves").status_code == 200
+    assert not path.with_name("PWNED").exists()
+    # Where the size of an upload is known the map is drawn.
+    changed(path, "UPDATE specs SET document = json_set(document, '$.cell.model_bits', 1000000)")
+    with serve(path) as served:
+        assert served.http.get(f"/api/runs/{key}/field").status_code == 200
+        assert served.http.get(f"/api/runs/{key}/rounds/1").status_code == 200
+    assert not path.with_name("PWNED").exists()
+
+
+def test_commands_import_what_a_file_names_only_when_they_are_told_to(planted: tuple[Path, str]) -> None:
+    path, key = planted
+    here = path.parent
+    lines: list[tuple[list[str], int]] = [
+        (["results", "list", "results.db"], 0),
+        (["results", "list", "results.db", "--policy", "evil:X", "--csv"], 0),
+        (["results", "show", "results.db", key], 0),
+        (["results", "show", "results.db", key, "--json"], 0),
+        (["results", "show", "results.db", key, "--per-class"], 2),
+        (["results", "show", "results.db", key, "--save-model", "m.npz"], 2),
+        (["results", "export", "results.db", "--csv", "x.csv"], 0),
+        (["results", "export", "results.db", "--models", "m"], 2),
+    ]
+    for line, status in lines:
+        done = fedcell(*line, cwd=here)
+        assert done.returncode == status, (line, done.stderr)
+        if status:
+            assert "'evil' is code of somebody's own; add --allow-import if you trust the file" in done.stderr
+    assert not (here / "PWNED").exists()
+    for line, status in lines:
+        if status:
+            done = fedcell(*line, "--allow-import", cwd=here)
+            assert (done.returncode, "module 'evil' has no 'f'" in done.stderr) == (2, True)
+    assert (here / "PWNED").exists()
+
+
+def test_printing_a_specification_imports_nothing(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("open('PWNED', 'w').close()\n")
+    (tmp_path / "race.toml").write_text(
+        'policy = "evil:X:k=3"\n[task]\nengine = "torch"\nmodel = "evil:f"\n[grid]\npolicy = ["evil:Y", "random:8"]\n'
+    )
+    for options, policies in (([], '["evil:Y", "random:k=8"]'), (["--policy", "evil:Z"], '["evil:Z"]')):
+        done = fedcell("race", "race.toml", "--print-spec", *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"\npolicy = {policies}\n" in done.stdout
+        assert 'policy = "evil:X:k=3"' in done.stdout
+    assert not (tmp_path / "PWNED").exists()
+
+
+def test_a_link_in_the_folder_of_the_paper_is_not_followed(tmp_path: Path) -> None:
+    paper = tmp_path / "paper"
+    paper.mkdir()
+    (paper / "index.html").write_text("<h2 id=fig1a>One</h2>")
+    (paper / "fig1a.svg").write_text("<svg/>")
+    (paper / "fig1a.csv").symlink_to("/etc/hostname")
+    with serve(tmp_path / "results.db", "--paper", str(paper)) as served:
+        (figure,) = served.get("/api/paper")["figures"]
+        assert figure["files"] == ["fig1a.svg"]
+        assert served.http.get("/api/paper/fig1a.csv").status_code == 404
+        assert served.http.get("/api/paper/fig1a.svg").status_code == 200

@@ -117,7 +117,7 @@ def test_an_unknown_device_has_the_limit_of_the_fleet(known: Any, came_s: Any, l
 def test_nodes_that_take_turns_are_as_slow_as_they_trained_and_have_no_link() -> None:
     """The second one's was the first training of its process; the third has no clock of its own."""
     came = {10: (reply(10, train_s=3.0), 50.0), 11: (reply(11, train_s=9.0), 60.0), 12: (reply(12), 70.0)}
-    came[11][0].content[RECORD]["first"] = True  # type: ignore[index]
+    came[11][0].content.config_records[RECORD]["first"] = True
     done = played(came, link_known=False, in_turn=True, of=replace(planned(False), known=np.zeros(3, bool)))
     assert done.delivered.all()
     assert done.timing.finish_s.tolist() == [50.0, 60.0, 70.0]  # when they came is said as it was

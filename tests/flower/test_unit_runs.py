@@ -119,6 +119,19 @@ def test_a_device_of_unknown_time_is_waited_for_until_flowers_timeout(log: pytes
     assert "missing: 1" in log.text
 
 
+def test_a_reply_that_comes_after_its_round_is_learnt_and_its_device_is_planned_with_it() -> None:
+    """Device 1 says 0.01 s and takes 1.5: its round is over long before. Nobody waits, but the reply is taken."""
+    client = Client(lambda c: Report(compute_s=0.01 if c.node_config["partition-id"] else 0.5, upload_s=0.01))
+    delay_s = training_takes(lambda i: 1.5 if i else 0.5)
+    done = run(client.grid(2, delay_s), rounds=12, grace_s=0.3, slack=4.0, radio="dedicated")
+    assert done.rounds[0].delivered == [0]
+    assert done.rounds[0].round_s < 1.5
+    assert [0, 1] in [r.delivered for r in done.rounds]
+    knowledge = done.scheduled._planner.roster.knowledge
+    assert knowledge.compute.mean_s[1] >= 1.4
+    assert knowledge.failures.tolist() == [0, 0]
+
+
 def test_or_until_the_budget_is_spent() -> None:
     client = Client()
     done = run(client.grid(2, training_takes(lambda i: np.inf if i else 0.0)), rounds=1, budget_s=1.2)

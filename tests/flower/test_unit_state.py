@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -114,6 +115,82 @@ def test_a_folder_of_garbage_is_refused_in_one_sentence(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=complaint):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "said"),
+    [
+        ({"policy": "\x1b]0;pwn\x07\x1b[2J"}, {}, "policy: .*characters that cannot be printed"),
+        ({"policy": "x" * 10_000_000}, {}, "policy: .*at most 1000 characters"),
+        ({"names": ["0", "\x1b[2J", "2"]}, {}, "names.1: "),
+        ({"seed": "x"}, {}, "seed: "),
+        ({"seed": 1e999}, {}, "seed: "),
+        ({"rounds": "two"}, {}, "rounds: "),
+        ({"spec": "a = " + "[" * 100_000}, {}, "RecursionError"),
+        ({"spec": 5}, {}, "spec: "),
+        ({"initial": {"server": 5}}, {}, "TypeError"),
+        ({}, {"devices": "ab"}, "devices: "),
+        ({}, {"devices": [0]}, "round 1 does not have an entry for each"),
+        ({}, {"planned_s": "x"}, "planned_s: "),
+        ({}, {"late": 5}, "late: "),
+        ({}, {"clock_s": 1e308}, "round 1 took longer than 1e.12 s"),
+        ({}, {"names": ["0", "\x1b"]}, "round 1 has names that cannot be printed"),
+        ({}, {"metrics": {"server": {"accuracy": "[link]"}}}, "ValueError"),
+    ],
+)
+@pytest.mark.processes
+def test_values_of_the_wrong_kind_are_refused_in_one_sentence(
+    tmp_path: Path, changes: dict[str, Any], line: dict[str, Any], said: str
+) -> None:
+    saved(tmp_path, a_run(2))
+    state, rounds = tmp_path / "state.json", tmp_path / "rounds.jsonl"
+    state.write_text(json.dumps(json.loads(state.read_text()) | changes))
+    first, second = rounds.read_text().splitlines()
+    rounds.write_text(json.dumps(json.loads(first) | line) + "\n" + second + "\n")
+    with pytest.raises(InputError, match=f"is not a complete state directory of fedcell .*{said}"):
+        load_run(tmp_path)
+
+
+@pytest.mark.processes
+def test_deep_json_and_pipes_are_refused_and_old_gaps_are_read(tmp_path: Path) -> None:
+    saved(tmp_path, a_run(2))
+    lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
+    told = json.loads(lines[0]) | {"planned_s": None, "planned_finish_s": [10.0, None]}  # how infinity was written
+    (tmp_path / "rounds.jsonl").write_text(json.dumps(told) + "\n" + lines[1] + "\n")
+    run = load_run(tmp_path)
+    assert math.isnan(run.rounds[0].planned_s)
+    assert math.isnan(run.rounds[0].planned_finish_s[1])
+    (tmp_path / "rounds.jsonl").write_text("[" * 100_000 + "\n" + lines[1] + "\n")
+    with pytest.raises(InputError, match=r"not a complete state directory of fedcell \(RecursionError"):
+        load_run(tmp_path)
+    (tmp_path / "state.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="is not JSON"):
+        load_run(tmp_path)
+    (tmp_path / "state.json").unlink()
+    os.mkfifo(tmp_path / "state.json")
+    with pytest.raises(InputError, match="is not a regular file"):
+        load_run(tmp_path)
+
+
+@pytest.mark.processes
+def test_the_text_of_a_directory_is_no_markup_and_nothing_that_it_names_is_imported(tmp_path: Path) -> None:
+    one = saved(tmp_path / "one", a_run(2))
+    state = one / "state.json"
+    planted = 'policy = "evil:X"\nrounds = 1\n[task]\nengine = "torch"\nmodel = "evil:f"\n[grid]\npolicy = ["evil:Y"]\n'
+    words = {"policy": "x[/nonsense][link=http://evil]y", "spec": planted}
+    state.write_text(json.dumps(json.loads(state.read_text()) | words))
+    (tmp_path / "evil.py").write_text("open('PWNED', 'w').close()\n")
+    for options in ([], ["--json"], ["--plot", "f.png"]):
+        done = fedcell("flower", "one", *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "x[/nonsense][link=http://evil]y" in done.stdout
+    done = fedcell("flower", "one", "--store", "r.db", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'evil' is code of somebody's own; add --allow-import if you trust the file" in done.stderr
+    assert not (tmp_path / "PWNED").exists()
+    done = fedcell("flower", "one", "--store", "r.db", "--allow-import", cwd=tmp_path)
+    assert (done.returncode, "module 'evil' has no 'X'" in done.stderr) == (2, True)
+    assert (tmp_path / "PWNED").exists()
 
 
 def test_a_directory_that_is_not_there_is_said_in_one_sentence(tmp_path: Path) -> None:

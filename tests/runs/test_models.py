@@ -1,8 +1,11 @@
 """Final models: out of the workers, into stores and files, and back."""
 
+import io
 import json
+import os
 import struct
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from fedcell.runs.runner import RoundsDone, RunDone
 from fedcell.runs.store import Store
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec, TaskSpec
+from fedcell.sim.state import State
 from fedcell.sim.task import class_accuracy, evaluate_models, layers
 
 
@@ -294,12 +298,58 @@ def test_other_mistakes_with_model_files(small_npz: Path, tmp_path: Path) -> Non
         odd.evaluate()
 
 
-def test_loading_a_model_runs_nobodys_code(tmp_path: Path) -> None:
-    document = {"policy": "evil:Policy", "task": {"engine": "torch", "model": "evil:model"}}
+def test_loading_a_model_runs_nobodys_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"policy": "evil:Policy", "rounds": 1, "task": {"engine": "torch", "model": "evil:model"}}
     with (tmp_path / "x.npz").open("wb") as file:
         write_arrays(file, ".npz", {"a": np.zeros(1, np.float32)}, {"spec": json.dumps(document)})
     (tmp_path / "evil.py").write_text("raise SystemExit('code ran')")
-    assert fc.load_model(tmp_path / "x.npz").document == document
+    monkeypatch.chdir(tmp_path)
+    model = fc.load_model(tmp_path / "x.npz")
+    assert model.document == document
+    assert (model.spec.policy, model.spec.task.model) == ("evil:Policy", "evil:model")
+    with pytest.raises(fc.InputError, match=r"'evil' is code of somebody's own; call evaluate\(allow_import=True\)"):
+        model.evaluate()
+    with pytest.raises(SystemExit, match="code ran"):
+        model.evaluate(allow_import=True)
+
+
+def test_a_model_file_of_somebody_elses_is_read_with_care(tmp_path: Path) -> None:
+    def archive(name: str, content: bytes, method: int) -> Path:
+        place = tmp_path / name
+        with zipfile.ZipFile(place, "w", method) as file:
+            file.writestr("a.npy", content)
+        return place
+
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": (2**26,)})
+    bomb = archive("bomb.npz", head.getvalue() + bytes(2**28), zipfile.ZIP_DEFLATED)
+    assert bomb.stat().st_size < 2**21
+    deep = b"[" * 100_000
+    (tmp_path / "deep.safetensors").write_bytes(struct.pack("<Q", len(deep)) + deep)
+    odd = archive("odd.npz", b"x", zipfile.ZIP_STORED)
+    content = odd.read_bytes()
+    at = content.index(b"PK\x01\x02")
+    odd.write_bytes(content[: at + 10] + struct.pack("<H", 99) + content[at + 12 :])  # an unknown method
+    (tmp_path / "locked.npz").write_bytes(
+        content[:6] + b"\x01" + content[7 : at + 8] + b"\x01" + content[at + 9 :]  # encrypted
+    )
+    os.mkfifo(tmp_path / "pipe.npz")
+    for name, said in {
+        "bomb.npz": "would unpack to 268,43",
+        "deep.safetensors": "not a whole model file",
+        "odd.npz": "not a whole model file",
+        "locked.npz": "not a whole model file",
+        "pipe.npz": "not a regular file",
+    }.items():
+        with pytest.raises(fc.InputError, match=said):
+            fc.load_model(tmp_path / name)
+    about = {"spec": '{"task": {}, "policy": "x", "a": ' + "[" * 5000 + "]" * 5000 + "}"}
+    with (tmp_path / "spec.npz").open("wb") as file:
+        write_arrays(file, ".npz", {"a": np.zeros(1, np.float32)}, about)
+    with pytest.raises(fc.InputError, match="does not say which run it is of"):
+        fc.load_model(tmp_path / "spec.npz")
+    with pytest.raises(ValueError, match=r"not the state of a run: its .* bytes would unpack to 268,43"):
+        State.from_bytes(bomb.read_bytes())
 
 
 def test_where_models_go(small_npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -831,3 +831,12 @@ with Store({str(path)!r}, "read") as store, store._read_transaction() as db:
         time.sleep(0.2)
         process.interrupt()
         assert process.finish().stderr.strip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
+def test_a_pipe_beside_the_file_is_refused(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    Store(path).close()
+    os.mkfifo(f"{path}{ending}")
+    with pytest.raises(fc.InputError, match=f"results.db{ending} is not a regular file, and SQLite would use it"):
+        Store(path, "read")

@@ -226,3 +226,12 @@ def test_everything_is_saved_and_read_back() -> None:
     r = 3 * LOOK_EVERY - 1
     hopes = [k.view(look, r, clock_s=2 * clock_s, explore=True).compute_s.tolist() for k in (known, again)]
     assert hopes[0] == hopes[1]
+
+
+def test_levelled_times_within_a_factor_of_their_median_are_equal() -> None:
+    all_of_them = np.arange(6)
+    seen = Estimates.none(6).after(all_of_them[:5], np.array([1.0, 2.0, 5.0, 7.0, 0.1]))
+    level = seen.levelled(all_of_them, 3.0)
+    np.testing.assert_array_equal(level.known_s(all_of_them), [2.0, 2.0, 2.0, 7.0, 0.1, np.nan])
+    assert seen.mean_s.tolist() == [1.0, 2.0, 5.0, 7.0, 0.1, 0.0]
+    assert level.levelled(all_of_them[5:], 3.0) is level  # nothing was seen of it

@@ -227,8 +227,9 @@ def test_runs_whose_reports_cost_infinite_joules_in_0_2_are_not_reused() -> None
         "ef48eb32c22bfb18": {"profiles": "labels"},
         "09d1eb9b789e21ba": {"profiles": "updates"},
         "ce5d7f38cdba52b7": {"policy": "greedy"},
-        "1c14507365ec0c58": {"cell": {"rate": "shannon"}},
+        "1c14507365ec0c58": {"cell": {"rate": "shannon", "radius_m": 1000.0}},
     }
+    of_then: dict[str, Any] = {"version": 1, "policy": "diverse", "cell": {"rate": "mcs64", "radius_m": 1000.0}}
     for key, fields in others.items():
-        assert Spec(**{"policy": "diverse", "cell": {"rate": "mcs64"}} | fields).key().startswith(key)
-    assert not Spec(policy="diverse", cell={"rate": "mcs64"}).key().startswith("601c53f18fa3224f")
+        assert parse_spec(of_then | fields, "test").key().startswith(key)
+    assert not parse_spec(of_then, "test").key().startswith("601c53f18fa3224f")

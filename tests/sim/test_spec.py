@@ -1,4 +1,9 @@
+import copy
 import itertools
+import json
+import pickle
+import tomllib
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -8,6 +13,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.dashboard.checks import known_race
+from fedcell.errors import InputError
 from fedcell.runs.defaults import RACE_POLICIES, default_race
 from fedcell.sim.spec import CellSpec, Spec, load_spec, parse_spec
 
@@ -63,7 +69,7 @@ def test_rounds_replace_the_budget_unless_both_are_given() -> None:
     assert parse_spec({"rounds": 3, "budget_s": 9.0}, "x").budget_s == 9.0
 
 
-@pytest.mark.parametrize("seeds", [[3, 1], ["3", 1.0], [2]])
+@pytest.mark.parametrize("seeds", [[3, 1], [3.0, 1], [2]])
 def test_the_runs_of_a_grid_are_those_made_one_by_one(seeds: list[Any]) -> None:
     others: dict[str, list[Any]] = {"policy": ["all", "greedy:theta=0"], "task.hidden": [[4], [5, 6]]}
     for given in itertools.permutations({**others, "seed": seeds}.items()):
@@ -150,3 +156,73 @@ def test_a_mistake_in_python_is_one_sentence_too() -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(fc.InputError, match=r"race\.toml: grid has the seed 0 twice"):
         parse_spec({"grid": {"seed": [0, 0]}}, "race.toml")
+
+
+# --- copies, and what cannot be changed ----------------------------------------------------------------------------
+
+
+GRID: dict[str, list[Any]] = {"policy": ["all", "greedy"], "seed": [0, 1], "devices.compute_w": [[1.0] * 20, 2.0]}
+
+
+def test_a_changed_spec_keeps_its_grid_but_for_what_was_changed() -> None:
+    spec = Spec(grid=GRID)
+    assert spec.changed({"cell.radius_m": 500.0}).grid == GRID
+    assert spec.changed({"seed": 7}).grid == {name: GRID[name] for name in ("policy", "devices.compute_w")}
+    assert {run.seed for run in spec.changed(seed=7).runs()} == {7}
+    assert spec.changed({"seed": 7}, {"seed": [1, 2]}).grid == {"seed": [1, 2]}
+    assert spec.changed({}, {}).grid == {}
+    assert all(run.grid == {} for run in spec.runs())
+    assert spec.changed(rounds=3).rounds == 3
+    race = fc.Spec(rounds=1, grid={"policy": ["diverse", "random:k=4"], "seed": [0, 1, 2]})
+    assert race.changed({"cell.radius_m": 500.0}).grid == race.grid
+    with pytest.raises(InputError, match="there is no field 'rouns'; did you mean 'rounds'"):
+        spec.changed(rouns=3)
+
+
+def test_a_spec_cannot_be_changed_by_what_is_in_it() -> None:
+    spec = Spec(grid=GRID, task=fc.TaskSpec(hidden=[4]), devices=fc.DevicesSpec(compute_w=[2.0] * 20))
+    for change in (
+        lambda: spec.task.hidden.append(5),
+        spec.task.hidden.sort,
+        lambda: spec.grid["seed"].append(2),
+        spec.grid["devices.compute_w"][0].clear,
+        lambda: spec.grid.update(seed=[3]),
+        lambda: spec.grid.pop("seed"),
+        lambda: spec.model_copy(update={"grid": {"seed": [1]}}).grid["seed"].append(2),
+        lambda: Spec().task.hidden.append(5),
+        lambda: spec.changed(seed=1).grid["policy"].append("all"),
+    ):
+        with pytest.raises(InputError, match="a spec cannot be changed; "):
+            change()
+    with pytest.raises(InputError, match="cannot be changed"):
+        spec.grid["seed"] = [3]
+    assert spec.task.hidden == [4]
+    assert spec.grid == GRID
+    copies = [pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec), Spec(**spec.model_dump())]
+    copies += [parse_spec(tomllib.loads(spec.to_toml()), "x"), Spec.model_validate_json(spec.model_dump_json())]
+    for one in copies:
+        assert one == spec
+        assert hash(one) == hash(spec)
+    assert len({spec, *copies, spec.changed(seed=1)}) == 2
+    dumped = spec.model_dump()
+    assert type(dumped["grid"]) is dict
+    assert {type(dumped["grid"]["seed"]), type(dumped["task"]["hidden"])} == {list}
+    assert json.loads(json.dumps(dumped))["grid"] == GRID
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Spec(rounds=True), "Spec: rounds is True; give a number, not a truth value"),
+        (lambda: Spec(cell={"radius_m": "500"}), "Spec: cell.radius_m is '500'; give a number, without quotes"),
+        (lambda: Spec(task={"hidden": [True]}), "Spec: task.hidden is [True]; give a number, not a truth value"),
+        (lambda: Spec(grid={"seed": ["3"]}), "Spec: grid: seed is '3'; give a number, without quotes"),
+        (lambda: Spec(grid={"seed": [True]}), "Spec: grid: seed is True; give a number, not a truth value"),
+        (lambda: Spec(budget_s="inf", rounds=3), "Spec: budget_s is 'inf'; give a number, without quotes"),
+        (lambda: list(fc.simulate("greedy")), "simulate takes a Spec, not 'greedy'; write Spec(policy='greedy'), or"),
+    ],
+)
+def test_what_is_no_number_or_no_spec_is_refused(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(InputError) as told:
+        make()
+    assert str(told.value).startswith(said)

@@ -3,6 +3,7 @@
 Commands import what is heavy (NumPy, Rich, the library itself) only when they run, so that ``fedcell --help`` is quick.
 """
 
+import errno
 import gc
 import os
 import re
@@ -16,6 +17,9 @@ import typer.core
 from fedcell import __version__
 from fedcell.cli import fit, flower, plan, race, reproduce, results, serve, sweep, testbed, tournament
 from fedcell.errors import InputError
+
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, errno.EBADF)
+"""What the system says of a file that cannot take more."""
 
 typer.core.HAS_RICH = False  # the help is plain text, in which Typer would show "[required]" with a backslash
 
@@ -71,6 +75,7 @@ def _options(
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit status 2."""
     gc.set_threshold(100_000, 50, 50)  # collecting while thousands of modules' objects are made is a sixth of start-up
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is shown in escapes
             stream.reconfigure(errors="backslashreplace")
@@ -84,9 +89,15 @@ def main() -> None:
     except KeyboardInterrupt:
         _say("interrupted")
         sys.exit(130)
+    except MemoryError:
+        _say("this machine does not have the memory for it; take fewer devices, runs or rounds")
+        sys.exit(2)
     except OSError as error:  # the commands handle those of their files; this is a full disc behind the output, say
-        place = error.filename or "standard output"
-        _say(f"{place}: {error.strerror}; write it elsewhere, or make room, and try again")
+        reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+        if error.filename is None and error.errno not in OUTPUT_ERRORS:
+            _say(f"the system refused something: {reason}; free memory, processes or files, and try again")
+            sys.exit(2)
+        _say(f"{error.filename or 'standard output'}: {reason}; write it elsewhere, or make room, and try again")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest would fail again at exit
         sys.exit(2)
     except Exception as error:  # Typer's own, whose classes are in another module in every other version of it
@@ -96,6 +107,18 @@ def main() -> None:
         if not hasattr(error, "format_message"):
             raise
         _end_misused(error)
+
+
+def _open_closed_streams() -> None:
+    """Daemons start commands without standard streams: the first files that we open would get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    # They live as long as the process.
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _say(sentence: str) -> None:

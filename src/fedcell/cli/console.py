@@ -33,7 +33,8 @@ def console(width: int = 160, *, always: bool = False) -> "Console":
     """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() and not always else width)
+    # What names policies and runs may come from a file of anybody: nothing in it is markup.
+    return Console(markup=False, width=None if sys.stdout.isatty() and not always else width)
 
 
 class Loudness(Enum):
@@ -271,6 +272,19 @@ def _never_text(limit: float, unit: str) -> str:
 
 def _mean_text(mean: float, reached: int, form: str, unit: str) -> str:
     return "-" if math.isnan(mean) or not reached else f"{mean:{form}} {unit}"
+
+
+@contextmanager
+def notes_of(runs: Sequence["Spec"], *, here: bool = True) -> Iterator[None]:
+    """Say once on standard error what may not be meant in these runs; the library then does not warn of it."""
+    from fedcell.schedule.laws import parse_law, width_note
+    from fedcell.sim.doubts import already_said, doubts
+
+    widths = (width_note(parse_law(run.cell.law), run.cell.bandwidth_hz) for run in runs)
+    for note in (*doubts(runs, here=here), *dict.fromkeys(filter(None, widths))):
+        typer.echo(f"note: {note}", err=True)
+    with already_said():
+        yield
 
 
 PATIENCE_S = 3.0

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedcell import defaults
+from fedcell.check import require_target
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT
 
@@ -84,8 +85,7 @@ def _check_workers(workers: int | None) -> int | None:
 
 
 def _check_target(target: float) -> float:
-    if not 0.0 < target <= 1.0:
-        raise InputError(f"--target is {target:g}; give an accuracy between 0 and 1, such as 0.8")
+    require_target("--target", target)
     return target
 
 

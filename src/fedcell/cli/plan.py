@@ -109,13 +109,13 @@ def plan(
     announce_compiling()
     comparing = compare or len(policy or []) > 1
     plans = planning.plan_round(table, policy or [], cell, theta, seed, law=law or "density", compare=compare)
-    _print_notes(planning.notes(plans))
     if output == "json":
         typer.echo(planning.plans_json(plans, comparing))
     elif output == "csv":
         typer.echo(planning.plans_csv(plans, comparing), nl=False)
     else:
         console().print(_comparison_table(plans) if comparing else _plan_table(plans[0]))
+    _print_notes(planning.notes(plans))
     if plot is not None:
         save_picture(planning.figure(plans), plot)
 

@@ -16,6 +16,7 @@ from fedcell.cli.console import (
     console,
     loudness,
     note_missing_models,
+    notes_of,
     set_loudness,
     summary_tables,
 )
@@ -466,6 +467,7 @@ def _run_watched(
     live = Live(display, console=screen, refresh_per_second=8, transient=True) if table else nullcontext()
     lines = None if table or loudness() is Loudness.QUIET else RaceLines(display)
     with (
+        notes_of(race.runs()[:1]),  # they differ in policy and seed
         Store(path) if path is not None else nullcontext() as store,
         live,
         trackers.following(race, target, store) as track,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import Trackers, announce_compiling, note_missing_models, progress, set_loudness
+from fedcell.cli.console import Trackers, announce_compiling, note_missing_models, notes_of, progress, set_loudness
 from fedcell.cli.options import Cluster, Quiet, Track, Verbose, Workers
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
@@ -62,6 +62,7 @@ def sweep(
     trackers = Trackers(track)
     load_data(runs, cluster)
     with (
+        notes_of(runs, here=cluster is None),
         crew(cluster) as (executor, width),
         Store(store) as kept,
         progress("sweep") as watch,

@@ -93,9 +93,10 @@ class Scheduled(Strategy):
             then.
         query_every: ask all nodes for a new report every this many rounds, for links that change; 0 asks each once.
         poll_s: seconds between two checks for replies; arrival times are no more precise than this.
-        slack: the reply of a node that takes more than ``slack`` times its planned time is not used, and the node is
-            remembered as slow. A node whose link or speed is still unknown has no deadline but ``timeout``. In
-            simulated time there are no deadlines.
+        slack: the reply of a node that takes more than ``slack`` times its planned time is not used. A node whose link
+            or speed is still unknown is late after ten times the median of when the others came, once half of them
+            have. A reply that never comes is a failure, not a time. In simulated time and in Flower's simulation engine
+            there are no deadlines.
         grace_s: additional wall-clock seconds for Flower's own overhead: its nodes look for work every 3 s, and start a
             process for it. Not applied to times that a radio measures.
         budget_s: time limit in seconds; a round that is planned to end later is not started.

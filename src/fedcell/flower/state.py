@@ -11,23 +11,24 @@ import json
 import math
 import os
 import tomllib
-import zipfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
-from fedcell.check import without_nan
+from fedcell.check import UNPRINTABLE, printable, without_nan
 from fedcell.errors import InputError
 from fedcell.files import replace_file
 from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
+from fedcell.learn.npz import read_npz
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.spec import Spec, parse_stored
+from fedcell.sim.spec import MAX_SPEC_BYTES, Spec, parse_stored
 
 STATE_VERSION = 1
 MAX_STATE_BYTES = 64 * 2**20
@@ -184,28 +185,79 @@ def load_run(folder: Path) -> Run:
             f"{folder / 'state.json'} has version {document.get('fedcell_state')!r}, but this fedcell reads version "
             f"{STATE_VERSION}; give another directory"
         )
-    known = {f.name for f in fields(ScheduledRound)}
     try:
-        lines = _read(folder / "rounds.jsonl").splitlines()[: document["rounds"]]
-        documents = [json.loads(line) for line in lines]
-        rounds = [
-            ScheduledRound(**{k: v for k, v in document.items() if k in known} | {"metrics": _metrics_in(document)})
-            for document in documents
-        ]
-        if len(rounds) != document["rounds"]:
-            raise ValueError(f"it has {len(rounds)} rounds of {document['rounds']}")
-        model = str(document["model"])
-        if Path(model).name != model:
-            raise ValueError(f"its model {model[:50]!r} is outside of it")
-        names = [str(name) for name in document["names"]]
-        text = document["spec"]
+        told = _StateFile.model_validate(document)
+        lines = _read(folder / "rounds.jsonl").splitlines()[: told.rounds]
+        rounds = [_round_in(json.loads(line)) for line in lines]
+        if len(rounds) != told.rounds:
+            raise ValueError(f"it has {len(rounds)} rounds of {told.rounds}")
+        if Path(told.model).name != told.model:
+            raise ValueError(f"its model {told.model[:50]!r} is outside of it")
+        text = told.spec
         spec = None if text is None else parse_stored(tomllib.loads(text), str(folder / "state.json"))
-        policy, strategy, averaging = (str(document[name]) for name in ("policy", "strategy", "averaging"))
-        numbers = _unspelt(dict(document["numbers"]))
-        initial = _metrics_in({"metrics": document["initial"]})
-        return Run(policy, int(document["seed"]), strategy, rounds, names, model, spec, averaging, numbers, initial)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder} is not a complete state directory of fedcell ({error}); give another") from None
+        numbers, initial = _unspelt(told.numbers), _metrics_in({"metrics": told.initial})
+        own = (told.policy, told.seed, told.strategy, rounds, told.names, told.model, spec, told.averaging)
+        return Run(*own, numbers, initial)
+    except InputError:
+        raise
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        reason = f"{'.'.join(map(str, fault['loc']))}: {fault['msg'][:1].lower()}{fault['msg'][1:]}"
+    except Exception as error:  # whatever somebody has written there
+        reason = f"{type(error).__name__}: {error}"
+    reason = printable(" ".join(reason.split())[:200])
+    raise InputError(f"{folder} is not a complete state directory of fedcell ({reason}); give another")
+
+
+def _printed(text: str) -> str:
+    if UNPRINTABLE.search(text):
+        raise ValueError("it has characters that cannot be printed")
+    return text
+
+
+_Line = Annotated[str, Field(max_length=1000), AfterValidator(_printed)]
+
+
+class _StateFile(BaseModel):
+    """What state.json has."""
+
+    policy: _Line
+    seed: Annotated[int, Field(ge=0)]
+    strategy: _Line
+    averaging: _Line
+    rounds: Annotated[int, Field(ge=1)]
+    names: list[_Line]
+    model: Annotated[str, Field(max_length=200)]
+    numbers: dict[str, Any]
+    initial: dict[str, Any]
+    spec: Annotated[str, Field(max_length=MAX_SPEC_BYTES)] | None
+
+
+_ROUND = TypeAdapter(ScheduledRound)
+_FLOATS = ("clock_s", "round_s", "planned_s", "waited_s", "shares", "planned_finish_s")
+LONGEST_S = 1e12
+"""Thirty thousand years: what takes longer is a mistake."""
+
+
+def _round_in(line: dict[str, Any]) -> ScheduledRound:
+    """A round of rounds.jsonl; a ValueError or TypeError if it is damaged."""
+    fields = {name: _nan_in(value) if name in _FLOATS else value for name, value in line.items()}
+    done = _ROUND.validate_python(fields | {"metrics": _metrics_in(line)})
+    each = (done.names, done.shares, done.planned_finish_s, done.began_s, done.finish_s)
+    if {len(values) for values in each} != {len(done.devices)}:
+        raise ValueError(f"round {done.round} does not have an entry for each of its devices")
+    if max(map(abs, (done.clock_s, done.round_s, done.planned_s, done.waited_s))) > LONGEST_S:
+        raise ValueError(f"round {done.round} took longer than {LONGEST_S:g} s")
+    if any(UNPRINTABLE.search(name) for name in done.names):
+        raise ValueError(f"round {done.round} has names that cannot be printed")
+    return done
+
+
+def _nan_in(value: Any) -> Any:
+    """Times that JSON could not hold were written as null."""
+    if isinstance(value, list):
+        return [_nan_in(one) for one in value]
+    return math.nan if value is None else value
 
 
 def _metrics_in(line: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -240,11 +292,10 @@ def load_arrays(folder: Path, run: Run) -> tuple[Roster, dict[str, NDArray[Any]]
     """Return the roster, the model and the wrapped strategy's arrays after the last round of the run."""
     names = _read_json(folder / "state.json").get("arrays", [])
     try:
-        with np.load(folder / str(run.model), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_npz(folder / str(run.model))
         model = {str(name): arrays[f"model/{i}"] for i, name in enumerate(names)}
         roster = Roster(tuple(run.names), Knowledge.from_arrays(_unprefixed("knowledge", arrays)))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # whatever somebody has written there
         raise InputError(f"cannot read {folder / str(run.model)} ({error}); the state cannot be resumed") from None
     return roster, model, _unprefixed("inner", arrays)
 
@@ -258,6 +309,8 @@ def _unprefixed(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArr
 
 
 def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise InputError(f"{path} is not a regular file; give the directory that Scheduled(state=...) wrote")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_STATE_BYTES + 1)
@@ -274,7 +327,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     content = _read(path)
     try:
         document = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error}); give the directory that Scheduled(state=...) wrote") from None
     if not isinstance(document, dict):
         raise InputError(f"{path} is not a state of fedcell; give the directory that Scheduled(state=...) wrote")

@@ -22,6 +22,7 @@ from fedcell.files import write_output
 from fedcell.learn.cifar import cifar_paths, read_archive, read_cifar_folder
 from fedcell.learn.idx import FIELDS, FILE_ERRORS, MAX_ARRAY_BYTES, idx_paths, read_folder
 from fedcell.learn.leaf import leaf_paths, read_leaf
+from fedcell.learn.npz import unpacked_bytes
 from fedcell.learn.published import PUBLISHED, existing_folder, published_folder
 
 SCALINGS = ("standard", "unit")
@@ -226,9 +227,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     arrays = {}
     field = "the archive"
     try:
-        with zipfile.ZipFile(path) as archive:
-            # zipfile reads no more than the declared sizes, whatever the compressed data contains.
-            size = sum(entry.file_size for entry in archive.infolist())
+        size = unpacked_bytes(path)
         with np.load(path, allow_pickle=False) as members:
             for field in (*FIELDS, "classes", "owners") if size <= MAX_ARRAY_BYTES else ():
                 if field in members:

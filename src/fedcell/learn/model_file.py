@@ -7,7 +7,6 @@ each array, and texts under ``__metadata__``), and then the arrays' bytes, one a
 
 import json
 import struct
-import zipfile
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcell.check import printable
 from fedcell.errors import InputError
+from fedcell.learn.npz import read_npz
 
 Arrays = dict[str, NDArray[np.float32]]
 
@@ -63,21 +64,22 @@ def read_arrays(path: str | Path) -> tuple[Arrays, dict[str, str]]:
     place = Path(path)
     if place.suffix not in ENDINGS:
         raise InputError(f"{path} is not the name of a model file; give one that ends with {' or '.join(ENDINGS)}")
+    if place.exists() and not place.is_file():  # a pipe would never end
+        raise InputError(f"cannot read {path}: it is not a regular file; give a model file")
     try:
         with place.open("rb") as file:
             return _read_npz(file) if place.suffix == ".npz" else _read_safetensors(file)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; give a model file") from None
-    except (ValueError, KeyError, TypeError, EOFError, struct.error, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())[:200]
+    except Exception as error:  # whatever somebody has written there
+        reason = printable(" ".join(str(error).split())[:200])
         raise InputError(f"{path} is not a whole model file ({reason}); save the model again") from None
 
 
 def _read_npz(file: IO[bytes]) -> tuple[Arrays, dict[str, str]]:
-    with np.load(file, allow_pickle=False) as content:
-        about = json.loads(str(content[_TEXTS])) if _TEXTS in content else {}
-        arrays = {name: np.asarray(content[name], np.float32) for name in content.files if name != _TEXTS}
-    return arrays, dict(about)
+    content = read_npz(file)
+    about = json.loads(str(content.pop(_TEXTS, "{}")))
+    return {name: np.asarray(array, np.float32) for name, array in content.items()}, dict(about)
 
 
 def _read_safetensors(file: IO[bytes]) -> tuple[Arrays, dict[str, str]]:

@@ -84,6 +84,7 @@ class DeviceTable:
             where it is unknown; None without profile columns.
         notes: what was assumed or ignored, a sentence each, to show to the user.
         snr: (M,) signal-to-noise ratio with the entire band, linear; None where the file does not tell.
+        total_power: whether the SNR follows from a total transmit power, power_dbm, over the entire band.
     """
 
     names: tuple[str, ...]
@@ -93,6 +94,7 @@ class DeviceTable:
     profiles: Floats | None
     notes: tuple[str, ...]
     snr: Floats | None = None
+    total_power: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,9 @@ class DeviceColumns:
                     f"{origin} is {_shown(rows.columns[origin][bad[0]])}, which gives {name} = {values[bad[0]]:g}, "
                     f"beyond {SMALLEST_S:g} to {LARGEST_S:g} s; change it or leave the device out",
                 )
-        return DeviceTable(self.names, upload_s, compute_s, self.must_include, self.profiles, tuple(notes), snr)
+        total = snr is not None and "distance_m" in number and "power_dbm" in number
+        told = self.must_include, self.profiles
+        return DeviceTable(self.names, upload_s, compute_s, *told, tuple(notes), snr, total)
 
 
 def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:

@@ -18,7 +18,7 @@ from fedcell.plots import RoundBars, percent, round_figure
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
-from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
+from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law, width_note
 from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, Policy
 from fedcell.schedule.profiles import Profiles, imbalance, standardise
@@ -240,7 +240,13 @@ def _told(table: DeviceTable) -> Profiles | None:
 
 def notes(plans: Sequence[TablePlan]) -> list[str]:
     """Say what a reader of the plans might wonder about."""
-    said = []
+    law, bandwidth_hz = plans[0].law.asked, plans[0].bandwidth_hz
+    said = [note] if (note := width_note(law, bandwidth_hz)) else []
+    if plans[0].table.total_power and type(law) in (Density, Blocks):
+        said.append(
+            f"power_dbm: the law {format_law(law)} spreads a device's total power over the whole band of "
+            f"{bandwidth_hz / 1e6:.6g} MHz, so that it sends with no more than its share of it; the law power keeps all"
+        )
     for planned in plans:
         if planned.policy.uses_profiles and _told(planned.table) is None:
             said.append(f"{planned.name}: {_why_nothing(planned.table)}")
@@ -274,6 +280,7 @@ def plans_json(plans: Sequence[TablePlan], several: bool) -> str:
             "objective_s": planned.objective_s,
             "imbalance": planned.imbalance,
             "bandwidth_hz": planned.bandwidth_hz,
+            "notes": notes([planned]),
             "devices": planned.rows(),
         }
         for planned in plans

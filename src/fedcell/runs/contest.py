@@ -103,7 +103,7 @@ def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
         policy, seed = policies[fields.pop("policy")], int(fields.pop("seed", spec.seed))
         name = " ".join(f"{field.rpartition('.')[2]}={_short(value)}" for field, value in fields.items()) or "sweep"
         if name not in scenarios:
-            scenarios[name] = Scenario(name, "", defaults.TARGET_ACCURACY, spec.changed(fields))
+            scenarios[name] = Scenario(name, "", defaults.TARGET_ACCURACY, spec.changed(fields, {}))
         entries.append((name, policy, seed))
     who, seeds = dict.fromkeys(policies.values()), dict.fromkeys(seed for _, _, seed in entries)
     return Tournament(list(scenarios.values()), list(who), list(seeds)), entries

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcell.check import require_target
 from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.runs.rows import Rounds
@@ -114,8 +115,7 @@ def accuracies(runs: Mapping[int, Sequence[Rounds]]) -> Floats:
 
 def rounds_needed_in(accuracy: Floats, ks: Sequence[int], target: float) -> RoundsNeeded:
     """Read the rounds off accuracies (K, trials, rounds)."""
-    if not 0.0 < target <= 1.0:
-        raise InputError(f"the target is {target:g}; give an accuracy between 0 and 1, such as 0.8")
+    require_target("the target", target)
     return RoundsNeeded(
         target, accuracy.shape[2], tuple(ks), rounds_to(accuracy, target), rounds_to(accuracy.mean(axis=1), target)
     )

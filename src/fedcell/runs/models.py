@@ -19,6 +19,7 @@ from fedcell.files import check_output, make_folder, plain_name, write_output
 from fedcell.learn.model_file import ENDINGS, Arrays, read_arrays, write_arrays
 from fedcell.own import without_imports
 from fedcell.runs.store import spec_document
+from fedcell.runs.stored import document_in
 from fedcell.schedule.needs import Floats
 from fedcell.sim.spec import Spec, TaskSpec, parse_stored
 from fedcell.sim.task import class_accuracy, evaluate_models, layers
@@ -138,9 +139,9 @@ def load_model(path: str | Path) -> SavedModel:
     """
     arrays, about = read_arrays(path)
     try:
-        document = dict(json.loads(about["spec"]))
+        document = document_in(about["spec"])
         _ = document["task"], document["policy"]
-    except (KeyError, TypeError, ValueError):
+    except Exception:  # whatever somebody has written there
         raise InputError(f"{path} does not say which run it is of; give a file that fedcell wrote") from None
     return SavedModel(arrays, document)
 

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell import __version__
-from fedcell.check import without_nan
+from fedcell.check import did_you_mean, require_target, without_nan
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
@@ -29,11 +29,12 @@ from fedcell.runs.comparisons import Axis, Headline, PairComparison
 from fedcell.runs.contest import distinct_policies
 from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
-from fedcell.runs.store import Store, spec_document
+from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.needs import Floats
+from fedcell.sim.doubts import warn
 from fedcell.sim.loop import RoundRecord
-from fedcell.sim.spec import Spec, first_fault, read_toml, toml_value
+from fedcell.sim.spec import Spec, first_fault, read_toml, require_spec, toml_value
 from fedcell.sim.task import class_accuracy, settled
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class RaceResult:
 
         Without such a budget it is the most that any run took; NaN if that is not known.
         """
+        _require_axis(by)
         return comparisons.limit_of(self.rounds, by, self.spec.budget_s if by == "time" else self.spec.budget_j)
 
     def summaries(self) -> dict[str, stats.Summary]:
@@ -130,6 +132,7 @@ class RaceResult:
         Returns:
             One number for each of the seeds: infinity for never, NaN for unknown.
         """
+        _require_axis(by)
         return {policy: comparisons.needs(runs, self.target, by) for policy, runs in self.rounds.items()}
 
     def comparisons(self, by: Axis = "time") -> dict[tuple[str, str], PairComparison]:
@@ -199,7 +202,13 @@ class RaceResult:
         """
         from fedcell.runs import race_picture
 
+        _require_axis(by)
         return race_picture.draw_race(self, by)
+
+
+def _require_axis(by: str) -> None:
+    if by not in comparisons.UNITS:
+        raise InputError(f"by is {by!r}; {did_you_mean(str(by), comparisons.UNITS)}")
 
 
 class RaceTable(BaseModel):
@@ -276,7 +285,7 @@ def run_race(
     *,
     target: float = TARGET_ACCURACY,
     workers: int | None = None,
-    store: Store | None = None,
+    store: Store | str | Path | None = None,
     watch: Watch | None = None,
     stop: threading.Event | None = None,
     models: bool = False,
@@ -288,7 +297,8 @@ def run_race(
         spec: with a grid of policies and seeds.
         target: the target accuracy.
         workers: runs at once, each on one core; all cores by default. The result does not depend on it.
-        store: keeps the race and its runs; what it has of them is not computed again, and the dashboard shows the race.
+        store: keeps the race and its runs, a Store or its path; what it has of them is not computed again, and the
+            dashboard shows the race.
         watch: called with every event: rounds done, a run done, a run failed.
         stop: set it to end the race after the rounds now being trained.
         models: whether the final models are part of the result, of the events and of the store.
@@ -311,34 +321,38 @@ def run_race(
         >>> [round(summary.devices.mean) for summary in result.summaries().values()]
         [20, 2]
     """
+    require_spec(spec, "run_race")
+    require_target("target", target)
     spec = settled(race_spec(spec))
-    runner = Runner(race_runs(spec), store=store, on="threads", workers=workers, together=True, models=models)
-    found: dict[tuple[str, int], Vector] = {}
-    done: dict[tuple[str, int], list[RoundRecord]] = {}
-    failures: dict[tuple[str, int], str] = {}
-    with _kept(store, spec, target, runner) as end:
-        try:
-            with closing(iter(runner)) as events:
-                for event in events:
-                    if isinstance(event, RunFailed):
-                        failures[event.spec.policy, event.spec.seed] = event.reason
-                    if isinstance(event, RunDone):
-                        done[event.spec.policy, event.spec.seed] = _records(event, store)
-                        if event.model is not None:
-                            found[event.spec.policy, event.spec.seed] = event.model
-                    if watch:
-                        watch(event)
-                    if stop is not None and stop.is_set():
-                        runner.stop()
-        except KeyboardInterrupt:
-            if not return_on_interrupt:
-                end("done" if runner.ended else "stopped", "")
-                raise
-        if failures and runner.ended and not done:
-            (policy, seed), reason = next(iter(failures.items()))
-            raise InputError(f"{policy}, seed {seed}: {reason}")
-        end("done" if runner.ended else "stopped", failures_text(failures, spec) if failures else "")
-    return result_of(spec, done, failures, target, found)
+    warn(race_runs(spec))
+    with opened(store) as kept:
+        runner = Runner(race_runs(spec), store=kept, on="threads", workers=workers, together=True, models=models)
+        found: dict[tuple[str, int], Vector] = {}
+        done: dict[tuple[str, int], list[RoundRecord]] = {}
+        failures: dict[tuple[str, int], str] = {}
+        with _kept(kept, spec, target, runner) as end:
+            try:
+                with closing(iter(runner)) as events:
+                    for event in events:
+                        if isinstance(event, RunFailed):
+                            failures[event.spec.policy, event.spec.seed] = event.reason
+                        if isinstance(event, RunDone):
+                            done[event.spec.policy, event.spec.seed] = _records(event, kept)
+                            if event.model is not None:
+                                found[event.spec.policy, event.spec.seed] = event.model
+                        if watch:
+                            watch(event)
+                        if stop is not None and stop.is_set():
+                            runner.stop()
+            except KeyboardInterrupt:
+                if not return_on_interrupt:
+                    end("done" if runner.ended else "stopped", "")
+                    raise
+            if failures and runner.ended and not done:
+                (policy, seed), reason = next(iter(failures.items()))
+                raise InputError(f"{policy}, seed {seed}: {reason}")
+            end("done" if runner.ended else "stopped", failures_text(failures, spec) if failures else "")
+        return result_of(spec, done, failures, target, found)
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedcell.check import short_repr
 from fedcell.errors import InputError
 from fedcell.learn.engine import Vector
 from fedcell.own_code import UnknownCodeError
@@ -474,6 +475,22 @@ def flat(document: dict[str, Any]) -> dict[str, Any]:
             continue
         found |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
     return found
+
+
+@contextmanager
+def opened(store: "Store | str | Path | None") -> Iterator["Store | None"]:
+    """A store for the functions that take one, or the path of its file, which is then open while they run.
+
+    Args:
+        store: a Store, which stays open, a path, or None.
+    """
+    if isinstance(store, str | Path):
+        with Store(store) as ours:
+            yield ours
+    elif store is None or isinstance(store, Store):
+        yield store
+    else:
+        raise InputError(f"store is {short_repr(store)}; give a Store, or the path of a results file")
 
 
 def columns_of(document: dict[str, Any]) -> dict[str, Any]:

@@ -117,6 +117,9 @@ def check_place(path: Path, mode: str) -> None:
             raise InputError(f"cannot write {path}: the directory {folder} is read-only; give another place")
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{path} is not a regular file; give a results file, such as results.db")
+        for side in (f"{path}{ending}" for ending in ("-journal", "-wal", "-shm")):  # SQLite would wait for a pipe
+            if os.path.lexists(side) and not stat.S_ISREG(os.lstat(side).st_mode):
+                raise InputError(f"{side} is not a regular file, and SQLite would use it with {path}; move it away")
         if not _allowed(path, os.R_OK if mode == "read" else os.R_OK | os.W_OK):
             raise InputError(f"cannot open {path}: Permission denied; give another place")
     except FileNotFoundError:
@@ -174,8 +177,11 @@ def _refuse_leftovers(path: Path) -> None:
 
 def check_file(path: Path) -> None:
     """Refuse a file that is no sound store of this version. Read only: not even SQLite's side files appear."""
-    with path.open("rb") as file:
-        header = file.read(100)
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; give a results file, such as results.db") from None
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise InputError(f"{path} is not a fedcell results file; give another file, it was left as it is")
     version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -202,8 +202,9 @@ def stored_run(row: tuple[Any, ...]) -> StoredRun:
         fields = {"status": status, "finished_unix_s": finished_unix_s, "duration_s": duration_s, "source": source}
         given = document_in(text)
         document = upgraded(given)
-        if UNPRINTABLE.search(_RunRow.model_validate(document | fields).policy):
-            raise ValueError("its policy has characters that cannot be printed")
+        _RunRow.model_validate(document | fields)
+        if any(map(UNPRINTABLE.search, _texts(document))):
+            raise ValueError("its specification has characters that cannot be printed")
         ends = _Accuracy(best=best, last=last, loss=loss)
         told = _said(reason)
         spent = (float(finished_unix_s), float(duration_s), int(rounds))
@@ -321,6 +322,19 @@ def _check_plain(value: Any, depth: int) -> None:
         value.encode()  # which refuses a half of a character
     elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise ValueError(f"its document has a number of more than {_MOST_BITS} bits")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a document."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _refuse(word: str) -> NoReturn:

@@ -22,7 +22,7 @@ from fedcell.runs.stored import (
     StoredSeed,
 )
 from fedcell.schedule.registry import is_built_in, names_code
-from fedcell.sim.spec import Spec, parse_stored
+from fedcell.sim.spec import Spec, parse_stored, upgraded
 
 
 class _RaceFields(BaseModel):
@@ -100,7 +100,8 @@ def old_keys(store: Store, race: StoredRace, spec: Spec) -> list[str]:
             mark = _mark(run.document)
             if mark not in stored or stored[mark].finished_unix_s < run.finished_unix_s:
                 stored[mark] = run
-    marks = [_mark(race.document["spec"] | {"policy": run.policy, "seed": run.seed}) for run in race_runs(spec)]
+    base = upgraded(race.document["spec"])
+    marks = [_mark(base | {"policy": run.policy, "seed": run.seed}) for run in race_runs(spec)]
     return [stored[mark].key if mark in stored else hashlib.sha256(mark.encode()).hexdigest() for mark in marks]
 
 
@@ -120,4 +121,4 @@ def _mark(document: dict[str, Any]) -> str:
 def own_code(spec: Spec) -> str:
     """The first policy or model of a race that is code of somebody's own; empty if there is none."""
     named = [text for text in spec.grid["policy"] if names_code(text)]
-    return (named or [spec.task.model if ":" in spec.task.model else ""])[0]
+    return str((named or [spec.task.model if ":" in spec.task.model else ""])[0])

@@ -7,14 +7,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 from typing import Literal
 
+from fedcell.errors import InputError
 from fedcell.runs.contest import remember, swept
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RunDone, RunFailed, Runner, any_typed
-from fedcell.runs.store import Store
-from fedcell.sim.spec import Spec
+from fedcell.runs.store import Store, opened
+from fedcell.sim.doubts import warn
+from fedcell.sim.spec import Spec, require_spec
 from fedcell.sim.task import settled
 
 
@@ -66,7 +69,7 @@ class SweepResult:
 
 def run_sweep(
     spec: Spec | Sequence[Spec],
-    store: Store,
+    store: Store | str | Path,
     executor: Executor | None = None,
     workers: int | None = None,
     watch: Callable[[Progress], None] | None = None,
@@ -84,7 +87,7 @@ def run_sweep(
 
     Args:
         spec: whose grid is swept; or a list of single runs.
-        store: open for writing.
+        store: a Store, open for writing, or its path.
         executor: does the work; by default processes of this machine. The caller shuts it down.
         workers: runs at once; by default as many as this process has cores.
         watch: called with the progress, at the start and whenever a run has ended.
@@ -107,33 +110,39 @@ def run_sweep(
         >>> first.done, second.done, second.skipped
         (2, 0, 2)
     """
+    for one in spec if isinstance(spec, list | tuple) else [spec]:
+        require_spec(one, "run_sweep")
     grid = spec if isinstance(spec, Spec) else grid
     runs = spec.runs() if isinstance(spec, Spec) else spec
     if executor is None:  # others compute on machines that only they know
         runs = [settled(run) for run in runs]
+    warn(runs, here=executor is None)
     here: Literal["threads", "processes"] = "threads" if any_typed(runs) else "processes"
-    runner = Runner(runs, store=store, on=executor or here, workers=workers, models=models)
-    tournament = None if grid is None else swept(grid)
-    if tournament is not None:
-        wanted, entries = tournament
-        remember(store, wanted, dict(zip(entries, map(runner.key_of, runs), strict=True)))
-    known = len(store.done(runner.keys, models=models))
+    with opened(store) as kept:
+        if kept is None:
+            raise InputError("run_sweep needs a store; give a Store, or the path of a results file")
+        runner = Runner(runs, store=kept, on=executor or here, workers=workers, models=models)
+        tournament = None if grid is None else swept(grid)
+        if tournament is not None:
+            wanted, entries = tournament
+            remember(kept, wanted, dict(zip(entries, map(runner.key_of, runs), strict=True)))
+        known = len(kept.done(runner.keys, models=models))
 
-    def report() -> None:
-        if watch:
-            watch(Progress(runner.total, known, runner.done, len(runner.failures)))
+        def report() -> None:
+            if watch:
+                watch(Progress(runner.total, known, runner.done, len(runner.failures)))
 
-    try:
-        with closing(iter(runner)) as events:
-            report()
-            for event in events:
-                if on_event:
-                    on_event(event)
-                if isinstance(event, RunFailed) or (isinstance(event, RunDone) and event.rows is not None):
-                    report()
-                if stop is not None and stop.is_set():
-                    runner.stop()
-    except KeyboardInterrupt:
-        if not return_on_interrupt:
-            raise
-    return SweepResult(runner.done, runner.known, runner.failures, runner.complete, not runner.ended)
+        try:
+            with closing(iter(runner)) as events:
+                report()
+                for event in events:
+                    if on_event:
+                        on_event(event)
+                    if isinstance(event, RunFailed) or (isinstance(event, RunDone) and event.rows is not None):
+                        report()
+                    if stop is not None and stop.is_set():
+                        runner.stop()
+        except KeyboardInterrupt:
+            if not return_on_interrupt:
+                raise
+        return SweepResult(runner.done, runner.known, runner.failures, runner.complete, not runner.ended)

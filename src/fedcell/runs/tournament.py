@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from fedcell.runs.ranks import Floats, Ranking, block_ranks, ranking
 from fedcell.runs.rows import Rounds
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.stats import Measure
-from fedcell.runs.store import Store
+from fedcell.runs.store import Store, opened
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.sim.task import settled
 
@@ -206,7 +207,7 @@ MEASURES: tuple[Measure, ...] = ("time", "best", "last")
 
 def run_tournament(
     tournament: Tournament,
-    store: Store,
+    store: Store | str | Path,
     executor: Executor | None = None,
     workers: int | None = None,
     watch: Callable[[Progress], None] | None = None,
@@ -215,7 +216,8 @@ def run_tournament(
 
     Args:
         tournament: what to run.
-        store: open for writing; every run is kept as it ends, and an unfinished one goes on where it was.
+        store: a Store, open for writing, or its path; every run is kept as it ends, and an unfinished one goes on where
+            it was.
         executor: does the work; by default processes of this machine. The caller shuts it down.
         workers: runs at once; by default as many as this process has cores.
         watch: called with the progress.
@@ -238,9 +240,12 @@ def run_tournament(
     if executor is None:
         runs = {entry: settled(run) for entry, run in runs.items()}
     keys = {entry: run.key() for entry, run in runs.items()}
-    remember(store, tournament, keys)
-    run_sweep(list(runs.values()), store, executor, workers, watch)
-    result = stored_result(store, tournament, keys)
+    with opened(store) as kept:
+        if kept is None:
+            raise InputError("run_tournament needs a store; give a Store, or the path of a results file")
+        remember(kept, tournament, keys)
+        run_sweep(list(runs.values()), kept, executor, workers, watch)
+        result = stored_result(kept, tournament, keys)
     if not result.rounds:
         (scenario, policy, seed), reason = next(iter(result.failures.items()))
         raise InputError(

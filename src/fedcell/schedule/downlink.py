@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcell.check import read_only
 from fedcell.errors import InputError
 from fedcell.schedule.needs import Floats, Indices
 
@@ -41,7 +42,7 @@ class _Downlink:
             raise InputError(
                 f"{what} of the downlink cannot be used; give a positive number of seconds for each device"
             )
-        object.__setattr__(self, "seconds", seconds)
+        object.__setattr__(self, "seconds", read_only(seconds))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcell import settings
-from fedcell.check import require_number, require_whole
+from fedcell.check import read_only, require_number, require_whole
 from fedcell.errors import InputError
 from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, Floats, IngressNeeds, Needs, PowerNeeds
 from fedcell.schedule.power import without_limits
@@ -108,7 +108,8 @@ class Blocks(Density):
     stay free, so shares can sum to less than 1.
 
     Attributes:
-        count: number of resource blocks, such as 15 in an LTE carrier of 3 MHz (180 kHz each).
+        count: number of resource blocks, which divide the band. An LTE carrier of 3 MHz has 15 of 180 kHz, and so a
+            band of 2.7 MHz; the whole 3 MHz in 15 are blocks of 200 kHz.
 
     Example:
         >>> import fedcell as fc
@@ -175,7 +176,7 @@ class Power:
                 raise InputError(
                     f"snr[{where}] of the law power is {snr.reshape(-1)[where]:g}; give a positive linear ratio"
                 )
-            object.__setattr__(self, "snr", snr)
+            object.__setattr__(self, "snr", read_only(snr))
 
     @property
     def most(self) -> float:
@@ -367,3 +368,34 @@ def format_law(law: Density | Power | Ingress) -> str:
     """
     name = next(name for name, kind in LAWS.items() if kind is type(law))
     return settings.write(name, Power() if isinstance(law, Power) else law)
+
+
+NR_BLOCKS_HZ = tuple(180e3 * 2**mu for mu in range(5))
+"""How wide 12 subcarriers are: of 15 kHz in LTE, of 15 to 240 kHz in NR."""
+
+
+def width_note(law: Density | Power | Ingress, bandwidth_hz: float) -> str:
+    """Say how wide resource blocks are that have not the width of LTE's or NR's; empty if they do, or under other laws.
+
+    Args:
+        law: any.
+        bandwidth_hz: the band that they divide.
+
+    Example:
+        >>> import fedcell as fc
+        >>> from fedcell.schedule.laws import width_note
+        >>> width_note(fc.Blocks(15), 3e6)
+        'blocks:count=15 divides 3 MHz into blocks of 200 kHz, not of 180 kHz as in LTE and NR; set the band to 2.7 MHz'
+        >>> width_note(fc.Blocks(15), 2.7e6), width_note(fc.Blocks(51), 51 * 360e3)
+        ('', '')
+    """
+    if not isinstance(law, Blocks):
+        return ""
+    width_hz = bandwidth_hz / law.count
+    nearest_hz = min(NR_BLOCKS_HZ, key=lambda hz: abs(hz - width_hz))
+    if abs(width_hz - nearest_hz) <= 1e-6 * nearest_hz:
+        return ""
+    return (
+        f"{format_law(law)} divides {bandwidth_hz / 1e6:.6g} MHz into blocks of {width_hz / 1e3:.6g} kHz, not of "
+        f"{nearest_hz / 1e3:g} kHz as in LTE and NR; set the band to {law.count * nearest_hz / 1e6:.6g} MHz"
+    )

@@ -1,6 +1,9 @@
 """What a policy decides (Plan), what it may ask before (Question), and the base class of all policies."""
 
+import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, ClassVar, Literal
@@ -8,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcell.check import require_number
+from fedcell.check import require_number, short_repr
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Allocation, Sharing, allocate, times
 from fedcell.schedule.laws import Density, Law
@@ -174,6 +177,7 @@ class Policy(ABC):
         Returns:
             Plan: the scheduled devices, their shares of the band and the round time.
         """
+        _require_generator(rng)
         if self.overcommit > 1.0 and hasattr(self, "k"):
             invited = int(min(ceil(self.overcommit * self.k), max(self.k, min(len(view), view.law.most))))
             return replace(self, k=invited, overcommit=1.0).decide(view, rng)  # type: ignore[call-arg]
@@ -183,7 +187,8 @@ class Policy(ABC):
             few = limited(self, allowed.size)
             plan = few.decide(view.only(allowed), rng)
             return replace(plan, devices=allowed[plan.devices])
-        chosen = np.asarray(self.choose(view, rng))
+        with self._copying():
+            chosen = np.asarray(self.choose(view, rng))
         devices = self._checked(chosen, view)
         if devices.size == 0:
             return Plan(devices, np.empty(0), self.cost_of_nobody_s())
@@ -203,7 +208,9 @@ class Policy(ABC):
         Returns:
             The question, its devices ascending, or None.
         """
-        question = self.ask(view, rng)
+        _require_generator(rng)
+        with self._copying():
+            question = self.ask(view, rng)
         if question is None:
             return None
         require_devices(getattr(self, "k", 0), view)  # fewer may answer, which is nobody's mistake
@@ -217,6 +224,20 @@ class Policy(ABC):
         if self.overcommit == 1.0:
             return invited
         return min(invited, self.k) if hasattr(self, "k") else ceil(invited / self.overcommit)
+
+    @contextmanager
+    def _copying(self) -> Iterator[None]:
+        """Say what to do instead where the policy writes into the view."""
+        try:
+            yield
+        except ValueError as error:
+            if "read-only" not in str(error) or isinstance(error, InputError):
+                raise
+            *_, last = traceback.extract_tb(error.__traceback__)
+            raise InputError(
+                f"{type(self).__name__} changes an array of the view ({last.filename}, line {last.lineno}), which is "
+                "read-only; copy it first, such as view.upload_s.copy()"
+            ) from error
 
     def _affordable(self, view: RoundView, most_j: float) -> Indices:
         """Return the devices that would spend at most max_joules; raise if one of the others must be scheduled."""
@@ -262,6 +283,12 @@ class Policy(ABC):
             twice = in_order[1:][in_order[1:] == in_order[:-1]][0]
             raise InputError(f"{who} returned device {twice} twice; return each device at most once")
         return found
+
+
+def _require_generator(rng: object) -> None:
+    """Raise unless this is a random generator, or None for a policy that draws nothing."""
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        raise InputError(f"rng is {short_repr(rng)}; give a random generator, such as np.random.default_rng(0)")
 
 
 def require_devices(k: int, view: RoundView) -> None:

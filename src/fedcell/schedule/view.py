@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from fedcell.check import read_only, writable
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import Bools, times
 from fedcell.schedule.downlink import Downlink, Multicast
@@ -17,6 +18,8 @@ from fedcell.schedule.needs import Floats, Indices, Needs
 @dataclass(frozen=True, eq=False)
 class RoundView:
     """Everything the server knows when it schedules a round. Only the two times are required.
+
+    Its arrays are read-only: a policy that wants to sort one in place, or to write into it, copies it first.
 
     Attributes:
         upload_s: (M,) c_i, seconds to upload a model with the entire band, positive.
@@ -93,9 +96,13 @@ class RoundView:
     left_j: float = field(default=inf, kw_only=True)
     law: Law = field(default=Density(), kw_only=True)
     downlink: Downlink | None = field(default=None, kw_only=True)
+    if TYPE_CHECKING:
+        _times: tuple[Floats, Floats] = field(init=False)  # both for what Numba compiled: see needs
+
+        def __init__(self, upload_s: ArrayLike, compute_s: ArrayLike, **columns: Any) -> None: ...  # lists will do
 
     def __post_init__(self) -> None:
-        upload_s, compute_s = times(self.upload_s, self.compute_s)
+        upload_s, compute_s = times(writable(self.upload_s), writable(self.compute_s))
         if upload_s.ndim != 1 or compute_s.ndim != 1 or upload_s.size != compute_s.size:
             raise InputError(
                 f"upload_s has shape {upload_s.shape} and compute_s has shape {compute_s.shape}; "
@@ -108,15 +115,17 @@ class RoundView:
             raise InputError(
                 f"the downlink has {self.downlink.seconds.size} times, upload_s has {upload_s.size}; give one each"
             )
-        object.__setattr__(self, "upload_s", upload_s)
-        object.__setattr__(self, "compute_s", compute_s)
+        object.__setattr__(self, "_times", (upload_s, compute_s))
+        object.__setattr__(self, "upload_s", read_only(upload_s))
+        object.__setattr__(self, "compute_s", read_only(compute_s))
         for name in _COLUMNS:
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, self._column(name))
+                object.__setattr__(self, name, read_only(self._column(name)))
         if self.round_losses is not None:
-            object.__setattr__(self, "round_losses", np.asarray(self.round_losses, dtype=np.float64))
-            if self.round_losses.ndim != 1:
-                raise InputError(f"round_losses has shape {self.round_losses.shape}; give one number a round")
+            losses = np.asarray(self.round_losses, dtype=np.float64)
+            if losses.ndim != 1:
+                raise InputError(f"round_losses has shape {losses.shape}; give one number a round")
+            object.__setattr__(self, "round_losses", read_only(losses))
 
     def _column(self, name: str) -> NDArray[Any]:
         column = np.asarray(getattr(self, name))
@@ -159,8 +168,11 @@ class RoundView:
 
     @property
     def needs(self) -> Needs:
-        """What the compiled solvers take of the devices, under the view's law."""
-        return self.law.needs(self.upload_s, self.compute_s)
+        """What the compiled solvers take of the devices, under the view's law; not the read-only arrays.
+
+        Numba would compile everything again for these, for some seconds.
+        """
+        return self.law.needs(*self._times)
 
     def only(self, devices: Indices) -> "RoundView":
         """Return the view of these devices alone, (n,) indices; the view's device j is devices[j]."""

@@ -20,12 +20,13 @@ from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
 from fedcell.schedule.view import RoundView
 from fedcell.sim.asking import Scene, asking
+from fedcell.sim.doubts import warn
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Knowledge, Look, known_compute_s
 from fedcell.sim.late import Late, mixed
 from fedcell.sim.profiles import output_change, report_j, reports
 from fedcell.sim.requests import Evaluate, Playing, Train, played
-from fedcell.sim.spec import Spec
+from fedcell.sim.spec import Spec, require_spec
 from fedcell.sim.spending import can_pay, expected_j, true_j
 from fedcell.sim.state import State
 from fedcell.sim.task import Task, load_task, settled
@@ -412,7 +413,9 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
         >>> [(record.round, len(record.delivered)) for record in fc.simulate(spec)]
         [(1, 3), (2, 3)]
     """
+    require_spec(spec, "simulate")
     run = Simulation.load(settled(spec), threads)
+    warn([spec])
     state = run.start()
     while (played := run.step(state)) is not None:
         record, state = played

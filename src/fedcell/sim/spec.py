@@ -10,11 +10,13 @@ import json
 import math
 import os
 import tomllib
+import typing
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -27,9 +29,10 @@ from pydantic import (
     model_validator,
 )
 
-from fedcell import defaults, settings
-from fedcell.check import did_you_mean
+from fedcell import defaults, settings, units
+from fedcell.check import did_you_mean, require_number, short_repr
 from fedcell.errors import InputError
+from fedcell.frozen import frozen
 from fedcell.learn.data import content_files
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
@@ -63,10 +66,11 @@ Seed = Annotated[int, Field(ge=0)]
 _SEED = TypeAdapter(Seed)
 MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
+MOST_DBM = 1000
 _NEWER = {
     "": ("slack", "budget_j", "late_weight"),
     "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
-    "devices": ("availability", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
+    "devices": ("availability", "power_dbm", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
     "task": ("layout", "precision", "schedule", "server"),
 }
 """Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
@@ -76,6 +80,25 @@ REPORTS_VERSION = 2
 """Likewise, for runs with reports whose devices may have no rate: in version 0.2 their reports cost infinite joules."""
 TORCH_VERSION = 2
 """Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _kinds(model: type[BaseModel], field: str) -> frozenset[Any]:
+    """What a field may be: of its type and those within it, ``str`` also for a choice of texts."""
+    kinds, left = set[Any](), [model.model_fields[field].annotation]
+    while left:
+        one = left.pop()
+        kinds.add(str if isinstance(one, str) else one)
+        left += typing.get_args(one)
+    return frozenset(kinds)
 
 
 if TYPE_CHECKING:  # a type checker shall see the fields, not **fields
@@ -95,6 +118,28 @@ else:
 class _Part(BaseModel, metaclass=_OneSentence):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_other_kind(cls, value: Any, field: ValidationInfo) -> Any:
+        """Refuse what Pydantic would turn into a number: "500", and True for 1."""
+        kinds = _kinds(cls, str(field.field_name))
+        for one in (value if isinstance(value, list | tuple) else [value]) if kinds & {int, float} else []:
+            if isinstance(one, bool) and bool not in kinds:
+                raise ValueError("give a number, not a truth value")
+            if isinstance(one, str) and str not in kinds and _is_number(one):
+                raise ValueError("give a number, without quotes")
+        return value
+
+    @model_validator(mode="after")
+    def _frozen(self) -> Self:
+        """Freeze lists and dictionaries: else a frozen spec could be changed by what is in them."""
+        self.__dict__.update({name: frozen(value) for name, value in self.__dict__.items()})
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As Pydantic's: nothing is checked, but what is put in is frozen."""
+        return super().model_copy(update={name: frozen(value) for name, value in (update or {}).items()}, deep=deep)
+
 
 class CellSpec(_Part):
     """The section ``[cell]`` of a spec: the radio and the geometry; see `Cell`.
@@ -110,11 +155,13 @@ class CellSpec(_Part):
         shadowing_distance_m: distance, in metres, over which the correlation of the shadowing falls to 1/e.
         fading: ``none``, ``rayleigh`` or ``rician``.
         rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
-        model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights.
+        model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights. With less, uploads
+            are shorter, but nothing is quantised.
         csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
         law: how the uploads share what carries them: ``density`` (one band, the paper's), ``blocks:count=15``,
-            ``power`` (each device has its power density times the entire band, as a total), ``dedicated`` (each has the
-            band to itself) or ``ingress:bits_per_s=1e7`` (likewise, into one pipe of the server); see `parse_law`.
+            ``power`` (each device has its total power whatever its share: devices.power_dbm, or its power density
+            times the entire band), ``dedicated`` (each has the band to itself) or ``ingress:bits_per_s=1e7`` (likewise,
+            into one pipe of the server); see `parse_law`.
         downlink: how the model comes to the devices: ``free`` (it takes no time), ``multicast`` (at the rate of the
             slowest scheduled device) or ``unicast`` (each scheduled device over an equal share of the downlink).
         downlink_w_per_hz: the base station's transmit power density, in W/Hz.
@@ -172,6 +219,8 @@ class DevicesSpec(_Part):
         seconds_per_sample: minimum training time per sample, in seconds.
         samples_per_second: mu; the training time beyond the minimum has mean samples / mu seconds.
         power_w_per_hz: transmit power density, in W/Hz.
+        power_dbm: total transmit power, in dBm, instead of the density, which is then this power over the entire band:
+            under the law ``power`` it stays when the band changes. None for the density.
         kappa: effective switched capacitance of the processor: a cycle of training costs kappa cpu_hz^2 joules.
         cpu_hz: clock frequency while training, in Hz.
         cycles_per_sample: cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
@@ -192,7 +241,8 @@ class DevicesSpec(_Part):
     count: int = Field(default=defaults.DEVICES, ge=1, le=1_000_000)
     seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
     samples_per_second: float | list[float] = defaults.SAMPLES_PER_SECOND
-    power_w_per_hz: float | list[float] = PAPER_POWER_W_PER_HZ
+    power_w_per_hz: float | list[float] | None = PAPER_POWER_W_PER_HZ
+    power_dbm: float | list[float] | None = None
     kappa: float | list[float] = defaults.KAPPA
     cpu_hz: float | list[float] = defaults.CPU_HZ
     cycles_per_sample: float | list[float] | None = None
@@ -201,6 +251,39 @@ class DevicesSpec(_Part):
     mobility: str = "redrawn"
     failure: float = Field(default=0.0, ge=0.0, lt=1.0)
     availability: str = "always"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_power(cls, document: Any) -> Any:
+        """The density is None beside a total power; the default density counts as not given."""
+        if not isinstance(document, dict):
+            return document
+        density, usual = document.get("power_w_per_hz"), cls.model_fields["power_w_per_hz"].default
+        if document.get("power_dbm") is None:
+            return document | {"power_w_per_hz": usual if density is None else density}
+        if density is not None and density != usual:
+            raise InputError(
+                "power_dbm, a device's total power, and power_w_per_hz, its density, are both given; give one of them"
+            )
+        return document | {"power_w_per_hz": None}
+
+    @field_validator("power_dbm")
+    @classmethod
+    def _possible_power(cls, value: float | list[float] | None) -> float | list[float] | None:
+        for dbm in value if isinstance(value, list) else [] if value is None else [value]:
+            require_number("power_dbm", dbm, least=-MOST_DBM)
+            if dbm > MOST_DBM:
+                raise ValueError(f"give at most {MOST_DBM} dBm")
+        return value
+
+    def density_w_per_hz(self, bandwidth_hz: float) -> float | list[float]:
+        """Return the transmit power density in W/Hz: as given, or that of the total power over this band."""
+        if self.power_dbm is None:
+            assert self.power_w_per_hz is not None  # see _one_power
+            return self.power_w_per_hz
+        if isinstance(self.power_dbm, list):
+            return [units.dbm(dbm) / bandwidth_hz for dbm in self.power_dbm]
+        return units.dbm(self.power_dbm) / bandwidth_hz
 
     @field_validator("mobility")
     @classmethod
@@ -422,18 +505,22 @@ class Spec(_Part):
         return self
 
     def _check_in_grid(self, field: str, value: Any) -> None:
-        if field == "seed":  # it goes with anything, and there may be thousands
+        if field == "seed" and not isinstance(value, bool | str):  # it goes with anything, and there may be thousands
             with suppress(ValidationError):
                 _SEED.validate_python(value)
                 return
         self._changed({field: value}, {}, "grid")
 
-    def changed(self, changes: dict[str, Any], grid: dict[str, list[Any]] | None = None) -> "Spec":
+    def changed(
+        self, changes: Mapping[str, Any] | None = None, grid: Mapping[str, list[Any]] | None = None, **fields: Any
+    ) -> "Spec":
         """Return a copy of this spec with some fields changed.
 
         Args:
             changes: new values by field; nested fields are named with a dot, such as ``cell.radius_m``.
-            grid: the grid of the copy; by default it has none.
+            grid: the grid of the copy; by default it is this one, without the fields that are changed, for these have
+                one value now. ``{}`` for none.
+            fields: more changes, of fields that are not nested.
 
         Returns:
             Spec: the validated copy.
@@ -442,10 +529,15 @@ class Spec(_Part):
             >>> import fedcell as fc
             >>> fc.Spec().changed({"seed": 7, "task.partition": "iid"}).task.partition
             'iid'
+            >>> race = fc.Spec(grid={"policy": ["all", "greedy"], "seed": [0, 1]})
+            >>> race.changed({"cell.radius_m": 500.0}).grid, race.changed(seed=7).grid
+            ({'policy': ['all', 'greedy'], 'seed': [0, 1]}, {'policy': ['all', 'greedy']})
         """
-        return self._changed(changes, grid or {}, "the spec")
+        changed = {**(changes or {}), **fields}
+        kept = {field: values for field, values in self.grid.items() if field not in changed}
+        return self._changed(changed, kept if grid is None else grid, "the spec")
 
-    def _changed(self, changes: dict[str, Any], grid: dict[str, list[Any]], source: str) -> "Spec":
+    def _changed(self, changes: Mapping[str, Any], grid: Mapping[str, list[Any]], source: str) -> "Spec":
         document = self.model_dump(exclude={"grid"})
         for path, value in changes.items():
             *parents, field = path.split(".")
@@ -470,7 +562,7 @@ class Spec(_Part):
             seed = _SEED.validate_python(changes.pop("seed", self.seed))
             others = tuple(map(id, changes.values()))
             if others not in checked:
-                checked[others] = self.changed(changes)
+                checked[others] = self.changed(changes, {})
             found.append(checked[others].model_copy(update={"seed": seed}))
         return found
 
@@ -485,7 +577,8 @@ class Spec(_Part):
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
         del cell["law"]
         cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
-        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability"})
+        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability", "power_dbm"})
+        devices["power_w_per_hz"] = self.devices.density_w_per_hz(self.cell.bandwidth_hz)
         availability = parse_availability(self.devices.availability)
         return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
@@ -748,6 +841,19 @@ def first_fault(error: ValidationError, kind: Any = None) -> str:
         return f"{place}: {reason}" if place else reason
     shown = repr(fault["input"])
     return f"{place} is {shown if len(shown) <= 60 else shown[:57] + '...'}; {reason[0].lower()}{reason[1:]}"
+
+
+def require_spec(value: object, function: str) -> None:
+    """Refuse what is not a Spec, before it fails somewhere.
+
+    Args:
+        value: what the user gave.
+        function: the one that takes it, for the message.
+    """
+    if not isinstance(value, Spec):
+        raise InputError(
+            f"{function} takes a Spec, not {short_repr(value)}; write Spec(policy='greedy'), or load_spec('race.toml')"
+        )
 
 
 def load_spec(path: str | Path) -> Spec:

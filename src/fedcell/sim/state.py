@@ -1,12 +1,12 @@
 """Where a run stands between two rounds."""
 
 import io
-import zipfile
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedcell.learn.engine import Vector
+from fedcell.learn.npz import read_npz
 from fedcell.learn.server import Memory
 from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import Knowledge
@@ -57,11 +57,11 @@ class State:
     def from_bytes(cls, content: bytes) -> "State":
         """The inverse of to_bytes; a ValueError if it is damaged."""
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                number, reached, means = file["numbers"].tolist()
-                model = file["model"].astype(np.float32, copy=False)
-                knowledge, spent_j = Knowledge.from_arrays(file), file["spent_j"]
-                kept = file["memory"].astype(np.float32, copy=False), means, Late.from_arrays(file)
-                return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached), *kept)
-        except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            file = read_npz(io.BytesIO(content))
+            number, reached, means = file["numbers"].tolist()
+            model = file["model"].astype(np.float32, copy=False)
+            knowledge, spent_j = Knowledge.from_arrays(file), file["spent_j"]
+            kept = file["memory"].astype(np.float32, copy=False), means, Late.from_arrays(file)
+            return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached), *kept)
+        except Exception as error:  # whatever somebody has written there
             raise ValueError(f"not the state of a run: {error}") from None

@@ -240,7 +240,7 @@ def settled(spec: Spec) -> Spec:
     task = spec.task
     if task.device == "cpu" or task.engine != "mlp" or _usable(task.model_dump_json(), task.data_sha256()):
         return spec
-    return spec.changed({"task.device": "cpu"}, spec.grid)
+    return spec.changed({"task.device": "cpu"})
 
 
 @lru_cache(maxsize=64)  # a sweep has many runs of one task, and one warning is enough

@@ -106,6 +106,8 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
             "budget_s": spec.budget_s * scale,
             "cell.bandwidth_hz": spec.cell.bandwidth_hz / scale,
             "cell.model_bits": 8 * upload_bytes(4 * task_of(spec).engine.parameters),
+            "devices.power_dbm": None,  # the density stays, whatever the emulated band
+            "devices.power_w_per_hz": spec.devices.density_w_per_hz(spec.cell.bandwidth_hz),
             "devices.seconds_per_sample": times(spec.devices.seconds_per_sample, scale),
             "devices.samples_per_second": times(spec.devices.samples_per_second, 1 / scale),
         }

@@ -132,13 +132,16 @@ def _files_documented() -> dict[int | str, dict[str, Any]]:
 
 def _paper_files(folder: Path | None) -> list[str]:
     known = ["index.html", *(f"{name}{ending}" for name in FIGURES for ending in ENDINGS)]
-    return [file for file in known if folder is not None and (folder / file).is_file()]
+    if folder is None:
+        return []
+    # No links: somebody's folder could have one to any file of this machine.
+    return [file for file in known if (folder / file).is_file() and not (folder / file).is_symlink()]
 
 
 def _titles(folder: Path | None) -> dict[str, str]:
     """The figures' titles, as the page of the reproduction has them."""
     try:
-        page = (folder / "index.html").read_text("utf-8") if folder is not None else ""
+        page = (folder / "index.html").read_text("utf-8") if "index.html" in _paper_files(folder) and folder else ""
     except (OSError, ValueError):
         return {}
     return {name: unescape(title) for name, title in re.findall(r"<h2 id=(\w+)>([^<]*)</h2>", page)}

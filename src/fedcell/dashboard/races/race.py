@@ -96,9 +96,17 @@ class LiveRace:
 
     def stored(self) -> StoredRace:
         """The race as the store keeps it."""
-        words = {"name": self.name, "note": self.note}
-        what = (self.id, self.spec, self.target, self.state, self.created_unix_s, self.reason)
-        return race_to_store(*what, keys=list(self.runs), **words)
+        return race_to_store(
+            self.id,
+            self.spec,
+            self.target,
+            self.state,
+            self.created_unix_s,
+            self.reason,
+            keys=list(self.runs),
+            name=self.name,
+            note=self.note,
+        )
 
     def follow(self, stored: StoredRace) -> None:
         """Take over what the store says of a race that this server does not run; an InputError if it is damaged."""

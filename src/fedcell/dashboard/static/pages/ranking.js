@@ -73,11 +73,11 @@ class RankingPage {
       this.error.textContent = error.message;
       return;
     }
-    const name = (one) => `${plural(one.policies.length, "policy", "policies")} × ${plural(one.scenarios.length, "scenario")} · ${fileName(one.store)} · ${when(one.asked_unix_s)}`;
+    const name = (one) => one.damage ? `damaged · ${fileName(one.store)}` : `${plural(one.policies.length, "policy", "policies")} × ${plural(one.scenarios.length, "scenario")} · ${fileName(one.store)} · ${when(one.asked_unix_s)}`;
     setOptions(this.which, this.all.map((one) => [one.id, name(one)]));
     this.which.parentElement.hidden = this.all.length < 2;
     const wanted = id ?? this.id;
-    const found = wanted ? this.all.find((one) => one.id === wanted) : this.all[0];
+    const found = wanted ? this.all.find((one) => one.id === wanted) : (this.all.find((one) => !one.damage) ?? this.all[0]);
     this.empty.hidden = Boolean(found);
     for (const part of [this.said, this.chart.svg, this.files]) part.hidden = !found;
     this.tools.hidden = !this.all.length;

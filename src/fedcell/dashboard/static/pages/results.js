@@ -25,7 +25,7 @@ const COLUMNS = [
     head: "rounds",
     sort: "rounds",
     text: (run) => {
-      if (run.status === "failed") return "failed";
+      if (["failed", "damaged"].includes(run.status)) return run.status;
       return `${integer(run.rounds)}${run.status === "unfinished" ? ", unfinished" : run.diverged ? ", diverged" : ""}`;
     },
     title: (run) => run.reason || (run.diverged ? "training diverged in the last round" : ""),

@@ -1,0 +1,92 @@
+"""Runs that are valid, and may not be what is meant: one sentence each, as a warning or as a note of a command."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from fedcell import units
+from fedcell.errors import InputError
+from fedcell.schedule.laws import Power, parse_law
+from fedcell.sim.spec import Spec
+from fedcell.sim.task import layers
+
+WEIGHT_BITS = 32
+
+
+class SpecWarning(UserWarning):
+    """A spec can be run, but may not say what is meant.
+
+    Example:
+        >>> import warnings, fedcell as fc
+        >>> spec = fc.Spec(rounds=1, cell={"model_bits": 1000}, task=fc.TaskSpec(hidden=[4]))
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     records = list(fc.simulate(spec))
+        >>> [warning.category.__name__ for warning in caught]
+        ['SpecWarning']
+    """
+
+
+def doubts(runs: Sequence[Spec], *, here: bool = True) -> list[str]:
+    """Return what may not be meant in these runs.
+
+    Args:
+        runs: single runs of one race or sweep.
+        here: whether this machine trains them, and so has their data.
+    """
+    found = [_power_follows_the_band(runs), _nothing_is_quantised(runs) if here else ""]
+    return [sentence for sentence in found if sentence]
+
+
+def warn(runs: Sequence[Spec], *, here: bool = True) -> None:
+    """Warn of the doubts about these runs, with a SpecWarning each; see doubts."""
+    for sentence in doubts(runs, here=here):
+        warnings.warn(sentence, SpecWarning, stacklevel=3)
+
+
+@contextmanager
+def already_said() -> Iterator[None]:
+    """Without these warnings: they were said in another way."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SpecWarning)
+        yield
+
+
+def _power_follows_the_band(runs: Sequence[Spec]) -> str:
+    """Under the law power a density over another band is another phone."""
+    mine = [run for run in runs if isinstance(parse_law(run.cell.law), Power) and run.devices.power_dbm is None]
+    if len({run.cell.bandwidth_hz for run in mine}) < 2:
+        return ""
+    watts = [
+        run.cell.bandwidth_hz * density
+        for run in mine
+        for density in _each(run.devices.density_w_per_hz(run.cell.bandwidth_hz))
+    ]
+    low, high = (units.ratio_to_db(value) + 30.0 for value in (min(watts), max(watts)))
+    return (
+        "cell.bandwidth_hz varies under the law power, and with it the devices' total power, which is "
+        f"devices.power_w_per_hz times the band: from {low:.1f} to {high:.1f} dBm; give devices.power_dbm to keep it"
+    )
+
+
+def _each(value: float | list[float]) -> list[float]:
+    return value if isinstance(value, list) else [value]
+
+
+def _nothing_is_quantised(runs: Sequence[Spec]) -> str:
+    """A size of an upload is a size, not a compression."""
+    for run in runs:
+        if run.cell.model_bits is None:
+            continue
+        try:
+            weights = sum(prod(shape) for shape in layers(run.task).values())
+        except InputError:  # the run itself will say it
+            continue
+        if run.cell.model_bits < WEIGHT_BITS * weights:
+            return (
+                f"cell.model_bits is {run.cell.model_bits:,}, less than {WEIGHT_BITS} bits for each of the model's "
+                f"{weights:,} weights, but nothing is quantised: uploads take as long as compressed ones, and the "
+                "models arrive exact; leave it out, unless that is meant"
+            )
+    return ""

@@ -1,0 +1,71 @@
+"""How large fedcell is, beside what it may be: ``make size``.
+
+The figures of docs/architecture.md. Lines are those of the package's Python files, blank ones and docstrings included;
+public names are the functions and classes of modules that do not begin with an underscore; exported names are those in
+the ``__all__`` of a package; the README's words are counted as ``wc -w`` does.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "fedcell"
+LOOP = "import sys, {module}; print(sum(name.split('.')[0] == 'fedcell' for name in sys.modules))"
+
+
+def modules(source: Path) -> list[Path]:
+    """All Python files of the package."""
+    return sorted(source.rglob("*.py"))
+
+
+def lines(source: Path) -> int:
+    """How many lines they have together."""
+    return sum(len(path.read_text().splitlines()) for path in modules(source))
+
+
+def public_names(source: Path) -> int:
+    """How many functions and classes their modules have at the top that do not begin with an underscore."""
+    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for path in modules(source) for node in ast.parse(path.read_text()).body]
+    return sum(isinstance(node, defined) and not node.name.startswith("_") for node in nodes)
+
+
+def exported_names(source: Path) -> int:
+    """How many names stand in the __all__ of a package."""
+    found = 0
+    for path in modules(source):
+        if path.name != "__init__.py":
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in node.targets):
+                found += len(getattr(node.value, "elts", ()))
+    return found
+
+
+def imported_modules(source: Path, module: str) -> int:
+    """How many of our modules the import of one of them loads."""
+    code = LOOP.format(module=module)
+    done = subprocess.run([sys.executable, "-c", code], cwd=source.parent, check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def main() -> None:
+    """Print the table."""
+    rows = [
+        ("modules of src", 237, 185, len(modules(SOURCE))),
+        ("lines of src", 40_954, 37_500, lines(SOURCE)),
+        ("public functions and classes", 972, None, public_names(SOURCE)),
+        ("names exported by packages", None, 400, exported_names(SOURCE)),
+        ("modules that the loop imports", 83, 40, imported_modules(SOURCE, "fedcell.sim.loop")),
+        ("words of the README", 2_364, 900, len((ROOT / "README.md").read_text().split())),
+    ]
+    print("| | 0.2.0 | at most | now |\n|---|---|---|---|")
+    for name, before, most, now in rows:
+        cells = ["-" if value is None else f"{value:,}" for value in (before, most, now)]
+        print("|", " | ".join([name, *cells]), "|")
+
+
+if __name__ == "__main__":
+    main()
