@@ -90,7 +90,7 @@ def test_the_runs_behind_a_cell(path: Path) -> None:
                 assert {run["state"] for run in runs} == {"done"}
                 found = [store.find(run["key"]) for run in runs]
                 assert {(run.policy, run.document["cell"]["radius_m"]) for run in found} == {
-                    (policy, 300.0 if scenario == "small" else 1000.0)
+                    (policy, 300.0 if scenario == "small" else 1400.0)
                 }
         assert runs_document(stored, "race", "nobody", ended) == []
         assert {run["state"] for run in runs_document(stored, "race", "greedy", (set(), {}))} == {"missing"}

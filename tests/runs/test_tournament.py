@@ -65,7 +65,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[Scenario]:
 def test_the_standard_scenarios_have_what_the_issue_lists_and_the_paper_for_all_else() -> None:
     found = {one.name: one for one in load_scenarios()}
     assert 12 <= len(found) <= 14
-    assert changed_fields(found["paper"].spec) == {"budget_s": 300.0, "cell.radius_m": 1400.0}
+    assert changed_fields(found["paper"].spec) == {"budget_s": 300.0}
     assert {one.spec.task.partition for one in found.values()} == {"iid", "labels:5", "labels:2", "labels:1"}
     assert {one.spec.devices.mobility for one in found.values()} == {"redrawn", "static", "waypoint"}
     radii = [one.spec.cell.radius_m for one in found.values()]
