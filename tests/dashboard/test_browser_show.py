@@ -47,7 +47,7 @@ def test_a_stored_race_is_replayed_with_its_finish_line_and_leader_board(server:
     assert lead["policy"] == "diverse"
     assert lead["over"][0]["ratio"] == pytest.approx(2.5)
     expect(headline).to_have_text(re.compile("^diverse reaches 50 % 2.5 . sooner than greedy$"))
-    expect(page.locator(".headline small")).to_have_text(re.compile("^4 seeds in which both do, paired, 95 % interval"))
+    expect(page.locator(".headline small")).to_have_text(re.compile("^restricted mean time 41 s against 103 s, "))
     expect(page.locator(".finish-label")).to_have_text("target 50 %")
     assert board(page) == ["diverse", "greedy", "random:k=2"]
     marks, heads = page.locator(".crossing"), page.locator(".race-card .head")
@@ -257,17 +257,23 @@ def test_a_sweep_is_shown_against_any_field_and_as_a_heat_map(server: Served, pa
 
 def test_a_tournament_is_ranked_and_its_fields_lead_to_their_runs(server: Served, page: Page) -> None:
     page.goto(f"{server.url}#ranking")
-    expect(page.locator("#page-ranking h1")).to_have_text("3 policies, 2 scenarios, 4 seeds")
+    expect(page.locator("#page-ranking h1")).to_have_text("3 policies, 2 scenarios, 7 seeds")
     headline = page.get_by_role("region", name="Mean ranks", exact=True).locator(".headline")
-    expect(headline.locator("strong")).to_have_text("diverse cannot be told from 2 others")  # with 8 blocks
-    expect(headline.locator("small")).to_have_text("mean rank 1.50; wins 1 of 2 scenarios, shares the lead in 1")
+    expect(headline.locator("strong")).to_have_text("diverse cannot be told from greedy")  # with 14 blocks
+    expect(headline.locator("small")).to_have_text(
+        "mean rank 1.50; wins 1 of 2 scenarios, is not told apart from the best in 1"
+    )
     rows = page.locator(".ranking-table tbody tr")
     assert [row.get_attribute("data-policy") for row in rows.all()] == ["diverse", "greedy", "random:k=2"]
-    expect(rows.nth(0).locator("td")).to_have_text(["1.50", "1 + 1", "41 s, wins", "51 s, shares the lead"])
-    expect(rows.nth(2).locator("td")).to_have_text(["2.50", "0 + 1", "never (0/4)", "51 s, shares the lead"])
+    expect(rows.nth(0).locator("td")).to_have_text(
+        ["1.50", "1 + 1", "41 s, wins", "52 s, is not told apart from the best"]
+    )
+    expect(rows.nth(2).locator("td")).to_have_text(
+        ["2.50", "0 + 1", "never (0/7)", "52 s, is not told apart from the best"]
+    )
     assert page.locator(".ranks .ranked").count() == 3
     page.get_by_role("button", name="last accuracy").click()
-    expect(rows.nth(2).locator("td").nth(2)).to_have_text("36.3 ± 4.0")
+    expect(rows.nth(2).locator("td").nth(2)).to_have_text("35.7 ± 1.7")
     page.get_by_role("button", name="time to target").click()
     page.get_by_label("Target of all scenarios").fill("20")
     page.get_by_label("Target of all scenarios").press("Enter")
