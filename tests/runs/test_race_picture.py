@@ -56,7 +56,7 @@ def test_arrow_rings_names_and_headline_have_one_number_for_each_policy() -> Non
     words = [text.get_text() for text in ax.texts]
     assert {"2.5 x sooner than greedy:theta=0", f"diverse:  {drawn.reached['diverse']}", drawn.words} <= set(words)
     (dots,) = [line for line in ax.lines if line.get_marker() == "o"]
-    assert dots.get_xydata()[:, 0].tolist() == [one.mean, one.other_mean]  # type: ignore[index]
+    assert np.asarray(dots.get_xydata())[:, 0].tolist() == [one.mean, one.other_mean]
 
 
 def test_the_picture_says_it_only_if_it_is_sure() -> None:
