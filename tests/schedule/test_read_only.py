@@ -115,7 +115,7 @@ def test_nothing_is_compiled_for_read_only_arrays() -> None:
                 view = fc.RoundView(
                     rng.uniform(0.1, 1.0, M), rng.random(M), round_index=3, law=law, downlink=downlink, **columns
                 )
-                kind(**wanted).decide(view, rng)  # type: ignore[arg-type]
+                kind(**wanted).decide(view, rng)
     modules = [module for name, module in sys.modules.items() if name.startswith("fedcell.schedule")]
     compiled = {value for module in modules for value in vars(module).values() if isinstance(value, CPUDispatcher)}
     assert len(compiled) > 20
