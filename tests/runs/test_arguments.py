@@ -35,7 +35,7 @@ def test_a_store_may_be_a_path(tmp_path: Path) -> None:
         (lambda: fc.run_race(SPEC, target="0.8"), "target is '0.8'; give an accuracy between 0 and 1, such as 0.8"),  # type: ignore[arg-type]
         (lambda: fc.run_race("greedy"), "run_race takes a Spec, not 'greedy'; write Spec(policy='greedy'), or"),  # type: ignore[arg-type]
         (lambda: fc.run_race(SPEC, store=3), "store is 3; give a Store, or the path of a results file"),  # type: ignore[arg-type]
-        (lambda: fc.run_sweep("greedy", "no.db"), "run_sweep takes a Spec, not 'greedy'"),
+        (lambda: fc.run_sweep("greedy", "no.db"), "run_sweep takes a Spec, not 'greedy'"),  # type: ignore[arg-type]
         (lambda: fc.run_sweep(SPEC, None), "run_sweep needs a store; give a Store, or the path of a results file"),  # type: ignore[arg-type]
         (lambda: fc.run_race(SPEC).figure(by="rounds"), "by is 'rounds'; choose from energy, time"),  # type: ignore[arg-type]
         (lambda: fc.run_race(SPEC).verdicts("enrgy"), "by is 'enrgy'; did you mean 'energy'?"),  # type: ignore[arg-type]

@@ -110,7 +110,7 @@ def test_bad_settings_are_refused(settings: dict[str, float], said: str) -> None
 )
 def test_bad_columns_are_refused(columns: dict[str, object], said: str) -> None:
     with pytest.raises(fc.InputError, match=said):
-        fc.RoundView(np.ones(2), np.ones(2), **columns)  # type: ignore[arg-type]
+        fc.RoundView(np.ones(2), np.ones(2), **columns)
 
 
 def test_the_set_does_not_depend_on_the_scale_of_profiles() -> None:

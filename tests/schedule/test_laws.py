@@ -303,7 +303,7 @@ def test_a_law_is_written_as_it_is_read(text: str) -> None:
 
 def dedicated(cell: list[tuple[float, float]], **columns: object) -> fc.RoundView:
     c, t = np.array(cell).T
-    return fc.RoundView(c, t, law=fc.Dedicated(), **columns)  # type: ignore[arg-type]
+    return fc.RoundView(c, t, law=fc.Dedicated(), **columns)
 
 
 @given(st.lists(st.tuples(times_s, times_s), min_size=1, max_size=8), st.floats(0.01, 2e4))

@@ -78,7 +78,7 @@ def view_of(M: int, seed: int = 0, **more: object) -> fc.RoundView:
         column[never] = np.nan  # type: ignore[index]
     heard |= {"heard_round": np.where(never, -1, draw.integers(0, 5, M)), "samples": draw.integers(1, 90, M)}
     heard |= {"turns": np.where(never, 0, draw.integers(1, 4, M)), "label_counts": draw.integers(0, 9, (M, 10))}
-    return fc.RoundView(upload_s, compute_s, round_index=5, **{**history, **data, **heard, **more})  # type: ignore[arg-type]
+    return fc.RoundView(upload_s, compute_s, round_index=5, **{**history, **data, **heard, **more})
 
 
 def permuted(view: fc.RoundView, order: np.ndarray) -> fc.RoundView:

@@ -107,7 +107,7 @@ def test_nothing_is_compiled_for_read_only_arrays() -> None:
         "must_include": np.arange(M) == 3,
     }
     laws = [fc.Density(), fc.Blocks(15), fc.Power(rng.uniform(1.0, 9.0, M)), fc.Dedicated(), fc.Ingress(pipe_s=0.5)]
-    settings = {"k": 3, "seconds": 9.0}
+    settings: dict[str, Any] = {"k": 3, "seconds": 9.0}
     for kind in fc.POLICIES.values():
         wanted = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
         for law in laws:

@@ -214,12 +214,21 @@ def test_a_spec_cannot_be_changed_by_what_is_in_it() -> None:
     ("make", "said"),
     [
         (lambda: Spec(rounds=True), "Spec: rounds is True; give a number, not a truth value"),
-        (lambda: Spec(cell={"radius_m": "500"}), "Spec: cell.radius_m is '500'; give a number, without quotes"),
-        (lambda: Spec(task={"hidden": [True]}), "Spec: task.hidden is [True]; give a number, not a truth value"),
+        (
+            lambda: parse_spec({"cell": {"radius_m": "500"}}, "Spec"),
+            "Spec: cell.radius_m is '500'; give a number, without quotes",
+        ),
+        (
+            lambda: parse_spec({"task": {"hidden": [True]}}, "Spec"),
+            "Spec: task.hidden is [True]; give a number, not a truth value",
+        ),
         (lambda: Spec(grid={"seed": ["3"]}), "Spec: grid: seed is '3'; give a number, without quotes"),
         (lambda: Spec(grid={"seed": [True]}), "Spec: grid: seed is True; give a number, not a truth value"),
-        (lambda: Spec(budget_s="inf", rounds=3), "Spec: budget_s is 'inf'; give a number, without quotes"),
-        (lambda: list(fc.simulate("greedy")), "simulate takes a Spec, not 'greedy'; write Spec(policy='greedy'), or"),
+        (
+            lambda: parse_spec({"budget_s": "inf", "rounds": 3}, "Spec"),
+            "Spec: budget_s is 'inf'; give a number, without quotes",
+        ),
+        (lambda: list(fc.simulate("greedy")), "simulate takes a Spec, not 'greedy'; write Spec(policy='greedy'), or"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_number_or_no_spec_is_refused(make: Callable[[], Any], said: str) -> None:

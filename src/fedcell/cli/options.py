@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from fedcell import defaults
-from fedcell.check import require_target
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT
 
@@ -85,6 +84,8 @@ def _check_workers(workers: int | None) -> int | None:
 
 
 def _check_target(target: float) -> float:
+    from fedcell.check import require_target
+
     require_target("--target", target)
     return target
 

@@ -164,7 +164,7 @@ class Planner:
             left_s=left_s,
             explore=self.explore,
             epsilon=self.epsilon,
-            alike=ALIKE if self._in_turn else 1.0,
+            alike=ALIKE if self._in_turn and self.resolved_radio.real_time else 1.0,
         )
 
     def awake(self, nodes: list[int], round_index: int) -> list[int]:
