@@ -27,7 +27,7 @@ from fedcell.errors import InputError
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
 from fedcell.runs.store import differing_fields
-from fedcell.runs.stored import StoredRun
+from fedcell.runs.stored import Source, StoredRun
 
 Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
 StoreName = Query(None, description="One results file; all of them by default.")
@@ -40,7 +40,6 @@ KeysOrAll = Query(
 )
 Policy = Query(None, max_length=1000)
 SortBy = Query("-finished", description="The column, with - before it for the largest first.")
-Source = Literal["simulation", "flower", "testbed"]
 FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorAnswer} for status in (404, 422)}
 
 
