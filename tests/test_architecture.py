@@ -82,34 +82,6 @@ def test_imports_point_one_way(path: Path) -> None:
         assert imported(path) <= MAY_IMPORT[own] | BASE | {own}
 
 
-# Names that stand in several modules, and why.
-SHARED = {
-    "router": "the endpoints of a module of the API",
-    "make": "each figure of the paper has one, and paper/figures.py lists them",
-    "Floats": "short for one and the same type of array",
-}
-
-
-def defined(path: Path) -> set[str]:
-    """The public classes, functions and type aliases of a module; a command of the command line has its module's."""
-    found = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript | ast.BinOp):
-            found |= {t.id for t in node.targets if isinstance(t, ast.Name) and not t.id.isupper()}
-    command = {path.stem} if path.parent.name == "cli" else set()
-    return {name for name in found if not name.startswith("_")} - command
-
-
-def test_a_name_means_one_thing() -> None:
-    places: dict[str, list[str]] = {}
-    for path in FILES:
-        for name in defined(path) - set(SHARED):
-            places.setdefault(name, []).append(str(path.relative_to(SOURCE)))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
-
-
 def test_every_module_stands_in_the_picture() -> None:
     picture = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
     for path in FILES:
