@@ -18,10 +18,10 @@ from rich.table import Table
 import fedcell as fc
 from fedcell.machine import cores
 from fedcell.runs.stats import mean_of, paired_difference
-from fedcell.schedule.needs import Floats
 from fedcell.sim import estimates
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.types import Floats
 
 M, ROUNDS, SLACK = 20, 300, 2.0
 MEAN_S = 6.75

@@ -31,11 +31,12 @@ from rich.table import Table
 
 import fedcell as fc
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.engine import Engine, Evaluation, Job, Updates, Vector
+from fedcell.learn.engine import Engine, Evaluation, Job, Updates
 from fedcell.learn.mlp import MlpEngine
 from fedcell.sim import loop as simulation
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import load_task
+from fedcell.types import Vector
 
 ROOT = Path(__file__).parents[1]
 PEERS_PYTHON = ROOT / ".bench-venv" / "bin" / "python"

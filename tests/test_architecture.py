@@ -9,7 +9,7 @@ import fedcell
 from harness import python
 
 SOURCE = Path(fedcell.__file__).parent
-BASE = {"errors", "lazy", "files", "check", "rng", "units", "intervals", "machine", "settings", "defaults", "own"}
+BASE = {"errors", "lazy", "files", "types", "rng", "units", "intervals", "machine", "settings", "defaults", "own"}
 BASE |= {"compiling", "frozen", "own_code", "threads"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {

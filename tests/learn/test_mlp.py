@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.engine import Job, Vector, cross_entropy
+from fedcell.learn.engine import Job, cross_entropy
 from fedcell.learn.mlp import PIECE, MlpEngine
+from fedcell.types import Vector
 from harness import LIMIT_S, python
 
 Array = NDArray[np.float64]

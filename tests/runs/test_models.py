@@ -14,7 +14,6 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.data import load_dataset
-from fedcell.learn.engine import Vector
 from fedcell.learn.model_file import read_arrays, write_arrays
 from fedcell.runs import runner as module
 from fedcell.runs.models import model_paths
@@ -25,6 +24,7 @@ from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec, TaskSpec
 from fedcell.sim.state import State
 from fedcell.sim.task import class_accuracy, evaluate_models, layers
+from fedcell.types import Vector
 
 
 def runs(small_npz: Path, rounds: int = 3, **task: Any) -> list[Spec]:

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
-from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats
 from fedcell.sim.estimates import CURIOSITY, LOOK_EVERY, MOST_DOUBTS, Estimates, look_round
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import LONGEST_REST, Knowledge, Look
+from fedcell.types import Bools, Floats
 from twins.estimates import DeviceEstimate
 
 SECONDS = st.floats(1e-6, 1e6)

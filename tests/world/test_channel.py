@@ -8,6 +8,7 @@ from scipy import stats
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.rng import stream
+from fedcell.types import Floats
 from fedcell.world import (
     Cell,
     fading_power,
@@ -19,12 +20,11 @@ from fedcell.world import (
     uniform_in_disc,
     whole_band_upload_s,
 )
-from fedcell.world.cell import FloatArray
 
 POWER = units.dbm_per_mhz(7.0)
 
 
-def upload_at(cell: Cell, distance_m: FloatArray, extra_loss_db: FloatArray | float = 0.0) -> FloatArray:
+def upload_at(cell: Cell, distance_m: Floats, extra_loss_db: Floats | float = 0.0) -> Floats:
     return whole_band_upload_s(
         cell, spectral_efficiency(link_snr(cell, POWER, path_loss_db(cell, distance_m) + extra_loss_db))
     )

@@ -8,8 +8,8 @@ from scipy import stats
 
 from fedcell.errors import InputError
 from fedcell.rng import stream
+from fedcell.types import Floats
 from fedcell.world import Cell, Mobility, RandomWaypoint, Redrawn, Static, mobility, parse_mobility, uniform_in_disc
-from fedcell.world.cell import FloatArray
 
 CELL = Cell()
 LAWS: list[Mobility] = [Redrawn(), Static(), RandomWaypoint()]
@@ -37,14 +37,14 @@ def test_what_round_and_clock_change() -> None:
         assert np.array_equal(here, law.positions(CELL, 20, 1, 0, 6.0)) is not by_clock
 
 
-def walk_literally(law: RandomWaypoint, count: int, seed: int, device: int, clock_s: float) -> FloatArray:
+def walk_literally(law: RandomWaypoint, count: int, seed: int, device: int, clock_s: float) -> Floats:
     """The slow twin: one device, leg by leg, until the clock."""
     (slowest, fastest), (shortest, longest) = law.speed_mps, law.pause_s
-    at: FloatArray = Static().positions(CELL, count, seed, 0, 0.0)[device]
+    at: Floats = Static().positions(CELL, count, seed, 0, 0.0)[device]
     left_s, leg = clock_s, 0
     while True:
         unit = stream(seed, "waypoint", leg).random((count, 4))
-        target: FloatArray = uniform_in_disc(CELL.radius_m, unit[:, :2])[device]
+        target: Floats = uniform_in_disc(CELL.radius_m, unit[:, :2])[device]
         speed_mps = slowest + (fastest - slowest) * float(unit[device, 2])
         travel_s = float(np.linalg.norm(target - at)) / speed_mps
         if left_s < travel_s:
@@ -67,7 +67,7 @@ def test_waypoint_does_not_depend_on_the_order_of_the_questions() -> None:
     law = RandomWaypoint((1.0, 30.0), (0.0, 5.0))
     clocks = [float(clock) for clock in np.random.default_rng(0).uniform(0, 20_000, 40)]
 
-    def ask(order: list[float]) -> dict[float, FloatArray]:
+    def ask(order: list[float]) -> dict[float, Floats]:
         # A law of slightly different pauses is a different key of the cache, so other walks come in between.
         for other in range(10):
             RandomWaypoint((1.0, 30.0), (0.0, 6.0 + other)).positions(CELL, 4, 2, 0, 1e4)

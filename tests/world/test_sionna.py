@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedcell.errors import InputError
+from fedcell.types import Floats
 from fedcell.world import Cell, Devices, RMa, SnrTrace, UMa, UMi, World, write_trace
-from fedcell.world.cell import FloatArray
 from fedcell.world.sionna import gains_to_snr_db, sample_snr_db, sionna_model
 from fedcell.world.tr38901 import Outdoor38901
 
@@ -79,7 +79,7 @@ def test_without_sionna_one_sentence_says_so() -> None:
 def test_sionnas_rays_carry_our_path_loss(kind: type[Outdoor38901], los: Any) -> None:
     channel = kind(los=los, shadowing=False)
     rng = np.random.default_rng(1)
-    distance_m: FloatArray = np.repeat([50.0, 200.0, 1000.0], 60)
+    distance_m: Floats = np.repeat([50.0, 200.0, 1000.0], 60)
     angle = rng.uniform(0, 2 * np.pi, 180)
     places = np.column_stack((distance_m * np.cos(angle), distance_m * np.sin(angle)))
     _, snr_db = sample_snr_db(sionna_model(channel, places, speed_mps=3.0), 5, 1.0, 1.0, 1.0)

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcell.errors import InputError
+from fedcell.types import Floats
 from fedcell.world import Cell, Devices, Redrawn, RMa, Static, UMa, UMi, World, loss_db, mean_upload_s, parse_channel
-from fedcell.world.cell import FloatArray
 from fedcell.world.tr38901 import Outdoor38901, normal_quantile
 
 SCENARIOS = (UMa, UMi, RMa)
 lg = math.log10
 
 
-def at(*distance_m: float) -> FloatArray:
+def at(*distance_m: float) -> Floats:
     return np.array(distance_m)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, UserConfig
 
 from fedcell.errors import InputError
-from fedcell.learn.engine import Vector
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec
+from fedcell.types import Vector
 
 
 def spec_of(config: UserConfig) -> Spec:

@@ -124,7 +124,7 @@ def _document(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", 
     import json
     from dataclasses import asdict
 
-    from fedcell.check import without_nan
+    from fedcell.errors import without_nan
     from fedcell.runs.fit import policy_line
 
     first = next((one for one in found.values() if not isinstance(one, str)), None)

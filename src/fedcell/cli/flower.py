@@ -82,7 +82,7 @@ def flower(
     if as_json:
         import json
 
-        from fedcell.check import without_nan
+        from fedcell.errors import without_nan
 
         typer.echo(json.dumps(without_nan({"runs": [_document(run) for run in runs]}), indent=2, allow_nan=False))
     else:

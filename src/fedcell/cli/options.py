@@ -84,7 +84,7 @@ def _check_workers(workers: int | None) -> int | None:
 
 
 def _check_target(target: float) -> float:
-    from fedcell.check import require_target
+    from fedcell.errors import require_target
 
     require_target("--target", target)
     return target

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedcell.files import Write
-    from fedcell.learn.engine import Vector
     from fedcell.runs.store import Store
     from fedcell.runs.stored import StoredRun
     from fedcell.sim.loop import RoundRecord
+    from fedcell.types import Vector
 
 ROWS_IN_A_GROUP = 50_000
 
@@ -55,7 +55,7 @@ def show_run(
     import json
     from datetime import UTC, datetime
 
-    from fedcell.check import without_nan
+    from fedcell.errors import without_nan
     from fedcell.runs.models import checked_ending
     from fedcell.runs.models import save_model as write_model
     from fedcell.runs.rows import cells

@@ -162,7 +162,7 @@ def stored_policy(policy: str) -> str:
 
 def _field(name: str, runs: Sequence["StoredRun"], option: str) -> str:
     """The field of that name; the part after the dot is enough where no other field has it."""
-    from fedcell.check import did_you_mean
+    from fedcell.errors import did_you_mean
 
     known = {field for run in runs for field in values_of(run)}
     ends = [field for field in known if field.rpartition(".")[2] == name]

@@ -23,11 +23,11 @@ from fedcell.flower.messenger import Came, Messenger
 from fedcell.flower.radio import Grant
 from fedcell.flower.round import Answers, PlannedRound, Sight, by_server_clock, own_times
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, Question
 from fedcell.sim.asking import FORWARD
 from fedcell.sim.loop import visited
 from fedcell.sim.profiles import BITS_PER_ENTRY
+from fedcell.types import Floats
 
 _NEEDS = {
     "loss": "its ClientApp needs fedcell.flower.answer_loss(app, ...)",

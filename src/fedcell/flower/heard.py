@@ -12,9 +12,9 @@ from fedcell.flower.inner import records_of
 from fedcell.flower.npy import LARGEST_VALUE
 from fedcell.flower.replies import quoted
 from fedcell.learn.engine import HostUpdates
-from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Policy
 from fedcell.sim.loop import SKETCH
+from fedcell.types import Floats
 
 RMS = "_rms"
 """What follows the name of the loss in that of the root mean square of the samples' losses."""

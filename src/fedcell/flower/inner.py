@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedcell.errors import InputError
 from fedcell.flower.flwr_api import LOG
 from fedcell.flower.report import RECORD
-from fedcell.schedule.needs import Floats
+from fedcell.types import Floats
 
 if TYPE_CHECKING:
     from flwr.proto.node_pb2 import NodeInfo

@@ -13,8 +13,8 @@ from fedcell.flower.collect import Later, Replies, collect
 from fedcell.flower.flwr_api import in_simulation
 from fedcell.flower.radio import Radio
 from fedcell.flower.round import PlannedRound
-from fedcell.schedule.needs import Floats
 from fedcell.sim.heard import Timing
+from fedcell.types import Floats
 
 
 @dataclass(frozen=True, eq=False)

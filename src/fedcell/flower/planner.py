@@ -20,12 +20,11 @@ from fedcell.flower.radio import AnyLaw, Device, Grant, Radio, radio_of, reports
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, by_server_clock
 from fedcell.rng import stream
-from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan, Policy, Question, limited
 from fedcell.schedule.registry import blaming, format_policy
 from fedcell.schedule.view import RoundView
 from fedcell.sim.knowledge import Look
+from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Cell
 
 AnyRadio = Radio | Cell | Literal["dedicated"] | None

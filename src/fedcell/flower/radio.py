@@ -20,10 +20,10 @@ from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.report import Report
 from fedcell.schedule.laws import Dedicated, Density, Ingress, Law, Power, format_law, parse_law
-from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Foresight, Look, known_compute_s
+from fedcell.types import Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
 

@@ -10,9 +10,9 @@ from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedcell.flower.round import PlannedRound, PlayedRound
-from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord
+from fedcell.types import Floats
 
 
 @dataclass(frozen=True)

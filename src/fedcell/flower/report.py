@@ -12,8 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedcell.check import UNPRINTABLE, did_you_mean
-from fedcell.errors import InputError
+from fedcell.errors import UNPRINTABLE, InputError, did_you_mean
 from fedcell.flower.flwr_api import answer_query
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world.compute import mean_compute_s

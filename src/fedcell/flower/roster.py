@@ -9,12 +9,11 @@ import numpy as np
 
 from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
-from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan
 from fedcell.schedule.view import RoundView
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.types import Bools, Floats, Indices
 
 FARTHEST = 10.0
 """How far a profile may be from the median of all, in median distances, and still count as it is."""

@@ -12,14 +12,13 @@ from fedcell.flower.flwr_api import LOG
 from fedcell.flower.inner import UNTIMED, Trained, take_trained
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
-from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Blocks, Law
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan, Question
 from fedcell.schedule.view import RoundView
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Look
 from fedcell.sim.turnout import allowed_s, enough_s
+from fedcell.types import Bools, Floats, Indices
 
 FLEET = 10.0
 """A device of unknown times is late after so many times what the others take."""

@@ -15,8 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedcell import defaults
-from fedcell.check import did_you_mean, require_number, require_whole
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean, require_number, require_whole
 from fedcell.flower.asking import ask, loss_messages, send_messages
 from fedcell.flower.collect import POLL_S, Later, collect
 from fedcell.flower.flwr_api import LOG, calling_strategy, log_start

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
-from fedcell.check import UNPRINTABLE, printable, without_nan
-from fedcell.errors import InputError
+from fedcell.errors import UNPRINTABLE, InputError, printable, without_nan
 from fedcell.files import replace_file
 from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import Form

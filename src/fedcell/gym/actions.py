@@ -7,9 +7,9 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats, Indices
 
 NOBODY_S = 1.0
 """How long the server waits in a round for which the agent chose nobody."""

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.check import did_you_mean
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean
 from fedcell.files import write_output
 from fedcell.learn.cifar import cifar_paths, read_archive, read_cifar_folder
 from fedcell.learn.idx import FIELDS, FILE_ERRORS, MAX_ARRAY_BYTES, idx_paths, read_folder

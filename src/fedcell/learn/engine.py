@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset
-
-Vector = NDArray[np.float32]
+from fedcell.types import Vector
 
 LEARNING_RATE = 0.01
 BATCH_SIZE = 10

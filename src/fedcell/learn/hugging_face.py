@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcell.check import did_you_mean
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean
 from fedcell.learn.data import Dataset, channels_first, checked_arrays, scaled
 from fedcell.learn.idx import MAX_ARRAY_BYTES
 

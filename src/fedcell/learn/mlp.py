@@ -23,7 +23,6 @@ from fedcell.learn.engine import (
     Evaluation,
     HostUpdates,
     Job,
-    Vector,
     checked_dataset,
     checked_jobs,
     checked_models,
@@ -34,6 +33,7 @@ from fedcell.learn.engine import (
 from fedcell.learn.simd import STEP
 from fedcell.machine import cores
 from fedcell.threads import on_threads
+from fedcell.types import Vector
 
 PIECE = 1250  # test samples in one task of an evaluation; fixed, so that sums do not depend on the number of threads
 ROWS = 64  # test samples that go through the network together

@@ -25,7 +25,6 @@ from fedcell.learn.engine import (
     HostUpdates,
     Job,
     Updates,
-    Vector,
     checked_dataset,
     checked_jobs,
     checked_models,
@@ -47,6 +46,7 @@ from fedcell.learn.mlp_cuda_input import (
 )
 from fedcell.learn.torch_stack import exact
 from fedcell.learn.torch_updates import DeviceUpdates, starts_of
+from fedcell.types import Vector
 
 MODELS = 32  # evaluated together
 

@@ -15,8 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.check import printable
-from fedcell.errors import InputError
+from fedcell.errors import InputError, printable
 from fedcell.learn.npz import read_npz
 
 Arrays = dict[str, NDArray[np.float32]]

@@ -39,8 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell import settings
-from fedcell.check import require_number, require_whole
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number, require_whole
 
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -13,7 +13,7 @@ from math import cos, pi
 from typing import ClassVar
 
 from fedcell import settings
-from fedcell.check import require_number, require_whole
+from fedcell.errors import require_number, require_whole
 
 
 @dataclass(frozen=True)

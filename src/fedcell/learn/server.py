@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell import settings
-from fedcell.check import require_number
-from fedcell.errors import InputError
-from fedcell.learn.engine import Vector
+from fedcell.errors import InputError, require_number
+from fedcell.types import Vector
 
 Memory = NDArray[np.float32]
 """(slots, P) what a server keeps from round to round."""

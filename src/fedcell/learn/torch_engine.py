@@ -35,7 +35,6 @@ from fedcell.learn.engine import (
     HostUpdates,
     Job,
     Updates,
-    Vector,
     checked_dataset,
     checked_jobs,
     checked_models,
@@ -47,6 +46,7 @@ from fedcell.learn.torch_stack import Loss, Recorded, StackedStep, Traced, exact
 from fedcell.learn.torch_updates import DeviceUpdates, starts_of
 from fedcell.machine import cores
 from fedcell.threads import on_threads
+from fedcell.types import Vector
 
 ROWS = 2000  # test samples that go through the network together
 STACK_CPU = 4  # clients that train together in one thread; fixed, so that no result depends on the number of threads

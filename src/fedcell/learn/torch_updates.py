@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedcell.learn.engine import Job, Vector, sketch_plan
+from fedcell.learn.engine import Job, sketch_plan
 from fedcell.learn.torch_stack import exact
+from fedcell.types import Vector
 
 
 @dataclass(frozen=True, eq=False)

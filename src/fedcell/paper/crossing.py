@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell import defaults
 from fedcell.rng import stream
 from fedcell.runs.rows import Rounds
+from fedcell.types import Floats
 
-Floats = NDArray[np.float64]
 TARGET = defaults.TARGET_ACCURACY
 RESAMPLES = 1000
 

@@ -7,14 +7,13 @@ non-iid data they differ by many points. The last accuracy is beside them.
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell.paper.output import jackknife
 from fedcell.runs import stats
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import Mean
+from fedcell.types import Floats
 
-Floats = NDArray[np.float64]
 CURVE, TRIALS, LAST = "averaged curve's best", "each trial's best", "last"
 
 

@@ -7,7 +7,6 @@ the paper prints them and the upper bound without the factor |S|, which its proo
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell.paper.output import Claim, Output, Verdict
 from fedcell.paper.settings import DEVICES, Collect, Settings
@@ -15,9 +14,9 @@ from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
+from fedcell.types import Floats
 from fedcell.world import Cell, World, mean_upload_s
 
-Floats = NDArray[np.float64]
 RADII_M = (600.0, 1000.0)
 COLOURS = {600.0: "#0072b2", 1000.0: "#d55e00"}
 

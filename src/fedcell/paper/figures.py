@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from fedcell.check import did_you_mean
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean
 from fedcell.paper import calibration, csi, diverse, fig1a, fig1b, fig2, fig3, fig3d, table1
 from fedcell.paper.output import Output
 from fedcell.paper.settings import Collect, Settings

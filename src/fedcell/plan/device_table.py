@@ -28,10 +28,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fedcell import defaults, units
-from fedcell.check import UNPRINTABLE, nearest
-from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats
+from fedcell.errors import UNPRINTABLE, InputError, nearest
+from fedcell.types import Bools, Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Cell, link_snr, path_loss_db
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ

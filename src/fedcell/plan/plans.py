@@ -19,11 +19,11 @@ from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law, width_note
-from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan, Policy
 from fedcell.schedule.profiles import Profiles, imbalance, standardise
 from fedcell.schedule.registry import blaming, format_policy, parse_policy
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats
 from fedcell.world import Cell
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from fedcell.intervals import normal_cdf, student_t_quantile
 from fedcell.rng import stream
 from fedcell.runs import stats
 from fedcell.runs.rows import Rounds
-from fedcell.runs.stats import LEVEL, Floats, Mean
+from fedcell.runs.stats import LEVEL, Mean
+from fedcell.types import Floats
 
 Axis = Literal["time", "energy"]
 """What accuracy is shown against, and policies are compared by."""

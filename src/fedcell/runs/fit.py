@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedcell.check import require_target
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_target
 from fedcell.rng import stream
 from fedcell.runs.rows import Rounds
 from fedcell.runs.stats import LEVEL
 from fedcell.schedule.convergence import Interval, fit_rounds
 from fedcell.sim.spec import Spec
+from fedcell.types import Floats
 
-Floats = NDArray[np.float64]
 Reading = Literal["curve", "trials"]
 RESAMPLES = 1000
 READINGS: dict[Reading, str] = {"curve": "on the averaged curve", "trials": "median over trials"}

@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell import __version__
-from fedcell.check import did_you_mean
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean
 from fedcell.files import check_output, make_folder, plain_name, write_output
 from fedcell.learn.model_file import ENDINGS, Arrays, read_arrays, write_arrays
 from fedcell.own import without_imports
 from fedcell.runs.store import spec_document
 from fedcell.runs.stored import document_in
-from fedcell.schedule.needs import Floats
 from fedcell.sim.spec import Spec, TaskSpec, parse_stored
 from fedcell.sim.task import class_accuracy, evaluate_models, layers
+from fedcell.types import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,10 +20,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell import __version__
-from fedcell.check import did_you_mean, require_target, without_nan
 from fedcell.defaults import TARGET_ACCURACY
-from fedcell.errors import InputError
-from fedcell.learn.engine import Vector
+from fedcell.errors import InputError, did_you_mean, require_target, without_nan
 from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis, Headline, PairComparison
 from fedcell.runs.contest import distinct_policies
@@ -31,11 +29,11 @@ from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import StoredRace
-from fedcell.schedule.needs import Floats
 from fedcell.sim.doubts import warn
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec, first_fault, read_toml, require_spec, toml_value
 from fedcell.sim.task import class_accuracy, settled
+from fedcell.types import Floats, Vector
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.intervals import chi_square_p, normal_range_quantile
 from fedcell.runs.stats import LEVEL
-
-Floats = NDArray[np.float64]
+from fedcell.types import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord
+from fedcell.types import Floats, Indices
 
 ROUND_COLUMNS = ("round", "clock_s", "round_s", "planned_s", "devices", "delivered", "accuracy", "loss", "joules")
 COUNT_COLUMNS = ("round", "devices", "delivered")

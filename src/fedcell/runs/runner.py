@@ -26,7 +26,6 @@ from typing import Literal
 
 from fedcell.errors import InputError
 from fedcell.learn.data import absolute
-from fedcell.learn.engine import Vector
 from fedcell.machine import cores
 from fedcell.own_code import OwnCode
 from fedcell.runs.processes import Processes
@@ -36,6 +35,7 @@ from fedcell.runs.workers import Advance, InProcess, Slice, advance, reason_of
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 from fedcell.threads import Interrupts
+from fedcell.types import Vector
 
 SLICE_S = 0.15
 """A worker reports after about so long, or after the round that takes longer; tiny runs travel together."""

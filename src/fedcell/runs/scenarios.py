@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcell import defaults
-from fedcell.check import did_you_mean, short_repr
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean, short_repr
 from fedcell.sim.spec import Spec, parse_spec, read_toml, toml_value
 
 STANDARD = Path(__file__).with_name("scenarios.toml")

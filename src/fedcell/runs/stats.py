@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell.intervals import student_t_p, student_t_quantile
 from fedcell.runs.rows import Rounds
+from fedcell.types import Floats
 
-Floats = NDArray[np.float64]
 Measure = Literal["time", "best", "last"]
 """What runs are compared by: seconds to the target, best accuracy, last accuracy."""
 FEWEST_IN_A_BAND = 4

@@ -21,9 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedcell.check import short_repr
-from fedcell.errors import InputError
-from fedcell.learn.engine import Vector
+from fedcell.errors import InputError, short_repr
 from fedcell.own_code import UnknownCodeError
 from fedcell.runs.rows import (
     PLAN_COLUMNS,
@@ -51,10 +49,10 @@ from fedcell.runs.stored import (
     stored_run,
     stored_tournament,
 )
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.sim.loop import RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
+from fedcell.types import Floats, Indices, Vector
 
 BUSY_TIMEOUT_S = 10.0
 

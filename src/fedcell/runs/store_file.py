@@ -21,8 +21,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-from fedcell.check import printable
-from fedcell.errors import InputError
+from fedcell.errors import InputError, printable
 from fedcell.runs.rows import COUNT_COLUMNS, PLAN_COLUMNS, ROUND_COLUMNS
 
 APPLICATION_ID = 0x66436C31  # "fCl1", in the header of the file

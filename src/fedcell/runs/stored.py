@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedcell.check import UNPRINTABLE, printable
-from fedcell.errors import InputError
+from fedcell.errors import UNPRINTABLE, InputError, printable
 from fedcell.sim.spec import Spec, parse_stored, upgraded
 
 MAX_TEXT = 32 * 2**20

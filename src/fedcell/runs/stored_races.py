@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedcell.check import printable
-from fedcell.errors import InputError
+from fedcell.errors import InputError, printable
 from fedcell.learn.published import PUBLISHED
 from fedcell.runs.race import race_runs
 from fedcell.runs.store import Store

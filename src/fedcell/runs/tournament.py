@@ -19,13 +19,14 @@ from fedcell.runs import stats
 from fedcell.runs.comparisons import fewest_seeds, sign_flip_p
 from fedcell.runs.contenders import deciding_s
 from fedcell.runs.contest import Entry, Tournament, distinct_policies, remember
-from fedcell.runs.ranks import Floats, Ranking, block_ranks, ranking
+from fedcell.runs.ranks import Ranking, block_ranks, ranking
 from fedcell.runs.rows import Rounds
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store, opened
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.sim.task import settled
+from fedcell.types import Floats
 
 
 @dataclass(frozen=True)

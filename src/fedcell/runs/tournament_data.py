@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcell import __version__
-from fedcell.check import without_nan
+from fedcell.errors import without_nan
 from fedcell.runs.stats import Measure
 from fedcell.runs.tournament import MEASURES, TournamentResult
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
 
-from fedcell.check import did_you_mean
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean
 from fedcell.files import alone_in, make_folder, plain_name
 from fedcell.runs.tracker import Begin, Ending, Log, TrackedRun, Tracker, Values, package, sentence
 from fedcell.settings import build, choose, split

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from fedcell.errors import InputError
-from fedcell.learn.engine import Vector
 from fedcell.runs.rows import Row, encode
 from fedcell.schedule.policy import Policy
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import parse_spec
 from fedcell.sim.state import State
+from fedcell.types import Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
 from fedcell.schedule.density import band_needed, slack_after_slowest
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Law, Power
-from fedcell.schedule.needs import GROUP_ROWS, Floats, needs_at, round_time
+from fedcell.schedule.needs import GROUP_ROWS, needs_at, round_time
+from fedcell.types import Bools, Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 
-Bools = NDArray[np.bool_]
 Sharing = Literal["optimal", "equal"]
 
 

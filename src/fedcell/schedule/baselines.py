@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from fedcell.errors import InputError
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import grow
-from fedcell.schedule.needs import Indices
 from fedcell.schedule.policy import Policy, at_least_one, require_devices, room
 from fedcell.schedule.view import RoundView
+from fedcell.types import Indices
 
 
 @dataclass(frozen=True)

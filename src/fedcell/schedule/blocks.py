@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from fedcell.compiling import cached_njit
-from fedcell.schedule.density import Floats
+from fedcell.types import Floats
 
 WHOLE = 1.0 - 1e-13
 """A number of blocks that is whole but for rounding is whole."""

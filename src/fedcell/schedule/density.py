@@ -11,11 +11,9 @@ by geometric bisection. The paper's Algorithm 1 is the slow twin in the tests.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell.compiling import cached_njit
-
-Floats = NDArray[np.float64]
+from fedcell.types import Floats
 
 FAST = {"reassoc", "contract", "nsz"}
 """Sums may be reordered (that is what lets them run eight at a time); nothing else is loosened."""

@@ -17,13 +17,13 @@ import numpy as np
 
 from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Floats, Indices, by_law, fits, need, needed, round_time
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.profiles import Profiles, profiles_of
 from fedcell.schedule.view import RoundView
+from fedcell.types import Bools, Floats, Indices
 
 _LESS = 1.0 - 1e-12
 """A move must gain more than rounding errors, or the search might not end."""

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcell.check import read_only
-from fedcell.errors import InputError
-from fedcell.schedule.needs import Floats, Indices
+from fedcell.errors import InputError, read_only
+from fedcell.types import Floats, Indices
 
 if TYPE_CHECKING:
     from fedcell.schedule.view import RoundView

@@ -20,25 +20,15 @@ import numpy as np
 
 from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.density import SUMS, longer_by_sums
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import (
-    GROUP_ROWS,
-    DensityNeeds,
-    Floats,
-    Indices,
-    Needs,
-    alone,
-    by_law,
-    paces,
-    round_time,
-)
+from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Needs, alone, by_law, paces, round_time
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.selection import nth_largest
 from fedcell.schedule.view import RoundView
+from fedcell.types import Bools, Floats, Indices
 
 Equals = tuple[Indices, Indices, Indices]
 Growth = tuple[int, float, float, float]

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcell import settings
-from fedcell.check import read_only, require_number, require_whole
-from fedcell.errors import InputError
-from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, Floats, IngressNeeds, Needs, PowerNeeds
+from fedcell.errors import InputError, read_only, require_number, require_whole
+from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, IngressNeeds, Needs, PowerNeeds
 from fedcell.schedule.power import without_limits
+from fedcell.types import Floats
 
 _NEXT_TO_NOTHING = 1e-15
 MOST_BLOCKS = 10**9

@@ -23,15 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
-from numpy.typing import NDArray
 
 from fedcell.compiling import cached_njit
 from fedcell.schedule.blocks import WHOLE, blocks_time
 from fedcell.schedule.density import density_time
 from fedcell.schedule.power import power_alone, power_needs, power_pace, power_paces, power_tangent, power_time
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from fedcell.types import Floats
 
 FITS = 1.0 + 1e-12
 """Needs that sum to this fit: they are rounded, and the exact round time is solved for later."""

@@ -21,15 +21,12 @@ from typing import Any
 import numpy as np
 
 from fedcell.compiling import cached_njit
-from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.greedy import ByObjective, ends_first
 from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.needs import (
     FITS,
     GROUP_ROWS,
     DensityNeeds,
-    Floats,
-    Indices,
     Needs,
     alone,
     needs_at,
@@ -40,6 +37,7 @@ from fedcell.schedule.needs import (
 )
 from fedcell.schedule.selection import nth_largest, parted
 from fedcell.schedule.view import RoundView
+from fedcell.types import Bools, Floats, Indices
 
 WIDE = 8
 """From this many n on, a bound on each of them is worth its price."""

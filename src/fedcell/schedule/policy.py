@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcell.check import require_number, short_repr
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number, short_repr
 from fedcell.schedule.bandwidth import Allocation, Sharing, allocate, times
 from fedcell.schedule.laws import Density, Law
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats, Indices
 
 
 @dataclass(frozen=True, eq=False)

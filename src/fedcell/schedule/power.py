@@ -17,7 +17,8 @@ import numpy as np
 from numba import njit
 
 from fedcell.compiling import cached_njit
-from fedcell.schedule.density import BLOCK, FAST, Floats, density_time
+from fedcell.schedule.density import BLOCK, FAST, density_time
+from fedcell.types import Floats
 
 _FAR = math.exp(40.0)
 # v / ln x for ln x in [0, 40]: interpolated at 27 points, those of Chebyshev in z = ln x / (ln x + 10.5); to 2e-16.

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcell.errors import InputError
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats, Indices
 
 BALANCE = 0.1
 """lambda of balanced weights: how much each device's weight is held to 1/n."""

@@ -13,8 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from fedcell import settings
-from fedcell.check import did_you_mean
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean
 from fedcell.own import load_own, may_import
 from fedcell.own_code import MAIN
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin

@@ -1,7 +1,7 @@
 """Compiled: the n-th largest of many numbers, which NumPy has, but which would take eight times as long to compile."""
 
 from fedcell.compiling import cached_njit
-from fedcell.schedule.needs import Floats
+from fedcell.types import Floats
 
 
 @cached_njit(nogil=True)

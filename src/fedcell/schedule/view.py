@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcell.check import read_only, writable
-from fedcell.errors import InputError
-from fedcell.schedule.bandwidth import Bools, times
+from fedcell.errors import InputError, read_only, writable
+from fedcell.schedule.bandwidth import times
 from fedcell.schedule.downlink import Downlink, Multicast
 from fedcell.schedule.laws import Density, Law
-from fedcell.schedule.needs import Floats, Indices, Needs
+from fedcell.schedule.needs import Needs
+from fedcell.types import Bools, Floats, Indices
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ import numpy as np
 from fedcell.learn.engine import Job, Updates
 from fedcell.rng import keyed
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Question
 from fedcell.schedule.view import RoundView
 from fedcell.sim.heard import Timing
@@ -22,6 +21,7 @@ from fedcell.sim.profiles import BITS_PER_ENTRY
 from fedcell.sim.requests import Losses, Playing, Train
 from fedcell.sim.spending import worked_j
 from fedcell.sim.turnout import Turnout, turnout
+from fedcell.types import Floats, Indices
 from fedcell.world import Conditions
 
 if TYPE_CHECKING:

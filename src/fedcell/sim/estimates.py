@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats, Indices
+from fedcell.types import Bools, Floats, Indices
 
 WINDOW = 10
 """An estimate is the mean of a device's first ten observations, then a moving average: devices change."""

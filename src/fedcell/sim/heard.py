@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats, Indices
+from fedcell.types import Bools, Floats, Indices
 
 
 @dataclass(frozen=True, eq=False)

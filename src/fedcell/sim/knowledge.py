@@ -11,13 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Density, Ingress, Law
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan
 from fedcell.schedule.view import RoundView
 from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
 from fedcell.sim.heard import Heard, Timing
+from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Conditions
 
 Foresight = Literal["perfect", "expected", "observed"]

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.learn.engine import Vector
-from fedcell.schedule.needs import Floats, Indices
+from fedcell.types import Floats, Indices, Vector
 from fedcell.world import Conditions
 
 

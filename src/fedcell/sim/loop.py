@@ -8,13 +8,12 @@ from functools import cached_property
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.learn.engine import Evaluation, Job, Updates, Vector
+from fedcell.learn.engine import Evaluation, Job, Updates
 from fedcell.learn.profile import noise_of
 from fedcell.learn.server import Server, parse_server
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Dedicated, Density, Law, parse_law
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan, Policy, limited
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import blaming
@@ -31,6 +30,7 @@ from fedcell.sim.spending import can_pay, expected_j, true_j
 from fedcell.sim.state import State
 from fedcell.sim.task import Task, load_task, settled
 from fedcell.sim.turnout import Turnout, allowed_s, turnout
+from fedcell.types import Floats, Indices, Vector
 from fedcell.world import Conditions, World, download_s
 from fedcell.world.channel import may_lack_rate
 

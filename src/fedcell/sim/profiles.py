@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.learn.engine import Job, Vector
+from fedcell.learn.engine import Job
 from fedcell.learn.profile import REPORT_SAMPLES, normalised, private
 from fedcell.rng import keyed, stream
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.needs import Floats
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import Task
+from fedcell.types import Floats, Vector
 from fedcell.world import Conditions, World, compute_j, transmit_j
 
 BITS_PER_ENTRY = 32

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedcell.learn.engine import Engine, Evaluation, Job, Vector
+from fedcell.learn.engine import Engine, Evaluation, Job
+from fedcell.types import Vector
 
 T = TypeVar("T")
 

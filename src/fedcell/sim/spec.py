@@ -30,8 +30,7 @@ from pydantic import (
 )
 
 from fedcell import defaults, settings, units
-from fedcell.check import did_you_mean, require_number, short_repr
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean, require_number, short_repr
 from fedcell.frozen import frozen
 from fedcell.learn.data import content_files
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from fedcell.schedule.bandwidth import Bools
 from fedcell.schedule.laws import Law
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Plan
 from fedcell.schedule.view import RoundView
 from fedcell.sim.estimates import SHORTEST_S
 from fedcell.sim.turnout import Turnout
+from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
 
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcell.learn.engine import Vector
 from fedcell.learn.npz import read_npz
 from fedcell.learn.server import Memory
-from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.late import Late
+from fedcell.types import Floats, Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.check import short_repr
-from fedcell.errors import InputError
+from fedcell.errors import InputError, short_repr
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Engine, Evaluation, is_count
 from fedcell.learn.partition import label_counts, partition

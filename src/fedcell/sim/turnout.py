@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcell.schedule.bandwidth import Bools
-from fedcell.schedule.needs import Floats
 from fedcell.sim.heard import Timing
+from fedcell.types import Bools, Floats
 
 
 def allowed_s(planned_s: Floats, slack: float, known: Bools, grace_s: float = 0.0) -> Floats:

@@ -12,12 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from fedcell import defaults
-from fedcell.check import require_number
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number
 from fedcell.flower import ScheduledRound
 from fedcell.flower.state import load_run
 from fedcell.runs.store import Measured
-from fedcell.schedule.needs import Floats
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec
 from fedcell.testbed.app import Emulation, prepare
@@ -25,6 +23,7 @@ from fedcell.testbed.fault import Fault, check_faults
 from fedcell.testbed.federation import Federation
 from fedcell.testbed.network import network
 from fedcell.testbed.runs import on_the_wire, task_of
+from fedcell.types import Floats
 from fedcell.world import Conditions
 
 LATE_S = 0.05

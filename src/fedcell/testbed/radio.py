@@ -13,12 +13,12 @@ from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Look, Timing
 from fedcell.flower.radio import require_links
 from fedcell.schedule.laws import parse_law
-from fedcell.schedule.needs import Floats
 from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
 from fedcell.testbed.fault import TENTH, Fault
 from fedcell.testbed.network import CONTROL_BITS_PER_S, Links
 from fedcell.testbed.wire import Tap, upload
+from fedcell.types import Floats
 from fedcell.world import Conditions, World
 
 ROUND_FILE = "round.json"

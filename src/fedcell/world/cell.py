@@ -7,15 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell import defaults, settings, units
-from fedcell.check import did_you_mean, reject, require_array, require_number, require_whole
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean, reject, require_array, require_number, require_whole
+from fedcell.types import Floats
 from fedcell.world.compute import mean_compute_s
 from fedcell.world.energy import compute_j
 from fedcell.world.rates import Rate, Shannon
 from fedcell.world.snr_trace import SnrTrace
 from fedcell.world.tr38901 import FARTHEST_M, Outdoor38901, RMa, UMa, UMi
 
-FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
@@ -148,14 +147,14 @@ class Devices:
 
     count: int
     samples: IntArray
-    seconds_per_sample: FloatArray
-    samples_per_second: FloatArray
-    power_w_per_hz: FloatArray
-    kappa: FloatArray
-    cpu_hz: FloatArray
-    cycles_per_sample: FloatArray
-    compute_w: FloatArray | None
-    battery_j: FloatArray | None
+    seconds_per_sample: Floats
+    samples_per_second: Floats
+    power_w_per_hz: Floats
+    kappa: Floats
+    cpu_hz: Floats
+    cycles_per_sample: Floats
+    compute_w: Floats | None
+    battery_j: Floats | None
 
     # Not the generated __init__: the arguments are numbers or lists, the attributes are always arrays.
     def __init__(
@@ -244,17 +243,17 @@ class Conditions:
         ([6.2, 6.61, 6.03], [6.75, 6.75, 6.75])
     """
 
-    positions_m: FloatArray
-    distance_m: FloatArray
-    snr: FloatArray
-    spectral_efficiency: FloatArray
-    upload_s: FloatArray
-    compute_s: FloatArray
-    expected_compute_s: FloatArray
-    believed_snr: FloatArray
-    believed_upload_s: FloatArray
+    positions_m: Floats
+    distance_m: Floats
+    snr: Floats
+    spectral_efficiency: Floats
+    upload_s: Floats
+    compute_s: Floats
+    expected_compute_s: Floats
+    believed_snr: Floats
+    believed_upload_s: Floats
     available: BoolArray | None = None
-    until_s: FloatArray | None = None
+    until_s: Floats | None = None
 
     def among(self, devices: BoolArray) -> "Conditions":
         """The same conditions with none available but these devices, (M,) booleans."""
@@ -266,7 +265,7 @@ class Conditions:
         return np.arange(self.upload_s.size) if self.available is None else np.flatnonzero(self.available)
 
 
-def uniform_in_disc(radius_m: float, unit: FloatArray) -> FloatArray:
+def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:
     """Map uniform random numbers to points uniform in a disc: r = R sqrt(u), phi = 2 pi v.
 
     Args:
@@ -326,7 +325,7 @@ def _check_channel(cell: Cell) -> None:
         )
 
 
-def _whole_array(name: str, value: ArrayLike) -> FloatArray:
+def _whole_array(name: str, value: ArrayLike) -> Floats:
     array = require_array(name, value, least=1)
     bad = (array != np.floor(array)) | (array > _LARGEST_EXACT_FLOAT)
     if bad.any():
@@ -334,7 +333,7 @@ def _whole_array(name: str, value: ArrayLike) -> FloatArray:
     return array
 
 
-def _common_length(count: int | None, given: dict[str, FloatArray]) -> int:
+def _common_length(count: int | None, given: dict[str, Floats]) -> int:
     """Return M; count and the lengths of all lists must agree."""
     lengths = {f"the length of {name}": len(array) for name, array in given.items() if array.ndim == 1}
     if count is not None:

@@ -7,17 +7,17 @@ from math import inf, sqrt
 import numpy as np
 
 from fedcell import units
-from fedcell.check import reject, require_number
-from fedcell.errors import InputError
+from fedcell.errors import InputError, reject, require_number
 from fedcell.rng import stream
-from fedcell.world.cell import PAPER_POWER_W_PER_HZ, BoolArray, Cell, FloatArray, PaperChannel
+from fedcell.types import Floats
+from fedcell.world.cell import PAPER_POWER_W_PER_HZ, BoolArray, Cell, PaperChannel
 from fedcell.world.field import gaussian_field
 from fedcell.world.rates import Shannon
 from fedcell.world.snr_trace import SnrTrace
 from fedcell.world.tr38901 import FARTHEST_M
 
 
-def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
+def path_loss_db(cell: Cell, distance_m: Floats) -> Floats:
     """Path loss L(d) = L(1 km) + 10 alpha log10(d / 1 km), with d at least the cell's minimum distance.
 
     With a channel of TR 38.901, the path loss of the likelier of LOS and NLOS at that distance; a trace has none.
@@ -45,7 +45,7 @@ def path_loss_db(cell: Cell, distance_m: FloatArray) -> FloatArray:
     return cell.path_loss_1km_db + 10 * cell.path_loss_exponent * np.log10(near_enough_m / units.km(1.0))
 
 
-def shadowing_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
+def shadowing_db(cell: Cell, positions_m: Floats, seed: int) -> Floats:
     """Loss due to obstacles: a stationary Gaussian field over the plane with Gudmundson's exponential correlation.
 
     E[S(x) S(y)] = sigma^2 exp(-|x - y| / d). It is a fixed function of the position, so a moving device sees
@@ -69,7 +69,7 @@ def shadowing_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
     return gaussian_field(positions_m, cell.shadowing_distance_m, stream(seed, "shadowing"), cell.shadowing_db)
 
 
-def loss_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
+def loss_db(cell: Cell, positions_m: Floats, seed: int) -> Floats:
     """Loss at places by path loss, obstacles and, with a channel of TR 38.901, by what is in line of sight.
 
     Args:
@@ -98,9 +98,7 @@ def loss_db(cell: Cell, positions_m: FloatArray, seed: int) -> FloatArray:
     return loss
 
 
-def mean_snr(
-    cell: Cell, power_w_per_hz: FloatArray | float, positions_m: FloatArray, seed: int, clock_s: float
-) -> FloatArray:
+def mean_snr(cell: Cell, power_w_per_hz: Floats | float, positions_m: Floats, seed: int, clock_s: float) -> Floats:
     """Signal-to-noise ratio before fading: by the loss at the place, or as the channel's file has it.
 
     Args:
@@ -125,7 +123,7 @@ def mean_snr(
     return np.where(np.isnan(snr_db), 0.0, units.db_to_ratio(snr_db))
 
 
-def fading_power(cell: Cell, count: int, rng: np.random.Generator) -> FloatArray:
+def fading_power(cell: Cell, count: int, rng: np.random.Generator) -> Floats:
     """Power gain X of flat block fading, with mean 1.
 
     X = |sqrt(K / (K+1)) + sqrt(1 / (2 (K+1))) (z1 + j z2)|^2, z standard normal. Rayleigh fading is K = 0, X ~ Exp(1).
@@ -149,11 +147,11 @@ def fading_power(cell: Cell, count: int, rng: np.random.Generator) -> FloatArray
         return np.ones(count)
     k = cell.rician_k if cell.fading == "rician" else 0.0
     scattered = rng.standard_normal((count, 2)) * sqrt(0.5 / (k + 1))
-    power: FloatArray = (sqrt(k / (k + 1)) + scattered[:, 0]) ** 2 + scattered[:, 1] ** 2
+    power: Floats = (sqrt(k / (k + 1)) + scattered[:, 0]) ** 2 + scattered[:, 1] ** 2
     return power
 
 
-def link_snr(cell: Cell, power_w_per_hz: FloatArray | float, loss_db: FloatArray) -> FloatArray:
+def link_snr(cell: Cell, power_w_per_hz: Floats | float, loss_db: Floats) -> Floats:
     """Signal-to-noise ratio p h^2 / N0 with h^2 = 10^(-loss / 10).
 
     Args:
@@ -174,7 +172,7 @@ def link_snr(cell: Cell, power_w_per_hz: FloatArray | float, loss_db: FloatArray
         return power_w_per_hz / cell.noise_w_per_hz * units.db_to_ratio(-loss_db)
 
 
-def believed_snr(cell: Cell, snr: FloatArray, rng: np.random.Generator) -> FloatArray:
+def believed_snr(cell: Cell, snr: Floats, rng: np.random.Generator) -> Floats:
     """The SNR as the server knows it: off by a normal error in dB, snr 10^(e / 10) with e ~ N(0, csi_error_db^2).
 
     Args:
@@ -197,7 +195,7 @@ def believed_snr(cell: Cell, snr: FloatArray, rng: np.random.Generator) -> Float
         return snr * units.db_to_ratio(cell.csi_error_db * rng.standard_normal(snr.size))
 
 
-def whole_band_upload_s(cell: Cell, efficiency: FloatArray, linked: BoolArray | None = None) -> FloatArray:
+def whole_band_upload_s(cell: Cell, efficiency: Floats, linked: BoolArray | None = None) -> Floats:
     """Upload time with the entire band, c = S_model / (B e): eq. (4) with a share of 1.
 
     Args:
@@ -228,7 +226,7 @@ def whole_band_upload_s(cell: Cell, efficiency: FloatArray, linked: BoolArray | 
     return upload_s
 
 
-def download_s(cell: Cell, power_w_per_hz: FloatArray, snr: FloatArray) -> FloatArray:
+def download_s(cell: Cell, power_w_per_hz: Floats, snr: Floats) -> Floats:
     """Time in which the model comes down to each device with the entire downlink, S_model / (B_down e(snr p_down / p)).
 
     The channel is the uplink's, so the SNR is the uplink's times the ratio of the power densities.
@@ -251,7 +249,7 @@ def download_s(cell: Cell, power_w_per_hz: FloatArray, snr: FloatArray) -> Float
     bandwidth_hz = cell.bandwidth_hz if cell.downlink_hz is None else cell.downlink_hz
     efficiency = cell.rate.efficiency(snr * (cell.downlink_w_per_hz / power_w_per_hz))
     with np.errstate(divide="ignore"):
-        seconds: FloatArray = cell.model_bits / (bandwidth_hz * efficiency)
+        seconds: Floats = cell.model_bits / (bandwidth_hz * efficiency)
     return seconds
 
 
@@ -310,13 +308,13 @@ def mean_upload_s(cell: Cell, power_w_per_hz: float = PAPER_POWER_W_PER_HZ) -> f
     return mean_s
 
 
-def unchecked_upload_s(cell: Cell, efficiency: FloatArray) -> FloatArray:
+def unchecked_upload_s(cell: Cell, efficiency: Floats) -> Floats:
     """The same as whole_band_upload_s, but 0 or infinite where a rate is beyond what can be used."""
     with np.errstate(divide="ignore", over="ignore"):
         return cell.model_bits / (cell.bandwidth_hz * efficiency)
 
 
-def _places(cell: Cell) -> tuple[FloatArray, FloatArray]:
+def _places(cell: Cell) -> tuple[Floats, Floats]:
     """Distances and their weights, which sum to 1: nodes between the places where the path loss has a kink."""
     node, weight = _quadrature()[0]
     low = np.log(cell.min_distance_m / cell.radius_m)
@@ -328,7 +326,7 @@ def _places(cell: Cell) -> tuple[FloatArray, FloatArray]:
     return distance_m, np.append(np.concatenate([piece[1] for piece in pieces]) * np.exp(2 * log_d), np.exp(2 * low))
 
 
-def _states(cell: Cell, distance_m: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+def _states(cell: Cell, distance_m: Floats) -> list[tuple[Floats, Floats, Floats]]:
     """The states of a link at distances (M,): probability, path loss and sigma of the shadowing, each (M,)."""
     if not isinstance(cell.channel, PaperChannel | SnrTrace):
         return cell.channel.states(np.maximum(distance_m, cell.min_distance_m))
@@ -337,7 +335,7 @@ def _states(cell: Cell, distance_m: FloatArray) -> list[tuple[FloatArray, FloatA
 
 
 @lru_cache(maxsize=1)
-def _quadrature() -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
+def _quadrature() -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Nodes and weights on [-1, 1] (summing to 2), and under the standard normal (summing to 1)."""
     normal, weight = np.polynomial.hermite_e.hermegauss(64)
     return np.polynomial.legendre.leggauss(128), (normal, weight / weight.sum())

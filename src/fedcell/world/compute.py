@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fedcell.world.cell import Devices, FloatArray
+    from fedcell.types import Floats
+    from fedcell.world.cell import Devices
 
 
-def draw_compute_s(devices: "Devices", rng: np.random.Generator) -> "FloatArray":
+def draw_compute_s(devices: "Devices", rng: np.random.Generator) -> "Floats":
     """Draw compute times t_i = a_i D_i + (D_i / mu_i) E_i with E_i ~ Exp(1).
 
     That is, P[t_i < t] = 1 - exp(-(mu_i / D_i) (t - a_i D_i)). a_i sets the minimum and mu_i the fluctuation (the
@@ -32,7 +33,7 @@ def draw_compute_s(devices: "Devices", rng: np.random.Generator) -> "FloatArray"
     return devices.seconds_per_sample * devices.samples + fluctuation
 
 
-def expected_compute_s(devices: "Devices") -> "FloatArray":
+def expected_compute_s(devices: "Devices") -> "Floats":
     """Return the mean compute times E[t_i] = a_i D_i + D_i / mu_i.
 
     Args:
@@ -54,7 +55,7 @@ def mean_compute_s(samples: float, seconds_per_sample: float, samples_per_second
 @overload
 def mean_compute_s(
     samples: NDArray[Any], seconds_per_sample: NDArray[Any], samples_per_second: NDArray[Any]
-) -> "FloatArray": ...
+) -> "Floats": ...
 def mean_compute_s(samples: Any, seconds_per_sample: Any, samples_per_second: Any) -> Any:
     """E[t] = a D + D / mu, for one device or for all.
 

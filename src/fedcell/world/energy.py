@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
-    from fedcell.world.cell import Cell, Devices, FloatArray
+    from fedcell.types import Floats
+    from fedcell.world.cell import Cell, Devices
 
 
-def cmos_j(kappa: ArrayLike, cpu_hz: ArrayLike, cycles: ArrayLike) -> "FloatArray":
+def cmos_j(kappa: ArrayLike, cpu_hz: ArrayLike, cycles: ArrayLike) -> "Floats":
     """Energy of computing, E = kappa f^2 C: the dynamic power of CMOS logic, C_eff V^2 f, with a voltage V ~ f.
 
     A processor that computes all the time has f cycles a second, and so the power kappa f^3.
@@ -27,11 +28,11 @@ def cmos_j(kappa: ArrayLike, cpu_hz: ArrayLike, cycles: ArrayLike) -> "FloatArra
         >>> round(float(cmos_j(1e-28, 1e9, 2e6 * 3000)), 6)  # 3,000 samples of 2 million cycles at 1 GHz
         0.6
     """
-    joules: FloatArray = np.asarray(kappa, float) * np.asarray(cpu_hz, float) ** 2 * np.asarray(cycles, float)
+    joules: Floats = np.asarray(kappa, float) * np.asarray(cpu_hz, float) ** 2 * np.asarray(cycles, float)
     return joules
 
 
-def compute_j(devices: "Devices", compute_s: "FloatArray") -> "FloatArray":
+def compute_j(devices: "Devices", compute_s: "Floats") -> "Floats":
     """Energy of a round's training: kappa f^2 cycles_per_sample D, or compute_w t where the devices have a compute_w.
 
     Args:
@@ -56,7 +57,7 @@ def compute_j(devices: "Devices", compute_s: "FloatArray") -> "FloatArray":
 
 def transmit_j(
     power_w_per_hz: ArrayLike, bandwidth_hz: float, shares: ArrayLike, upload_seconds: ArrayLike
-) -> "FloatArray":
+) -> "Floats":
     """Energy of an upload, E = p g B s: the power density times the part of the band times the seconds that it takes.
 
     In the paper's cell an upload with the share g takes s = c / g seconds, so E = p B c: half the band costs twice the
@@ -77,11 +78,11 @@ def transmit_j(
         [0.03, 0.03, 0.03]
     """
     power_w = np.asarray(power_w_per_hz, float) * bandwidth_hz * np.asarray(shares, float)
-    joules: FloatArray = power_w * np.asarray(upload_seconds, float)
+    joules: Floats = power_w * np.asarray(upload_seconds, float)
     return joules
 
 
-def round_j(cell: "Cell", devices: "Devices", compute_s: "FloatArray", upload_s: "FloatArray") -> "FloatArray":
+def round_j(cell: "Cell", devices: "Devices", compute_s: "Floats", upload_s: "Floats") -> "Floats":
     """What each device would spend in a round, for training and sending, whatever its share of the paper's band.
 
     Args:

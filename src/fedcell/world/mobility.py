@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fedcell import settings
-from fedcell.check import require_number
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number
 from fedcell.rng import stream
-from fedcell.world.cell import Cell, FloatArray, uniform_in_disc
+from fedcell.types import Floats
+from fedcell.world.cell import Cell, uniform_in_disc
 
 _FIRST_LEGS = 8
 _MAX_DEVICE_LEGS = 2**24  # about 0.7 GB of legs
@@ -19,7 +19,7 @@ _MAX_DEVICE_LEGS = 2**24  # about 0.7 GB of legs
 class Mobility(Protocol):
     """A mobility model: any class with this method."""
 
-    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:
         """Return the positions of the devices.
 
         Args:
@@ -48,7 +48,7 @@ class Redrawn:
         [[-15.3, 352.9]]
     """
 
-    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:  # noqa: ARG002
         """(M, 2) metres from the base station, drawn for the round; the clock has no effect."""
         return uniform_in_disc(cell.radius_m, stream(seed, "placement", round_index).random((count, 2)))
 
@@ -66,7 +66,7 @@ class Static:
         [[89.5, 452.0]]
     """
 
-    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:  # noqa: ARG002
         """(M, 2) metres from the base station, the same in every round."""
         return uniform_in_disc(cell.radius_m, stream(seed, "placement").random((count, 2)))
 
@@ -109,7 +109,7 @@ class RandomWaypoint:
             if pair[0] > pair[1]:
                 raise InputError(f"{name} is {pair!r}; give the least first")
 
-    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> FloatArray:  # noqa: ARG002
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:  # noqa: ARG002
         """(M, 2) metres from the base station at time ``clock_s``; the round has no effect."""
         legs = _FIRST_LEGS
         while (walk := _walk(self, cell.radius_m, count, seed, legs)).known_until_s <= clock_s:
@@ -124,15 +124,15 @@ class RandomWaypoint:
         travel_s = walk.travel_s[leg, device]
         elapsed_s = np.minimum(clock_s - walk.start_s[leg, device], travel_s)
         done = np.divide(elapsed_s, travel_s, out=np.ones(count), where=travel_s > 0)[:, np.newaxis]
-        places: FloatArray = (1 - done) * walk.points_m[leg, device] + done * walk.points_m[leg + 1, device]
+        places: Floats = (1 - done) * walk.points_m[leg, device] + done * walk.points_m[leg + 1, device]
         return places
 
 
 class _Walk(NamedTuple):
-    points_m: FloatArray  # (legs + 1, M, 2)
-    start_s: FloatArray  # (legs, M)
-    travel_s: FloatArray  # (legs, M)
-    end_s: FloatArray  # (legs, M), after the pause
+    points_m: Floats  # (legs + 1, M, 2)
+    start_s: Floats  # (legs, M)
+    travel_s: Floats  # (legs, M)
+    end_s: Floats  # (legs, M), after the pause
     known_until_s: float
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell import settings
-from fedcell.check import require_number
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number
 from fedcell.rng import stream
-from fedcell.world.cell import BoolArray, FloatArray
+from fedcell.types import Floats
+from fedcell.world.cell import BoolArray
 from fedcell.world.stays import Stays
 from fedcell.world.trace import file_sha256, read_stays
 
@@ -34,8 +34,8 @@ class Attendance:
     """
 
     there: BoolArray
-    until_s: FloatArray
-    speed: FloatArray | None = None
+    until_s: Floats
+    speed: Floats | None = None
 
 
 class Availability(Protocol):
@@ -126,7 +126,7 @@ class DayNight:
         tomorrow_s, _ = self._stay(count, seed, day + 1, phase)
         return float(np.where(clock_s < end_s, np.maximum(begin_s, clock_s), tomorrow_s).min())
 
-    def _day(self, count: int, seed: int, clock_s: float) -> tuple[NDArray[np.int64], FloatArray]:
+    def _day(self, count: int, seed: int, clock_s: float) -> tuple[NDArray[np.int64], Floats]:
         """(M,) each device's day n, and its phase spread u_i; the first may be day -1."""
         phase = self.spread * stream(seed, "daynight").random(count)
         day = np.floor(clock_s / self.day_s - phase).astype(np.int64)
@@ -135,7 +135,7 @@ class DayNight:
         day -= (day + phase) * self.day_s > clock_s
         return day, phase
 
-    def _stay(self, count: int, seed: int, day: NDArray[np.int64], phase: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _stay(self, count: int, seed: int, day: NDArray[np.int64], phase: Floats) -> tuple[Floats, Floats]:
         """(M,) the clocks at which each device comes and leaves on its day."""
         first = int(day.min())  # with its phase below 1, a device is on this day or the next
         draws = [stream(seed, "daynight", n + 1).random((count, 2)) for n in (first, first + 1)]

@@ -14,12 +14,10 @@ from math import log
 from typing import ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcell import settings, units
-from fedcell.check import require_number
-
-FloatArray: TypeAlias = NDArray[np.float64]
+from fedcell.errors import require_number
+from fedcell.types import Floats
 
 Table: TypeAlias = tuple[tuple[int, float, float], ...]
 # (bits per symbol, code rate x 1024, SNR in dB for a block error rate of 10 %), MCS 0, 1, ...
@@ -41,7 +39,7 @@ TABLE_2: Table = (
 )
 
 
-def spectral_efficiency(snr: FloatArray) -> FloatArray:
+def spectral_efficiency(snr: Floats) -> Floats:
     """Spectral efficiency log2(1 + snr), accurate for very small ratios too.
 
     Args:
@@ -77,7 +75,7 @@ class Shannon:
     def __post_init__(self) -> None:
         require_number("gap_db", self.gap_db, least=0)
 
-    def efficiency(self, snr: FloatArray) -> FloatArray:
+    def efficiency(self, snr: Floats) -> Floats:
         """(M,) bit/s/Hz at linear signal-to-noise ratios (M,)."""
         return spectral_efficiency(snr / units.db_to_ratio(self.gap_db) if self.gap_db else snr)
 
@@ -105,7 +103,7 @@ class Mcs64:
     def __post_init__(self) -> None:
         require_number("gap_db", self.gap_db, least=0)
 
-    def efficiency(self, snr: FloatArray) -> FloatArray:
+    def efficiency(self, snr: Floats) -> Floats:
         """(M,) bit/s/Hz at linear signal-to-noise ratios (M,); 0 below the lowest scheme."""
         threshold_db, best = _steps(self.table)
         with np.errstate(divide="ignore"):
@@ -130,7 +128,7 @@ class Mcs256(Mcs64):
 
 
 @lru_cache(maxsize=4)
-def _steps(table: Table) -> tuple[FloatArray, FloatArray]:
+def _steps(table: Table) -> tuple[Floats, Floats]:
     """(S,) thresholds in dB, rising, and (S + 1,) the best efficiency below, between and above them."""
     threshold_db = np.array([row[2] for row in table])
     efficiency = np.array([bits * rate / 1024 for bits, rate, _ in table])

@@ -5,20 +5,18 @@ Sionna is not installed with fedcell (``pip install sionna``; version 2, which c
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell import units
-from fedcell.check import require_number, require_whole
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number, require_whole
+from fedcell.types import Floats
 from fedcell.world.tr38901 import Outdoor38901, RMa
 
-FloatArray: TypeAlias = NDArray[np.float64]
 
-
-def gains_to_snr_db(gains: Any, power_w_per_hz: ArrayLike, noise_w_per_hz: float) -> FloatArray:
+def gains_to_snr_db(gains: Any, power_w_per_hz: ArrayLike, noise_w_per_hz: float) -> Floats:
     """SNR of uplinks from the complex path gains that Sionna's channel models and its ray tracer give.
 
     The gain of a link is the sum of |a|^2 over paths (the mean over a wide band) and over the base station's antennas
@@ -51,13 +49,13 @@ def gains_to_snr_db(gains: Any, power_w_per_hz: ArrayLike, noise_w_per_hz: float
     require_number("noise_w_per_hz", noise_w_per_hz, above=0)
     gain = (np.abs(a[0]).astype(np.float64) ** 2).sum(axis=(0, 3)).mean(axis=1).T  # (T, M)
     with np.errstate(divide="ignore"):
-        snr_db: FloatArray = units.ratio_to_db(np.asarray(power_w_per_hz) / noise_w_per_hz * gain)
+        snr_db: Floats = units.ratio_to_db(np.asarray(power_w_per_hz) / noise_w_per_hz * gain)
     return np.where(np.isfinite(snr_db), snr_db, np.nan)
 
 
 def sample_snr_db(
     model: Callable[..., Any], steps: int, step_s: float, power_w_per_hz: ArrayLike, noise_w_per_hz: float
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[Floats, Floats]:
     """Let a channel model of Sionna's run, and return what `write_trace` takes.
 
     Args:

@@ -25,8 +25,7 @@ from typing import IO, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcell.check import did_you_mean
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean
 from fedcell.files import write_output
 
 MAX_TRACE_BYTES = 64 * 2**20

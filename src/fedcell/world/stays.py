@@ -5,7 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fedcell.world.cell import BoolArray, FloatArray, IntArray
+from fedcell.types import Floats
+from fedcell.world.cell import BoolArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +23,13 @@ class Stays:
     """
 
     first: IntArray
-    begin_s: FloatArray
-    end_s: FloatArray
-    speed: FloatArray | None
-    start_s: FloatArray
-    period_s: FloatArray
+    begin_s: Floats
+    end_s: Floats
+    speed: Floats | None
+    start_s: Floats
+    period_s: Floats
 
-    def at(self, clock_s: float) -> tuple[BoolArray, FloatArray, FloatArray | None]:
+    def at(self, clock_s: float) -> tuple[BoolArray, Floats, Floats | None]:
         """(M,) who is there, until when, and how fast; see Attendance."""
         base_s = self._base_s(self._turn(clock_s))
         last = self._last_begun(base_s, clock_s)
@@ -48,19 +49,19 @@ class Stays:
         begin_s = self.begin_s[np.where(some, np.where(over, self.first[:-1], following), 0)]
         return float(np.where(some, self._base_s(turn + over) + begin_s, np.inf).min())
 
-    def _turn(self, clock_s: float) -> FloatArray:
+    def _turn(self, clock_s: float) -> Floats:
         """(M,) how often each trace has begun again by now."""
         turn = np.floor((clock_s - self.start_s) / self.period_s)
         # The quotient is rounded: what counts is on which side of a turn's first moment the clock is.
         turn += self._base_s(turn + 1) <= clock_s
         return turn - (np.isfinite(self.period_s) & (self._base_s(turn) > clock_s))
 
-    def _base_s(self, turn: FloatArray) -> FloatArray:
+    def _base_s(self, turn: Floats) -> Floats:
         """(M,) the clock at which this turn begins."""
         with np.errstate(invalid="ignore"):
             return self.start_s + np.where(turn == 0, 0.0, turn * self.period_s)
 
-    def _last_begun(self, base_s: FloatArray, clock_s: float) -> IntArray:
+    def _last_begun(self, base_s: Floats, clock_s: float) -> IntArray:
         """(M,) the last interval of each device that has begun in this turn; first[i] - 1 if none has."""
         low, high = self.first[:-1] - 1, self.first[1:] - 1
         while (several := low < high).any():
@@ -70,7 +71,7 @@ class Stays:
         return low
 
     @cached_property
-    def _leave_s(self) -> FloatArray:
+    def _leave_s(self) -> Floats:
         """(K,) when the stay that an interval belongs to ends: intervals that touch are one stay."""
         owner = np.repeat(np.arange(len(self.period_s)), np.diff(self.first))
         joined = (owner[1:] == owner[:-1]) & (self.end_s[:-1] == self.begin_s[1:])

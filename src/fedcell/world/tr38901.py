@@ -18,12 +18,11 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.check import require_number
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number
 from fedcell.rng import stream
+from fedcell.types import Floats
 from fedcell.world.field import gaussian_field
 
-FloatArray: TypeAlias = NDArray[np.float64]
 LineOfSight: TypeAlias = Literal["drawn", "always", "never"]
 
 NEAREST_M = 10.0
@@ -82,19 +81,19 @@ class Outdoor38901:
         """The distances, rising, at which a formula gives way to another."""
         return sorted({NEAREST_M, 18.0, self.breakpoint_m})
 
-    def los_probability(self, distance_m: FloatArray) -> FloatArray:
+    def los_probability(self, distance_m: Floats) -> Floats:
         """(M,) the probability that a place (M,) metres away over ground is in line of sight: table 7.4.2-1."""
         raise NotImplementedError
 
-    def los_loss_db(self, distance_m: FloatArray) -> FloatArray:
+    def los_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB in line of sight, (M,) metres away over ground: table 7.4.1-1."""
         raise NotImplementedError
 
-    def nlos_loss_db(self, distance_m: FloatArray) -> FloatArray:
+    def nlos_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB without a line of sight, never less than with one."""
         raise NotImplementedError
 
-    def likely_loss_db(self, distance_m: FloatArray) -> FloatArray:
+    def likely_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss of the likelier state at a distance, without shadowing: where nothing but it is known.
 
         Args:
@@ -105,7 +104,7 @@ class Outdoor38901:
             return np.where(sees, self.los_loss_db(distance_m), self.nlos_loss_db(distance_m))
         return self.los_loss_db(distance_m) if self.los == "always" else self.nlos_loss_db(distance_m)
 
-    def states(self, distance_m: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+    def states(self, distance_m: Floats) -> list[tuple[Floats, Floats, Floats]]:
         """LOS and NLOS at distances (M,): for each its probability, its path loss and its shadowing's sigma, all (M,).
 
         Args:
@@ -116,7 +115,7 @@ class Outdoor38901:
         clear_db, blocked_db = self._sigmas_db(distance_m)
         return [(sees, self.los_loss_db(distance_m), clear_db), (1 - sees, self.nlos_loss_db(distance_m), blocked_db)]
 
-    def in_sight(self, distance_m: FloatArray, positions_m: FloatArray, seed: int) -> NDArray[np.bool_]:
+    def in_sight(self, distance_m: Floats, positions_m: Floats, seed: int) -> NDArray[np.bool_]:
         """(M,) whether places are in line of sight; the same for every policy of a seed, and for neighbours mostly.
 
         Args:
@@ -129,7 +128,7 @@ class Outdoor38901:
         field = gaussian_field(positions_m, self.sight_m, stream(seed, "line of sight"))
         return field < normal_quantile(self.los_probability(distance_m))
 
-    def loss_db(self, distance_m: FloatArray, positions_m: FloatArray, seed: int) -> FloatArray:
+    def loss_db(self, distance_m: Floats, positions_m: Floats, seed: int) -> Floats:
         """(M,) loss in dB, shadowing included.
 
         Args:
@@ -146,18 +145,18 @@ class Outdoor38901:
             gaussian_field(positions_m, correlation_m, stream(seed, name))
             for name, correlation_m in zip(("shadowing LOS", "shadowing NLOS"), self.shadow_m, strict=True)
         ]
-        shadow_db: FloatArray = np.where(sees, sigmas_db[0] * fields[0], sigmas_db[1] * fields[1])
+        shadow_db: Floats = np.where(sees, sigmas_db[0] * fields[0], sigmas_db[1] * fields[1])
         return loss_db + shadow_db
 
-    def _sigmas_db(self, distance_m: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _sigmas_db(self, distance_m: Floats) -> tuple[Floats, Floats]:
         """(M,) standard deviations of the shadowing, LOS and NLOS."""
         clear_db, blocked_db = self.sigma_db if self.shadowing else (0.0, 0.0)
         return np.full(distance_m.shape, clear_db), np.full(distance_m.shape, blocked_db)
 
-    def _ground_m(self, distance_m: FloatArray) -> FloatArray:
+    def _ground_m(self, distance_m: Floats) -> Floats:
         return np.maximum(distance_m, NEAREST_M)
 
-    def _antennas_m(self, distance_m: FloatArray) -> FloatArray:
+    def _antennas_m(self, distance_m: Floats) -> Floats:
         """(M,) d3, between the antennas."""
         return np.hypot(self._ground_m(distance_m), self.bs_height_m - self.ue_height_m)
 
@@ -177,7 +176,7 @@ class _Urban(Outdoor38901):
         """D' = 4 (h_BS - h_E) (h_UT - h_E) f / c with the effective environment height h_E = 1 m."""
         return 4 * (self.bs_height_m - 1.0) * (self.ue_height_m - 1.0) * self.carrier_hz / LIGHT_M_PER_S
 
-    def los_loss_db(self, distance_m: FloatArray) -> FloatArray:
+    def los_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB in line of sight, (M,) metres away over ground: PL1 and, beyond d', PL2."""
         constant, slope = self.los_line
         d, d3 = self._ground_m(distance_m), self._antennas_m(distance_m)
@@ -224,11 +223,11 @@ class UMa(_Urban):
         if self.ue_height_m == 13.0:
             raise InputError("ue_height_m is 13; UMa takes 1.5 to less than 13, where the environment's height is 1 m")
 
-    def los_probability(self, distance_m: FloatArray) -> FloatArray:
+    def los_probability(self, distance_m: Floats) -> Floats:
         """(M,) 18/d + exp(-d/63) (1 - 18/d) beyond 18 m, and 1 up to there."""
         return _street_probability(self._ground_m(distance_m), 63.0)
 
-    def nlos_loss_db(self, distance_m: FloatArray) -> FloatArray:
+    def nlos_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB without a line of sight, (M,) metres away over ground."""
         d3 = self._antennas_m(distance_m)
         blocked_db = 13.54 + 39.08 * np.log10(d3) + 20 * self._f - 0.6 * (self.ue_height_m - 1.5)
@@ -265,11 +264,11 @@ class UMi(_Urban):
     shadow_m: ClassVar[tuple[float, float]] = (10.0, 13.0)
     sight_m: ClassVar[float] = 50.0
 
-    def los_probability(self, distance_m: FloatArray) -> FloatArray:
+    def los_probability(self, distance_m: Floats) -> Floats:
         """(M,) 18/d + exp(-d/36) (1 - 18/d) beyond 18 m, and 1 up to there."""
         return _street_probability(self._ground_m(distance_m), 36.0)
 
-    def nlos_loss_db(self, distance_m: FloatArray) -> FloatArray:
+    def nlos_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB without a line of sight, (M,) metres away over ground."""
         d3 = self._antennas_m(distance_m)
         blocked_db = 22.4 + 35.3 * np.log10(d3) + 21.3 * self._f - 0.3 * (self.ue_height_m - 1.5)
@@ -323,18 +322,18 @@ class RMa(Outdoor38901):
         """D' = 2 pi h_BS h_UT f / c."""
         return 2 * pi * self.bs_height_m * self.ue_height_m * self.carrier_hz / LIGHT_M_PER_S
 
-    def los_probability(self, distance_m: FloatArray) -> FloatArray:
+    def los_probability(self, distance_m: Floats) -> Floats:
         """(M,) exp(-(d - 10) / 1000) beyond 10 m, and 1 up to there."""
         return np.exp(-(self._ground_m(distance_m) - 10.0) / 1000.0)
 
-    def los_loss_db(self, distance_m: FloatArray) -> FloatArray:
+    def los_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB in line of sight, (M,) metres away over ground: PL1 and, beyond d', PL2."""
         d, d3 = self._ground_m(distance_m), self._antennas_m(distance_m)
         knee_m = np.float64(self.breakpoint_m)
         far_db = self._near_loss_db(knee_m) + 40 * np.log10(d3 / knee_m)
         return np.where(d <= knee_m, self._near_loss_db(d3), far_db)
 
-    def nlos_loss_db(self, distance_m: FloatArray) -> FloatArray:
+    def nlos_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB without a line of sight, (M,) metres away over ground."""
         h, mast, d3 = self.building_height_m, self.bs_height_m, self._antennas_m(distance_m)
         constant = 161.04 - 7.1 * log10(self.street_width_m) + 7.5 * log10(h)
@@ -343,24 +342,24 @@ class RMa(Outdoor38901):
         blocked_db = constant + (43.42 - 3.1 * log10(mast)) * (np.log10(d3) - 3)
         return np.maximum(self.los_loss_db(distance_m), blocked_db)
 
-    def _near_loss_db(self, x: FloatArray | np.float64) -> FloatArray:
+    def _near_loss_db(self, x: Floats | np.float64) -> Floats:
         h = self.building_height_m
         free_db = 20 * np.log10(40 * pi * x / 3) + 20 * self._f
-        clutter_db: FloatArray = min(0.03 * h**1.72, 10.0) * np.log10(x) - min(0.044 * h**1.72, 14.77)
+        clutter_db: Floats = min(0.03 * h**1.72, 10.0) * np.log10(x) - min(0.044 * h**1.72, 14.77)
         return free_db + clutter_db + 0.002 * log10(h) * x
 
-    def _sigmas_db(self, distance_m: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _sigmas_db(self, distance_m: Floats) -> tuple[Floats, Floats]:
         clear_db, blocked_db = super()._sigmas_db(distance_m)
         far = self._ground_m(distance_m) > self.breakpoint_m
         return np.where(far & self.shadowing, self.far_sigma_db, clear_db), blocked_db
 
 
-def _street_probability(d: FloatArray, scale_m: float) -> FloatArray:
+def _street_probability(d: Floats, scale_m: float) -> Floats:
     beyond = np.maximum(d, 18.0)
     return 18 / beyond + np.exp(-beyond / scale_m) * (1 - 18 / beyond)
 
 
-def normal_quantile(probability: FloatArray) -> FloatArray:
+def normal_quantile(probability: Floats) -> Floats:
     """The standard normal quantile of probabilities from 0 to 1, infinite at both ends.
 
     Args:

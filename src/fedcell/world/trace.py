@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcell.check import did_you_mean, short_repr
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean, short_repr
 from fedcell.world.stays import Stays
 
 MAX_BYTES = 512 * 2**20

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcell.check import require_number, require_whole
+from fedcell.errors import require_number, require_whole
 from fedcell.rng import stream
 from fedcell.world.cell import BoolArray, Cell, Conditions, Devices
 from fedcell.world.channel import believed_snr, fading_power, may_lack_rate, mean_snr, whole_band_upload_s

@@ -15,11 +15,11 @@ from fedcell.own import without_imports
 from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
-from fedcell.schedule.needs import Floats
 from fedcell.schedule.policy import Plan
 from fedcell.sim.loop import RoundRecord, world_of
 from fedcell.sim.spec import Spec, TaskSpec, parse_stored
 from fedcell.sim.task import load_task
+from fedcell.types import Floats
 from fedcell.world import Conditions, SnrTrace, World, link_snr, loss_db
 
 ShownSharing = Literal["planned", "optimal", "equal"]

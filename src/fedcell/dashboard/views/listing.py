@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from fedcell.check import did_you_mean
 from fedcell.dashboard import limits
 from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.views.colours import styles
-from fedcell.errors import InputError
+from fedcell.errors import InputError, did_you_mean
 from fedcell.runs.store import differing_fields, flat
 from fedcell.runs.stored import StoredRun
 

@@ -24,10 +24,10 @@ from fedcell.plan.plans import TablePlan
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import Greedy
-from fedcell.schedule.needs import Indices
 from fedcell.schedule.optimal import Optimal, shortest_rounds
 from fedcell.schedule.profiles import Profiles, imbalances_without, standardise
 from fedcell.schedule.view import RoundView
+from fedcell.types import Indices
 from fedcell.world import Cell, Devices, World, parse_rate
 
 OFTEN_CHARACTERS = 2**18

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats, Indices
 
 
 def fair_s(view: RoundView, k: int, upload_s: Floats | None = None) -> Floats:

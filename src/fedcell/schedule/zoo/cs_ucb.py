@@ -34,11 +34,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcell.check import require_number
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats, Indices
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats, Indices
 
 _BATCH = 256
 """Devices looked at together: 20 MB of distances with 10,000 devices."""

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcell.check import require_number
+from fedcell.errors import require_number
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.view import RoundView
 from fedcell.schedule.zoo.labels import counts_of_labels
+from fedcell.types import Floats, Indices
 
 LEAST = 1e-12
 """A smaller QCID is one of rounding."""

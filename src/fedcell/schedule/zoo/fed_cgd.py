@@ -27,14 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedcell.check import require_number
 from fedcell.compiling import cached_njit
-from fedcell.schedule.bandwidth import Bools
+from fedcell.errors import require_number
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.needs import FITS, Floats, Indices, need
+from fedcell.schedule.needs import FITS, need
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.view import RoundView
 from fedcell.schedule.zoo.labels import counts_of_labels
+from fedcell.types import Bools, Floats, Indices
 
 STARTS = 20
 """From how many devices, one after the other, the search starts."""

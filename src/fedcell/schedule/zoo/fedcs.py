@@ -29,11 +29,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcell.check import require_number
+from fedcell.errors import require_number
 from fedcell.schedule.downlink import Multicast
-from fedcell.schedule.needs import Indices
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.view import RoundView
+from fedcell.types import Indices
 
 
 @dataclass(frozen=True)

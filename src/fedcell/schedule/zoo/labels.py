@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.schedule.needs import Floats
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats
 
 
 def counts_of_labels(view: RoundView, who: str) -> Floats | None:

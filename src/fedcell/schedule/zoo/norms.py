@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Question, at_least_one
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats, Indices
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedcell.check import require_number, require_whole
-from fedcell.errors import InputError
+from fedcell.errors import InputError, require_number, require_whole
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
 from fedcell.schedule.zoo.common import drawn, fair_s
+from fedcell.types import Floats, Indices
 
 CLIP = 0.95
 """Utilities beyond this quantile count as much as it."""

@@ -24,10 +24,10 @@ from typing import Literal
 import numpy as np
 
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import Question, at_least_one
 from fedcell.schedule.view import RoundView
 from fedcell.schedule.zoo.common import drawn
+from fedcell.types import Floats, Indices
 
 
 @dataclass(frozen=True)

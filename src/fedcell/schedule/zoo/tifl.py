@@ -31,12 +31,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcell.check import require_whole
+from fedcell.errors import require_whole
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.needs import Floats, Indices
 from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
 from fedcell.schedule.zoo.common import fair_s
+from fedcell.types import Floats, Indices
 
 
 @dataclass(frozen=True)
