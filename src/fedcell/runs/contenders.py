@@ -11,7 +11,8 @@ import numpy as np
 from fedcell.errors import InputError
 from fedcell.runs.scenarios import Scenario
 from fedcell.schedule.laws import parse_law
-from fedcell.schedule.policy import Plan, Policy, Question, limited
+from fedcell.schedule.plan import Plan, Question
+from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.registry import POLICIES, format_policy, installed, parse_policy
 from fedcell.schedule.view import RoundView
 from fedcell.sim.loop import Simulation

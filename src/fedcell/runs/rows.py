@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import RoundRecord
 from fedcell.types import Floats, Indices
 
@@ -49,7 +49,7 @@ def encode(record: RoundRecord) -> Row:
         to_blob(record.plan.shares),
         to_blob(record.delivered, "<u4"),
         to_blob(record.plan_joules),
-        to_blob(_starts_s(record.plan)),
+        to_blob(record.plan.starts()),
     )
 
 
@@ -75,7 +75,7 @@ def cells(record: RoundRecord, *, plan: bool) -> dict[str, Any]:
     found: dict[str, Any] = dict(zip(ROUND_COLUMNS, numbers_of(record), strict=True))
     if plan:
         plan_of = record.plan
-        arrays = (plan_of.devices, plan_of.shares, record.delivered, record.plan_joules, _starts_s(plan_of))
+        arrays = (plan_of.devices, plan_of.shares, record.delivered, record.plan_joules, plan_of.starts())
         found |= dict(zip(PLAN_COLUMNS, (array.tolist() for array in arrays), strict=True))
     return found
 
@@ -129,11 +129,6 @@ class Rounds:
         whole = n >= len(self)
         clock_s, round_s, devices, accuracy = self.clock_s[:n], self.round_s[:n], self.devices[:n], self.accuracy[:n]
         return Rounds(clock_s, round_s, devices, accuracy, self.diverged and whole, self.spent_j[:n])
-
-
-def _starts_s(plan: Plan) -> Floats:
-    """(n,) when each scheduled device starts; at once, if the downlink takes no time."""
-    return np.zeros(plan.devices.size) if plan.starts_s is None else plan.starts_s
 
 
 def to_blob(values: NDArray[Any], kind: str = "<f8") -> bytes:
