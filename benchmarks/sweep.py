@@ -18,7 +18,7 @@ from fedcell.runs.rows import encode
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
 from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 
 CONSOLE = Console(width=110)

@@ -19,7 +19,8 @@ from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
 from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.loop import simulate
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import load_task
 from harness import Served, run, serve

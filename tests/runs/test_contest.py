@@ -18,7 +18,8 @@ from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
 from fedcell.runs.tournament import stored_result
-from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.loop import simulate
+from fedcell.sim.record import RoundRecord
 
 TINY = fc.Spec(rounds=1, devices=fc.DevicesSpec(count=4), task=fc.TaskSpec(hidden=[4]))
 GRID: dict[str, list[Any]] = {

@@ -24,7 +24,8 @@ from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION,
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord, Simulation
+from fedcell.sim.loop import Simulation
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
 from harness import PYTHON, Process

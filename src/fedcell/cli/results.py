@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedcell.files import Write
     from fedcell.runs.store import Store
     from fedcell.runs.stored import StoredRun
-    from fedcell.sim.loop import RoundRecord
+    from fedcell.sim.record import RoundRecord
     from fedcell.types import Vector
 
 ROWS_IN_A_GROUP = 50_000

@@ -19,7 +19,7 @@ from fedcell.machine import cores
 from fedcell.runs.rows import Rounds, decode
 from fedcell.runs.store import Measured, Store, spec_document
 from fedcell.runs.stored import StoredRun
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 
 RUNS_KEPT = 4
 

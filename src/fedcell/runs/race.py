@@ -30,7 +30,7 @@ from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import StoredRace
 from fedcell.sim.doubts import warn
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, first_fault, read_toml, require_spec, toml_value
 from fedcell.sim.task import class_accuracy, settled
 from fedcell.types import Floats, Vector

@@ -49,7 +49,7 @@ from fedcell.runs.stored import (
     stored_run,
     stored_tournament,
 )
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 from fedcell.types import Floats, Indices, Vector
