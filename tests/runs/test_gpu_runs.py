@@ -8,7 +8,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.machine import WORKER_NUMBER
-from fedcell.paper.runs import collect_runs
+from fedcell.paper.settings import collect_runs
 from fedcell.runs.processes import Processes
 from fedcell.runs.runner import FULL_LOCKSTEP, MAX_LOCKSTEP
 from fedcell.sim.task import own_card
