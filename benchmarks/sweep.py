@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcell.learn.data import load_dataset
-from fedcell.runs.rows import encode
+from fedcell.runs.records import encode
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
 from fedcell.schedule.policy import Plan

@@ -9,8 +9,8 @@ import fedcell
 from harness import python
 
 SOURCE = Path(fedcell.__file__).parent
-BASE = {"errors", "lazy", "files", "types", "rng", "units", "intervals", "machine", "settings", "defaults", "own"}
-BASE |= {"compiling", "frozen", "own_code", "threads"}
+BASE = {"errors", "lazy", "files", "types", "rng", "units", "distributions", "settings", "defaults"}
+BASE |= {"frozen", "plugins", "runtime"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
@@ -18,10 +18,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "learn": {"world"},
     "sim": {"schedule", "learn", "world"},
     "plots": set(),
-    "pages": set(),
+    "tables": set(),
     "plan": {"plots", "schedule", "world", "__init__"},
-    "runs": {"sim", "schedule", "learn", "world", "plots", "pages", "__init__"},
-    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "pages", "__init__"},
+    "runs": {"sim", "schedule", "learn", "world", "plots", "tables", "__init__"},
+    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "tables", "__init__"},
     # Shells: nothing imports them but the command line.
     "flower": {"sim", "schedule", "learn", "world"},
     "gym": {"runs", "sim", "schedule", "learn", "world", "plots"},
@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sim",
         "plan",
         "plots",
-        "pages",
+        "tables",
         "schedule",
         "learn",
         "world",

@@ -12,7 +12,7 @@ from fedcell.paper import FIGURES, chosen, make_figure
 from fedcell.paper.output import Output, Section, page, section
 from fedcell.paper.settings import Settings, gather, within
 from fedcell.plots import save_picture
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import Spec
 from twins.small import write_small_npz

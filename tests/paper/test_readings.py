@@ -27,7 +27,7 @@ from fedcell.paper.readings import (
 from fedcell.paper.settings import Settings, within
 from fedcell.paper.table1 import OUTSIDE, highest_target
 from fedcell.runs.fit import fit
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import LEVEL, Mean, mean_of
 from fedcell.schedule.bounds import RoundTimeBounds
 

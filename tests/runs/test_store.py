@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.rows import Row, decode, encode, numbers_of
+from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace

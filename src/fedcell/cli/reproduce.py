@@ -16,7 +16,7 @@ from fedcell.files import filled_folder, make_folder
 if TYPE_CHECKING:
     from fedcell.paper.output import Output, Section
     from fedcell.paper.settings import Settings, WatchProgress
-    from fedcell.runs.rows import Rounds
+    from fedcell.runs.records import Rounds
     from fedcell.sim.spec import Spec
 
 
@@ -56,12 +56,12 @@ def reproduce(
 
     Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
     """
-    from fedcell.machine import cores
     from fedcell.paper import chosen, make_figure
     from fedcell.paper.output import TRIED, verdict_text
     from fedcell.paper.settings import Settings, collect_runs
     from fedcell.runs.processes import Processes
     from fedcell.runs.store import Store
+    from fedcell.runtime import cores
 
     set_loudness(quiet, verbose)
     announce_compiling()

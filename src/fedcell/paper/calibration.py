@@ -9,15 +9,15 @@ import math
 import numpy as np
 
 from fedcell.defaults import TARGET_ACCURACY
-from fedcell.pages import Grid
 from fedcell.paper import fig2
 from fedcell.paper.output import Output
 from fedcell.paper.readings import CURVE, LAST, TRIALS, differences, readings_by_round, readings_by_time, time_to_target
 from fedcell.paper.settings import PAPER_THETA, Collect, Scaling, Settings, gather, shown
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
 from fedcell.sim.spec import Spec
+from fedcell.tables import Grid
 
 CANDIDATES: tuple[tuple[bool, Scaling], ...] = (
     (False, "standard"),

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcell import defaults
-from fedcell.pages import Grid
 from fedcell.paper.diverse import COLOURS, CONTENDERS, ProofCell, cell_of
 from fedcell.paper.output import Output
 from fedcell.paper.readings import TARGET, columns
 from fedcell.paper.settings import Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean, value_of
 from fedcell.sim.spec import Spec
+from fedcell.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

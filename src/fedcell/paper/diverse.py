@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedcell.pages import Grid
 from fedcell.paper.output import Claim, Output, Verdict
 from fedcell.paper.readings import TARGET, columns
 from fedcell.paper.settings import DEVICES, Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean, Measure, value_of
 from fedcell.sim.spec import Spec
+from fedcell.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from fedcell.paper.readings import CURVE, columns, differences, readings_by_time
 from fedcell.paper.settings import DEVICES, Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
 from fedcell.types import Floats

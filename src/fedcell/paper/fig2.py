@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedcell.pages import Grid
 from fedcell.paper.output import Claim, Output, Printed, jackknife, judge, overall, points
 from fedcell.paper.readings import CURVE, LAST, TRIALS, band, by_round, percents, readings_by_round
 from fedcell.paper.settings import Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
+from fedcell.tables import Grid
 
 PARTITIONS = ("L=1", "L=5", "iid")
 PRINTED = {("L=1", 4): "68.2", ("L=1", 8): "77.6", ("L=1", 12): "82.7", ("L=5", 4): "90.4", ("iid", 4): "97.4"}

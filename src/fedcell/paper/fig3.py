@@ -7,7 +7,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.pages import Grid
 from fedcell.paper.claims import devices_claim, race_claims, radius_claims
 from fedcell.paper.output import Output, Printed
 from fedcell.paper.races import BASELINES, ORDER, PROPOSED, STYLES, Race, best_k, races
@@ -29,6 +28,7 @@ from fedcell.paper.settings import DEVICES, Collect, Settings, gather, within
 from fedcell.plots import Bars, Line, lines_figure, two_bars_figure
 from fedcell.runs import stats
 from fedcell.runs.stats import Mean
+from fedcell.tables import Grid
 
 
 def the_race(settings: Settings, collect: Collect) -> Race:

@@ -11,10 +11,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedcell import __version__
-from fedcell.intervals import student_t_quantile
-from fedcell.pages import Grid, html_page, html_picture, html_rows, html_table
+from fedcell.distributions import student_t_quantile
 from fedcell.paper.settings import Settings
 from fedcell.runs.stats import Mean, significant_among
+from fedcell.tables import Grid, html_page, html_picture, html_rows, html_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedcell.paper.readings import curve_best
 from fedcell.paper.settings import DEVICES, PAPER_THETA, Collect, Settings, gather
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.sim.spec import Spec
 
 PROPOSED = "Proposed"

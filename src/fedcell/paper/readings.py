@@ -16,7 +16,7 @@ from fedcell import defaults
 from fedcell.paper.output import jackknife
 from fedcell.rng import stream
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
 from fedcell.types import Floats
 

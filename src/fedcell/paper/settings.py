@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from fedcell import defaults
 from fedcell.errors import InputError
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.sim.spec import CellSpec, Spec, TaskSpec

@@ -22,8 +22,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fedcell.errors import InputError, short_repr
-from fedcell.own_code import UnknownCodeError
-from fedcell.runs.rows import (
+from fedcell.plugins import UnknownCodeError
+from fedcell.runs.records import (
     PLAN_COLUMNS,
     ROUND_COLUMNS,
     Rounds,

@@ -21,7 +21,7 @@ from fedcell.dashboard.views.colours import styles
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.server import SERVERS
 from fedcell.paper import FIGURES
-from fedcell.runs.defaults import RACE_POLICIES, default_race
+from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES

@@ -11,7 +11,7 @@ import numpy as np
 from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
-from fedcell.own import without_imports
+from fedcell.plugins import without_imports
 from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
