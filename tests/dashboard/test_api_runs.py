@@ -91,11 +91,11 @@ def test_info_tells_what_there_is(served: Served) -> None:
     assert info["choices"]["averaging"] == ["plain", "samples", "balanced"]
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
     assert [info["colours"][line]["colour"] for line in RACE_POLICIES] == [colour for colour, _ in STYLES[:7]]
-    assert parse_spec(info["defaults"], "info") == default_race().changed({})
+    assert parse_spec(info["defaults"], "info") == default_race().changed({}, {})
     assert info["defaults"]["cell"]["radius_m"] == 1400.0
     assert (info["seeds"], info["target"]) == (5, 0.8)
     assert info["plan_cell"] == {
-        "radius_m": 1000.0,
+        "radius_m": 1400.0,
         "bandwidth_hz": 3e6,
         "model_bits": 1_628_480,
         "noise_dbm_per_mhz": -114.0,
@@ -130,7 +130,7 @@ def test_what_differs_is_told(served: Served, tmp_path: Path) -> None:
         store.put(parse_spec({"budget_s": 3.0}, "x"), [])
     with serve(tmp_path / "results.db") as other:
         found = other.get("/api/runs")["runs"]
-        assert {run["differs"]["cell.radius_m"] for run in found} == {500.0, 600.0, 1000.0}
+        assert {run["differs"]["cell.radius_m"] for run in found} == {500.0, 600.0, 1400.0}
         assert all(set(run["differs"]) == {"cell.radius_m", "budget_s", "rounds"} for run in found)
 
 
