@@ -11,8 +11,8 @@ from tree import first_line, page_with_tree
 
 SOURCE = Path(fedcell.__file__).parent
 ROOT = SOURCE.parents[1]
-BASE = {"errors", "lazy", "files", "types", "rng", "units", "intervals", "machine", "settings", "defaults", "own"}
-BASE |= {"compiling", "frozen", "own_code", "threads"}
+BASE = {"errors", "lazy", "files", "types", "rng", "units", "distributions", "settings", "defaults"}
+BASE |= {"frozen", "plugins", "runtime"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
@@ -20,10 +20,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "learn": {"world"},
     "sim": {"schedule", "learn", "world"},
     "plots": set(),
-    "pages": set(),
+    "tables": set(),
     "plan": {"plots", "schedule", "world", "__init__"},
-    "runs": {"sim", "schedule", "learn", "world", "plots", "pages", "__init__"},
-    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "pages", "__init__"},
+    "runs": {"sim", "schedule", "learn", "world", "plots", "tables", "__init__"},
+    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "tables", "__init__"},
     # Shells: nothing imports them but the command line.
     "flower": {"sim", "schedule", "learn", "world"},
     "gym": {"runs", "sim", "schedule", "learn", "world", "plots"},
@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sim",
         "plan",
         "plots",
-        "pages",
+        "tables",
         "schedule",
         "learn",
         "world",

@@ -14,12 +14,13 @@ import fedcell as fc
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
 from fedcell.dashboard.views.colours import Looks, group_styles, plan_styles, styles
 from fedcell.plots import STYLES
-from fedcell.runs.defaults import RACE_POLICIES, default_race
-from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
+from fedcell.runs.race import RACE_POLICIES, default_race
+from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
 from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.loop import simulate
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import load_task
 from harness import Served, run, serve

@@ -19,9 +19,10 @@ import pytest
 import fedcell as fc
 from dashboard.races import LONG, begin
 from fedcell.dashboard.schemas import Curves
-from fedcell.runs.race import race_spec, run_race, to_csv, to_json
-from fedcell.runs.race_picture import curves as race_curves
-from fedcell.runs.rows import numbers_of
+from fedcell.runs.race import race_spec, run_race
+from fedcell.runs.race_report import curves as race_curves
+from fedcell.runs.race_report import to_csv, to_json
+from fedcell.runs.records import numbers_of
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec, parse_spec
 from harness import LIMIT_S, TINY, Served, read_events, serve, wait_until

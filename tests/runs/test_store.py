@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.rows import Row, decode, encode, numbers_of
+from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord, Simulation
+from fedcell.sim.loop import Simulation
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
 from harness import PYTHON, Process

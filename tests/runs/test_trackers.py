@@ -22,9 +22,8 @@ import fedcell as fc
 from fedcell.cli.options import TRACKER_NAMES
 from fedcell.files import alone_in
 from fedcell.runs.race import race_runs
-from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
-from fedcell.runs.tracker import TrackedRun, Values
-from fedcell.runs.trackers import TRACKERS, MLflow, TensorBoard, WeightsAndBiases, parse_tracker
+from fedcell.runs.records import ROUND_COLUMNS, numbers_of
+from fedcell.runs.trackers import TRACKERS, MLflow, TensorBoard, TrackedRun, Values, WeightsAndBiases, parse_tracker
 from harness import LIMIT_S, wait_until
 
 Here = Callable[..., CompletedProcess[str]]

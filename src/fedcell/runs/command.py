@@ -5,7 +5,7 @@ import shlex
 from typing import Any
 
 from fedcell.defaults import TARGET_ACCURACY
-from fedcell.runs.defaults import default_race, race_policies
+from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.store import flat, spec_document
 from fedcell.sim.spec import Spec
 
