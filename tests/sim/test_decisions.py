@@ -50,7 +50,7 @@ def takes_s(law: Any, c: float, share: float, part: float) -> float:
     if isinstance(law, fc.Power):
         assert law.snr is not None
         s = float(law.snr[0])
-        return part * c * np.log1p(s) / (share * np.log1p(s / share))
+        return float(part * c * np.log1p(s) / (share * np.log1p(s / share)))
     if isinstance(law, fc.Ingress):
         assert law.pipe_s is not None
         return max(part * c, part * law.pipe_s / share)

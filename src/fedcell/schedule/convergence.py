@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcell.distributions import student_t_quantile
 from fedcell.errors import InputError
-from fedcell.intervals import student_t_quantile
 
 Interval = tuple[float, float]
 

@@ -1,6 +1,6 @@
 """Compiled: the n-th largest of many numbers, which NumPy has, but which would take eight times as long to compile."""
 
-from fedcell.compiling import cached_njit
+from fedcell.runtime import cached_njit
 from fedcell.types import Floats
 
 
