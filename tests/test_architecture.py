@@ -82,13 +82,6 @@ def test_imports_point_one_way(path: Path) -> None:
         assert imported(path) <= MAY_IMPORT[own] | BASE | {own}
 
 
-def test_every_module_stands_in_the_picture() -> None:
-    picture = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
-    for path in FILES:
-        if path.name != "__init__.py":
-            assert path.name in picture, path
-
-
 def test_all_exported_names_exist_and_are_all_there_is() -> None:
     for name in fedcell.__all__:
         assert getattr(fedcell, name) is not None
