@@ -33,7 +33,7 @@ def gains(rng: np.random.Generator) -> Any:
 
 def test_its_own_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sionna_channels", sionna_channels)
-    assert doctest.testmod(sionna_channels) == doctest.TestResults(failed=0, attempted=7)
+    assert doctest.testmod(sionna_channels) == doctest.TestResults(failed=0, attempted=9)
 
 
 def test_the_gain_of_a_link_is_the_sum_over_its_paths() -> None:
