@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
     from fedcell.schedule.zoo.tifl import TiFL
     from fedcell.sim.doubts import SpecWarning
-    from fedcell.sim.loop import RoundRecord, simulate
+    from fedcell.sim.loop import simulate
+    from fedcell.sim.record import RoundRecord
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
         Always,
@@ -105,17 +106,17 @@ __getattr__ = lazy_names(
         "fedcell.schedule.zoo.fed_cbs": "FedCbs",
         "fedcell.schedule.zoo.fed_cgd": "FedCgd",
         "fedcell.schedule.zoo.norms": "BestChannel BestNorm ChannelThenNorm",
-        "fedcell.runs.contest": "Tournament",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
         "fedcell.runs.scenarios": "Scenario load_scenarios",
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
-        "fedcell.runs.tournament": "TournamentResult run_tournament",
+        "fedcell.runs.tournament": "Tournament TournamentResult run_tournament",
         "fedcell.runs.tracking": "tracking",
         "fedcell.sim.doubts": "SpecWarning",
-        "fedcell.sim.loop": "RoundRecord simulate",
+        "fedcell.sim.loop": "simulate",
+        "fedcell.sim.record": "RoundRecord",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
         "fedcell.world": "Always Cell Conditions DayNight Devices Mcs64 Mcs256 PaperChannel RMa RandomWaypoint Redrawn "
         "Shannon SnrTrace Static Trace UMa UMi World mean_upload_s",

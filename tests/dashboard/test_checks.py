@@ -7,7 +7,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.dashboard.checks import known_policy, known_race
-from fedcell.runs.defaults import default_race
+from fedcell.runs.race import default_race
 
 
 def test_a_race_of_which_nothing_is_said_is_the_papers() -> None:

@@ -251,7 +251,7 @@ def test_a_server_stops_although_a_client_left_its_request_behind(
         return "{}"
 
     with running(tmp_path / "results.db", Connections()) as found:
-        monkeypatch.setattr(runs, "_listed", slow)
+        monkeypatch.setattr(runs, "listed", slow)
         found.connect(found.request("GET /api/runs HTTP/1.1") + b"\r\n").close()
         assert begun.wait(60)
     assert answered == []  # it did not wait for the answer that nobody awaits

@@ -7,7 +7,7 @@ import pytest
 
 from fedcell.dashboard.views.colours import styles
 from fedcell.dashboard.views.curves import curves_document, equally_far
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 
 
 def run(rounds: int, round_s: float = 10.0, gain: float = 0.1) -> Rounds:

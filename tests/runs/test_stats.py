@@ -5,7 +5,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 
 
 def run_of(*points: tuple[float, float], devices: int = 2) -> Rounds:

@@ -18,7 +18,7 @@ import pytest
 import fedcell as fc
 from fedcell.runs import runner
 from fedcell.runs.processes import Processes
-from fedcell.runs.rows import encode
+from fedcell.runs.records import encode
 from fedcell.runs.runner import MAX_CHUNK, MAX_TRIES
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep

@@ -9,8 +9,7 @@ from fedcell import settings
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.learn.published import PUBLISHED
-from fedcell.runs.defaults import RACE_POLICIES, race_policies
-from fedcell.runs.race import race_spec
+from fedcell.runs.race import RACE_POLICIES, race_policies, race_spec
 from fedcell.schedule.laws import Blocks, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy

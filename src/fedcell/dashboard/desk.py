@@ -15,11 +15,11 @@ from fedcell.dashboard.stores import Crew, Shelf
 from fedcell.dashboard.views.cells import Place, Places
 from fedcell.dashboard.views.rankings import Rankings
 from fedcell.errors import InputError
-from fedcell.machine import cores
-from fedcell.runs.rows import Rounds, decode
+from fedcell.runs.records import Rounds, decode
 from fedcell.runs.store import Measured, Store, spec_document
 from fedcell.runs.stored import StoredRun
-from fedcell.sim.loop import RoundRecord
+from fedcell.runtime import cores
+from fedcell.sim.record import RoundRecord
 
 RUNS_KEPT = 4
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
+from fedcell.runtime import cached_njit
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Law, Power
 from fedcell.schedule.laws.density import band_needed, slack_after_slowest
 from fedcell.schedule.laws.solver import GROUP_ROWS, needs_at, round_time

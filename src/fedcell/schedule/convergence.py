@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell import defaults
+from fedcell.distributions import student_t_quantile
 from fedcell.errors import InputError
-from fedcell.intervals import student_t_quantile
 
 Interval = tuple[float, float]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
+from fedcell.runtime import cached_njit
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.laws import Dedicated

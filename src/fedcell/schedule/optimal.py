@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
+from fedcell.runtime import cached_njit
 from fedcell.schedule.greedy import ByObjective, ends_first
 from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.laws.solver import (

@@ -12,8 +12,7 @@ from typing import Any
 
 from fedcell import settings
 from fedcell.errors import InputError, did_you_mean, user_code
-from fedcell.own import load_own, may_import
-from fedcell.own_code import MAIN
+from fedcell.plugins import MAIN, load_own, may_import
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
 from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy

@@ -16,10 +16,9 @@ from fedcell.errors import InputError, short_repr, user_code
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Engine, Evaluation, is_count
 from fedcell.learn.partition import label_counts, partition
-from fedcell.machine import WORKER_NUMBER, memory_bytes
-from fedcell.own import load_own
-from fedcell.own_code import code_of
+from fedcell.plugins import code_of, load_own
 from fedcell.rng import stream
+from fedcell.runtime import WORKER_NUMBER, memory_bytes
 from fedcell.schedule.policy import Policy
 from fedcell.sim.spec import Spec, TaskSpec
 

@@ -20,8 +20,8 @@ from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.views.colours import styles
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.server import SERVERS
-from fedcell.paper.figures import FIGURES
-from fedcell.runs.defaults import RACE_POLICIES, default_race
+from fedcell.paper import FIGURES
+from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES

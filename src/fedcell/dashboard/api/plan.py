@@ -1,4 +1,4 @@
-"""/api/plan."""
+"""/api/plan: one round planned for a table of devices."""
 
 from typing import Any
 

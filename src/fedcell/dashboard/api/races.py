@@ -32,7 +32,7 @@ from fedcell.dashboard.views.pages import race_page
 from fedcell.runs.command import race_command
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import ENDED
-from fedcell.runs.rows import ROUND_COLUMNS, Rounds
+from fedcell.runs.records import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import spec_document
 
 ROWS_AN_EVENT = 500

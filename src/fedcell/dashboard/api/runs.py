@@ -25,7 +25,7 @@ from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, comp
 from fedcell.dashboard.views.listing import Chosen, Sort, field_means, listed, stored_document
 from fedcell.errors import InputError
 from fedcell.runs.comparisons import Axis
-from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
+from fedcell.runs.records import ROUND_COLUMNS, numbers_of
 from fedcell.runs.store import differing_fields
 from fedcell.runs.stored import Source, StoredRun
 

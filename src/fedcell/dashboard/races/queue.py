@@ -18,7 +18,7 @@ from fedcell.dashboard.races.race import LiveRace, LiveRun, RaceState, from_stor
 from fedcell.errors import InputError
 from fedcell.runs.processes import Processes
 from fedcell.runs.race import ENDED, Heartbeat, failures_text, is_under_way
-from fedcell.runs.rows import ROUND_COLUMNS
+from fedcell.runs.records import ROUND_COLUMNS
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredRace

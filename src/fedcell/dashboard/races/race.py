@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 from fedcell.errors import InputError
 from fedcell.runs.race import ENDED, is_under_way, race_runs, race_to_store
-from fedcell.runs.rows import ROUND_COLUMNS, Row
+from fedcell.runs.records import ROUND_COLUMNS, Row
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredRace
 from fedcell.runs.stored_races import old_keys, race_from_store

@@ -11,12 +11,13 @@ import numpy as np
 from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
-from fedcell.own import without_imports
+from fedcell.plugins import without_imports
 from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
 from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord, world_of
+from fedcell.sim.loop import world_of
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, TaskSpec, parse_stored
 from fedcell.sim.task import load_task
 from fedcell.types import Floats

@@ -13,7 +13,7 @@ from fedcell.dashboard.views.colours import LineStyle, styles
 from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import comparable
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean, MeanCurve, Summary
 
 MOST_POINTS = 2000

@@ -17,11 +17,10 @@ from fedcell.dashboard.views.colours import LineStyle, group_styles, styles
 from fedcell.dashboard.views.curves import curves_document, said_document
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
-from fedcell.runs import race as races
 from fedcell.runs.comparisons import Axis
-from fedcell.runs.race import RaceResult
-from fedcell.runs.race_picture import draw_race
-from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
+from fedcell.runs.race import RaceResult, comparable, result_of
+from fedcell.runs.race_report import draw_race, to_csv, to_json
+from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import energy_curve, mean_curve
 from fedcell.runs.store import flat
 
@@ -34,10 +33,10 @@ def race_result(desk: Desk, race: LiveRace) -> RaceResult:
     with desk.races.lock:
         done = {(run.spec.policy, run.spec.seed): run.key for run in race.runs.values() if run.state == "done"}
     failures = failures_of(desk, race)
-    if not races.comparable(race.spec, done, failures)[1]:
+    if not comparable(race.spec, done, failures)[1]:
         raise HTTPException(409, "no seed is finished by all policies yet; wait, or take fewer")
     records = {run: desk.stores[0].store.get(key) for run, key in done.items()}
-    return races.result_of(race.spec, records, failures, race.target)
+    return result_of(race.spec, records, failures, race.target)
 
 
 def failures_of(desk: Desk, race: LiveRace) -> dict[tuple[str, int], str]:
@@ -59,11 +58,11 @@ def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
     """As `fedcell race --csv` and `--json` print it."""
     result = race_result(desk, race)
     if ending == "csv":
-        return races.to_csv(result)
+        return to_csv(result)
     shares = sum(record.plan.devices.size for runs in result.runs.values() for run in runs for record in run)
     if shares > limits.EXPORT_SHARES:
         raise InputError(f"the race's JSON would have {shares:,} shares; take its CSV, which has none of them")
-    return races.to_json(result)
+    return to_json(result)
 
 
 def picture(figure: "Figure", ending: str) -> bytes:

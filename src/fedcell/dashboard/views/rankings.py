@@ -13,8 +13,15 @@ from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredTournament
 from fedcell.runs.tournament import TournamentResult, Winner, stored_result
-from fedcell.runs.tournament_data import rows_of, table_csv, tournament_json
-from fedcell.runs.tournament_report import READING, matrix_table, ranks_picture, untold
+from fedcell.runs.tournament_report import (
+    READING,
+    matrix_table,
+    ranks_picture,
+    rows_of,
+    table_csv,
+    tournament_json,
+    untold,
+)
 
 RESULTS_KEPT = 4
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
+from fedcell.runtime import cached_njit
 from fedcell.types import Floats
 
 WHOLE = 1.0 - 1e-13

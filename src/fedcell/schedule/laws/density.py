@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
+from fedcell.runtime import cached_njit
 from fedcell.types import Floats
 
 FAST = {"reassoc", "contract", "nsz"}

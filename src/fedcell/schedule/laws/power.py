@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
-from fedcell.compiling import cached_njit
+from fedcell.runtime import cached_njit
 from fedcell.schedule.laws.density import BLOCK, FAST, density_time
 from fedcell.types import Floats
 

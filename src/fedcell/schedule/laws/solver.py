@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from fedcell.compiling import cached_njit
+from fedcell.runtime import cached_njit
 from fedcell.schedule.laws.blocks import WHOLE, blocks_time
 from fedcell.schedule.laws.density import density_time
 from fedcell.schedule.laws.power import power_alone, power_needs, power_pace, power_paces, power_tangent, power_time

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
 from fedcell.errors import require_number
+from fedcell.runtime import cached_njit
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.laws.solver import FITS, need
 from fedcell.schedule.policy import Policy, room

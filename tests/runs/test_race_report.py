@@ -5,9 +5,9 @@ import pytest
 from scipy import stats as scipy_stats
 
 import fedcell as fc
-from fedcell.runs import race_picture, stats
+from fedcell.runs import race_report, stats
 from fedcell.runs.race import RaceResult
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 
 SEEDS = 8
 """With three policies fewer than seven show nothing."""
@@ -42,7 +42,7 @@ def test_the_leader_is_compared_with_the_papers_policy_or_the_next() -> None:
 
 def test_arrow_rings_names_and_headline_have_one_number_for_each_policy() -> None:
     race = result(BEHIND, SEEDS)
-    drawn, said = race_picture.finish(race), race.headline()
+    drawn, said = race_report.finish(race), race.headline()
     assert said is not None
     one = said.found
     assert one is not None
@@ -61,7 +61,7 @@ def test_arrow_rings_names_and_headline_have_one_number_for_each_policy() -> Non
 
 def test_the_picture_says_it_only_if_it_is_sure() -> None:
     for unsure in (result(BEHIND, 4), result(BEHIND, SEEDS, spoiled=3.0)):
-        assert race_picture.finish(unsure).sooner == ""
+        assert race_report.finish(unsure).sooner == ""
     assert headline(result(BEHIND, 4)) == "diverse leads greedy:theta=0 by 2.5 x to 80 %; 4 seeds cannot tell"
 
 
@@ -69,19 +69,19 @@ def test_seeds_that_never_get_there_stand_beside_the_name() -> None:
     race = result({"diverse": 1.0, "greedy": 9.0}, SEEDS)  # the budget is 200 s
     for run in race.rounds["greedy"][:3]:
         run.accuracy[:] = 0.1
-    drawn = race_picture.finish(race)
+    drawn = race_report.finish(race)
     assert drawn.reached["greedy"].endswith(" s (5/8)")
     assert drawn.words == "mean time to 80 %\n(never counts as 200 s):"
     for run in race.rounds["greedy"]:
         run.accuracy[:] = 0.1
-    assert race_picture.finish(race).reached["greedy"] == "never"
-    assert "greedy" not in race_picture.finish(race).places
+    assert race_report.finish(race).reached["greedy"] == "never"
+    assert "greedy" not in race_report.finish(race).places
 
 
 def test_nothing_is_said_where_nobody_is_ahead() -> None:
     for race in (result({"all": 1.0}, 4), result({"all": 1.0, "diverse": 1.02}, 4)):
         assert headline(race) == ""
-    assert race_picture.finish(result(BEHIND, 6), "energy").sooner == ""
+    assert race_report.finish(result(BEHIND, 6), "energy").sooner == ""
 
 
 def test_a_picture_without_any_round_says_so(recwarn: pytest.WarningsRecorder) -> None:
@@ -100,13 +100,13 @@ def test_a_picture_without_any_round_says_so(recwarn: pytest.WarningsRecorder) -
 def test_bands_are_drawn_of_enough_seeds(seeds: int) -> None:
     race = result(BEHIND, seeds)
     enough = seeds >= stats.FEWEST_IN_A_BAND
-    assert all(np.isfinite(curve.half).all() == enough for curve in race_picture.curves(race))
-    assert ("95 % bands" in race_picture.title(race)) == enough
+    assert all(np.isfinite(curve.half).all() == enough for curve in race_report.curves(race))
+    assert ("95 % bands" in race_report.title(race)) == enough
 
 
 def test_bands_are_students_95_percent() -> None:
     race = result(BEHIND, 5)
-    for runs, curve in zip(race.rounds.values(), race_picture.curves(race), strict=True):
+    for runs, curve in zip(race.rounds.values(), race_report.curves(race), strict=True):
         end = max(float(run.clock_s[-1]) for run in runs)
         for moment in (6.0, 30.0, end):
             values = [float(run.accuracy[np.searchsorted(run.clock_s, moment, side="right") - 1]) for run in runs]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fedcell as fc
-from fedcell.own_code import code_of
+from fedcell.plugins import code_of
 from harness import FEDCELL, LIMIT_S, PYTHON, TINY, Process, run
 from twins.small import write_small_npz
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 from fedcell.types import Floats, Indices
 
 ROUND_COLUMNS = ("round", "clock_s", "round_s", "planned_s", "devices", "delivered", "accuracy", "loss", "joules")

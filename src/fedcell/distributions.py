@@ -60,7 +60,7 @@ def chi_square_p(x: float, freedom: int) -> float:
         freedom: degrees of freedom.
 
     Example:
-        >>> from fedcell.intervals import chi_square_p
+        >>> from fedcell.distributions import chi_square_p
         >>> round(chi_square_p(3.841, 1), 4), round(chi_square_p(9.488, 4), 4)
         (0.05, 0.05)
     """
@@ -86,7 +86,7 @@ def normal_range_quantile(probability: float, count: int) -> float:
         count: how many values, at least 2.
 
     Example:
-        >>> from fedcell.intervals import normal_range_quantile
+        >>> from fedcell.distributions import normal_range_quantile
         >>> [round(normal_range_quantile(0.95, count), 3) for count in (2, 3, 10)]
         [2.772, 3.314, 4.474]
     """

@@ -1,4 +1,6 @@
-"""What the code of one's own is, as a hash: a run's key counts it, so that changed code runs again.
+"""Users' modules, named ``module:Class``: how they are imported, and their code as a hash.
+
+A run's key counts the hash, so that changed code runs again.
 
 Code in files counts with these files: that of the class, those of its bases, and the modules of one's own that they
 import, and so on; not what is installed in the environment. They count as they were when they were first asked about
@@ -21,13 +23,16 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from importlib import import_module
 from importlib.machinery import PathFinder
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from re import Pattern
 from types import CodeType, FunctionType, GenericAlias, MethodType, ModuleType, UnionType
 from typing import Any
@@ -35,7 +40,66 @@ from typing import Any
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.own import import_own
+
+_forbidden: ContextVar[str] = ContextVar("forbidden", default="")
+"""Why nothing may be imported now, and how it is asked for; empty where it may be."""
+
+
+@contextmanager
+def without_imports(advice: str = "it is not imported to look at a file") -> Iterator[None]:
+    """Import no module of anybody's own: for whoever looks at a file that somebody else may have written.
+
+    Args:
+        advice: the close of the refusal: how to ask for the import.
+    """
+    token = _forbidden.set(advice)
+    try:
+        yield
+    finally:
+        _forbidden.reset(token)
+
+
+def may_import() -> bool:
+    """Whether modules of one's own may be imported here; see `without_imports`."""
+    return not _forbidden.get()
+
+
+def import_own(module: str) -> ModuleType:
+    """Import a module that the user names: an installed one, or a file in the current directory.
+
+    The directory is searched after all others, and not before somebody names a module: so a file in it called
+    ``random.py``, or called like a package that others import if it is there, hides nothing from anybody.
+
+    Args:
+        module: such as ``mine`` for ``mine.py``, or ``package.module``.
+    """
+    if not may_import():
+        raise InputError(f"{module!r} is code of somebody's own; {_forbidden.get()}")
+    if "" not in sys.path:
+        sys.path.append("")
+    return import_module(module)
+
+
+def load_own(what: str, module: str, name: str) -> Any:
+    """What a module of one's own calls by this name.
+
+    Args:
+        what: the setting for messages, such as ``"policy 'mine:Nearest'"``.
+        module: as for :func:`import_own`.
+        name: of a class or a function in it.
+    """
+    try:
+        found = import_own(module)
+    except ImportError as error:
+        raise InputError(f"{what}: cannot import {module!r} ({error})") from None
+    if hasattr(found, name):
+        return getattr(found, name)
+    here = Path(*module.split(".")).with_suffix(".py")
+    there = getattr(found, "__file__", None) or "built into Python"
+    if here.exists() and not (Path(there).exists() and here.samefile(there)):
+        raise InputError(f"{what}: {module!r} is {there}, which hides {here} in this directory; rename yours")
+    raise InputError(f"{what}: module {module!r} has no {name!r}")
+
 
 MAIN = ("__main__", "__mp_main__")
 """What a script is called, and what it is called in its worker processes."""
