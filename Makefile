@@ -56,6 +56,11 @@ tree:
 size: $(VENV)/.installed
 	@$(BIN)/python tools/size.py
 
+# 200 small changes of the code's meaning, and whether the tests notice; two hours.
+.PHONY: mutants
+mutants: $(VENV)/.installed-test
+	@$(BIN)/python tools/mutants.py
+
 # The wheel and the source distribution, in dist: make dist ADDRESS=https://... (of the repository), and SITE=https://...
 # where the documentation site is served, if it is.
 .PHONY: dist
