@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.dashboard import plans
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
-from fedcell.dashboard.views import plans
 from fedcell.schedule.profiles import imbalance, standardise
 from harness import LIMIT_S, Served, fedcell, serve
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.dashboard.colours import Looks, group_styles, plan_styles, styles
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
-from fedcell.dashboard.views.colours import Looks, group_styles, plan_styles, styles
 from fedcell.plots import STYLES
 from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard.checks import known_race
+from fedcell.dashboard.limits import known_race
 from fedcell.errors import InputError
 from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.sim.spec import CellSpec, Spec, load_spec, parse_spec

@@ -1,9 +1,9 @@
 """One round of a run as a map: conditions are drawn again, for they are a function of seed, round and clock."""
 
-from collections import OrderedDict
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Lock
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -29,39 +29,24 @@ MEASURED = ("predicted_finish_s", "upload_began_s", "measured_finish_s")
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Where a run takes place."""
+class RunWorld:
+    """The cell and the devices of a run, and its spec."""
 
     spec: Spec
     world: World
 
-
-class Places:
-    """The worlds of the runs last looked at: dealing the data to the devices takes a moment."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._known: OrderedDict[str, Place] = OrderedDict()
-
-    def get(self, key: str, document: dict[str, Any]) -> Place:
-        """The world of a run, by its key and its spec's document."""
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-        place = _place(document)
-        with self._lock:
-            self._known[key] = place
-            while len(self._known) > WORLDS_KEPT:
-                self._known.popitem(last=False)
-        return place
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> "RunWorld":
+        """Of a spec's document; those last looked at are kept, for dealing the data to the devices takes a moment."""
+        return _run_world(json.dumps(document, sort_keys=True))
 
 
-def _place(document: dict[str, Any]) -> Place:
-    spec = parse_stored(document, "the run")
+@lru_cache(maxsize=WORLDS_KEPT)
+def _run_world(document: str) -> RunWorld:
+    spec = parse_stored(json.loads(document), "the run")
     with without_imports("its map needs the size of its model: it is drawn for runs with cell.model_bits"):
         task = load_task(_of_known_size(spec), spec.devices.count, spec.seed, 1)
-    return Place(spec, world_of(spec, task))
+    return RunWorld(spec, world_of(spec, task))
 
 
 def _of_known_size(spec: Spec) -> TaskSpec:
@@ -74,7 +59,7 @@ def _of_known_size(spec: Spec) -> TaskSpec:
 
 
 def round_document(
-    place: Place,
+    run_world: RunWorld,
     before_s: float,
     record: RoundRecord,
     rounds: int,
@@ -82,17 +67,17 @@ def round_document(
     measured: Measured | None,
 ) -> dict[str, Any]:
     """The answer of /api/runs/{key}/rounds/{r}."""
-    conditions = place.world.conditions(place.spec.seed, record.round - 1, before_s)
+    conditions = run_world.world.conditions(run_world.spec.seed, record.round - 1, before_s)
     devices = record.plan.devices
     if devices.size and devices.max() >= len(conditions.upload_s):
         raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
-    law = parse_law(place.spec.cell.law)
-    bound = law.bound(conditions.snr, place.world.cell.model_bits)
+    law = parse_law(run_world.spec.cell.law)
+    bound = law.bound(conditions.snr, run_world.world.cell.model_bits)
     shares, ends = _shared(conditions, record.plan, bound)
     if measured is None:  # as it went: with slack a round may end before all have finished
         ends["planned"] = record.round_s
     count = law.count if isinstance(law, Blocks) else None
-    band = Band(bound, count, place.world.cell.bandwidth_hz, isinstance(law, Dedicated | Ingress))
+    band = Band(bound, count, run_world.world.cell.bandwidth_hz, isinstance(law, Dedicated | Ingress))
     return {
         "round": record.round,
         "rounds": rounds,
@@ -100,8 +85,8 @@ def round_document(
         "round_s": ends[sharing] if devices.size else record.round_s,
         "joules": record.joules,
         "accuracy": record.accuracy,
-        "radius_m": place.world.cell.radius_m,
-        "law": place.spec.cell.law,
+        "radius_m": run_world.world.cell.radius_m,
+        "law": run_world.spec.cell.law,
         "blocks": count,
         "sharing": sharing,
         **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
@@ -201,9 +186,9 @@ def _measured(measured: Measured | None) -> dict[int, tuple[float, float, float]
     return dict(zip(measured.devices.tolist(), times, strict=True))
 
 
-def field_document(place: Place, size: int) -> dict[str, Any]:
+def field_document(run_world: RunWorld, size: int) -> dict[str, Any]:
     """The answer of /api/runs/{key}/field."""
-    cell = place.world.cell
+    cell = run_world.world.cell
     axis = np.linspace(-cell.radius_m, cell.radius_m, size)
     x, y = np.meshgrid(axis, axis)
     points = np.column_stack((x.ravel(), y.ravel()))
@@ -211,8 +196,8 @@ def field_document(place: Place, size: int) -> dict[str, Any]:
     if isinstance(cell.channel, SnrTrace):  # it knows devices, not places
         snr_db = np.full(len(points), np.nan)
     else:
-        loss = loss_db(cell, points, place.spec.seed)
-        snr = link_snr(cell, float(place.world.devices.power_w_per_hz.mean()), loss)
+        loss = loss_db(cell, points, run_world.spec.seed)
+        snr = link_snr(cell, float(run_world.world.devices.power_w_per_hz.mean()), loss)
         with np.errstate(divide="ignore"):
             snr_db = np.where(distance_m <= cell.radius_m, units.ratio_to_db(snr), np.nan)
     return {"x_m": axis.tolist(), "y_m": axis.tolist(), "snr_db": np.round(snr_db, 2).reshape(size, size).tolist()}

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from fedcell.dashboard import limits
+from fedcell.dashboard.colours import styles
 from fedcell.dashboard.schemas import as_json
-from fedcell.dashboard.views.colours import styles
 from fedcell.errors import InputError, did_you_mean
 from fedcell.runs.store import differing_fields, flat
 from fedcell.runs.stored import StoredRun

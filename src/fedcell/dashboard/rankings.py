@@ -4,10 +4,9 @@ import io
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedcell.dashboard.stores import Shelf
-from fedcell.dashboard.views.colours import styles
+from fedcell.dashboard.colours import styles
 from fedcell.runs.contest import remembered
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
@@ -23,6 +22,9 @@ from fedcell.runs.tournament_report import (
     untold,
 )
 
+if TYPE_CHECKING:
+    from fedcell.dashboard.state import StoreReader
+
 RESULTS_KEPT = 4
 
 Ended = tuple[set[str], dict[str, str]]
@@ -35,31 +37,31 @@ class Rankings:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, float | None], tuple[Ended, TournamentResult]] = OrderedDict()
 
-    async def result(self, shelf: Shelf, stored: StoredTournament, target: float | None) -> TournamentResult:
+    async def result(self, reader: "StoreReader", stored: StoredTournament, target: float | None) -> TournamentResult:
         """What the file has of a tournament, read again only if more of its runs have ended.
 
         Args:
-            shelf: the results file.
+            reader: the results file.
             stored: the tournament.
             target: the accuracy whose time is compared in all scenarios, instead of each one's own.
         """
-        place = (shelf.name, stored.id, target)
-        ended = await shelf.ask(lambda store: ended_of(store, stored.keys))
+        place = (reader.name, stored.id, target)
+        ended = await reader.ask(lambda store: ended_of(store, stored.keys))
         known = self._known.get(place)
         if known is None or known[0] != ended:
-            known = (ended, await self._read(shelf, stored, target))
+            known = (ended, await self._read(reader, stored, target))
         self._known[place] = known
         self._known.move_to_end(place)
         while len(self._known) > RESULTS_KEPT:
             self._known.popitem(last=False)
         return known[1]
 
-    async def _read(self, shelf: Shelf, stored: StoredTournament, target: float | None) -> TournamentResult:
+    async def _read(self, reader: "StoreReader", stored: StoredTournament, target: float | None) -> TournamentResult:
         if target is not None:
-            own = await self.result(shelf, stored, None)
+            own = await self.result(reader, stored, None)
             scenarios = [replace(one, target=target) for one in own.tournament.scenarios]
             return replace(own, tournament=replace(own.tournament, scenarios=scenarios))
-        return await shelf.ask(lambda store: stored_result(store, *remembered(stored)))
+        return await reader.ask(lambda store: stored_result(store, *remembered(stored)))
 
 
 def ended_of(store: Store, keys: Sequence[str]) -> Ended:

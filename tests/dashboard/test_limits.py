@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard.checks import known_policy, known_race
+from fedcell.dashboard.limits import known_policy, known_race
 from fedcell.runs.race import default_race
 
 

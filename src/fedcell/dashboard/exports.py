@@ -1,20 +1,32 @@
-"""Figures and data to take away, of races and of any stored runs."""
+"""Figures and data to take away, and a race as one HTML file that plays without a server.
 
+The file has the page's own modules, its style and the data. Modules cannot be inlined as they are, for they import each
+other by place: each becomes a data: address under a name of its own in the file's import map. The file's
+content-security policy allows nothing from anywhere else.
+"""
+
+import base64
 import csv
 import io
+import json
 import math
+import re
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
+from fedcell import __version__
 from fedcell.dashboard import limits
-from fedcell.dashboard.desk import Desk, FoundRun
-from fedcell.dashboard.races.race import LiveRace
+from fedcell.dashboard.colours import LineStyle, group_styles, styles
+from fedcell.dashboard.curves import curves_document, said_document
+from fedcell.dashboard.live import LiveRace
 from fedcell.dashboard.schemas import as_json
-from fedcell.dashboard.views.colours import LineStyle, group_styles, styles
-from fedcell.dashboard.views.curves import curves_document, said_document
+from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs.comparisons import Axis
@@ -28,20 +40,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def race_result(desk: Desk, race: LiveRace) -> RaceResult:
+def race_result(state: AppState, race: LiveRace) -> RaceResult:
     """The race as far as whole seeds go, from the store."""
-    with desk.races.lock:
+    with state.races.lock:
         done = {(run.spec.policy, run.spec.seed): run.key for run in race.runs.values() if run.state == "done"}
-    failures = failures_of(desk, race)
+    failures = failures_of(state, race)
     if not comparable(race.spec, done, failures)[1]:
         raise HTTPException(409, "no seed is finished by all policies yet; wait, or take fewer")
-    records = {run: desk.stores[0].store.get(key) for run, key in done.items()}
+    records = {run: state.stores[0].store.get(key) for run, key in done.items()}
     return result_of(race.spec, records, failures, race.target)
 
 
-def failures_of(desk: Desk, race: LiveRace) -> dict[tuple[str, int], str]:
+def failures_of(state: AppState, race: LiveRace) -> dict[tuple[str, int], str]:
     """Why runs of the race failed, by policy and seed."""
-    with desk.races.lock:
+    with state.races.lock:
         return {(run.spec.policy, run.spec.seed): run.reason for run in race.runs.values() if run.state == "failed"}
 
 
@@ -49,14 +61,14 @@ MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": 
 """Media types by the ending of what is downloaded."""
 
 
-def race_picture(desk: Desk, race: LiveRace, ending: str, by: Axis = "time") -> bytes:
+def race_picture(state: AppState, race: LiveRace, ending: str, by: Axis = "time") -> bytes:
     """As `fedcell race` draws it."""
-    return picture(draw_race(race_result(desk, race), by, styles(race.policies)), ending)
+    return picture(draw_race(race_result(state, race), by, styles(race.policies)), ending)
 
 
-def race_data(desk: Desk, race: LiveRace, ending: str) -> str:
+def race_data(state: AppState, race: LiveRace, ending: str) -> str:
     """As `fedcell race --csv` and `--json` print it."""
-    result = race_result(desk, race)
+    result = race_result(state, race)
     if ending == "csv":
         return to_csv(result)
     shares = sum(record.plan.devices.size for runs in result.runs.values() for run in runs for record in run)
@@ -154,3 +166,77 @@ def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return text.getvalue()
+
+
+STATIC = Path(__file__).parent / "static"
+ENTRY = "pages/shared_race.js"
+POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data:"
+_IMPORT = re.compile(r"(from |import )\"(\.[^\"]+)\"")
+
+
+def race_page(race: dict[str, Any], curves: Mapping[Axis, dict[str, Any]], command: str) -> str:
+    """The file.
+
+    Args:
+        race: as RaceDocument has it.
+        curves: as Curves has them, by what accuracy is shown against: ``time`` and ``energy``.
+        command: that runs the race again.
+    """
+    data = as_json({"race": race, "curves": curves, "command": command}).replace("<", "\\u003c")
+    title = escape(race["name"] or "A race of schedulers")
+    # The data first: whatever they say, the first {title} is the shell's, which stands above them.
+    return _shell().replace("{data}", data, 1).replace("{title}", title, 1)
+
+
+@cache
+def _shell() -> str:
+    """All but the title and the data, which do not change while a server runs."""
+    style = (STATIC / "app.css").read_text()
+    index = (STATIC / "index.html").read_text()
+    icons = re.search(r"<svg class=\"sheet\".*?</svg>\n(?=</body>)", index, re.DOTALL)
+    assert icons is not None
+    modules = json.dumps({"imports": {f"fedcell/{name}": _address(text) for name, text in _modules(ENTRY).items()}})
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="fedcell {__version__}">
+<title>{{title}} · fedcell</title>
+<script>{(STATIC / "lib" / "early.js").read_text()}</script>
+<style>{style}</style>
+<script type="importmap">{modules}</script>
+</head>
+<body>
+<main id="main"></main>
+<script type="application/json" id="race">{{data}}</script>
+<script type="module">import "fedcell/{ENTRY}";</script>
+{icons.group()}</body>
+</html>
+"""
+
+
+def _modules(entry: str) -> dict[str, str]:
+    """The module and all that it needs, by place, with names instead of places in their imports."""
+    found: dict[str, str] = {}
+    wanted = [entry]
+    while wanted:
+        name = wanted.pop()
+        if name in found:
+            continue
+        text, here = (STATIC / name).read_text(), PurePosixPath(name).parent
+        for _, given in set(_IMPORT.findall(text)):
+            place = _place(here, given)
+            wanted.append(place)
+            text = text.replace(f'"{given}"', f'"fedcell/{place}"')
+        found[name] = text
+    return found
+
+
+def _place(here: PurePosixPath, given: str) -> str:
+    return str((STATIC / here / given).resolve().relative_to(STATIC.resolve()))
+
+
+def _address(module: str) -> str:
+    return f"data:text/javascript;base64,{base64.b64encode(module.encode()).decode()}"

@@ -11,9 +11,9 @@ from typing import Any
 from starlette.responses import Response
 
 from fedcell.dashboard import limits
+from fedcell.dashboard.limits import BusyError
 from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.security import Receive, Scope, Send
-from fedcell.dashboard.stores import BusyError
 
 BEAT_S = 15.0
 EVERY_S = 0.2

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from fedcell import __version__, units
 from fedcell.dashboard import limits
-from fedcell.dashboard.checks import known_channel, known_law, known_policy, one_sentence, parse_body
+from fedcell.dashboard.colours import plan_styles
+from fedcell.dashboard.limits import known_channel, known_law, known_policy, one_sentence, parse_body
 from fedcell.dashboard.schemas import Draw, PlanAsk, as_json
-from fedcell.dashboard.views.colours import plan_styles
 from fedcell.errors import InputError
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import PROFILE, DeviceColumns, DeviceTable, parse_columns, parse_devices

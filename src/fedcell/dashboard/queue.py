@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedcell.dashboard import limits
-from fedcell.dashboard.races.race import LiveRace, LiveRun, RaceState, from_store
+from fedcell.dashboard.live import LiveRace, LiveRun, RaceState, from_store
 from fedcell.errors import InputError
 from fedcell.runs.processes import Processes
 from fedcell.runs.race import ENDED, Heartbeat, failures_text, is_under_way
