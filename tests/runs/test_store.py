@@ -639,7 +639,7 @@ class TestKey:
             "slack": 2.0, "cell.csi_error_db": 2.0, "devices.availability": "daynight",
             "devices.power_w_per_hz": 2.0, "devices.mobility": "static", "devices.failure": 0.5,
             "budget_j": 2.0, "devices.kappa": 2.0, "devices.cpu_hz": 2.0, "devices.cycles_per_sample": 2.0,
-            "devices.compute_w": 2.0, "devices.battery_j": 2.0,
+            "devices.compute_w": 2.0, "devices.battery_j": 2.0, "devices.power_dbm": 2.0,
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
