@@ -6,7 +6,7 @@ import pytest
 import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.learn.rates import parse_schedule
-from fedcell.sim.spec import DevicesSpec
+from fedcell.sim.spec import DevicesSpec, parse_spec
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,5 @@ def test_stored_runs_keep_their_keys() -> None:
     plain = fc.Spec()
     assert plain.key() == fc.Spec(task=fc.TaskSpec(schedule="constant", precision="float32")).key()
     assert plain.key() != fc.Spec(task=fc.TaskSpec(schedule="exponential:factor=0.9")).key()
-    assert plain.key().startswith("9cd8f98ea8f5268f")  # as before there were schedules
+    before = parse_spec({"version": 1, "cell": {"radius_m": 1000.0}}, "0.2's")
+    assert before.key().startswith("9cd8f98ea8f5268f")  # as before there were schedules

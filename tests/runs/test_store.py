@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.rows import Row, decode, encode, numbers_of
+from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord, Simulation
+from fedcell.sim.loop import Simulation
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
 from fedcell.sim.state import State
 from harness import PYTHON, Process
@@ -639,7 +640,7 @@ class TestKey:
             "slack": 2.0, "cell.csi_error_db": 2.0, "devices.availability": "daynight",
             "devices.power_w_per_hz": 2.0, "devices.mobility": "static", "devices.failure": 0.5,
             "budget_j": 2.0, "devices.kappa": 2.0, "devices.cpu_hz": 2.0, "devices.cycles_per_sample": 2.0,
-            "devices.compute_w": 2.0, "devices.battery_j": 2.0, "devices.power_dbm": 2.0,
+            "devices.compute_w": 2.0, "devices.battery_j": 2.0, "devices.power_dbm": 20.0,
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,

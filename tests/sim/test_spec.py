@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard.checks import known_race
+from fedcell.dashboard.limits import known_race
 from fedcell.errors import InputError
-from fedcell.runs.defaults import RACE_POLICIES, default_race
+from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.sim.spec import CellSpec, Spec, load_spec, parse_spec
 
 

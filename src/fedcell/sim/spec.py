@@ -38,8 +38,7 @@ from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.learn.rates import parse_schedule
 from fedcell.learn.server import parse_server
-from fedcell.own import without_imports
-from fedcell.own_code import OwnCode, UnknownCodeError, code_of
+from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import canonical_policy, parse_policy
