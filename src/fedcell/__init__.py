@@ -22,8 +22,16 @@ if TYPE_CHECKING:
     from fedcell.runs.tracking import tracking
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
-    from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
-    from fedcell.schedule.convergence import TABLE_I, RoundsFit, RoundsModel, fit_rounds, objective, rounds_needed
+    from fedcell.schedule.convergence import (
+        TABLE_I,
+        RoundsFit,
+        RoundsModel,
+        RoundTimeBounds,
+        fit_rounds,
+        objective,
+        round_time_bounds,
+        rounds_needed,
+    )
     from fedcell.schedule.diverse import Diverse
     from fedcell.schedule.downlink import Multicast, Unicast
     from fedcell.schedule.greedy import Greedy
@@ -78,8 +86,8 @@ __getattr__ = lazy_names(
         "fedcell.learn.hugging_face": "dataset_from",
         "fedcell.schedule.bandwidth": "Allocation allocate",
         "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
-        "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
-        "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
+        "fedcell.schedule.convergence": "TABLE_I RoundTimeBounds RoundsFit RoundsModel"
+        " fit_rounds objective round_time_bounds rounds_needed",
         "fedcell.schedule.diverse": "Diverse",
         "fedcell.schedule.downlink": "Multicast Unicast",
         "fedcell.schedule.greedy": "Greedy",

@@ -29,7 +29,7 @@ from fedcell.paper.table1 import OUTSIDE, highest_target
 from fedcell.runs.fit import fit
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import LEVEL, Mean, mean_of
-from fedcell.schedule.bounds import RoundTimeBounds
+from fedcell.schedule.convergence import RoundTimeBounds
 
 
 def run(accuracy: ArrayLike, round_s: float = 10.0, devices: int = 2) -> Rounds:

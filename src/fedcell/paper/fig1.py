@@ -17,7 +17,7 @@ from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
 from fedcell.runs.records import Rounds
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
+from fedcell.schedule.convergence import RoundTimeBounds, round_time_bounds
 from fedcell.types import Floats
 from fedcell.world import Cell, World, mean_upload_s
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedcell.errors import InputError
+from fedcell.errors import InputError, user_code
 from fedcell.learn.engine import Evaluation, Job, Updates
 from fedcell.learn.profile import noise_of
 from fedcell.learn.server import Server, parse_server
@@ -16,7 +16,6 @@ from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Dedicated, Density, Law, parse_law
 from fedcell.schedule.policy import Plan, Policy, limited
 from fedcell.schedule.profiles import balanced_weights, profiles_of
-from fedcell.schedule.registry import blaming
 from fedcell.schedule.view import RoundView
 from fedcell.sim.asking import Scene, asking
 from fedcell.sim.doubts import warn
@@ -195,15 +194,15 @@ class Simulation:
         """The policy's plan, and the scene on which it was decided: after the answers, if it asked."""
         rng = stream(self.spec.seed, "policy", state.round)
         policy = self.policy if first.conditions.available is None else limited(self.policy, len(first.view))
-        with blaming(self.spec.policy):
+        with user_code(self.spec.policy):
             question = policy.asked(first.view, rng)
         if question is None:
-            with blaming(self.spec.policy):
+            with user_code(self.spec.policy):
                 return first, policy.decide(first.view, rng)
         scene = yield from asking(self, state, first, question)
         if scene.places.size == 0:
             return scene, Plan(scene.places, np.empty(0), scene.waited_s)
-        with blaming(self.spec.policy):
+        with user_code(self.spec.policy):
             chosen = limited(policy, scene.places.size).decide(scene.view, rng)
         return scene, replace(chosen, round_s=max(chosen.round_s, scene.waited_s))
 

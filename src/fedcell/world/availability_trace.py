@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fedcell.errors import InputError, did_you_mean, short_repr
-from fedcell.world.stays import Stays
+from fedcell.world.availability import Stays
 
 MAX_BYTES = 512 * 2**20
 MAX_INTERVALS = 5_000_000

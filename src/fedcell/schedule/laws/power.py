@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from fedcell.runtime import cached_njit
-from fedcell.schedule.density import BLOCK, FAST, density_time
+from fedcell.schedule.laws.density import BLOCK, FAST, density_time
 from fedcell.types import Floats
 
 _FAR = math.exp(40.0)

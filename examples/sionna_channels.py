@@ -1,18 +1,23 @@
 """Channels from Sionna, NVIDIA's link-level simulator: its path gains become a file that `SnrTrace` reads.
 
+    python examples/sionna_channels.py
+
 Sionna is not installed with fedcell (``pip install sionna``; version 2, which computes with PyTorch), and only
 `sionna_model` needs it: path gains of any other origin and of the same form will do for `gains_to_snr_db`.
 """
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import fedcell as fc
 from fedcell import units
 from fedcell.errors import InputError, require_number, require_whole
 from fedcell.types import Floats
+from fedcell.world import write_trace
 from fedcell.world.tr38901 import Outdoor38901, RMa
 
 
@@ -33,7 +38,7 @@ def gains_to_snr_db(gains: Any, power_w_per_hz: ArrayLike, noise_w_per_hz: float
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world.sionna import gains_to_snr_db
+        >>> from sionna_channels import gains_to_snr_db
         >>> gains = np.full((1, 1, 2, 3, 1, 5, 4), 1e-6 + 0j)  # 2 antennas, 3 devices, 5 paths, 4 times
         >>> gains_to_snr_db(gains, power_w_per_hz=1e-9, noise_w_per_hz=1e-20).round(2)[0].tolist()
         [0.0, 0.0, 0.0]
@@ -71,7 +76,7 @@ def sample_snr_db(
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world.sionna import sample_snr_db
+        >>> from sionna_channels import sample_snr_db
         >>> def model(times, sampling_frequency):  # as Sionna's: one base station, two devices, one path
         ...     return np.full((1, 1, 1, 2, 1, 1, times), 1e-5 + 0j), np.zeros((1, 1, 2, 1))
         >>> time_s, snr_db = sample_snr_db(model, 3, 10.0, power_w_per_hz=1e-9, noise_w_per_hz=1e-20)
@@ -147,3 +152,20 @@ def _array(tensor: Any) -> NDArray[Any]:
     """A tensor of PyTorch's or TensorFlow's, or an array, as an array."""
     on_cpu = tensor.detach().cpu() if hasattr(tensor, "detach") else tensor
     return np.asarray(on_cpu)
+
+
+def main() -> None:
+    """Write the links of 20 walking devices over 1,000 seconds, with Sionna's rays and fading."""
+    if importlib.util.find_spec("sionna") is None:
+        print("Sionna is not installed: pip install sionna")
+        return
+    positions_m = np.random.default_rng(0).uniform(-200, 200, (20, 2))
+    model = sionna_model(fc.UMi(carrier_hz=28e9), positions_m, speed_mps=1.0)
+    noise = fc.Cell().noise_w_per_hz
+    time_s, snr_db = sample_snr_db(model, steps=100, step_s=10.0, power_w_per_hz=5e-9, noise_w_per_hz=noise)
+    write_trace("links.csv", time_s, snr_db)
+    print("links.csv has Sionna's links of 20 devices: fc.Cell(channel=fc.SnrTrace('links.csv'))")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,9 @@
 """Path gains as Sionna gives them. Sionna itself is not installed for the tests; where it is, it runs."""
 
+import doctest
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,27 @@ import pytest
 from fedcell.errors import InputError
 from fedcell.types import Floats
 from fedcell.world import Cell, Devices, RMa, SnrTrace, UMa, UMi, World, write_trace
-from fedcell.world.sionna import gains_to_snr_db, sample_snr_db, sionna_model
 from fedcell.world.tr38901 import Outdoor38901
 
+SOURCE = Path(__file__).parents[1] / "examples" / "sionna_channels.py"
+_loaded = importlib.util.spec_from_file_location("sionna_channels", SOURCE)
+assert _loaded is not None
+assert _loaded.loader is not None
+sionna_channels: Any = importlib.util.module_from_spec(_loaded)
+_loaded.loader.exec_module(sionna_channels)
+gains_to_snr_db, sample_snr_db = sionna_channels.gains_to_snr_db, sionna_channels.sample_snr_db
+sionna_model = sionna_channels.sionna_model
 NO_SIONNA = importlib.util.find_spec("sionna") is None
 
 
 def gains(rng: np.random.Generator) -> Any:
     shape = (1, 1, 2, 3, 2, 4, 5)  # batch, base station, antennas, devices, antennas, paths, times
     return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(np.complex64) * 1e-5
+
+
+def test_its_own_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sionna_channels", sionna_channels)
+    assert doctest.testmod(sionna_channels) == doctest.TestResults(failed=0, attempted=9)
 
 
 def test_the_gain_of_a_link_is_the_sum_over_its_paths() -> None:

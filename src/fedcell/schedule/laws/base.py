@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from fedcell import settings
 from fedcell.errors import InputError, read_only, require_number, require_whole
-from fedcell.schedule.needs import BlocksNeeds, DensityNeeds, IngressNeeds, Needs, PowerNeeds
-from fedcell.schedule.power import without_limits
+from fedcell.schedule.laws.power import without_limits
+from fedcell.schedule.laws.solver import BlocksNeeds, DensityNeeds, IngressNeeds, Needs, PowerNeeds
 from fedcell.types import Floats
 
 _NEXT_TO_NOTHING = 1e-15

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.schedule.needs import GROUP_ROWS
-from fedcell.schedule.power import (
+from fedcell.schedule.laws.power import (
     _log,
     power_alone,
     power_needs,
@@ -17,6 +16,7 @@ from fedcell.schedule.power import (
     power_time,
     without_limits,
 )
+from fedcell.schedule.laws.solver import GROUP_ROWS
 from twins.laws import round_seconds
 
 
