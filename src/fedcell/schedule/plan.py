@@ -121,9 +121,13 @@ class Plan:
     devices: Indices = field(metadata=_EACH)
     shares: Floats = field(metadata=_EACH)
     round_s: float
-    starts_s: Floats | None = field(default=None, metadata=_EACH)
-    epochs: Floats | None = field(default=None, metadata=_EACH)
-    bits: Floats | None = field(default=None, metadata=_EACH)
+    starts_s: Floats | None = field(default=None, metadata={**_EACH, "text": "when the device has the model"})
+    epochs: Floats | None = field(
+        default=None, metadata={**_EACH, "text": "local epochs, where the policy decides them"}
+    )
+    bits: Floats | None = field(
+        default=None, metadata={**_EACH, "unit": "bit", "text": "size of the upload, where the policy decides it"}
+    )
 
     @classmethod
     def empty(cls, round_s: float) -> "Plan":
