@@ -10,7 +10,7 @@ from harness import python
 
 SOURCE = Path(fedcell.__file__).parent
 BASE = {"errors", "lazy", "files", "types", "rng", "units", "intervals", "machine", "settings", "defaults", "own"}
-BASE |= {"compiling", "frozen", "own_code", "threads"}
+BASE |= {"compiling", "frozen", "own_code", "threads", "toml"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),

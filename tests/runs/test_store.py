@@ -25,7 +25,8 @@ from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import RoundRecord, Simulation
-from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
+from fedcell.sim.spec import Spec, TaskSpec, parse_spec
+from fedcell.sim.spec_key import RESULTS_VERSION, TORCH_VERSION
 from fedcell.sim.state import State
 from harness import PYTHON, Process
 
@@ -672,13 +673,13 @@ class TestKey:
 
     def test_the_results_version_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = Spec().key()
-        monkeypatch.setattr("fedcell.sim.spec.RESULTS_VERSION", RESULTS_VERSION + 1)
+        monkeypatch.setattr("fedcell.sim.spec_key.RESULTS_VERSION", RESULTS_VERSION + 1)
         assert Spec().key() != before
 
     def test_the_torch_engines_version_counts_for_its_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plain, torch = Spec(), Spec(task=TaskSpec(engine="torch"))
         before = plain.key(), torch.key()
-        monkeypatch.setattr("fedcell.sim.spec.TORCH_VERSION", TORCH_VERSION + 1)
+        monkeypatch.setattr("fedcell.sim.spec_key.TORCH_VERSION", TORCH_VERSION + 1)
         assert plain.key() == before[0]
         assert torch.key() != before[1]
 

@@ -6,7 +6,7 @@ from typing import Any
 from fedcell.paper.settings import DEVICES, Settings
 from fedcell.sim.spec import Spec
 
-BALANCED = {"task.averaging": "balanced"}
+BALANCED = {"task.aggregator": "balanced"}
 CONTENDERS: dict[str, dict[str, Any]] = {
     "Diverse": {"policy": "diverse", **BALANCED},
     "Diverse, labels": {"policy": "diverse", "profiles": "labels", **BALANCED},
