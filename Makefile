@@ -48,6 +48,19 @@ notebooks: $(VENV)/.installed-test
 	  folder=$$(mktemp -d) && (cd $$folder && $$here/$(BIN)/python $$here/tests/notebooks.py $$here/$$name) && rm -r $$folder || exit 1; \
 	done
 
+# The tree of docs/architecture.md, from the modules' docstrings; and how large the package is, beside what it may be.
+.PHONY: tree size
+tree:
+	@$(PYTHON) tools/tree.py
+
+size: $(VENV)/.installed
+	@$(BIN)/python tools/size.py
+
+# 200 small changes of the code's meaning, and whether the tests notice; two hours.
+.PHONY: mutants
+mutants: $(VENV)/.installed-test
+	@$(BIN)/python tools/mutants.py
+
 # The wheel and the source distribution, in dist: make dist ADDRESS=https://... (of the repository), and SITE=https://...
 # where the documentation site is served, if it is.
 .PHONY: dist

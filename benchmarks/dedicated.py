@@ -15,7 +15,7 @@ import numpy as np
 sys.path.pop(0)  # this directory, which has a flower.py
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fedcell.intervals import student_t_quantile
+from fedcell.distributions import student_t_quantile
 from flower.deployment import Deployment
 from flower.digits import DIGITS, mark, write_digits
 from flower.runs import rounds_of, run_config

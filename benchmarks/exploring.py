@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 import fedcell as fc
-from fedcell.machine import cores
 from fedcell.runs.stats import mean_of, paired_difference
+from fedcell.runtime import cores
 from fedcell.sim import estimates
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Knowledge, Look

@@ -27,7 +27,7 @@ from fedcell.learn.engine import Job
 from fedcell.learn.mlp import MlpEngine
 from fedcell.learn.mlp_cuda import MlpCudaEngine
 from fedcell.learn.torch_engine import TorchEngine
-from fedcell.runs.defaults import default_race
+from fedcell.runs.race import default_race
 
 
 def network(dropout: float) -> nn.Module:

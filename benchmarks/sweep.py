@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcell.learn.data import load_dataset
-from fedcell.runs.rows import encode
+from fedcell.runs.records import encode
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
 from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 
 CONSOLE = Console(width=110)

@@ -7,10 +7,12 @@ import pytest
 
 import fedcell
 from harness import python
+from tree import first_line, page_with_tree
 
 SOURCE = Path(fedcell.__file__).parent
-BASE = {"errors", "lazy", "files", "types", "rng", "units", "intervals", "machine", "settings", "defaults", "own"}
-BASE |= {"compiling", "frozen", "own_code", "threads", "toml"}
+ROOT = SOURCE.parents[1]
+BASE = {"errors", "lazy", "files", "types", "rng", "units", "distributions", "settings", "defaults"}
+BASE |= {"frozen", "plugins", "runtime", "toml"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
@@ -18,10 +20,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "learn": {"world"},
     "sim": {"schedule", "learn", "world"},
     "plots": set(),
-    "pages": set(),
+    "tables": set(),
     "plan": {"plots", "schedule", "world", "__init__"},
-    "runs": {"sim", "schedule", "learn", "world", "plots", "pages", "__init__"},
-    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "pages", "__init__"},
+    "runs": {"sim", "schedule", "learn", "world", "plots", "tables", "__init__"},
+    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "tables", "__init__"},
     # Shells: nothing imports them but the command line.
     "flower": {"sim", "schedule", "learn", "world"},
     "gym": {"runs", "sim", "schedule", "learn", "world", "plots"},
@@ -37,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sim",
         "plan",
         "plots",
-        "pages",
+        "tables",
         "schedule",
         "learn",
         "world",
@@ -82,11 +84,15 @@ def test_imports_point_one_way(path: Path) -> None:
         assert imported(path) <= MAY_IMPORT[own] | BASE | {own}
 
 
-def test_every_module_stands_in_the_picture() -> None:
-    picture = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
+def test_the_tree_is_that_of_the_modules() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert page == page_with_tree(page, SOURCE), "run `make tree`"
+
+
+def test_every_module_says_in_one_line_what_it_is_for() -> None:
     for path in FILES:
-        if path.name != "__init__.py":
-            assert path.name in picture, path
+        line = first_line(path)
+        assert len(line) >= 10, path
 
 
 def test_all_exported_names_exist_and_are_all_there_is() -> None:

@@ -22,7 +22,8 @@ SAYS = {
     "own_policy.py": "Rested - greedy",
     "cnn_torch.py": "round   2",
     "learn_to_schedule.py": "256 rounds played",
-    "laws.py": "power: 12 dBm a device         20 devices",
+    "laws.py": "power: 13.5 dBm a device       20 devices",
+    "sionna_channels.py": "Sionna",
     "moving_cell.py": "observed  proportional_fair:k=8",
 }
 

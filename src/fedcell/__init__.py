@@ -22,8 +22,16 @@ if TYPE_CHECKING:
     from fedcell.runs.tracking import tracking
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
-    from fedcell.schedule.bounds import RoundTimeBounds, round_time_bounds
-    from fedcell.schedule.convergence import TABLE_I, RoundsFit, RoundsModel, fit_rounds, objective, rounds_needed
+    from fedcell.schedule.convergence import (
+        TABLE_I,
+        RoundsFit,
+        RoundsModel,
+        RoundTimeBounds,
+        fit_rounds,
+        objective,
+        round_time_bounds,
+        rounds_needed,
+    )
     from fedcell.schedule.diverse import Diverse
     from fedcell.schedule.downlink import Multicast, Unicast
     from fedcell.schedule.greedy import Greedy
@@ -43,7 +51,8 @@ if TYPE_CHECKING:
     from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
     from fedcell.schedule.zoo.tifl import TiFL
     from fedcell.sim.doubts import SpecWarning
-    from fedcell.sim.loop import RoundRecord, simulate
+    from fedcell.sim.loop import simulate
+    from fedcell.sim.record import RoundRecord
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
     from fedcell.world import (
         Always,
@@ -77,8 +86,8 @@ __getattr__ = lazy_names(
         "fedcell.learn.hugging_face": "dataset_from",
         "fedcell.schedule.bandwidth": "Allocation allocate",
         "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
-        "fedcell.schedule.bounds": "RoundTimeBounds round_time_bounds",
-        "fedcell.schedule.convergence": "TABLE_I RoundsFit RoundsModel fit_rounds objective rounds_needed",
+        "fedcell.schedule.convergence": "TABLE_I RoundTimeBounds RoundsFit RoundsModel"
+        " fit_rounds objective round_time_bounds rounds_needed",
         "fedcell.schedule.diverse": "Diverse",
         "fedcell.schedule.downlink": "Multicast Unicast",
         "fedcell.schedule.greedy": "Greedy",
@@ -97,17 +106,17 @@ __getattr__ = lazy_names(
         "fedcell.schedule.zoo.fed_cbs": "FedCbs",
         "fedcell.schedule.zoo.fed_cgd": "FedCgd",
         "fedcell.schedule.zoo.norms": "BestChannel BestNorm ChannelThenNorm",
-        "fedcell.runs.contest": "Tournament",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
         "fedcell.runs.scenarios": "Scenario load_scenarios",
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
-        "fedcell.runs.tournament": "TournamentResult run_tournament",
+        "fedcell.runs.tournament": "Tournament TournamentResult run_tournament",
         "fedcell.runs.tracking": "tracking",
         "fedcell.sim.doubts": "SpecWarning",
-        "fedcell.sim.loop": "RoundRecord simulate",
+        "fedcell.sim.loop": "simulate",
+        "fedcell.sim.record": "RoundRecord",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",
         "fedcell.world": "Always Cell Conditions DayNight Devices Mcs64 Mcs256 PaperChannel RMa RandomWaypoint Redrawn "
         "Shannon SnrTrace Static Trace UMa UMi World mean_upload_s",

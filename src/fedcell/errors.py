@@ -3,7 +3,9 @@
 from __future__ import annotations  # NumPy only where an array is checked: the command line starts without it
 
 import re
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -84,6 +86,26 @@ def require_target(name: str, target: object) -> None:
         raise InputError(f"{name} is {short_repr(target)}; give an accuracy between 0 and 1, such as 0.8")
     if not 0.0 < target <= 1.0:
         raise InputError(f"{name} is {target:g}; give an accuracy between 0 and 1, such as 0.8")
+
+
+@contextmanager
+def user_code(name: str, what: str = "policy") -> Iterator[None]:
+    """Turn whatever a user's own code raises into an InputError with the name, the error and its line.
+
+    Args:
+        name: the policy or model, as the user named it.
+        what: what it is, for the message.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        raise InputError(
+            f"{what} {name!r} failed with {type(error).__name__}: {' '.join(str(error).split())} "
+            f"({last.filename}, line {last.lineno}); correct it"
+        ) from error
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ import pytest
 import fedcell as fc
 from fedcell.cli.console import Pace, announce_compiling, set_loudness
 from fedcell.cli.options import FIGURE_NAMES, POLICY_NAMES
-from fedcell.paper.figures import FIGURES
+from fedcell.paper import FIGURES
 from fedcell.runs.store import Store
 from fedcell.schedule.registry import POLICIES
 from harness import run

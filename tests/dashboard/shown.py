@@ -7,7 +7,8 @@ from fedcell.runs.contest import Tournament, remember
 from fedcell.runs.race import race_spec, race_to_store
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store
-from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.loop import simulate
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
 
 ROUND_S = {"greedy": 10.0, "diverse": 4.0, "random:k=2": 20.0}

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.dashboard import plans
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
-from fedcell.dashboard.views import plans
 from fedcell.schedule.profiles import imbalance, standardise
 from harness import LIMIT_S, Served, fedcell, serve
 
@@ -43,12 +43,18 @@ def refused(served: Served, document: Any, status: int = 422) -> str:
     return str(detail)
 
 
+def told_once(plans: list[dict[str, Any]]) -> list[str]:
+    """The notes of all plans, which the page shows once, taken out of the plans."""
+    return list(dict.fromkeys(note for plan in plans for note in plan.pop("notes")))
+
+
 def test_it_is_what_fedcell_plan_prints(served: Served) -> None:
     ask = {"devices_csv": CSV, "theta": 0.1, "cell": {"bandwidth_hz": 2e6}}
     options = ("--compare", "--theta", "0.1", "--bandwidth-hz", "2e6")
     answer = served.post("/api/plan", ask)
     PlanAnswer.model_validate(answer)
     expected = json.loads(cli(*options, "--json"))["plans"]
+    assert answer["notes"] == told_once(expected)
     extra = {"n", "colour", "dash", "imbalance_other"}
     assert [{k: v for k, v in plan.items() if k not in extra} for plan in answer["plans"]] == expected
     assert [plan["n"] for plan in answer["plans"]] == [len(plan["devices"]) for plan in expected]
@@ -70,6 +76,7 @@ def test_a_law_is_what_fedcell_plan_prints(served: Served, law: str) -> None:
     answer = served.post("/api/plan", {"devices_csv": CSV, "law": law})
     PlanAnswer.model_validate(answer)
     expected = json.loads(cli("--compare", "--law", law, "--json"))["plans"]
+    assert answer["notes"] == told_once(expected)
     extra = {"n", "colour", "dash", "imbalance_other"}
     assert [{k: v for k, v in plan.items() if k not in extra} for plan in answer["plans"]] == expected
     for form, option in (("csv", "--csv"), ("json-file", "--json")):

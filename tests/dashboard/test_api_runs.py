@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.dashboard.colours import Looks, group_styles, plan_styles, styles
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
-from fedcell.dashboard.views.colours import Looks, group_styles, plan_styles, styles
 from fedcell.plots import STYLES
-from fedcell.runs.defaults import RACE_POLICIES, default_race
-from fedcell.runs.rows import ROUND_COLUMNS, Rounds, numbers_of
+from fedcell.runs.race import RACE_POLICIES, default_race
+from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
 from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.loop import simulate
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import load_task
 from harness import Served, run, serve
@@ -90,11 +91,11 @@ def test_info_tells_what_there_is(served: Served) -> None:
     assert info["choices"]["aggregator"][:3] == ["mean", "samples", "balanced"]
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
     assert [info["colours"][line]["colour"] for line in RACE_POLICIES] == [colour for colour, _ in STYLES[:7]]
-    assert parse_spec(info["defaults"], "info") == default_race().changed({})
+    assert parse_spec(info["defaults"], "info") == default_race().changed({}, {})
     assert info["defaults"]["cell"]["radius_m"] == 1400.0
     assert (info["seeds"], info["target"]) == (5, 0.8)
     assert info["plan_cell"] == {
-        "radius_m": 1000.0,
+        "radius_m": 1400.0,
         "bandwidth_hz": 3e6,
         "model_bits": 1_628_480,
         "noise_dbm_per_mhz": -114.0,
@@ -129,7 +130,7 @@ def test_what_differs_is_told(served: Served, tmp_path: Path) -> None:
         store.put(parse_spec({"budget_s": 3.0}, "x"), [])
     with serve(tmp_path / "results.db") as other:
         found = other.get("/api/runs")["runs"]
-        assert {run["differs"]["cell.radius_m"] for run in found} == {500.0, 600.0, 1000.0}
+        assert {run["differs"]["cell.radius_m"] for run in found} == {500.0, 600.0, 1400.0}
         assert all(set(run["differs"]) == {"cell.radius_m", "budget_s", "rounds"} for run in found)
 
 

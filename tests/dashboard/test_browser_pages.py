@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fedcell.runs.rows import ROUND_COLUMNS
+from fedcell.runs.records import ROUND_COLUMNS
 from fedcell.runs.store import Measured, Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import Spec

@@ -3,16 +3,16 @@ from typing import Literal
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard.views.cells import Place, round_document
+from fedcell.dashboard.cells import RunWorld, round_document
 from fedcell.sim.loop import Simulation
 
 
 def test_a_round_that_ended_with_devices_late_is_shown_as_it_went() -> None:
     cell, devices = fc.CellSpec(csi_error_db=6.0, radius_m=1400.0), fc.DevicesSpec(availability="daynight:day_s=900")
     run = Simulation.load(fc.Spec(policy="all", rounds=2, slack=1.1, cell=cell, devices=devices))
-    place, before_s, late = Place(run.spec, run.world), 0.0, 0
+    run_world, before_s, late = RunWorld(run.spec, run.world), 0.0, 0
     for record in fc.simulate(run.spec):
-        shown = round_document(place, before_s, record, 2, "planned", None)
+        shown = round_document(run_world, before_s, record, 2, "planned", None)
         rows = shown["devices"]
         assert shown["round_s"] == shown["round_s_planned"] == record.round_s
         assert [row["index"] for row in rows if row["scheduled"]] == record.plan.devices.tolist()
@@ -28,9 +28,9 @@ def test_a_round_that_ended_with_devices_late_is_shown_as_it_went() -> None:
 @pytest.mark.parametrize("downlink", ["multicast", "unicast"])
 def test_devices_begin_when_they_have_the_model(downlink: Literal["multicast", "unicast"]) -> None:
     run = Simulation.load(fc.Spec(policy="random:k=4", rounds=2, cell=fc.CellSpec(downlink=downlink, downlink_hz=2e4)))
-    place, before_s = Place(run.spec, run.world), 0.0
+    run_world, before_s = RunWorld(run.spec, run.world), 0.0
     for record in fc.simulate(run.spec):
-        shown = round_document(place, before_s, record, 2, "planned", None)
+        shown = round_document(run_world, before_s, record, 2, "planned", None)
         rows = [row for row in shown["devices"] if row["scheduled"]]
         assert record.plan.starts_s is not None
         assert [row["start_s"] for row in rows] == record.plan.starts_s.tolist()

@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fedcell.dashboard import plans
 from fedcell.dashboard.api import runs
 from fedcell.dashboard.connections import Connections
-from fedcell.dashboard.desk import ServerSettings
 from fedcell.dashboard.limits import PLANS_AT_ONCE, PLANS_WAITING, Patience
 from fedcell.dashboard.server import Server, build_server
-from fedcell.dashboard.views import plans
+from fedcell.dashboard.state import ServerSettings
 from fedcell.runs.race import race_spec, race_to_store
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
@@ -166,7 +166,7 @@ def test_a_stream_that_is_not_read_ends(tmp_path: Path) -> None:
         for id in ("a0", "a1", "a2", "a3"):
             store.put_race(race_to_store(id, spec, 0.9, "stopped", 0.0, ""))
     with running(tmp_path / "results.db", Connections(HASTY)) as served:
-        hub, races = served.server.desk.hub, served.server.desk.races.all()
+        hub, races = served.server.state.hub, served.server.state.races.all()
         served.connect(served.request("GET /api/events HTTP/1.1") + b"\r\n", deaf=True)
         wait_until(lambda: hub.open == 1, "the stream")
 
@@ -228,11 +228,11 @@ def test_plans_for_clients_that_have_gone_give_way(
         clients = [found.connect(head + b"\r\n{}") for _ in range(PLANS_AT_ONCE + PLANS_WAITING)]
         for _ in range(PLANS_AT_ONCE):
             assert begun.acquire(timeout=60)
-        wait_until(lambda: len(found.server.desk.plans._begun) == len(clients), "a full queue")
+        wait_until(lambda: len(found.server.state.plans._begun) == len(clients), "a full queue")
         assert found.http.post("/api/plan", json=[]).status_code == 503
         for one in clients:
             one.close()
-        wait_until(lambda: len(found.server.desk.plans._begun) == PLANS_AT_ONCE, "the others to give way")
+        wait_until(lambda: len(found.server.state.plans._begun) == PLANS_AT_ONCE, "the others to give way")
         go_on.set()
         assert found.http.post("/api/plan", json=[]).status_code == 200
         wait_until(lambda: len(answered) > PLANS_AT_ONCE, "the plans that were under way")
@@ -251,7 +251,7 @@ def test_a_server_stops_although_a_client_left_its_request_behind(
         return "{}"
 
     with running(tmp_path / "results.db", Connections()) as found:
-        monkeypatch.setattr(runs, "_listed", slow)
+        monkeypatch.setattr(runs, "listed", slow)
         found.connect(found.request("GET /api/runs HTTP/1.1") + b"\r\n").close()
         assert begun.wait(60)
     assert answered == []  # it did not wait for the answer that nobody awaits

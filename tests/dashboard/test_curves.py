@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from fedcell.dashboard.views.colours import styles
-from fedcell.dashboard.views.curves import curves_document, equally_far
-from fedcell.runs.rows import Rounds
+from fedcell.dashboard.colours import styles
+from fedcell.dashboard.curves import curves_document, equally_far
+from fedcell.runs.records import Rounds
 
 
 def run(rounds: int, round_s: float = 10.0, gain: float = 0.1) -> Rounds:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.dashboard.listing import Chosen, field_means, listed
 from fedcell.dashboard.schemas import FieldMeans, RunList
-from fedcell.dashboard.views.listing import Chosen, field_means, listed
 from fedcell.errors import InputError
 from fedcell.runs.store import Store, flat
 from fedcell.runs.stored import StoredRun

@@ -13,10 +13,10 @@ pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip instal
 from matplotlib.patches import Rectangle
 
 from dashboard.shown import ROUND_S, SEEDS, fill
+from fedcell.dashboard import rankings
+from fedcell.dashboard.rankings import Rankings, ended_of, listed_document, ranking_document, runs_document
 from fedcell.dashboard.schemas import RankingAnswer, TournamentDocument
-from fedcell.dashboard.stores import Shelf
-from fedcell.dashboard.views import rankings
-from fedcell.dashboard.views.rankings import Rankings, ended_of, listed_document, ranking_document, runs_document
+from fedcell.dashboard.state import StoreReader
 from fedcell.runs.contest import remembered
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
@@ -111,11 +111,11 @@ def test_a_tournament_is_read_again_only_when_more_of_it_has_ended(
     monkeypatch.setattr(rankings, "stored_result", counted)
 
     async def look() -> None:
-        shelf, known = Shelf(copy, "write"), Rankings()
-        (stored,) = await shelf.ask(Store.tournaments)
-        first = await known.result(shelf, stored, None)
-        assert await known.result(shelf, stored, None) is first
-        sooner = await known.result(shelf, stored, 0.2)
+        reader, known = StoreReader(copy, "write"), Rankings()
+        (stored,) = await reader.ask(Store.tournaments)
+        first = await known.result(reader, stored, None)
+        assert await known.result(reader, stored, None) is first
+        sooner = await known.result(reader, stored, 0.2)
         assert [one.target for one in sooner.tournament.scenarios] == [0.2, 0.2]
         assert sooner.summaries["race", "diverse"].to_target.median_s == pytest.approx(16.48)
         assert reads == ["read"]
@@ -123,10 +123,10 @@ def test_a_tournament_is_read_again_only_when_more_of_it_has_ended(
         assert (row["policy"], row["target"]) == ("greedy", 0.2)
         assert rankings.ranking_data(sooner, "csv").startswith("scenario,policy,target")
         assert rankings.ranking_picture(sooner, "best", "svg").startswith(b"<?xml")
-        await shelf.ask(lambda store: store.delete([stored.keys[0]]))
-        again = await known.result(shelf, stored, None)
+        await reader.ask(lambda store: store.delete([stored.keys[0]]))
+        again = await known.result(reader, stored, None)
         assert again.tournament.seeds == list(range(1, SEEDS))
         assert reads == ["read"] * 2
-        assert shelf.close(10.0)
+        assert reader.close(10.0)
 
     asyncio.run(look())

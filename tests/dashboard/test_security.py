@@ -12,8 +12,8 @@ import pytest
 
 from fedcell.cli.serve import serve as run_server
 from fedcell.dashboard.connections import Connections
-from fedcell.dashboard.desk import ServerSettings
 from fedcell.dashboard.security import Guard, Send
+from fedcell.dashboard.state import ServerSettings
 from fedcell.errors import InputError
 from harness import LIMIT_S, Served, fedcell, serve
 

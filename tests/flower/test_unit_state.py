@@ -217,8 +217,10 @@ def test_fedcell_flower_shows_runs_as_a_race_and_their_planned_and_measured_time
     done = fedcell("flower", one, two, "--target", "0.3", "--plot", tmp_path / "f.png", "--store", tmp_path / "r.db")
     assert done.returncode == 0, done.stderr
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert "greedy 40.00 40.00 40.00 40.00 33 s" in lines
-    assert "random:k=8 35.00 35.00 35.00 35.00 11 s" in lines
+    assert "greedy 40.00 40.00 40.00 40.00" in lines
+    assert "greedy 33 s 33 s 1 of 1" in lines
+    assert "random:k=8 35.00 35.00 35.00 35.00" in lines
+    assert "random:k=8 11 s 11 s 1 of 1" in lines
     assert "greedy 0 4 10 11 10.00 % 10.00 % 0 4" in lines
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
     with Store(tmp_path / "r.db", "read") as store:

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedcell.paper import csi
 from fedcell.paper.settings import Settings
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.sim.spec import Spec
 
 

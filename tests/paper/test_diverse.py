@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from fedcell.intervals import student_t_p
-from fedcell.paper.beyond import CONTENDERS, OURS, ROWS, race_specs
-from fedcell.paper.diverse import compare
+from fedcell.distributions import student_t_p
+from fedcell.paper.diverse import CONTENDERS, OURS, ROWS, compare, race_specs
 from fedcell.paper.settings import Settings
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import holm, mean_of, value_of
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from fedcell.errors import InputError
-from fedcell.paper.figures import FIGURES, chosen
-from fedcell.paper.output import Output, Section
-from fedcell.paper.report import page, section
+from fedcell.paper import FIGURES, chosen, make_figure
+from fedcell.paper.output import Output, Section, page, section
 from fedcell.paper.settings import Settings, gather, within
 from fedcell.plots import save_picture
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import Spec
 from twins.small import write_small_npz
@@ -57,7 +56,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def outputs(digits: Path) -> dict[str, Output]:
     runs = Runs(digits)
-    return {name: make(SETTINGS, runs) for name, make in FIGURES.items()}
+    return {name: make_figure(name, SETTINGS, runs) for name in FIGURES}
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -130,7 +129,7 @@ def test_a_figure_is_kept_whole(outputs: dict[str, Output]) -> None:
 
 def test_figures_share_their_runs(digits: Path) -> None:
     shared = Runs(digits)
-    FIGURES["fig2"](SETTINGS, shared)
+    make_figure("fig2", SETTINGS, shared)
     before = len(shared.kept)
     gather(shared, {k: SETTINGS.without_budget(f"random:k={k}", "L=1") for k in (4, 8)}, 2)  # as Table I asks for them
     assert len(shared.kept) == before

@@ -7,18 +7,29 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from fedcell.paper import curves, table1
+from fedcell.paper import table1
 from fedcell.paper.claims import devices_claim, race_claims, radius_claims
-from fedcell.paper.crossing import lead_s, time_to_target
-from fedcell.paper.fig1a import bounds_verdict, round_times
+from fedcell.paper.fig1 import bounds_verdict, round_times
 from fedcell.paper.output import close, jackknife, judge, judge_all, overall, points
 from fedcell.paper.races import BASELINES, ORDER, PROPOSED, Race, best_k
+from fedcell.paper.readings import (
+    CURVE,
+    LAST,
+    TRIALS,
+    band,
+    by_round,
+    differences,
+    lead_s,
+    readings_by_round,
+    readings_by_time,
+    time_to_target,
+)
 from fedcell.paper.settings import Settings, within
 from fedcell.paper.table1 import OUTSIDE, highest_target
 from fedcell.runs.fit import fit
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import LEVEL, Mean, mean_of
-from fedcell.schedule.bounds import RoundTimeBounds
+from fedcell.schedule.convergence import RoundTimeBounds
 
 
 def run(accuracy: ArrayLike, round_s: float = 10.0, devices: int = 2) -> Rounds:
@@ -44,31 +55,31 @@ def test_jackknife_of_what_is_infinite_without_one_trial_has_no_interval() -> No
 
 
 def test_three_readings_by_round() -> None:
-    found = curves.readings_by_round(RUNS)
-    assert found[curves.CURVE].mean == pytest.approx(0.5)  # of 0.3, 0.5, 0.5
-    assert found[curves.TRIALS].mean == pytest.approx(0.7)  # of 0.8 and 0.6
-    assert found[curves.LAST].mean == pytest.approx(0.5)
+    found = readings_by_round(RUNS)
+    assert found[CURVE].mean == pytest.approx(0.5)  # of 0.3, 0.5, 0.5
+    assert found[TRIALS].mean == pytest.approx(0.7)  # of 0.8 and 0.6
+    assert found[LAST].mean == pytest.approx(0.5)
 
 
 def test_three_readings_by_time() -> None:
     slow = run([0.1, 0.9], round_s=15.0)
-    found = curves.readings_by_time([RUNS[0], slow], 30.0)
+    found = readings_by_time([RUNS[0], slow], 30.0)
     # Averaged from 15 s on: (0.2, 0.1), then at 20 s (0.8, 0.1), at 30 s (0.4, 0.9).
-    assert found[curves.CURVE].mean == pytest.approx(0.65)
-    assert found[curves.TRIALS].mean == pytest.approx(0.85)
-    assert found[curves.LAST].mean == pytest.approx(0.65)
+    assert found[CURVE].mean == pytest.approx(0.65)
+    assert found[TRIALS].mean == pytest.approx(0.85)
+    assert found[LAST].mean == pytest.approx(0.65)
 
 
 def test_differences_are_paired() -> None:
     better = [run(one.accuracy + 0.1) for one in RUNS]
-    for value in curves.differences(better, RUNS, 30.0).values():
+    for value in differences(better, RUNS, 30.0).values():
         assert value.mean == pytest.approx(0.1)
         assert value.half == pytest.approx(0.0, abs=1e-9)
 
 
 def test_rounds_beyond_the_shortest_trial_are_left_out() -> None:
-    assert curves.by_round([run([0.1, 0.2, 0.3]), run([0.5, 0.6])]).tolist() == [[0.1, 0.2], [0.5, 0.6]]
-    mean, half = curves.band(np.array([[0.1, 0.2], [0.5, 0.6]]))
+    assert by_round([run([0.1, 0.2, 0.3]), run([0.5, 0.6])]).tolist() == [[0.1, 0.2], [0.5, 0.6]]
+    mean, half = band(np.array([[0.1, 0.2], [0.5, 0.6]]))
     assert mean.tolist() == pytest.approx([0.3, 0.4])
     assert half.tolist() == pytest.approx([12.706 * 0.2] * 2, rel=1e-3)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fedcell as fc
-from fedcell.runs.rows import encode
+from fedcell.runs.records import encode
 from fedcell.runs.store import Store
 from fedcell.sim.spec import load_spec
 from harness import FEDCELL, LIMIT_S, Process

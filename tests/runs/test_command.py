@@ -13,8 +13,7 @@ import pytest
 from fedcell.cli.race import race
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.runs.command import OPTIONS, race_command
-from fedcell.runs.defaults import default_race
-from fedcell.runs.race import race_spec
+from fedcell.runs.race import default_race, race_spec
 from fedcell.sim.spec import Spec, load_spec
 from fedcell.sim.spec_upgrade import AGGREGATION_02
 

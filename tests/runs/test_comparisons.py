@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from fedcell.runs import comparisons, stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 
 LIMIT_S = 100.0
 NEVER = math.inf

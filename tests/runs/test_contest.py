@@ -12,13 +12,13 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.runs import contest
 from fedcell.runs.contest import Tournament, remember, remembered, swept
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
 from fedcell.runs.tournament import stored_result
-from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.loop import simulate
+from fedcell.sim.record import RoundRecord
 
 TINY = fc.Spec(rounds=1, devices=fc.DevicesSpec(count=4), task=fc.TaskSpec(hidden=[4]))
 GRID: dict[str, list[Any]] = {
@@ -153,7 +153,7 @@ def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.Mo
             assert (found.id, found.document["policies"], found.keys) == (stored.id, [], []), damaged
             with pytest.raises(InputError, match=f"tournament {stored.id} is damaged in the file .*; run it again"):
                 remembered(found)
-    monkeypatch.setattr(contest, "MOST_REMEMBERED", 1)
+    monkeypatch.setattr("fedcell.runs.contest.MOST_REMEMBERED", 1)
     with Store(tmp_path / "other.db") as store:
         remember(store, wanted, keys)
         assert store.tournaments() == []

@@ -16,7 +16,7 @@ from fedcell.runs.fit import (
     rounds_needed_in,
     rounds_to,
 )
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.schedule.convergence import rounds_needed
 from fedcell.schedule.registry import parse_policy
 

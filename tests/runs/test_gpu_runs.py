@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import fedcell as fc
-from fedcell.machine import WORKER_NUMBER
-from fedcell.paper.runs import collect_runs
+from fedcell.paper.settings import collect_runs
 from fedcell.runs.processes import Processes
 from fedcell.runs.runner import FULL_LOCKSTEP, MAX_LOCKSTEP
+from fedcell.runtime import WORKER_NUMBER
 from fedcell.sim.task import own_card
 
 torch = pytest.importorskip("torch")

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from ctrl_c import pressed_before
 from fedcell.runs import runner
-from fedcell.runs.rows import encode
+from fedcell.runs.records import encode
 from fedcell.runs.store import Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import Spec

@@ -14,10 +14,9 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.data import load_dataset
-from fedcell.learn.model_file import read_arrays, write_arrays
 from fedcell.runs import runner as module
-from fedcell.runs.models import model_paths
-from fedcell.runs.race import to_csv, to_json
+from fedcell.runs.models import model_paths, read_arrays, write_arrays
+from fedcell.runs.race_report import to_csv, to_json
 from fedcell.runs.runner import RoundsDone, RunDone
 from fedcell.runs.store import Store
 from fedcell.sim.loop import Simulation

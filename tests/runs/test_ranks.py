@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from fedcell.distributions import chi_square_p, normal_range_quantile
 from fedcell.errors import InputError
-from fedcell.intervals import chi_square_p, normal_range_quantile
 from fedcell.runs.ranks import block_ranks, critical_difference, ranking
 
 

@@ -17,7 +17,7 @@ import pytest
 import fedcell as fc
 from fedcell.runs import runner as module
 from fedcell.runs.processes import Processes
-from fedcell.runs.rows import Row, encode
+from fedcell.runs.records import Row, encode
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, differing_fields
 from fedcell.runs.workers import Slice, advance

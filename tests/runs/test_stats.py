@@ -5,7 +5,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 
 
 def run_of(*points: tuple[float, float], devices: int = 2) -> Rounds:
@@ -72,6 +72,9 @@ def test_of_few_seeds_there_is_no_interval_and_none_leaves_0_to_100_percent() ->
 def test_of_fewer_than_five_seeds_nothing_is_significant() -> None:
     assert [stats.Mean(0.2, 0.01, n).significant for n in (2, 4, 5)] == [False, False, True]
     assert math.isnan(stats.p_value(stats.Mean(0.2, 0.01, 4)))
+    assert stats.p_value(stats.Mean(0.0, 0.0, 9)) == 1.0  # all differences are 0
+    assert stats.p_value(stats.Mean(0.2, 0.0, 9)) == 0.0
+    assert 0.0 < stats.p_value(stats.Mean(0.2, 0.1, 9)) < 0.01
     assert stats.significant_among([stats.Mean(0.2, 0.01, 4)] * 2) == [False, False]
     assert stats.significant_among([stats.Mean(0.2, 0.01, 5)] * 2) == [True, True]
 

@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.rows import Row, decode, encode, numbers_of
+from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.policy import Plan
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.loop import RoundRecord, Simulation
+from fedcell.sim.loop import Simulation
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, TaskSpec, parse_spec
 from fedcell.sim.spec_key import RESULTS_VERSION, TORCH_VERSION
 from fedcell.sim.state import State
@@ -640,13 +641,13 @@ class TestKey:
             "slack": 2.0, "cell.csi_error_db": 2.0, "devices.availability": "daynight",
             "devices.power_w_per_hz": 2.0, "devices.mobility": "static", "devices.failure": 0.5,
             "budget_j": 2.0, "devices.kappa": 2.0, "devices.cpu_hz": 2.0, "devices.cycles_per_sample": 2.0,
-            "devices.compute_w": 2.0, "devices.battery_j": 2.0,
+            "devices.compute_w": 2.0, "devices.battery_j": 2.0, "devices.power_dbm": 20.0,
             "task.data": "fashion-mnist", "task.scaling": "unit", "task.partition": "iid", "task.sizes": "zipf:1",
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
             "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
-            "task.server": "adam", "late_weight": 0.5,
-            "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
+            "task.epochs": 2, "task.aggregator": "fedadam:weights=samples,late=0.5", "profiles": "labels",
+            "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid", "version"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
@@ -680,8 +681,9 @@ class TestKey:
         plain, torch = Spec(), Spec(task=TaskSpec(engine="torch"))
         before = plain.key(), torch.key()
         monkeypatch.setattr("fedcell.sim.spec_key.TORCH_VERSION", TORCH_VERSION + 1)
-        assert plain.key() == before[0]
-        assert torch.key() != before[1]
+        assert plain.changed().key() == before[0]  # a new spec: keys are computed once
+        assert torch.changed().key() != before[1]
+        assert torch.key() == before[1]
 
     def test_data_count_by_content(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

@@ -18,8 +18,8 @@ import pytest
 import fedcell as fc
 from fedcell.runs import runner
 from fedcell.runs.processes import Processes
-from fedcell.runs.rows import encode
-from fedcell.runs.runner import MAX_CHUNK, MAX_TRIES
+from fedcell.runs.records import encode
+from fedcell.runs.runner import MAX_TRIES
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.runs.workers import Slice, advance
@@ -343,13 +343,14 @@ def test_any_executor_does_and_tiny_runs_travel_together(
     small_npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "SLICE_S", 60.0)  # so that a run is tiny beside it on a busy machine too
+    monkeypatch.setattr(runner, "MAX_CHUNK", 8)
     with Pool() as pool, Store(tmp_path / "results.db") as store:
         result = run_sweep(tiny(small_npz, 200), store, pool, workers=2)
         assert (result.done, len(store.runs())) == (200, 200)
         run = tiny(small_npz, 200).runs()[17]
         assert list(map(encode, store.get(run))) == list(map(encode, fc.simulate(run)))
     assert len(pool.sizes) < 200  # fewer calls than runs
-    assert 1 < max(pool.sizes) <= MAX_CHUNK
+    assert max(pool.sizes) == 8
     assert pool.most <= 4
 
 

@@ -12,10 +12,8 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.pages import Grid, markdown_table
-from fedcell.runs.contenders import contenders, deciding_s
-from fedcell.runs.contest import Tournament
-from fedcell.runs.rows import Rounds
+from fedcell.runs.contest import Tournament, contenders
+from fedcell.runs.records import Rounds
 from fedcell.runs.scenarios import (
     Scenario,
     changed_fields,
@@ -26,8 +24,7 @@ from fedcell.runs.scenarios import (
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress
-from fedcell.runs.tournament import MEASURES, TournamentResult, run_tournament
-from fedcell.runs.tournament_data import rows_of, runs_of, table_csv, tournament_json
+from fedcell.runs.tournament import MEASURES, TournamentResult, deciding_s, run_tournament
 from fedcell.runs.tournament_report import (
     BEGIN,
     END,
@@ -35,12 +32,17 @@ from fedcell.runs.tournament_report import (
     overall_table,
     pictures,
     put_between,
+    rows_of,
+    runs_of,
     scenario_table,
+    table_csv,
+    tournament_json,
     tournament_page,
     winners_table,
 )
 from fedcell.schedule import registry
 from fedcell.schedule.registry import GROUP, POLICIES
+from fedcell.tables import Grid, markdown_table
 from twins.small import write_small_npz
 
 PAPER = Scenario("paper", "The paper's.", 0.8, fc.Spec(budget_s=300.0))
@@ -160,7 +162,7 @@ def test_a_package_whose_policy_cannot_enter_is_named_and_costs_nobody_else(
     usual = contenders([PAPER])
     lost = EntryPoint("lost", "no_such_module:Lost", GROUP)
     monkeypatch.setattr(registry, "installed", lambda: {"lost": lost})
-    monkeypatch.setattr("fedcell.runs.contenders.installed", lambda: {"lost": lost})
+    monkeypatch.setattr("fedcell.runs.contest.installed", lambda: {"lost": lost})
     assert contenders([PAPER]) == usual
     (said,) = caplog.messages
     assert said.startswith("policy 'lost' does not enter the tournament: policy 'lost' of the package 'unknown' cannot")

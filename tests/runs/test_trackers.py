@@ -22,9 +22,8 @@ import fedcell as fc
 from fedcell.cli.options import TRACKER_NAMES
 from fedcell.files import alone_in
 from fedcell.runs.race import race_runs
-from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
-from fedcell.runs.tracker import TrackedRun, Values
-from fedcell.runs.trackers import TRACKERS, MLflow, TensorBoard, WeightsAndBiases, parse_tracker
+from fedcell.runs.records import ROUND_COLUMNS, numbers_of
+from fedcell.runs.trackers import TRACKERS, MLflow, TensorBoard, TrackedRun, Values, WeightsAndBiases, parse_tracker
 from harness import LIMIT_S, wait_until
 
 Here = Callable[..., CompletedProcess[str]]
@@ -214,7 +213,7 @@ def test_mlflow_has_every_round_once_also_of_a_resumed_race(mlflow_uri: str, mon
         assert times_s == [round(1000 * record["clock_s"]) / 1000 for record in records]
         assert run.info.status == "FINISHED"
         assert run.data.params["policy"] == name.split()[0]
-        assert run.data.params["cell.radius_m"] == "1000.0"
+        assert run.data.params["cell.radius_m"] == "1400.0"
         assert run.data.metrics["best_accuracy"] == max(record["accuracy"] for record in records)
         assert run.data.metrics["target"] == TARGET
 
@@ -276,7 +275,7 @@ def test_wandb_has_every_round_offline_also_of_a_resumed_race(tmp_path: Path, mo
         found = runs[name]
         assert found["run"].project == "fedcell"
         assert found["run"].run_group == "resumed"
-        assert (found["config"]["policy"], found["config"]["cell"]["radius_m"]) == (name.split()[0], 1000.0)
+        assert (found["config"]["policy"], found["config"]["cell"]["radius_m"]) == (name.split()[0], 1400.0)
         rounds = [{column: point[column] for column in ROUND_COLUMNS} for point in found["rounds"]]
         assert rounds == records  # bit for bit
         assert [point["_step"] for point in found["rounds"]] == [record["round"] for record in records]

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import fedcell as fc
-from fedcell.intervals import student_t_quantile
+from fedcell.distributions import student_t_quantile
 from fedcell.schedule.convergence import largest_set
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.defaults import RACE_POLICIES
+from fedcell.runs.race import RACE_POLICIES
 from fedcell.world import write_trace
 
 SMALL = {"task.hidden": [4], "task.partition": "iid", "rounds": 3}

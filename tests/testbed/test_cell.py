@@ -8,7 +8,8 @@ import pytest
 
 from fedcell.errors import InputError
 from fedcell.runs.store import Measured, Store
-from fedcell.sim.loop import RoundRecord, simulate
+from fedcell.sim.loop import simulate
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.testbed.runs import build_runs, on_the_wire
 from harness import LIMIT_S, Process

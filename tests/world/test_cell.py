@@ -13,7 +13,7 @@ from fedcell.world import Cell, Devices, uniform_in_disc
 
 def test_cell_defaults_are_the_papers() -> None:
     cell = Cell()
-    assert (cell.radius_m, cell.bandwidth_hz, cell.model_bits) == (1000.0, 3e6, 1_628_480)
+    assert (cell.radius_m, cell.bandwidth_hz, cell.model_bits) == (1400.0, 3e6, 1_628_480)
     assert cell.noise_w_per_hz == pytest.approx(10**-11.4 * 1e-9, rel=1e-14)
     assert (cell.path_loss_1km_db, cell.path_loss_exponent) == (128.1, 3.76)
     assert (cell.shadowing_db, cell.fading) == (0.0, "none")
@@ -37,7 +37,7 @@ def test_a_cell_is_a_frozen_value() -> None:
         ("path_loss_1km_db", float("-inf"), "path_loss_1km_db is -inf; give a finite number"),
         ("path_loss_exponent", "3.76", "path_loss_exponent is '3.76'; give one number"),
         ("min_distance_m", True, "min_distance_m is True; give one number"),
-        ("min_distance_m", 1001.0, "min_distance_m is 1001, more than radius_m, 1000; lower it"),
+        ("min_distance_m", 1401.0, "min_distance_m is 1401, more than radius_m, 1400; lower it"),
         ("shadowing_db", -1, "shadowing_db is -1; give a finite number of at least 0"),
         ("shadowing_distance_m", 0, "shadowing_distance_m is 0; give a finite number above 0"),
         ("rician_k", -0.1, "rician_k is -0.1; give a finite number of at least 0"),

@@ -11,7 +11,7 @@ from fedcell.rng import stream
 from fedcell.types import Floats
 from fedcell.world import Cell, Mobility, RandomWaypoint, Redrawn, Static, mobility, parse_mobility, uniform_in_disc
 
-CELL = Cell()
+CELL = Cell(radius_m=1000.0)
 LAWS: list[Mobility] = [Redrawn(), Static(), RandomWaypoint()]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedcell.runs.runner import Event
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import Progress
-    from fedcell.runs.tracker import Tracker
+    from fedcell.runs.trackers import Tracker
     from fedcell.sim.spec import Spec
 
 
@@ -75,7 +75,7 @@ def time_text(seconds: float) -> str:
 
 def announce_compiling() -> None:
     """Say so, once, if from now on anything has to be compiled, here or by a worker, which is a matter of seconds."""
-    from fedcell.compiling import when_compiling
+    from fedcell.runtime import when_compiling
 
     when_compiling(_say_compiling)
 

@@ -56,8 +56,7 @@ def fit(
     Models are trained with n random devices a round for a fixed number of rounds; the rounds to the target are read
     trial by trial and on the averaged curve. Runs are kept in the store, so another target takes no time.
     """
-    from fedcell.paper.runs import collect_runs
-    from fedcell.paper.settings import gather
+    from fedcell.paper.settings import collect_runs, gather
     from fedcell.plots import save_picture
     from fedcell.runs import fit as fits
 

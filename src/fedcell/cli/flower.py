@@ -66,7 +66,7 @@ def flower(
     """
     from fedcell.flower.state import load_run
     from fedcell.plots import federation_figure, save_picture
-    from fedcell.runs.race_picture import curves
+    from fedcell.runs.race_report import curves
 
     # `~/fedcell-runs/*` has runs that ended before their first round, too.
     begun = [folder for folder in folders if len(folders) == 1 or (folder / "state.json").exists()]

@@ -199,6 +199,6 @@ def importing(allowed: bool) -> AbstractContextManager[None]:
     """For commands that look at files: nothing that these name is imported unless --allow-import asks for it."""
     from contextlib import nullcontext
 
-    from fedcell.own import without_imports
+    from fedcell.plugins import without_imports
 
     return nullcontext() if allowed else without_imports("add --allow-import if you trust the file")

@@ -323,7 +323,7 @@ def race(
     }
     from contextlib import nullcontext
 
-    from fedcell.own import without_imports
+    from fedcell.plugins import without_imports
 
     with without_imports("--print-spec imports nothing") if print_spec else nullcontext():
         contest = _build(spec, policy, seeds, {name: value for name, value in changes.items() if value is not None})
@@ -335,7 +335,7 @@ def race(
         typer.echo(race_toml(contest, table), nl=False)
         return
     from fedcell.plots import save_picture
-    from fedcell.runs.race import to_csv, to_json
+    from fedcell.runs.race_report import to_csv, to_json
     from fedcell.sim.task import settled
 
     contest = settled(contest)
@@ -390,8 +390,7 @@ def _race_table(path: Path | None, given: dict[str, Any]) -> "RaceTable":
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
     """The race: the file's, or the paper's without one, with the options put over it."""
-    from fedcell.runs.defaults import default_race, race_policies
-    from fedcell.runs.race import race_spec
+    from fedcell.runs.race import default_race, race_policies, race_spec
     from fedcell.schedule.registry import canonical_policy
     from fedcell.sim.spec import load_spec
 

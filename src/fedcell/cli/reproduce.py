@@ -15,9 +15,8 @@ from fedcell.files import filled_folder, make_folder
 
 if TYPE_CHECKING:
     from fedcell.paper.output import Output, Section
-    from fedcell.paper.runs import WatchProgress
-    from fedcell.paper.settings import Settings
-    from fedcell.runs.rows import Rounds
+    from fedcell.paper.settings import Settings, WatchProgress
+    from fedcell.runs.records import Rounds
     from fedcell.sim.spec import Spec
 
 
@@ -57,13 +56,12 @@ def reproduce(
 
     Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
     """
-    from fedcell.machine import cores
-    from fedcell.paper.figures import FIGURES, chosen
-    from fedcell.paper.report import TRIED, verdict_text
-    from fedcell.paper.runs import collect_runs
-    from fedcell.paper.settings import Settings
+    from fedcell.paper import chosen, make_figure
+    from fedcell.paper.output import TRIED, verdict_text
+    from fedcell.paper.settings import Settings, collect_runs
     from fedcell.runs.processes import Processes
     from fedcell.runs.store import Store
+    from fedcell.runtime import cores
 
     set_loudness(quiet, verbose)
     announce_compiling()
@@ -82,7 +80,7 @@ def reproduce(
                 def run(specs: Sequence["Spec"], watch: "WatchProgress" = watch) -> dict[str, "Rounds"]:
                     return collect_runs(specs, place, workers, watch, executor=pool, device=device)
 
-                outputs.append(FIGURES[name](settings, run))
+                outputs.append(make_figure(name, settings, run))
     on = [] if device == "cpu" else [f"--device {device}"]
     command = " ".join(["fedcell reproduce", *(figures or ["all"]), f"--seeds {seeds}", *(["--quick"] * quick), *on])
     if quick:
@@ -96,7 +94,7 @@ def reproduce(
 
 
 def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, out: Path) -> None:
-    from fedcell.paper.report import page, section
+    from fedcell.paper.output import page, section
     from fedcell.plots import save_picture
 
     with filled_folder(out, "--out") as folder:
@@ -111,7 +109,7 @@ def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, 
 
 def _everything(*folders: Path) -> tuple[list["Section"], dict[str, bytes]]:
     """All figures that the folders have, in the paper's order, and their pictures; a later folder's replace others."""
-    from fedcell.paper.figures import FIGURES
+    from fedcell.paper import FIGURES
     from fedcell.paper.output import Section
 
     sections: dict[str, Section] = {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedcell.files import Write
     from fedcell.runs.store import Store
     from fedcell.runs.stored import StoredRun
-    from fedcell.sim.loop import RoundRecord
+    from fedcell.sim.record import RoundRecord
     from fedcell.types import Vector
 
 ROWS_IN_A_GROUP = 50_000
@@ -58,7 +58,7 @@ def show_run(
     from fedcell.errors import without_nan
     from fedcell.runs.models import checked_ending
     from fedcell.runs.models import save_model as write_model
-    from fedcell.runs.rows import cells
+    from fedcell.runs.records import cells
     from fedcell.runs.store import Store, flat
     from fedcell.sim.task import class_accuracy
 
@@ -245,7 +245,7 @@ def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
 def _write_rounds_csv(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
     import csv
 
-    from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
+    from fedcell.runs.records import ROUND_COLUMNS, numbers_of
 
     with _as_text(file) as text:
         writer = csv.writer(text, lineterminator="\n")
@@ -267,7 +267,7 @@ def _load_pyarrow() -> tuple[Any, Any]:
 
 
 def _write_parquet(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
-    from fedcell.runs.rows import cells
+    from fedcell.runs.records import cells
 
     pa, parquet = _load_pyarrow()
     names = ["key", "policy", "seed", *extra]
@@ -288,7 +288,7 @@ def _write_parquet(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"],
 
 def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:
     """The types of the run's columns, whose values are given, and of the round's."""
-    from fedcell.runs.rows import COUNT_COLUMNS, ROUND_COLUMNS
+    from fedcell.runs.records import COUNT_COLUMNS, ROUND_COLUMNS
 
     return pa.schema(
         [

@@ -79,8 +79,8 @@ def serve(
     that was running can be resumed the next time.
     """
     try:
-        from fedcell.dashboard.desk import ServerSettings
         from fedcell.dashboard.server import build_server
+        from fedcell.dashboard.state import ServerSettings
     except ImportError as error:
         if error.name is not None and error.name.startswith("fedcell"):
             raise
@@ -108,7 +108,7 @@ def serve(
         sys.setswitchinterval(1e-3)  # plans are computed in threads: the one that answers must get its turn
         with suppress(KeyboardInterrupt):  # how one ends it
             server.run(sockets=[listening])
-    if not server.desk.ended:  # a plan is being computed for nobody, and Python would wait for its thread
+    if not server.state.ended:  # a plan is being computed for nobody, and Python would wait for its thread
         sys.stdout.flush()
         os._exit(0)
 

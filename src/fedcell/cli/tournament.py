@@ -88,8 +88,7 @@ def tournament(
 
     Each run is stored when it ends. Stop or kill the tournament at any time, and start it again: it resumes.
     """
-    from fedcell.runs.contenders import contenders
-    from fedcell.runs.contest import Tournament
+    from fedcell.runs.contest import Tournament, contenders
     from fedcell.runs.scenarios import STANDARD, chosen_scenarios, load_scenarios, scenarios_toml
     from fedcell.runs.store import Store
     from fedcell.runs.tournament import run_tournament
@@ -183,8 +182,7 @@ def _print(result: "TournamentResult") -> None:
 def _write(result: "TournamentResult", command: str, out: Path) -> None:
     from fedcell.plots import save_picture
     from fedcell.runs.scenarios import scenarios_toml
-    from fedcell.runs.tournament_data import rows_of, runs_of, table_csv, tournament_json
-    from fedcell.runs.tournament_report import pictures, tournament_page
+    from fedcell.runs.tournament_report import pictures, rows_of, runs_of, table_csv, tournament_json, tournament_page
 
     with filled_folder(out, "--out") as folder:
         figures = pictures(result)

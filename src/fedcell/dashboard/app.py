@@ -14,14 +14,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, Response
 
 from fedcell import __version__
+from fedcell.dashboard import plans
 from fedcell.dashboard.api import info, plan, races, runs, tournaments
 from fedcell.dashboard.connections import Connections
-from fedcell.dashboard.desk import Desk, ServerSettings
-from fedcell.dashboard.races.queue import ConflictError
+from fedcell.dashboard.limits import BusyError
+from fedcell.dashboard.queue import ConflictError
 from fedcell.dashboard.schemas import ErrorAnswer, as_json
 from fedcell.dashboard.security import BUSY, App, Guard
-from fedcell.dashboard.stores import BusyError
-from fedcell.dashboard.views import plans
+from fedcell.dashboard.state import AppState, ServerSettings
 from fedcell.errors import InputError
 
 STATIC = Path(__file__).parent / "static"
@@ -38,9 +38,9 @@ class Pages(StaticFiles):
         return response
 
 
-def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastAPI, App, Desk]:
-    """The API, the same behind its guard, and the desk; an InputError if a results file cannot be used."""
-    desk = Desk(settings)
+def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastAPI, App, AppState]:
+    """The API, the same behind its guard, and the state; an InputError if a results file cannot be used."""
+    state = AppState(settings)
     app = FastAPI(
         title="fedcell",
         version=__version__,
@@ -49,27 +49,27 @@ def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastA
         docs_url=None,
         redoc_url=None,
         responses={status: {"model": ErrorAnswer} for status in (401, 403, 421, 503)},
-        lifespan=_lifespan(desk, connections),
+        lifespan=_lifespan(state, connections),
     )
     for module in (info, plan, races, runs, tournaments):
-        app.include_router(module.router(desk), prefix="/api")
+        app.include_router(module.router(state), prefix="/api")
     app.add_api_route("/", _index, include_in_schema=False)
     if STATIC.is_dir():
         app.mount("/static", Pages(directory=STATIC), name="static")
     _say_faults(app)
-    return app, Guard(app, settings, connections), desk
+    return app, Guard(app, settings, connections), state
 
 
-def _lifespan(desk: Desk, connections: Connections) -> Any:
+def _lifespan(state: AppState, connections: Connections) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        desk.hub.start()
-        tasks = [asyncio.create_task(desk.plans.run(plans.warm_up)), asyncio.create_task(connections.watch())]
+        state.hub.start()
+        tasks = [asyncio.create_task(state.plans.run(plans.warm_up)), asyncio.create_task(connections.watch())]
         yield
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(desk.close)
+        await asyncio.to_thread(state.close)
 
     return lifespan
 

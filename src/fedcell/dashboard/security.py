@@ -20,7 +20,7 @@ from fedcell.dashboard.connections import Connection, Connections
 from fedcell.dashboard.limits import UPLOAD_BYTES, UPLOADS_BYTES
 
 if TYPE_CHECKING:
-    from fedcell.dashboard.desk import ServerSettings
+    from fedcell.dashboard.state import ServerSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -8,23 +8,23 @@ import uvicorn
 from fedcell.dashboard import limits
 from fedcell.dashboard.app import build_app
 from fedcell.dashboard.connections import Connections, protocol
-from fedcell.dashboard.desk import Desk, ServerSettings
+from fedcell.dashboard.state import AppState, ServerSettings
 
 
 class Server(uvicorn.Server):
     """uvicorn's server; a signal ends streams and connections too.
 
     Attributes:
-        desk: what its routes share.
+        state: what its routes share.
     """
 
-    def __init__(self, config: uvicorn.Config, desk: Desk, connections: Connections) -> None:
+    def __init__(self, config: uvicorn.Config, state: AppState, connections: Connections) -> None:
         super().__init__(config)
-        self.desk, self._connections = desk, connections
+        self.state, self._connections = state, connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by a signal."""
-        self.desk.hub.close()
+        self.state.hub.close()
         self._connections.close()
         super().handle_exit(sig, frame)
 
@@ -34,7 +34,7 @@ def build_server(settings: ServerSettings, connections: Connections | None = Non
     connections = connections or Connections()
     # asyncio warns of every write to a client that has gone; anybody could fill the terminal with that.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    _, app, desk = build_app(settings, connections)
+    _, app, state = build_app(settings, connections)
     config = uvicorn.Config(
         app,
         http=protocol(connections),
@@ -48,4 +48,4 @@ def build_server(settings: ServerSettings, connections: Connections | None = Non
         backlog=limits.BACKLOG,
         timeout_keep_alive=connections.patience.idle_s,
     )
-    return Server(config, desk, connections)
+    return Server(config, state, connections)

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
-from fedcell.errors import InputError
+from fedcell.errors import InputError, user_code
 from fedcell.flower.collect import POLL_S
 from fedcell.flower.flwr_api import LOG, in_simulation
 from fedcell.flower.heard import reports_of
@@ -21,7 +21,7 @@ from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, by_server_clock
 from fedcell.rng import stream
 from fedcell.schedule.policy import Plan, Policy, Question, limited
-from fedcell.schedule.registry import blaming, format_policy
+from fedcell.schedule.registry import format_policy
 from fedcell.schedule.view import RoundView
 from fedcell.sim.knowledge import Look
 from fedcell.types import Bools, Floats, Indices
@@ -106,13 +106,13 @@ class Planner:
         """
         sight = self._sight(nodes, arrays, round_index, clock_s, left_s)
         policy, rng = self._for_devices(len(sight.nodes)), stream(self.seed, "policy", round_index)
-        with blaming(format_policy(policy)):
+        with user_code(format_policy(policy)):
             question = policy.asked(sight.view, rng)
         answers = None if question is None else ask(sight, question)
         view = sight.view if answers is None else answers.view
         plan, finish_s, work = Plan(np.empty(0, np.int64), np.empty(0), 0.0), np.empty(0), None
         if answers is None or answers.places.size:
-            with blaming(format_policy(policy)):
+            with user_code(format_policy(policy)):
                 plan = limited(policy, len(view)).decide(view, rng)
             finish_s = plan.finish_s(view.upload_s, view.compute_s, view.law) if plan.devices.size else finish_s
         if answers is not None:

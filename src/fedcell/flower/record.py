@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import Result
 
 from fedcell.flower.round import PlannedRound, PlayedRound
 from fedcell.schedule.policy import Plan
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 from fedcell.types import Floats
 
 

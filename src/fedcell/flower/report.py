@@ -15,7 +15,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from fedcell.errors import UNPRINTABLE, InputError, did_you_mean
 from fedcell.flower.flwr_api import answer_query
 from fedcell.units import LARGEST_S, SMALLEST_S
-from fedcell.world.compute import mean_compute_s
+from fedcell.world.device import mean_compute_s
 
 RECORD = "fedcell"
 """The name of our ConfigRecord in a reply."""

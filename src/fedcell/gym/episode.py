@@ -11,7 +11,8 @@ from fedcell.errors import InputError
 from fedcell.gym.actions import Given, Scored
 from fedcell.gym.observation import Observation, observe, space_of
 from fedcell.schedule.policy import Policy
-from fedcell.sim.loop import RoundRecord, Simulation
+from fedcell.sim.loop import Simulation
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
-from fedcell.threads import on_threads
+from fedcell.runtime import on_threads
 
 IDX_FILES = {
     "train_x": "train-images-idx3-ubyte",

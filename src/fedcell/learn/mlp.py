@@ -31,8 +31,7 @@ from fedcell.learn.engine import (
     linear_start,
 )
 from fedcell.learn.simd import STEP
-from fedcell.machine import cores
-from fedcell.threads import on_threads
+from fedcell.runtime import cores, on_threads
 from fedcell.types import Vector
 
 PIECE = 1250  # test samples in one task of an evaluation; fixed, so that sums do not depend on the number of threads

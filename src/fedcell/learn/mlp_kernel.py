@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedcell.compiling import cached_njit
 from fedcell.learn.simd import (
     STEP,
     item,
@@ -42,6 +41,7 @@ from fedcell.learn.simd import (
     vsum,
     vzero,
 )
+from fedcell.runtime import cached_njit
 
 # Columns of ``layers``: sizes, padded row lengths, where the layer starts in the model vector and, in the workspace,
 # its weights, biases, outputs (batch, OUT_PAD) and the steps of its pre-activations (batch, OUT_PAD).

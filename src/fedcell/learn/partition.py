@@ -171,7 +171,7 @@ def partition(
         >>> labels = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
         >>> parts = partition(labels, 3, "labels:1", np.random.default_rng(0))
         >>> [labels[part].tolist() for part in parts]
-        [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
+        [[1, 1, 1], [2, 2, 2], [0, 0, 0]]
     """
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size or labels.min() < 0:

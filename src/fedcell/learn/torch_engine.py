@@ -44,8 +44,7 @@ from fedcell.learn.engine import (
 from fedcell.learn.torch_modules import checked_module, for_training, wants_channel, wrapped
 from fedcell.learn.torch_stack import Loss, Recorded, StackedStep, Traced, exact
 from fedcell.learn.torch_updates import DeviceUpdates, starts_of
-from fedcell.machine import cores
-from fedcell.threads import on_threads
+from fedcell.runtime import cores, on_threads
 from fedcell.types import Vector
 
 ROWS = 2000  # test samples that go through the network together

@@ -1,1 +1,50 @@
-"""The paper's figures and tables, one module each; report.py binds them into a page."""
+"""The paper's figures and tables, made again: each by a function that takes settings and a way to get runs."""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from fedcell.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from fedcell.paper.output import Output
+    from fedcell.paper.settings import Collect, Settings
+
+FIGURES = {
+    "fig1a": "fig1.make_a",
+    "fig1b": "fig1.make_b",
+    "fig2": "fig2.make",
+    "table1": "table1.make",
+    "fig3a": "fig3.make_a",
+    "fig3b": "fig3.make_b",
+    "fig3c": "fig3.make_c",
+    "fig3d": "fig3.make_d",
+    "calibration": "calibration.make",
+    "diverse": "diverse.make_table",
+    "variants": "diverse.make_variants",
+    "privacy": "diverse.make_privacy",
+    "epochs": "diverse.make_epochs",
+    "csi": "csi.make",
+}
+"""By the names that the command line gives them, in the paper's order: which function of which module makes it."""
+
+
+def make_figure(name: str, settings: "Settings", collect: "Collect") -> "Output":
+    """Make one of FIGURES.
+
+    Args:
+        name: the figure's.
+        settings: how much is run.
+        collect: runs every spec, or reads it from a store.
+    """
+    module, _, function = FIGURES[name].partition(".")
+    make: Callable[[Settings, Collect], Output] = getattr(import_module(f"fedcell.paper.{module}"), function)
+    return make(settings, collect)
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """The figures asked for, in the paper's order; all of them for ``all`` or nothing."""
+    for name in names:
+        if name not in (*FIGURES, "all"):
+            raise InputError(f"there is no figure {name[:60]!r}; {did_you_mean(name, (*FIGURES, 'all'))}")
+    return [name for name in FIGURES if name in names or "all" in names or not names]

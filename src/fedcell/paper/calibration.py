@@ -9,15 +9,15 @@ import math
 import numpy as np
 
 from fedcell.defaults import TARGET_ACCURACY
-from fedcell.pages import Grid
-from fedcell.paper import curves, fig2
-from fedcell.paper.crossing import time_to_target
+from fedcell.paper import fig2
 from fedcell.paper.output import Output
+from fedcell.paper.readings import CURVE, LAST, TRIALS, differences, readings_by_round, readings_by_time, time_to_target
 from fedcell.paper.settings import PAPER_THETA, Collect, Scaling, Settings, gather, shown
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
 from fedcell.sim.spec import Spec
+from fedcell.tables import Grid
 
 CANDIDATES: tuple[tuple[bool, Scaling], ...] = (
     (False, "standard"),
@@ -45,11 +45,11 @@ def make(settings: Settings, collect: Collect) -> Output:
     chosen = {name(free, scaling): settings.learning(free=free, scaling=scaling) for free, scaling in CANDIDATES}
     runs = gather(collect, _wanted(chosen), settings.seeds)
     accuracy: dict[str, dict[tuple[str, int], Mean]] = {}
-    distances: dict[str, dict[str, float]] = {reading: {} for reading in (curves.CURVE, curves.TRIALS, curves.LAST)}
+    distances: dict[str, dict[str, float]] = {reading: {} for reading in (CURVE, TRIALS, LAST)}
     rows3, rows = [], []
     for candidate in chosen:
-        three = {label: curves.readings_by_round(runs[candidate, *label]) for label in fig2.PRINTED}
-        accuracy[candidate] = {label: reading[curves.CURVE] for label, reading in three.items()}
+        three = {label: readings_by_round(runs[candidate, *label]) for label in fig2.PRINTED}
+        accuracy[candidate] = {label: reading[CURVE] for label, reading in three.items()}
         for reading, by_candidate in distances.items():
             by_candidate[candidate] = distance({label: found[reading] for label, found in three.items()})
         rows += [
@@ -79,7 +79,7 @@ def _note(default: str, distances: dict[str, dict[str, float]]) -> str:
     for reading, found in distances.items():
         closest = min(found, key=lambda candidate: found[candidate])
         said.append(f"{closest} by {reading} ({found[closest]:.2f} points root mean square)")
-    ours = distances[curves.CURVE]
+    ours = distances[CURVE]
     favoured = min(ours, key=lambda candidate: ours[candidate]) == default
     return (
         f"Closest to Fig. 2: {'; '.join(said)}. The other figures use {default}"
@@ -118,8 +118,8 @@ def _wanted(chosen: dict[str, Settings]) -> dict[tuple[str, str, int], Spec]:
 
 def _race_texts(runs: list[Rounds], high: list[Rounds], budget_s: float) -> list[str]:
     summary = stats.summarise(runs, TARGET_ACCURACY, budget_s)
-    best = curves.readings_by_time(runs, budget_s)[curves.CURVE]
-    lead = curves.differences(runs, high, budget_s)[curves.CURVE]
+    best = readings_by_time(runs, budget_s)[CURVE]
+    lead = differences(runs, high, budget_s)[CURVE]
     return [
         summary.devices.text(),
         summary.round_s.text(),

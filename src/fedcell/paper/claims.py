@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedcell.paper import curves
-from fedcell.paper.crossing import TARGET, lead_s, time_to_target
 from fedcell.paper.output import Claim, Verdict, close, jackknife, judge, judge_all, overall, points
 from fedcell.paper.races import BASELINES, PROPOSED, Race
+from fedcell.paper.readings import CURVE, TARGET, curve_best, differences, lead_s, time_to_target
 from fedcell.paper.settings import DEVICES
 from fedcell.runs import stats
 from fedcell.runs.stats import Mean
@@ -23,7 +22,7 @@ def race_claims(race: Race) -> list[Claim]:
 
 def _leads(race: Race) -> list[Claim]:
     """Proposed against each baseline; each reading is corrected for the number of them."""
-    found = {name: curves.differences(race.runs[PROPOSED], race.runs[name], race.budget_s) for name in BASELINES}
+    found = {name: differences(race.runs[PROPOSED], race.runs[name], race.budget_s) for name in BASELINES}
     readings = list(found[BASELINES[0]])
     judged = {reading: judge_all([found[name][reading] for name in BASELINES]) for reading in readings}
     claims = []
@@ -31,10 +30,10 @@ def _leads(race: Race) -> list[Claim]:
         said = "; ".join(f"{reading} {points(found[name][reading])} ({judged[reading][place]})" for reading in readings)
         evidence = f"Proposed minus {name}: {said}, corrected for {len(BASELINES)} baselines by Holm's method."
         if name == "Random-opt" and DEVICES in race.search:
-            everyone = curves.differences(race.runs[PROPOSED], race.search[DEVICES], race.budget_s)[curves.CURVE]
+            everyone = differences(race.runs[PROPOSED], race.search[DEVICES], race.budget_s)[CURVE]
             said = f"averaged curve's best {points(everyone)} ({judge(everyone)})"
             evidence += f" Against everyone, K = {DEVICES}: {said}."
-        claims.append(Claim(f"Proposed beats {name} at {race.budget_s:g} s", judged[curves.CURVE][place], evidence))
+        claims.append(Claim(f"Proposed beats {name} at {race.budget_s:g} s", judged[CURVE][place], evidence))
     return claims
 
 
@@ -72,9 +71,7 @@ def radius_claims(races: Mapping[float, Race]) -> list[Claim]:
 
 def _always_ahead(races: Mapping[float, Race]) -> Claim:
     leads = {
-        f"{name} at {radius_m:g} m": curves.differences(race.runs[PROPOSED], race.runs[name], race.budget_s)[
-            curves.CURVE
-        ]
+        f"{name} at {radius_m:g} m": differences(race.runs[PROPOSED], race.runs[name], race.budget_s)[CURVE]
         for radius_m, race in races.items()
         for name in BASELINES
     }
@@ -96,8 +93,8 @@ def _shrinks(races: Mapping[float, Race]) -> Claim:
 
     def slope(trials: list[int]) -> float:
         leads = [
-            curves.curve_best(race.runs[PROPOSED], race.budget_s)(trials)
-            - float(np.mean([curves.curve_best(race.runs[name], race.budget_s)(trials) for name in BASELINES]))
+            curve_best(race.runs[PROPOSED], race.budget_s)(trials)
+            - float(np.mean([curve_best(race.runs[name], race.budget_s)(trials) for name in BASELINES]))
             for race in races.values()
         ]
         return float(np.polyfit(radii / 1000.0, leads, 1)[0])
@@ -106,8 +103,8 @@ def _shrinks(races: Mapping[float, Race]) -> Claim:
     ends = []
     for radius_m in (radii.min(), radii.max()):
         race = races[radius_m]
-        leads = [curves.differences(race.runs[PROPOSED], race.runs[name], race.budget_s) for name in BASELINES]
-        mean = float(np.mean([lead[curves.CURVE].mean for lead in leads]))
+        leads = [differences(race.runs[PROPOSED], race.runs[name], race.budget_s) for name in BASELINES]
+        mean = float(np.mean([lead[CURVE].mean for lead in leads]))
         ends.append(f"{100 * mean:+.2f} points at {radius_m:g} m")
     return Claim(
         "The advantage of Proposed shrinks with the radius (Fig. 3(d))",
@@ -146,4 +143,4 @@ def _ahead_in_large_cells(races: Mapping[float, Race]) -> Claim:
 
 
 def _fair_lead(race: Race) -> Mean:
-    return curves.differences(race.runs["PF"], race.runs["Random-opt"], race.budget_s)[curves.CURVE]
+    return differences(race.runs["PF"], race.runs["Random-opt"], race.budget_s)[CURVE]

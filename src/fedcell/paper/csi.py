@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcell import defaults
-from fedcell.pages import Grid
-from fedcell.paper import curves
-from fedcell.paper.beyond import CONTENDERS, ProofCell, cell_of
-from fedcell.paper.crossing import TARGET
-from fedcell.paper.diverse import COLOURS
+from fedcell.paper.diverse import COLOURS, CONTENDERS, ProofCell, cell_of
 from fedcell.paper.output import Output
+from fedcell.paper.readings import TARGET, columns
 from fedcell.paper.settings import Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean, value_of
 from fedcell.sim.spec import Spec
+from fedcell.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -123,7 +121,7 @@ def _figure(means: Mapping[Key, Mean]) -> "Figure":
     lines = []
     for shift, who in zip((-0.06, 0.0, 0.06), WHO, strict=True):  # so that the intervals can be told apart
         for slack, name in SLACKS.items():
-            y, half = curves.columns([means[who, slack, error_db] for error_db in ERRORS_DB], 1)
+            y, half = columns([means[who, slack, error_db] for error_db in ERRORS_DB], 1)
             x = np.array(ERRORS_DB) + shift
             lines.append(Line(f"{who}, {name}", x, y, half, COLOURS[who][0], _DASHES[slack], "o"))
     return lines_figure(

@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedcell.pages import Grid
-from fedcell.paper import curves
 from fedcell.paper.output import Claim, Output, Printed, jackknife, judge, overall, points
+from fedcell.paper.readings import CURVE, LAST, TRIALS, band, by_round, percents, readings_by_round
 from fedcell.paper.settings import Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
+from fedcell.tables import Grid
 
 PARTITIONS = ("L=1", "L=5", "iid")
 PRINTED = {("L=1", 4): "68.2", ("L=1", 8): "77.6", ("L=1", 12): "82.7", ("L=5", 4): "90.4", ("iid", 4): "97.4"}
@@ -33,7 +33,7 @@ def gather_runs(settings: Settings, collect: Collect) -> Runs:
 def make(settings: Settings, collect: Collect) -> Output:
     """Make the figure."""
     runs = gather_runs(settings, collect)
-    bands = {label: curves.band(curves.by_round(trials)) for label, trials in runs.items()}
+    bands = {label: band(by_round(trials)) for label, trials in runs.items()}
     lines = [
         Line(
             f"{shown(p)}, K = {k}",
@@ -53,7 +53,7 @@ def make(settings: Settings, collect: Collect) -> Output:
         for (p, k), (mean, half) in bands.items()
         for number in range(len(mean))
     ]
-    readings = {label: curves.readings_by_round(trials) for label, trials in runs.items()}
+    readings = {label: readings_by_round(trials) for label, trials in runs.items()}
     return Output(
         name="fig2",
         title="Fig. 2: test accuracy against rounds",
@@ -67,7 +67,7 @@ def make(settings: Settings, collect: Collect) -> Output:
                 "Fig. 2",
                 f"accuracy after {settings.rounds} rounds, {shown(p)}, K = {k}",
                 text,
-                curves.percents(readings[p, k]),
+                percents(readings[p, k]),
                 "%",
                 1,
                 WHY,
@@ -80,14 +80,12 @@ def make(settings: Settings, collect: Collect) -> Output:
 
 def _table(readings: dict[tuple[str, int], dict[str, Mean]], settings: Settings) -> Grid:
     rows = [[shown(p), str(k), *(value.text(100, 1) for value in found.values())] for (p, k), found in readings.items()]
-    return Grid(
-        f"Accuracy within {settings.rounds} rounds, %", ("data", "K", curves.CURVE, curves.TRIALS, curves.LAST), rows
-    )
+    return Grid(f"Accuracy within {settings.rounds} rounds, %", ("data", "K", CURVE, TRIALS, LAST), rows)
 
 
 def _claim(runs: Runs, few: int, many: int) -> Claim:
     """More devices help more on less iid data."""
-    accuracy = {label: curves.by_round(trials) for label, trials in runs.items()}
+    accuracy = {label: by_round(trials) for label, trials in runs.items()}
     trials = len(next(iter(runs.values())))
 
     def gain(partition: str, chosen: list[int]) -> float:

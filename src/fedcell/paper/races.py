@@ -6,9 +6,9 @@ I's theta for L = 2 (-0.0367) and the exact solution of (P1) with both stand bes
 
 from dataclasses import dataclass
 
-from fedcell.paper import curves
+from fedcell.paper.readings import curve_best
 from fedcell.paper.settings import DEVICES, PAPER_THETA, Collect, Settings, gather
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.sim.spec import Spec
 
 PROPOSED = "Proposed"
@@ -87,4 +87,4 @@ def best_k(search: dict[int, list[Rounds]], budget_s: float) -> int:
     With K = 20 nothing is random, and PF would be the very same policy; the paper's two differ, so its K was smaller.
     """
     proper = [k for k in search if k < DEVICES]
-    return max(proper, key=lambda k: curves.curve_best(search[k], budget_s)(list(range(len(search[k])))))
+    return max(proper, key=lambda k: curve_best(search[k], budget_s)(list(range(len(search[k])))))

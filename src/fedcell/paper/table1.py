@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.pages import Grid
 from fedcell.paper.output import Claim, Output, Printed, Verdict, overall
 from fedcell.paper.settings import PARTITIONS, Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
 from fedcell.runs.fit import Fit, Reading, accuracies, fit, rounds_needed_in
 from fedcell.runs.stats import LEVEL, Mean
 from fedcell.schedule.convergence import TABLE_I
+from fedcell.tables import Grid
 from fedcell.types import Floats
 
 if TYPE_CHECKING:

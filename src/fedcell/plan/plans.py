@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcell import __version__
-from fedcell.errors import InputError
+from fedcell.errors import InputError, user_code
 from fedcell.plan.device_table import DeviceTable
 from fedcell.plots import RoundBars, percent, round_figure
 from fedcell.rng import stream
@@ -21,7 +21,7 @@ from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law, width_note
 from fedcell.schedule.policy import Plan, Policy
 from fedcell.schedule.profiles import Profiles, imbalance, standardise
-from fedcell.schedule.registry import blaming, format_policy, parse_policy
+from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.schedule.view import RoundView
 from fedcell.types import Floats
 from fedcell.world import Cell
@@ -222,7 +222,7 @@ def make_plans(
     profiles = _told(table)
     plans = []
     for policy in chosen:
-        with blaming(format_policy(policy)):
+        with user_code(format_policy(policy)):
             plan = policy.decide(view, stream(seed, "policy"))
         if not math.isfinite(plan.round_s):  # only a policy of one's own says so, and JSON cannot
             raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")

@@ -1,1 +1,1 @@
-"""Many runs."""
+"""Many runs: races, sweeps and tournaments, and the store that keeps them."""

@@ -5,7 +5,7 @@ import shlex
 from typing import Any
 
 from fedcell.defaults import TARGET_ACCURACY
-from fedcell.runs.defaults import default_race, race_policies
+from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.store import flat, spec_document
 from fedcell.sim.spec import Spec
 
@@ -57,7 +57,7 @@ def race_command(spec: Spec, target: float) -> tuple[str, str | None]:
         >>> from fedcell.runs.command import race_command
         >>> race = fc.Spec(budget_s=60.0, grid={"policy": ["greedy", "all"], "seed": [0, 1]})
         >>> race_command(race, 0.7)
-        ('fedcell race --policy greedy --policy all --seeds 2 --budget-s 60 --radius-m 1000 --target 0.7', None)
+        ('fedcell race --policy greedy --policy all --seeds 2 --budget-s 60 --target 0.7', None)
     """
     aim = [] if target == TARGET_ACCURACY else ["--target", _text(target)]
     changes = _changes(spec)

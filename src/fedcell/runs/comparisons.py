@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedcell.intervals import normal_cdf, student_t_quantile
+from fedcell.distributions import normal_cdf, student_t_quantile
 from fedcell.rng import stream
 from fedcell.runs import stats
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import LEVEL, Mean
 from fedcell.types import Floats
 
@@ -189,7 +189,7 @@ def compare_pairs(
     Example:
         >>> import numpy as np
         >>> from fedcell.runs.comparisons import compare_pairs
-        >>> from fedcell.runs.rows import Rounds
+        >>> from fedcell.runs.records import Rounds
         >>> def after(*seconds):
         ...     return [Rounds(*(np.array([value]) for value in (one, one, 4.0, 0.9))) for one in seconds]
         >>> never = Rounds(*(np.array([value]) for value in (50.0, 50.0, 4.0, 0.3)))

@@ -1,10 +1,14 @@
-"""What a tournament compares: scenarios, policies and seeds. A sweep over policies is one too; a store keeps both."""
+"""What a tournament compares: scenarios, policies (who enters) and seeds.
+
+A sweep over policies is one too; a store keeps both.
+"""
 
 import hashlib
 import itertools
 import json
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +17,9 @@ from fedcell.errors import InputError
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.stored import MAX_POLICIES, MOST_REMEMBERED, StoredTournament
-from fedcell.schedule.registry import canonical_policy
+from fedcell.schedule.laws import parse_law
+from fedcell.schedule.policy import Policy, limited
+from fedcell.schedule.registry import POLICIES, canonical_policy, format_policy, installed, parse_policy
 from fedcell.sim.spec import MAX_RUNS, Spec, parse_stored
 
 Entry = tuple[str, str, int]
@@ -158,3 +164,62 @@ def remembered(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
         raise
     except Exception:  # whatever somebody has written there
         raise InputError(f"tournament {stored.id} is damaged; run it again, its runs are kept") from None
+
+
+RACE_SETTINGS = {"k": ("8",), "seconds": ("8", "25")}
+"""Of settings that have no default: the values of the paper's race."""
+
+
+def default_contenders(scenarios: Sequence[Scenario]) -> list[str]:
+    """Every policy that fedcell and installed packages register, with its defaults or the values of the paper's race.
+
+    A policy that schedules k devices takes as many as the smallest of the cells has, if these are fewer. One of another
+    package that cannot be loaded, or needs a setting of which we know no value, is left out with a word about it.
+
+    Args:
+        scenarios: where they are to compete.
+    """
+    fewest = int(min(min(one.spec.devices.count, parse_law(one.spec.cell.law).most) for one in scenarios))
+    found = [policy for name in [*POLICIES, *installed()] for policy in _entering(name)]
+    return [format_policy(limited(policy, fewest)) for policy in found]
+
+
+def _entering(name: str) -> list[Policy]:
+    """The forms in which a registered policy enters by default: one, or one for each of the race's values."""
+    raced = [[f"{name}:{key}={value}" for value in values] for key, values in RACE_SETTINGS.items()]
+    reasons = []
+    for texts in [[name], *raced]:
+        try:
+            return [parse_policy(text) for text in texts]
+        except InputError as error:
+            reasons.append(error)
+    logging.getLogger("fedcell").warning("policy %r does not enter the tournament: %s", name, reasons[0])
+    return []
+
+
+def contenders(scenarios: Sequence[Scenario], added: Sequence[str] = (), only: Sequence[str] = ()) -> list[str]:
+    """The policies of a tournament, as `format_policy` writes them.
+
+    Args:
+        scenarios: where they are to compete.
+        added: policies beside the others, such as ``mine:Nearest:k=2``.
+        only: the others: policies, or names of those that enter by default; all of these if it is empty.
+
+    Example:
+        >>> from fedcell.runs.contest import contenders
+        >>> from fedcell.runs.scenarios import load_scenarios
+        >>> contenders(load_scenarios(), only=["greedy", "deadline"], added=["random:4"])
+        ['greedy', 'deadline:seconds=8', 'deadline:seconds=25', 'random:k=4']
+    """
+    usual = default_contenders(scenarios)
+    found = list(usual) if not only else []
+    for text in only:
+        found += [policy for policy in usual if policy.partition(":")[0] == text] or [format_policy(parse_policy(text))]
+    found += [format_policy(parse_policy(text)) for text in added]
+    twice = [policy for policy in found if found.count(policy) > 1]
+    if twice:
+        hint = "it enters by default" if twice[0] in usual and not only else "give it once"
+        raise InputError(f"the tournament has the policy {twice[0]!r} twice; {hint}")
+    if len(found) < 2:
+        raise InputError(f"a tournament needs two policies; add another to {found[0]!r} with --policy")
+    return found

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcell.errors import InputError, require_target
 from fedcell.rng import stream
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import LEVEL
 from fedcell.schedule.convergence import Interval, fit_rounds
 from fedcell.sim.spec import Spec

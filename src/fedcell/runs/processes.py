@@ -17,9 +17,8 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from fedcell.compiling import compiling_begins, when_compiling
 from fedcell.errors import InputError
-from fedcell.machine import WORKER_NUMBER
+from fedcell.runtime import WORKER_NUMBER, compiling_begins, when_compiling
 
 START_PAUSES_S = (0.1, 1.0, 0.0)
 """Seconds to wait after each of three attempts to start a worker."""

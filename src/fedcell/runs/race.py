@@ -1,17 +1,14 @@
 """Policies raced on equal terms: every policy with every seed, several runs at once, one core each."""
 
-import csv
 import hashlib
-import io
 import json
-import math
 import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedcell import __version__
+from fedcell import defaults
 from fedcell.defaults import TARGET_ACCURACY
-from fedcell.errors import InputError, did_you_mean, require_target, without_nan
+from fedcell.errors import InputError, did_you_mean, require_target
 from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis, Headline, PairComparison
 from fedcell.runs.contest import distinct_policies
-from fedcell.runs.rows import ROUND_COLUMNS, Rounds, cells, decode, numbers_of
+from fedcell.runs.records import Rounds, decode
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import StoredRace
+from fedcell.schedule.laws import parse_law
 from fedcell.sim.doubts import warn
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, first_fault, require_spec
 from fedcell.sim.task import class_accuracy, settled
 from fedcell.toml import read_toml, toml_value
@@ -38,6 +36,23 @@ from fedcell.types import Floats, Vector
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list[str]:
+    """The policies of the paper's Fig. 3, and Diverse, for a cell of so many devices under a link law."""
+    k = int(min(8, devices, parse_law(law).most))
+    by_time = ["diverse", "greedy", "optimal", "deadline:seconds=8", "deadline:seconds=25"]
+    return [*by_time, f"proportional_fair:k={k}", f"random:k={k}"]
+
+
+RACE_POLICIES = tuple(race_policies())
+
+
+def default_race() -> Spec:
+    """The contest of the paper's Fig. 3, its policies and Diverse: a cell of 1,400 m, 450 simulated s, seeds 0 to 4."""
+    grid: dict[str, list[Any]] = {"policy": list(RACE_POLICIES), "seed": list(range(defaults.SEEDS))}
+    return Spec(grid=grid)
+
 
 Watch = Callable[[Event], None]
 """Called with every event of the race's runs."""
@@ -199,10 +214,10 @@ class RaceResult:
         Args:
             by: what accuracy is drawn against, ``"time"`` or ``"energy"``.
         """
-        from fedcell.runs import race_picture
+        from fedcell.runs.race_report import draw_race
 
         _require_axis(by)
-        return race_picture.draw_race(self, by)
+        return draw_race(self, by)
 
 
 def _require_axis(by: str) -> None:
@@ -483,134 +498,3 @@ def _kept(store: Store | None, spec: Spec, target: float, runner: Runner) -> Ite
 
 
 # --- what is shown of it -------------------------------------------------------------------------------------------
-
-
-def to_json(result: RaceResult, *, per_class: bool = False) -> str:
-    """The whole race for machines: the spec, the summaries, the differences and every round.
-
-    Args:
-        result: the race.
-        per_class: whether the final models' accuracies by class are in it, for each policy a list for each seed.
-    """
-    summaries = result.summaries()
-    document = {
-        "fedcell": __version__,
-        "spec": result.spec.model_dump(exclude_none=True),
-        "complete": result.complete,
-        "seeds": result.seeds,
-        "failures": [
-            {"policy": policy, "seed": seed, "reason": reason} for (policy, seed), reason in result.failures.items()
-        ],
-        "policies": {policy: _summary_document(summaries[policy], result, policy) for policy in result.policies},
-        "headline": _headline_document(result.headline()),
-        "comparisons": _comparisons_document(result),
-        "differences": _differences_document(result),
-        "rounds": [
-            {"policy": policy, "seed": seed} | cells(record, plan=True) for policy, seed, record in _all_rounds(result)
-        ],
-    }
-    if per_class:
-        document["class_accuracy"] = {policy: found.tolist() for policy, found in result.class_accuracy().items()}
-    return json.dumps(without_nan(document), allow_nan=False)
-
-
-def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
-    """Every round of every run, a line each.
-
-    Args:
-        result: the race.
-        per_class: whether there is a column for each class with the final model's accuracy, in the last line of a run.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    classes = result.class_accuracy() if per_class else {}
-    count = max((found.shape[1] for found in classes.values()), default=0)
-    writer.writerow(["policy", "seed", *ROUND_COLUMNS, *(f"accuracy_class_{label}" for label in range(count))])
-    last = {(policy, seed): run[-1] for policy, seed, run in _all_runs(result) if run}
-    for policy, seed, record in _all_rounds(result):
-        ours: list[Any] = [""] * count
-        if count and record is last[policy, seed]:
-            begun = [other for name, other in last if name == policy]  # the seeds that have a model, in order
-            found = classes[policy][begun.index(seed)].tolist()
-            ours = ["" if math.isnan(value) else value for value in found]
-        writer.writerow([policy, seed, *numbers_of(record), *ours])
-    return text.getvalue()
-
-
-def _all_runs(result: RaceResult) -> Iterable[tuple[str, int, list[RoundRecord]]]:
-    for policy in result.policies:
-        yield from ((policy, seed, run) for seed, run in zip(result.seeds, result.runs[policy], strict=True))
-
-
-def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
-    for policy, seed, run in _all_runs(result):
-        yield from ((policy, seed, record) for record in run)
-
-
-_MEANS = ("best", "last", "devices", "round_s", "rounds", "joules")
-
-
-def _summary_document(summary: stats.Summary, result: RaceResult, policy: str) -> dict[str, Any]:
-    curve, to, cost = summary.curve, summary.to_target, summary.energy_to_target
-    means = {name: _mean_document(getattr(summary, name), name in ("best", "last")) for name in _MEANS}
-    return means | {
-        "mean_curve": {
-            "best": curve.best(),
-            "last": curve.last(),
-            "time_to_target_s": curve.time_to(result.target),
-        },
-        "target": result.target,
-        "time_to_target_s": {
-            "median": to.median_s,
-            "restricted_mean": to.mean_s,
-            "reached": to.reached,
-            "seeds": to.n,
-            "by_seed": result.needs()[policy],
-        },
-        "energy_to_target_j": {
-            "median": cost.median_j,
-            "restricted_mean": cost.mean_j,
-            "reached": cost.reached,
-            "seeds": cost.n,
-            "by_seed": result.needs("energy")[policy],
-        },
-        "diverged": summary.diverged,
-        "failed": summary.failed,
-        "without_round": summary.without_round,
-    }
-
-
-def _differences_document(result: RaceResult) -> dict[str, Any]:
-    """The paired differences of accuracy; ``significant`` is corrected for the number of policies, by measure."""
-    found: dict[str, Any] = {other: {} for other in result.policies[1:]}
-    pairs = result.differences().values()
-    measures = {"best_accuracy": [best for best, _ in pairs], "last_accuracy": [last for _, last in pairs]}
-    for measure, ours in measures.items():
-        for other, mean, significant in zip(found, ours, stats.significant_among(ours), strict=True):
-            found[other][measure] = _mean_document(mean) | {"p": stats.p_value(mean), "significant": significant}
-    return found
-
-
-def _comparisons_document(result: RaceResult) -> list[dict[str, Any]]:
-    """Every pair of policies once, by time and by energy to the target."""
-    measures: dict[str, Axis] = {"time_to_target_s": "time", "energy_to_target_j": "energy"}
-    return [
-        {"measure": measure} | {name: value for name, value in asdict(one).items() if name != "by"}
-        for measure, by in measures.items()
-        for (policy, other), one in result.comparisons(by).items()
-        if result.policies.index(policy) < result.policies.index(other)
-    ]
-
-
-def _headline_document(headline: Headline | None) -> dict[str, Any] | None:
-    if headline is None:
-        return None
-    one = headline.found
-    who = {"policy": None, "other": None} if one is None else {"policy": one.policy, "other": one.other}
-    return {"text": headline.text, "rests_on": headline.small, **who, "significant": headline.sure}
-
-
-def _mean_document(mean: stats.Mean, accuracy: bool = False) -> dict[str, Any]:
-    low, high = mean.interval(0.0, 1.0) if accuracy else mean.interval()
-    half = mean.half if mean.has_interval else math.nan
-    return {"mean": mean.mean, "half_width_95": half, "low_95": low, "high_95": high, "seeds": mean.n}

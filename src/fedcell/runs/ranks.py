@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcell.distributions import chi_square_p, normal_range_quantile
 from fedcell.errors import InputError
-from fedcell.intervals import chi_square_p, normal_range_quantile
 from fedcell.runs.stats import LEVEL
 from fedcell.types import Floats
 

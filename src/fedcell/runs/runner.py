@@ -26,15 +26,14 @@ from typing import Literal
 
 from fedcell.errors import InputError
 from fedcell.learn.data import absolute
-from fedcell.machine import cores
-from fedcell.own_code import OwnCode
+from fedcell.plugins import OwnCode
 from fedcell.runs.processes import Processes
-from fedcell.runs.rows import Row
+from fedcell.runs.records import Row
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.workers import Advance, InProcess, Slice, advance, reason_of
+from fedcell.runtime import Interrupts, cores
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
-from fedcell.threads import Interrupts
 from fedcell.types import Vector
 
 SLICE_S = 0.15

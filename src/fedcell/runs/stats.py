@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedcell.intervals import student_t_p, student_t_quantile
-from fedcell.runs.rows import Rounds
+from fedcell.distributions import student_t_p, student_t_quantile
+from fedcell.runs.records import Rounds
 from fedcell.types import Floats
 
 Measure = Literal["time", "best", "last"]

@@ -22,8 +22,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fedcell.errors import InputError, short_repr
-from fedcell.own_code import UnknownCodeError
-from fedcell.runs.rows import (
+from fedcell.plugins import UnknownCodeError
+from fedcell.runs.records import (
     PLAN_COLUMNS,
     ROUND_COLUMNS,
     Rounds,
@@ -49,7 +49,7 @@ from fedcell.runs.stored import (
     stored_run,
     stored_tournament,
 )
-from fedcell.sim.loop import RoundRecord
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 from fedcell.types import Floats, Indices, Vector

@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fedcell.errors import InputError, printable
-from fedcell.runs.rows import COUNT_COLUMNS, PLAN_COLUMNS, ROUND_COLUMNS
+from fedcell.runs.records import COUNT_COLUMNS, PLAN_COLUMNS, ROUND_COLUMNS
 
 APPLICATION_ID = 0x66436C31  # "fCl1", in the header of the file
 STORE_VERSION = 4

@@ -5,28 +5,82 @@ rank last in their block, a block being one seed of one scenario.
 """
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.runs import stats
 from fedcell.runs.comparisons import fewest_seeds, sign_flip_p
-from fedcell.runs.contenders import deciding_s
 from fedcell.runs.contest import Entry, Tournament, distinct_policies, remember
 from fedcell.runs.ranks import Ranking, block_ranks, ranking
-from fedcell.runs.rows import Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store, opened
 from fedcell.runs.sweep import Progress, run_sweep
+from fedcell.schedule.policy import Plan, Policy, Question
+from fedcell.schedule.view import RoundView
+from fedcell.sim.loop import Simulation
+from fedcell.sim.spec import Spec
 from fedcell.sim.task import settled
 from fedcell.types import Floats
+
+TIMED_ROUNDS = 8
+
+
+def deciding_s(spec: Spec, rounds: int = TIMED_ROUNDS) -> float:
+    """Seconds that the policy of a run takes to decide a round: the least of some rounds, once the first has passed.
+
+    The questions of a policy that asks first count, the time that devices take to answer does not.
+
+    Args:
+        spec: one run.
+        rounds: how many are played.
+
+    Returns:
+        Seconds of this machine; NaN if the policy fails.
+    """
+    run = spec.changed({"rounds": rounds, "budget_s": float("inf"), "budget_j": None, "target_accuracy": None})
+    took_s: list[float] = [0.0]
+    try:
+        loaded = Simulation.load(run, threads=1)
+        timed = Simulation(loaded.spec, loaded.task, loaded.world, _timed(loaded.policy, took_s))
+        state = timed.start()
+        while (played := timed.step(state)) is not None:
+            state = played[1]
+            took_s.append(0.0)
+    except Exception:  # whatever a user's own policy raises: its runs say what
+        return float("nan")
+    return min([second for second in took_s[1:] if second > 0.0], default=float("nan"))
+
+
+def _timed(policy: Policy, took_s: list[float]) -> Policy:
+    """The same policy, which adds the seconds that it takes to the last entry of a list."""
+    kind: Any = type(policy)
+
+    class Timed(kind):  # type: ignore[misc]
+        def asked(self, view: RoundView, rng: np.random.Generator) -> Question | None:
+            began_s = time.perf_counter()
+            question: Question | None = super().asked(view, rng)
+            took_s[-1] += time.perf_counter() - began_s
+            return question
+
+        def decide(self, view: RoundView, rng: np.random.Generator) -> Plan:
+            began_s = time.perf_counter()
+            plan: Plan = super().decide(view, rng)
+            took_s[-1] += time.perf_counter() - began_s
+            return plan
+
+    made: Policy = Timed(**{field.name: getattr(policy, field.name) for field in fields(policy) if field.init})
+    return made
 
 
 @dataclass(frozen=True)
@@ -70,7 +124,7 @@ class TournamentResult:
 
     Example:
         >>> import fedcell as fc, numpy as np
-        >>> from fedcell.runs.rows import Rounds
+        >>> from fedcell.runs.records import Rounds
         >>> wanted = fc.Tournament(fc.load_scenarios()[:1], ["diverse", "greedy"], [0, 1, 2, 3, 4, 5])
         >>> def run(reached_s):
         ...     return Rounds(np.array([reached_s]), np.array([reached_s]), np.ones(1), np.array([0.8]))

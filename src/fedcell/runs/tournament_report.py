@@ -1,5 +1,8 @@
-"""What a tournament showed: tables, pictures, and a page or Markdown that binds them."""
+"""What a tournament showed: tables, pictures, a page or Markdown that binds them, CSV and JSON."""
 
+import csv
+import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -8,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcell import __version__
-from fedcell.errors import InputError
-from fedcell.pages import Grid, html_page, html_picture, html_table, markdown_table
+from fedcell.errors import InputError, without_nan
 from fedcell.plots import critical_difference_figure, ranking_heat_map
 from fedcell.runs.scenarios import Scenario, changed_fields, scenarios_toml
 from fedcell.runs.stats import Measure, Summary
 from fedcell.runs.tournament import MEASURES, TournamentResult, Winner
+from fedcell.tables import Grid, html_page, html_picture, html_table, markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 WORDS: dict[Measure, str] = {"time": "time to the target", "best": "best accuracy", "last": "last accuracy"}
 READING = (
@@ -265,3 +269,100 @@ def put_between(text: str, tables: str, source: str) -> str:
     if not begin or not end:
         raise InputError(f"{source} has no lines {BEGIN} and {END} for the tables; add them, or name a new file")
     return f"{before}{BEGIN}\n\n{tables.strip()}\n\n{END}{after}"
+
+
+def rows_of(result: TournamentResult) -> list[dict[str, Any]]:
+    """A row for each scenario and policy; NaN and infinity where there is no number."""
+    ranks = {measure: result.mean_ranks(measure) for measure in MEASURES}
+    rows = []
+    for s, one in enumerate(result.tournament.scenarios):
+        for p, policy in enumerate(result.tournament.policies):
+            found = result.summaries[one.name, policy]
+            row = {
+                "scenario": one.name,
+                "policy": policy,
+                "target": one.target,
+                "budget_s": one.spec.budget_s,
+                "seeds": len(result.tournament.seeds),
+                "failed": sum(entry[:2] == (one.name, policy) for entry in result.failures),
+                "median_s_to_target": found.to_target.median_s,
+                "reached": found.to_target.reached,
+                "mean_s_to_target": found.to_target.mean_s,
+                "with_round": found.best.n,
+                "best": found.best.mean,
+                "best_half": found.best.half if found.best.has_interval else math.nan,
+                "last": found.last.mean,
+                "last_half": found.last.half if found.last.has_interval else math.nan,
+                "devices": found.devices.mean,
+                "round_s": found.round_s.mean,
+                "rounds": found.rounds.mean,
+                **{f"rank_{measure}": float(ranks[measure][s, p]) for measure in MEASURES},
+                "deciding_s": result.deciding_s.get((policy, one.spec.devices.count), math.nan),
+            }
+            rows.append(row)
+    return rows
+
+
+def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as CSV; empty where there is no number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0])
+    writer.writerows([["" if value is None else value for value in without_nan(dict(row)).values()] for row in rows])
+    return text.getvalue()
+
+
+_RUN_COLUMNS: dict[Measure, str] = {"time": "s_to_target_or_budget", "best": "best", "last": "last"}
+
+
+def runs_of(result: TournamentResult) -> list[dict[str, Any]]:
+    """A row for each run: what statistics of one's own need."""
+    rows = []
+    for one in result.tournament.scenarios:
+        values = {measure: result.values(one.name, measure) for measure in MEASURES}
+        for i, seed in enumerate(result.tournament.seeds):
+            for p, policy in enumerate(result.tournament.policies):
+                entry = (one.name, policy, seed)
+                numbers = {_RUN_COLUMNS[measure]: float(values[measure][i, p]) for measure in MEASURES}
+                named = {"scenario": one.name, "policy": policy, "seed": seed}
+                rows.append(named | numbers | {"failed": result.failures.get(entry, "")})
+    return rows
+
+
+def tournament_json(result: TournamentResult, command: str) -> str:
+    """The whole tournament for machines."""
+    rankings = {
+        f"{measure}{'' if seeds else ', scenarios as blocks'}": result.ranking(measure, seeds=seeds)
+        for measure in MEASURES
+        for seeds in (True, False)
+    }
+    document = {
+        "fedcell": __version__,
+        "command": command,
+        "seeds": result.tournament.seeds,
+        "policies": result.tournament.policies,
+        "scenarios": [
+            {"name": one.name, "about": one.about, "target": one.target, "spec": one.spec.model_dump(exclude_none=True)}
+            for one in result.tournament.scenarios
+        ],
+        "rankings": {
+            name: {
+                "blocks": ranks.blocks,
+                "mean_ranks": dict(zip(ranks.names, ranks.mean.tolist(), strict=True)),
+                "friedman": {"chi_square": ranks.chi_square, "freedom": len(ranks.names) - 1, "p": ranks.p},
+                "critical_difference": ranks.critical,
+                "groups": ranks.groups(),
+            }
+            for name, ranks in rankings.items()
+        },
+        "winners": [
+            {"scenario": scenario, "by": measure, "best": winner.best, "tied": winner.tied, "untold": winner.untold}
+            for (scenario, measure), winner in result.winners.items()
+        ],
+        "results": rows_of(result),
+        "failures": [
+            {"scenario": scenario, "policy": policy, "seed": seed, "reason": reason}
+            for (scenario, policy, seed), reason in result.failures.items()
+        ],
+    }
+    return json.dumps(without_nan(document), indent=1, allow_nan=False)

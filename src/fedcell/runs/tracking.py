@@ -17,12 +17,11 @@ from typing import Any
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.runs import stats
-from fedcell.runs.rows import ROUND_COLUMNS, RoundNumbers, Rounds, Row, numbers_of
+from fedcell.runs.records import ROUND_COLUMNS, RoundNumbers, Rounds, Row, numbers_of
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RoundsDone, RunDone, RunFailed
 from fedcell.runs.store import Store, differing_fields, flat, stored_document
-from fedcell.runs.tracker import Begin, Ending, Log, TrackedRun, Tracker, Values, sentence
-from fedcell.runs.trackers import parse_trackers
+from fedcell.runs.trackers import Begin, Ending, Log, TrackedRun, Tracker, Values, parse_trackers, sentence
 from fedcell.sim.spec import Spec
 
 PACE_S = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from fedcell.errors import InputError
-from fedcell.runs.rows import Row, encode
+from fedcell.runs.records import Row, encode
 from fedcell.schedule.policy import Policy
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
-from fedcell.schedule.density import band_needed, slack_after_slowest
+from fedcell.runtime import cached_njit
 from fedcell.schedule.laws import Blocks, Dedicated, Density, Law, Power
-from fedcell.schedule.needs import GROUP_ROWS, needs_at, round_time
+from fedcell.schedule.laws.density import band_needed, slack_after_slowest
+from fedcell.schedule.laws.solver import GROUP_ROWS, needs_at, round_time
 from fedcell.types import Bools, Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 

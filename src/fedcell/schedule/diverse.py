@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
+from fedcell.runtime import cached_njit
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, by_law, fits, need, needed, round_time
+from fedcell.schedule.laws.solver import GROUP_ROWS, DensityNeeds, by_law, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.profiles import Profiles, profiles_of

@@ -18,15 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
 from fedcell.errors import InputError
+from fedcell.runtime import cached_njit
 from fedcell.schedule.convergence import largest_set, objective
-from fedcell.schedule.density import SUMS, longer_by_sums
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import GROUP_ROWS, DensityNeeds, Needs, alone, by_law, paces, round_time
+from fedcell.schedule.laws.density import SUMS, longer_by_sums
+from fedcell.schedule.laws.solver import GROUP_ROWS, DensityNeeds, Needs, alone, by_law, nth_largest, paces, round_time
 from fedcell.schedule.policy import Policy, room
-from fedcell.schedule.selection import nth_largest
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
 

@@ -20,22 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
+from fedcell.runtime import cached_njit
 from fedcell.schedule.greedy import ByObjective, ends_first
 from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.needs import (
+from fedcell.schedule.laws.solver import (
     FITS,
     GROUP_ROWS,
     DensityNeeds,
     Needs,
     alone,
     needs_at,
+    nth_largest,
     paces,
+    parted,
     round_time,
     straight,
     tangent,
 )
-from fedcell.schedule.selection import nth_largest, parted
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
 

@@ -4,18 +4,15 @@ A package that is installed beside fedcell registers policies by the entry-point
 named as fedcell's own. examples/own-package is one.
 """
 
-import traceback
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from fedcell import settings
-from fedcell.errors import InputError, did_you_mean
-from fedcell.own import load_own, may_import
-from fedcell.own_code import MAIN
+from fedcell.errors import InputError, did_you_mean, user_code
+from fedcell.plugins import MAIN, load_own, may_import
 from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
 from fedcell.schedule.diverse import Diverse
 from fedcell.schedule.greedy import Greedy
@@ -104,26 +101,6 @@ def _named(name: str) -> type[Policy]:
     return _checked_class(found, point.value, owner)
 
 
-@contextmanager
-def blaming(own: str, what: str = "policy") -> Iterator[None]:
-    """Name the policy or model and the line that failed: what is a user's own may raise anything.
-
-    Args:
-        own: as the user named it.
-        what: what it is.
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        *_, last = traceback.extract_tb(error.__traceback__)
-        raise InputError(
-            f"{what} {own!r} failed with {type(error).__name__}: {' '.join(str(error).split())} "
-            f"({last.filename}, line {last.lineno}); correct it"
-        ) from error
-
-
 def parse_policy(text: str, *, allow_import: bool = True, otherwise: Mapping[str, Any] | None = None) -> Policy:
     """Return the policy that a string such as ``greedy:theta=0`` describes, as on the command line and in TOML.
 
@@ -149,7 +126,7 @@ def parse_policy(text: str, *, allow_import: bool = True, otherwise: Mapping[str
         Traceback (most recent call last):
         fedcell.errors.InputError: unknown policy 'gredy'; did you mean 'greedy'?
     """
-    with blaming(text):
+    with user_code(text):
         name, rest = settings.split("policy", text)
         first = settings.split("policy", rest)[0]
         if not names_code(text):

@@ -11,7 +11,7 @@ from fedcell.errors import InputError, read_only, writable
 from fedcell.schedule.bandwidth import times
 from fedcell.schedule.downlink import Downlink, Multicast
 from fedcell.schedule.laws import Density, Law
-from fedcell.schedule.needs import Needs
+from fedcell.schedule.laws.solver import Needs
 from fedcell.types import Bools, Floats, Indices
 
 

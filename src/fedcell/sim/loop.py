@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from fedcell.errors import InputError
+from fedcell.errors import InputError, user_code
 from fedcell.learn.aggregator import Aggregator, LateModels
 from fedcell.learn.engine import Evaluation, Job, Updates
 from fedcell.learn.profile import noise_of
@@ -16,13 +16,13 @@ from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Dedicated, Density, Law, parse_law
 from fedcell.schedule.policy import Plan, Policy, limited
 from fedcell.schedule.profiles import balanced_weights, profiles_of
-from fedcell.schedule.registry import blaming
 from fedcell.schedule.view import RoundView
 from fedcell.sim.asking import Scene, asking
 from fedcell.sim.doubts import warn
 from fedcell.sim.heard import Timing
 from fedcell.sim.knowledge import Knowledge, Look, known_compute_s
 from fedcell.sim.profiles import output_change, report_j, reports
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import Evaluate, Playing, Train, played
 from fedcell.sim.spec import Spec, require_spec
 from fedcell.sim.spending import can_pay, expected_j, true_j
@@ -32,45 +32,6 @@ from fedcell.sim.turnout import Turnout, allowed_s, turnout
 from fedcell.types import Floats, Indices, Vector
 from fedcell.world import Conditions, World, download_s
 from fedcell.world.channel import may_lack_rate
-
-
-@dataclass(frozen=True, eq=False)
-class RoundRecord:
-    """What one round did.
-
-    Attributes:
-        round: its number, from 1.
-        clock_s: the simulated time at which it ended.
-        round_s: how long it took.
-        plan: who was scheduled, with which share of the band.
-        delivered: the devices whose models arrived.
-        accuracy: of the global model on the test set after the round, a fraction.
-        loss: its mean loss there, in nats; infinity where training has diverged, which ends the run.
-        joules: what all devices spent in it, with that of their reports in the first round; NaN if it is not known.
-        plan_joules: (n,) what each scheduled device spent on training and sending, in the plan's order; NaN if it is
-            not known.
-
-    Example:
-        >>> import fedcell as fc
-        >>> spec = fc.Spec(policy="random:k=2", rounds=1, task=fc.TaskSpec(hidden=[4]))
-        >>> record = next(fc.simulate(spec))
-        >>> record.round, len(record.plan.devices), record.clock_s == record.round_s
-        (1, 2, True)
-    """
-
-    round: int
-    clock_s: float
-    round_s: float
-    plan: Plan
-    delivered: Indices
-    accuracy: float
-    loss: float
-    joules: float = math.nan
-    plan_joules: Floats = field(default_factory=lambda: np.empty(0))
-
-    def __post_init__(self) -> None:
-        if self.plan_joules.size == 0:
-            object.__setattr__(self, "plan_joules", np.full(self.plan.devices.size, np.nan))
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,15 +192,15 @@ class Simulation:
         """The policy's plan, and the scene on which it was decided: after the answers, if it asked."""
         rng = stream(self.spec.seed, "policy", state.round)
         policy = self.policy if first.conditions.available is None else limited(self.policy, len(first.view))
-        with blaming(self.spec.policy):
+        with user_code(self.spec.policy):
             question = policy.asked(first.view, rng)
         if question is None:
-            with blaming(self.spec.policy):
+            with user_code(self.spec.policy):
                 return first, policy.decide(first.view, rng)
         scene = yield from asking(self, state, first, question)
         if scene.places.size == 0:
             return scene, Plan(scene.places, np.empty(0), scene.waited_s)
-        with blaming(self.spec.policy):
+        with user_code(self.spec.policy):
             chosen = limited(policy, scene.places.size).decide(scene.view, rng)
         return scene, replace(chosen, round_s=max(chosen.round_s, scene.waited_s))
 

@@ -33,8 +33,7 @@ from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.learning_rate import parse_schedule
 from fedcell.learn.partition import parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
-from fedcell.own import without_imports
-from fedcell.own_code import OwnCode, UnknownCodeError, code_of
+from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import canonical_policy, format_policy, parse_policy

@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.errors import InputError, short_repr
+from fedcell.errors import InputError, short_repr, user_code
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Engine, Evaluation, is_count
 from fedcell.learn.partition import label_counts, partition
-from fedcell.machine import WORKER_NUMBER, memory_bytes
-from fedcell.own import load_own
-from fedcell.own_code import code_of
+from fedcell.plugins import code_of, load_own
 from fedcell.rng import stream
+from fedcell.runtime import WORKER_NUMBER, memory_bytes
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.registry import blaming
 from fedcell.sim.spec import Spec, TaskSpec
 
 _LOADING = Lock()  # runs in several threads share what is loaded
@@ -278,7 +276,7 @@ def _module(data: Dataset, spec: TaskSpec) -> Any:
     module, colon, name = spec.model.partition(":")
     if not colon:
         raise InputError(f"task.model is {spec.model!r}; write mlp, cnn or package.module:function")
-    with blaming(spec.model, "task.model"):
+    with user_code(spec.model, "task.model"):
         made = load_own(f"task.model {spec.model!r}", module, name)(data)
     if not isinstance(made, nn.Module):
         raise InputError(f"task.model {spec.model!r} returns {short_repr(made)}; let it return a torch.nn.Module")

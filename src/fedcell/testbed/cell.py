@@ -16,7 +16,8 @@ from fedcell.errors import InputError, require_number
 from fedcell.flower import ScheduledRound
 from fedcell.flower.state import load_run
 from fedcell.runs.store import Measured
-from fedcell.sim.loop import RoundRecord, world_of
+from fedcell.sim.loop import world_of
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.testbed.app import Emulation, prepare
 from fedcell.testbed.fault import Fault, check_faults

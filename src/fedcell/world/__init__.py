@@ -1,5 +1,6 @@
 """What is physically there: the cell, its devices, the channel, the compute times and the motion."""
 
+from fedcell.world.availability import Always, Attendance, Availability, DayNight, Trace, parse_availability
 from fedcell.world.cell import Cell, Conditions, Devices, PaperChannel, parse_channel, uniform_in_disc
 from fedcell.world.channel import (
     believed_snr,
@@ -12,10 +13,8 @@ from fedcell.world.channel import (
     shadowing_db,
     whole_band_upload_s,
 )
-from fedcell.world.compute import draw_compute_s, expected_compute_s
-from fedcell.world.energy import cmos_j, compute_j, round_j, transmit_j
+from fedcell.world.device import cmos_j, compute_j, draw_compute_s, expected_compute_s, round_j, transmit_j
 from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
-from fedcell.world.presence import Always, Attendance, Availability, DayNight, Trace, parse_availability
 from fedcell.world.rates import Mcs64, Mcs256, Shannon, parse_rate, spectral_efficiency
 from fedcell.world.snr_trace import SnrTrace, write_trace
 from fedcell.world.tr38901 import RMa, UMa, UMi

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedcell import defaults, settings, units
 from fedcell.errors import InputError, did_you_mean, reject, require_array, require_number, require_whole
 from fedcell.types import Floats
-from fedcell.world.compute import mean_compute_s
-from fedcell.world.energy import compute_j
+from fedcell.world.device import compute_j, mean_compute_s
 from fedcell.world.rates import Rate, Shannon
 from fedcell.world.snr_trace import SnrTrace
 from fedcell.world.tr38901 import FARTHEST_M, Outdoor38901, RMa, UMa, UMi

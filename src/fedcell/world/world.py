@@ -6,11 +6,11 @@ import numpy as np
 
 from fedcell.errors import require_number, require_whole
 from fedcell.rng import stream
+from fedcell.world.availability import PAUSE_S, Always, Availability
 from fedcell.world.cell import BoolArray, Cell, Conditions, Devices
 from fedcell.world.channel import believed_snr, fading_power, may_lack_rate, mean_snr, whole_band_upload_s
-from fedcell.world.compute import draw_compute_s, expected_compute_s
+from fedcell.world.device import draw_compute_s, expected_compute_s
 from fedcell.world.mobility import Mobility, Redrawn
-from fedcell.world.presence import PAUSE_S, Always, Availability
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from starlette.responses import FileResponse, Response
 
 from fedcell import __version__, defaults, settings
 from fedcell.dashboard import limits
-from fedcell.dashboard.desk import Desk
+from fedcell.dashboard.colours import styles
 from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
-from fedcell.dashboard.views.colours import styles
+from fedcell.dashboard.state import AppState
 from fedcell.learn.aggregator import AGGREGATORS
 from fedcell.learn.published import PUBLISHED
-from fedcell.paper.figures import FIGURES
-from fedcell.runs.defaults import RACE_POLICIES, default_race
+from fedcell.paper import FIGURES
+from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES
@@ -71,7 +71,7 @@ KINDS = {bool: "truth", int: "whole", float: "number", str: "text"}
 ENDINGS = (".svg", ".png", ".csv")
 
 
-def router(desk: Desk) -> APIRouter:
+def router(state: AppState) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["info"])
 
@@ -83,8 +83,8 @@ def router(desk: Desk) -> APIRouter:
             {
                 "version": __version__,
                 "docs": _docs(),
-                "stores": [{"name": store.name, "writable": store.writable} for store in desk.stores],
-                "paper": desk.settings.paper is not None,
+                "stores": [{"name": store.name, "writable": store.writable} for store in state.stores],
+                "paper": state.settings.paper is not None,
                 "limits": LIMITS,
                 "policies": list(paper),
                 "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
@@ -100,21 +100,21 @@ def router(desk: Desk) -> APIRouter:
     @routes.get("/paper")
     async def paper() -> PaperAnswer:
         """The figures that `fedcell reproduce` left in the folder given by --paper."""
-        names = _paper_files(desk.settings.paper)
-        titles = await desk.views.run(lambda: _titles(desk.settings.paper))
+        names = _paper_files(state.settings.paper)
+        titles = await state.views.run(lambda: _titles(state.settings.paper))
         figures = [
             {"name": name, "title": titles.get(name, name), "files": mine}
             for name in FIGURES
             if (mine := [file for file in names if file.rpartition(".")[0] == name])
         ]
         page = "index.html" if "index.html" in names else None
-        quick = await desk.views.run(lambda: _quick(desk.settings.paper))
+        quick = await state.views.run(lambda: _quick(state.settings.paper))
         return PaperAnswer.model_validate({"figures": figures, "page": page, "quick": quick})
 
     @routes.get("/paper/{file}", response_class=Response, responses=_files_documented())
     async def paper_file(file: str) -> Response:
         """One of those files; nothing else of the folder."""
-        folder = desk.settings.paper
+        folder = state.settings.paper
         if folder is None or file not in _paper_files(folder):
             raise HTTPException(404, f"there is no file {file[:100]!r} in the reproduction; see /api/paper")
         # The page's style stands in it. It has no scripts, and may not run any.

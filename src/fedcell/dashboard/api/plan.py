@@ -1,14 +1,14 @@
-"""/api/plan."""
+"""/api/plan: one round planned for a table of devices."""
 
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from fedcell.dashboard.checks import body_documented
-from fedcell.dashboard.desk import Desk
+from fedcell.dashboard import plans
+from fedcell.dashboard.limits import body_documented
 from fedcell.dashboard.schemas import ErrorAnswer, PlanAnswer, PlanAsk
-from fedcell.dashboard.views import plans
+from fedcell.dashboard.state import AppState
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"model": PlanAnswer, "content": {"text/csv": {"schema": {"type": "string"}}}},
@@ -16,7 +16,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(desk: Desk) -> APIRouter:
+def router(state: AppState) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["plan"])
 
@@ -26,7 +26,7 @@ def router(desk: Desk) -> APIRouter:
         body = await request.body()  # read in a thread: parsing megabytes would keep all others waiting
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         query = dict(request.query_params)
-        text, media_type = await desk.plans.run(lambda: plans.answer(body, kind, query))
+        text, media_type = await state.plans.run(lambda: plans.answer(body, kind, query))
         return Response(text, media_type=media_type)
 
     return routes

@@ -9,11 +9,13 @@ from starlette.responses import Response
 
 from fedcell.dashboard import limits
 from fedcell.dashboard.api.runs import By
-from fedcell.dashboard.checks import body_documented, known_race, parse_body
-from fedcell.dashboard.desk import Desk
-from fedcell.dashboard.races.events import EventStream, event
-from fedcell.dashboard.races.queue import ConflictError
-from fedcell.dashboard.races.race import LiveRace
+from fedcell.dashboard.colours import styles
+from fedcell.dashboard.curves import race_curves
+from fedcell.dashboard.events import EventStream, event
+from fedcell.dashboard.exports import MEDIA, failures_of, race_data, race_page, race_picture
+from fedcell.dashboard.limits import body_documented, known_race, parse_body
+from fedcell.dashboard.live import LiveRace
+from fedcell.dashboard.queue import ConflictError
 from fedcell.dashboard.schemas import (
     Curves,
     ErrorAnswer,
@@ -25,14 +27,11 @@ from fedcell.dashboard.schemas import (
     RaceWords,
     as_json,
 )
-from fedcell.dashboard.views.colours import styles
-from fedcell.dashboard.views.curves import race_curves
-from fedcell.dashboard.views.exports import MEDIA, failures_of, race_data, race_picture
-from fedcell.dashboard.views.pages import race_page
+from fedcell.dashboard.state import AppState
 from fedcell.runs.command import race_command
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import ENDED
-from fedcell.runs.rows import ROUND_COLUMNS, Rounds
+from fedcell.runs.records import ROUND_COLUMNS, Rounds
 from fedcell.runs.store import spec_document
 
 ROWS_AN_EVENT = 500
@@ -42,10 +41,10 @@ FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorAnswer} for st
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 
-def router(desk: Desk) -> APIRouter:
+def router(state: AppState) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["races"], responses=FAULTS)
-    races = desk.races
+    races = state.races
 
     def find(id: str) -> LiveRace:
         race = races.get(id)
@@ -59,10 +58,10 @@ def router(desk: Desk) -> APIRouter:
         return race
 
     def told(race: LiveRace) -> dict[str, Any]:
-        return race_document(desk, race)
+        return race_document(state, race)
 
     async def loaded(race: LiveRace) -> LiveRace:
-        await desk.views.run(lambda: races.load(sound(race)))
+        await state.views.run(lambda: races.load(sound(race)))
         return race
 
     @routes.post("/races", status_code=201, openapi_extra=body_documented(RaceAsk))
@@ -72,9 +71,9 @@ def router(desk: Desk) -> APIRouter:
         if len(body) > limits.RACE_BYTES:
             raise HTTPException(413, f"the race is larger than {limits.RACE_BYTES >> 10} KiB, which is the limit")
         ask = parse_body(RaceAsk, body)
-        spec = await desk.views.run(lambda: known_race(ask.spec, ask.policies, ask.seeds))
-        race = await desk.views.run(lambda: races.create(spec, ask.target))
-        await desk.stores[0].ask(lambda store: store.put_race(race.stored()))
+        spec = await state.views.run(lambda: known_race(ask.spec, ask.policies, ask.seeds))
+        race = await state.views.run(lambda: races.create(spec, ask.target))
+        await state.stores[0].ask(lambda store: store.put_race(race.stored()))
         return RaceDocument.model_validate(told(race))
 
     @routes.get("/races")
@@ -94,7 +93,7 @@ def router(desk: Desk) -> APIRouter:
         name, note = (
             old if new is None else new.strip() for old, new in ((race.name, words.name), (race.note, words.note))
         )
-        await desk.stores[0].ask(lambda _: races.describe(race, name, note))
+        await state.stores[0].ask(lambda _: races.describe(race, name, note))
         return RaceDocument.model_validate(told(race))
 
     @routes.get("/races/{id}/command")
@@ -108,7 +107,7 @@ def router(desk: Desk) -> APIRouter:
     async def runs_of(id: str = Id) -> RaceRuns:
         """How many runs it has, and how many of them stay whatever becomes of the race."""
         race = find(id)
-        own = await desk.stores[0].ask(lambda _: races.own_runs(race))
+        own = await state.stores[0].ask(lambda _: races.own_runs(race))
         return RaceRuns(runs=len(race.runs), shared=len(race.runs) - len(own))
 
     @routes.delete("/races/{id}", status_code=204, response_class=Response)
@@ -118,7 +117,7 @@ def router(desk: Desk) -> APIRouter:
     ) -> Response:
         """Forget a race that waits or has ended; its stored runs stay unless `runs` is true."""
         race = find(id)
-        await desk.stores[0].ask(lambda _: races.forget(race, runs=runs))
+        await state.stores[0].ask(lambda _: races.forget(race, runs=runs))
         return Response(status_code=204)
 
     moves: dict[str, Callable[[LiveRace], None]] = {
@@ -133,58 +132,58 @@ def router(desk: Desk) -> APIRouter:
         """Pause, continue, stop; resume a race that was stopped or interrupted, or failed; rerun one that has ended."""
         race = find(id)
         if action == "rerun":  # which deletes runs: in the store's thread
-            await desk.stores[0].ask(lambda _: races.rerun(race))
+            await state.stores[0].ask(lambda _: races.rerun(race))
         else:
             moves[action](race)
         if action in ("resume", "rerun") or race.state == "stopped":
-            await desk.stores[0].ask(lambda store: store.put_race(race.stored()))
+            await state.stores[0].ask(lambda store: store.put_race(race.stored()))
         return RaceDocument.model_validate(told(race))
 
     @routes.get("/races/{id}/curves", response_class=Response, responses={200: {"model": Curves}})
     async def curves(id: str = Id, by: Axis = By) -> Response:
         """Mean curves with their bands, the tables and the verdicts, of what there is so far."""
         race = await loaded(find(id))
-        runs, failures = rounds_of(desk, race), failures_of(desk, race)
-        text = await desk.views.run(lambda: as_json(race_curves(race, runs, failures, by)))
+        runs, failures = rounds_of(state, race), failures_of(state, race)
+        text = await state.views.run(lambda: as_json(race_curves(race, runs, failures, by)))
         return Response(text, media_type="application/json")
 
     @routes.get("/races/{id}/events", response_class=Response, responses=STREAM)
     async def events(id: str = Id) -> Response:
         """Server-sent events: `race` at every change of state, `rounds` as they come, `end`."""
         race = await loaded(find(id))
-        return EventStream(desk.hub, desk.hub.events(_race_watcher(desk, race)))
+        return EventStream(state.hub, state.hub.events(_race_watcher(state, race)))
 
     @routes.get("/events", response_class=Response, responses=STREAM)
     async def all_events() -> Response:
         """Server-sent events: `race` when any race changes its state, `progress` as its runs get on, `gone`."""
-        return EventStream(desk.hub, desk.hub.events(_queue_watcher(desk)))
+        return EventStream(state.hub, state.hub.events(_queue_watcher(state)))
 
     @routes.get("/races/{id}/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
     async def figure(ending: Literal["svg", "png"], id: str = Id, by: Axis = By) -> Response:
         """The picture that `fedcell race` draws, of the seeds that every policy has finished."""
         race = sound(find(id))
-        picture = await desk.views.run(lambda: race_picture(desk, race, ending, by))
+        picture = await state.views.run(lambda: race_picture(state, race, ending, by))
         return Response(picture, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
 
     @routes.get("/races/{id}/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))
     async def data(ending: Literal["csv", "json"], id: str = Id) -> Response:
         """What `fedcell race --csv` or `--json` prints, of the seeds that every policy has finished."""
         race = sound(find(id))
-        text = await desk.views.run(lambda: race_data(desk, race, ending))
+        text = await state.views.run(lambda: race_data(state, race, ending))
         return Response(text, media_type=MEDIA[ending], headers=_named(f"race-{race.id}.{ending}"))
 
     @routes.get("/races/{id}/page.html", response_class=Response, responses=_kinds("text/html"))
     async def page(id: str = Id) -> Response:
         """The race as one HTML file that plays without a server."""
         race = await loaded(find(id))
-        runs, failures = rounds_of(desk, race), failures_of(desk, race)
+        runs, failures = rounds_of(state, race), failures_of(state, race)
         axes: tuple[Axis, ...] = ("time", "energy")
 
         def make() -> str:
             curves = {by: race_curves(race, runs, failures, by) for by in axes}
             return race_page(told(race), curves, race_command(race.spec, race.target)[0])
 
-        text = await desk.views.run(make)
+        text = await state.views.run(make)
         return Response(text, media_type="text/html", headers=_named(f"race-{race.id}.html"))
 
     return routes
@@ -198,9 +197,9 @@ def _named(file: str) -> dict[str, str]:
     return {"content-disposition": f'attachment; filename="{file}"'}
 
 
-def race_document(desk: Desk, race: LiveRace) -> dict[str, Any]:
+def race_document(state: AppState, race: LiveRace) -> dict[str, Any]:
     """A race as RaceDocument has it."""
-    with desk.races.lock:
+    with state.races.lock:
         looks = styles(race.policies)
         runs = [
             {
@@ -227,37 +226,37 @@ def race_document(desk: Desk, race: LiveRace) -> dict[str, Any]:
             "seeds": race.seeds,
             "target": race.target,
             "runs": runs,
-            "position": desk.races.position(race),
+            "position": state.races.position(race),
             "elsewhere": race.elsewhere,
         }
 
 
-def rounds_of(desk: Desk, race: LiveRace) -> dict[tuple[str, int], tuple[Rounds, bool]]:
+def rounds_of(state: AppState, race: LiveRace) -> dict[tuple[str, int], tuple[Rounds, bool]]:
     """Each run's rounds so far, and whether it has ended."""
-    with desk.races.lock:
+    with state.races.lock:
         found = [(run.spec, list(run.numbers or []), run.state == "done") for run in race.runs.values()]
     return {(spec.policy, spec.seed): (Rounds.of(numbers), ended) for spec, numbers, ended in found}
 
 
-def _race_event(desk: Desk, race: LiveRace) -> str:
+def _race_event(state: AppState, race: LiveRace) -> str:
     """Made once for all streams: a race of 600 runs is a long document."""
-    mark = (race.version, desk.races.position(race))
+    mark = (race.version, state.races.position(race))
     if race.told[0] != mark:
-        race.told = (mark, event("race", race_document(desk, race)))
+        race.told = (mark, event("race", race_document(state, race)))
     return race.told[1]
 
 
-def _race_watcher(desk: Desk, race: LiveRace) -> Callable[[], tuple[list[str], bool]]:
+def _race_watcher(state: AppState, race: LiveRace) -> Callable[[], tuple[list[str], bool]]:
     """A function that tells what is new in a race since it was last called."""
     seen_version, seen_rows = 0, dict[str, int]()
 
     def look() -> tuple[list[str], bool]:
         nonlocal seen_version
         found: list[str] = []
-        with desk.races.lock:
+        with state.races.lock:
             if race.version != seen_version:
                 seen_version = race.version
-                found.append(_race_event(desk, race))
+                found.append(_race_event(state, race))
             for run in race.runs.values():
                 rows = run.numbers or []
                 while len(rows) > (seen := seen_rows.get(run.key, 0)) and len(found) < EVENTS_A_LOOK:
@@ -271,34 +270,34 @@ def _race_watcher(desk: Desk, race: LiveRace) -> Callable[[], tuple[list[str], b
     return look
 
 
-def _queue_watcher(desk: Desk) -> Callable[[], tuple[list[str], bool]]:
+def _queue_watcher(state: AppState) -> Callable[[], tuple[list[str], bool]]:
     """A function that tells which races have changed since it was last called, and how far their runs are."""
     seen: dict[str, tuple[int, int | None]] = {}
     rounds: dict[str, dict[str, int]] = {}
 
     def look() -> tuple[list[str], bool]:
-        races = {race.id: race for race in reversed(desk.races.all())}
+        races = {race.id: race for race in reversed(state.races.all())}
         gone = [id for id in seen if id not in races]
         found = [event("gone", {"id": id}) for id in gone]
         for id in gone:
             del seen[id], rounds[id]
         for race in races.values():
-            mark = (race.version, desk.races.position(race))
+            mark = (race.version, state.races.position(race))
             if seen.get(race.id) != mark:
                 seen[race.id] = mark
-                found.append(_race_event(desk, race))
+                found.append(_race_event(state, race))
             before = rounds.setdefault(race.id, {})
-            if race.state not in ENDED and (news := _progress(desk, race, before)):
+            if race.state not in ENDED and (news := _progress(state, race, before)):
                 found.append(event("progress", {"id": race.id, "runs": news}))
         return found, False
 
     return look
 
 
-def _progress(desk: Desk, race: LiveRace, before: dict[str, int]) -> list[dict[str, Any]]:
+def _progress(state: AppState, race: LiveRace, before: dict[str, int]) -> list[dict[str, Any]]:
     """How far the runs are that have got on since; ``before`` has the rounds that were told, and is updated."""
     news = []
-    with desk.races.lock:
+    with state.races.lock:
         for run in race.runs.values():
             count = len(run.numbers or [])
             if count > before.get(run.key, 0):

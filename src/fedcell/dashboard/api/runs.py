@@ -8,7 +8,10 @@ from starlette.responses import Response
 
 from fedcell import defaults
 from fedcell.dashboard import limits
-from fedcell.dashboard.desk import Desk, FoundRun
+from fedcell.dashboard.cells import RunWorld, ShownSharing, field_document, round_document, start_of
+from fedcell.dashboard.colours import styles
+from fedcell.dashboard.exports import MEDIA, compared, compared_data, compared_picture, grouped
+from fedcell.dashboard.listing import Chosen, Sort, field_means, listed, stored_document
 from fedcell.dashboard.schemas import (
     Curves,
     ErrorAnswer,
@@ -19,13 +22,10 @@ from fedcell.dashboard.schemas import (
     RunList,
     as_json,
 )
-from fedcell.dashboard.views.cells import ShownSharing, field_document, round_document, start_of
-from fedcell.dashboard.views.colours import styles
-from fedcell.dashboard.views.exports import MEDIA, compared, compared_data, compared_picture, grouped
-from fedcell.dashboard.views.listing import Chosen, Sort, field_means, listed, stored_document
+from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError
 from fedcell.runs.comparisons import Axis
-from fedcell.runs.rows import ROUND_COLUMNS, numbers_of
+from fedcell.runs.records import ROUND_COLUMNS, numbers_of
 from fedcell.runs.store import differing_fields
 from fedcell.runs.stored import Source, StoredRun
 
@@ -43,7 +43,7 @@ SortBy = Query("-finished", description="The column, with - before it for the la
 FAULTS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorAnswer} for status in (404, 422)}
 
 
-def router(desk: Desk) -> APIRouter:
+def router(state: AppState) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["runs"], responses=FAULTS)
 
@@ -60,7 +60,7 @@ def router(desk: Desk) -> APIRouter:
         """The runs of the results files, the newest first or by another column, and all policies to choose from."""
         found = await every_run(store)
         chosen = Chosen(policy, source, keys)
-        text = await desk.views.run(lambda: listed(found, chosen, sort, limit, offset))
+        text = await state.views.run(lambda: listed(found, chosen, sort, limit, offset))
         return Response(text, media_type="application/json")
 
     @routes.get("/means", response_class=Response, responses={200: {"model": FieldMeans}})
@@ -76,16 +76,16 @@ def router(desk: Desk) -> APIRouter:
         """Mean accuracies of all these runs, by the values of one or two fields in which they differ."""
         found = await every_run(store)
         chosen = Chosen(policy, source, keys)
-        text = await desk.views.run(lambda: field_means(found, chosen, across, down, value))
+        text = await state.views.run(lambda: field_means(found, chosen, across, down, value))
         return Response(text, media_type="application/json")
 
     async def every_run(store: str | None) -> list[tuple[StoredRun, str]]:
-        return [(run, thread.name) for thread in desk.readable(store) for run in await thread.runs()]
+        return [(run, thread.name) for thread in state.readable(store) for run in await thread.runs()]
 
     @routes.get("/runs/{key}", response_class=Response, responses={200: {"model": RunAnswer}})
     async def run(key: str = Key, store: str | None = StoreName) -> Response:
         """One run and its rounds; runs of the race that computes too."""
-        found = await desk.run(key, store)
+        found = await state.run(key, store)
         rows = [numbers_of(record) for record in found.records]
         told = {"run": run_document(found), "spec": found.document, "columns": ROUND_COLUMNS, "rows": rows}
         return Response(as_json(told), media_type="application/json")
@@ -98,7 +98,7 @@ def router(desk: Desk) -> APIRouter:
         store: str | None = StoreName,
     ) -> Response:
         """One round: every device, its channel and times, and its share of the band (or what it would be)."""
-        found = await desk.run(key, store)
+        found = await state.run(key, store)
         if number > len(found.records):
             raise HTTPException(404, f"the run has {len(found.records)} rounds, no round {number}")
         record, measured = found.records[number - 1], found.measured[number - 1] if found.measured else None
@@ -106,18 +106,18 @@ def router(desk: Desk) -> APIRouter:
         before_s = start_of(found.records, number, simulated=simulated)
 
         def draw() -> str:
-            place = desk.place(found)
-            return as_json(round_document(place, before_s, record, len(found.records), sharing, measured))
+            world = RunWorld.of(found.document)
+            return as_json(round_document(world, before_s, record, len(found.records), sharing, measured))
 
-        return Response(await desk.views.run(draw), media_type="application/json")
+        return Response(await state.views.run(draw), media_type="application/json")
 
     @routes.get("/runs/{key}/field", response_class=Response, responses={200: {"model": FieldAnswer}})
     async def field(
         key: str = Key, size: int = Query(96, ge=2, le=limits.FIELD_SIZE), store: str | None = StoreName
     ) -> Response:
         """Mean SNR over the run's cell."""
-        found = await desk.run(key, store)
-        text = await desk.views.run(lambda: as_json(field_document(desk.place(found), size)))
+        found = await state.run(key, store)
+        text = await state.views.run(lambda: as_json(field_document(RunWorld.of(found.document), size)))
         return Response(text, media_type="application/json")
 
     async def chosen(keys: str) -> dict[str, list[FoundRun]]:
@@ -127,7 +127,7 @@ def router(desk: Desk) -> APIRouter:
         for name in names:
             if not 8 <= len(name) <= 64:
                 raise InputError(f"{name[:64]!r} is not a run's key; give at least eight of its hexadecimal digits")
-        found = [await desk.run(name) for name in names]
+        found = [await state.run(name) for name in names]
         stored = [run.stored for run in found if run.stored is not None]
         return grouped(found, differing_fields(run.document for run in stored))
 
@@ -140,21 +140,21 @@ def router(desk: Desk) -> APIRouter:
     ) -> Response:
         """Curves, tables and verdicts of stored runs, grouped by policy and whatever else differs but the seed."""
         groups = await chosen(keys)
-        text = await desk.views.run(lambda: compared(groups, target, by, among))
+        text = await state.views.run(lambda: compared(groups, target, by, among))
         return Response(text, media_type="application/json")
 
     @routes.get("/results/figure.{ending}", response_class=Response, responses=_kinds("image/svg+xml", "image/png"))
     async def figure(ending: Literal["svg", "png"], keys: str = Keys, by: Axis = By) -> Response:
         """Their mean curves as a picture."""
         groups = await chosen(keys)
-        content = await desk.views.run(lambda: compared_picture(groups, ending, by))
+        content = await state.views.run(lambda: compared_picture(groups, ending, by))
         return Response(content, media_type=MEDIA[ending], headers=_named(ending))
 
     @routes.get("/results/data.{ending}", response_class=Response, responses=_kinds("text/csv", "application/json"))
     async def data(ending: Literal["csv", "json"], keys: str = Keys) -> Response:
         """All their rounds."""
         groups = await chosen(keys)
-        content = await desk.views.run(lambda: compared_data(groups, ending))
+        content = await state.views.run(lambda: compared_data(groups, ending))
         return Response(content, media_type=MEDIA[ending], headers=_named(ending))
 
     return routes

@@ -28,7 +28,7 @@ import numpy as np
 from fedcell.errors import require_number
 from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.view import RoundView
-from fedcell.schedule.zoo.labels import counts_of_labels
+from fedcell.schedule.zoo.common import counts_of_labels
 from fedcell.types import Floats, Indices
 
 LEAST = 1e-12

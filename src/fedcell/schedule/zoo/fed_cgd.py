@@ -27,13 +27,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedcell.compiling import cached_njit
 from fedcell.errors import require_number
+from fedcell.runtime import cached_njit
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.needs import FITS, need
+from fedcell.schedule.laws.solver import FITS, need
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.view import RoundView
-from fedcell.schedule.zoo.labels import counts_of_labels
+from fedcell.schedule.zoo.common import counts_of_labels
 from fedcell.types import Bools, Floats, Indices
 
 STARTS = 20

@@ -1,1 +1,0 @@
-"""What the page shows, as documents."""

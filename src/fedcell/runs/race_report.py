@@ -1,0 +1,215 @@
+"""What is shown of a race: a picture of its mean curves and who gets there sooner, JSON and CSV of all rounds."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fedcell import __version__
+from fedcell.errors import without_nan
+from fedcell.plots import Curve, Finish, race_figure
+from fedcell.runs import stats
+from fedcell.runs.comparisons import UNITS, Axis, Headline
+from fedcell.runs.race import RaceResult
+from fedcell.runs.records import ROUND_COLUMNS, cells, numbers_of
+from fedcell.sim.record import RoundRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_race(result: RaceResult, by: Axis = "time", looks: Mapping[str, tuple[str, str]] | None = None) -> "Figure":
+    """The picture, as RaceResult.figure gives it.
+
+    Args:
+        result: the race.
+        by: what accuracy is drawn against, ``"time"`` or ``"energy"``.
+        looks: colour and dash by policy; those of plots.STYLES by default.
+    """
+    end = result.spec.budget_s if by == "time" else result.spec.budget_j
+    return race_figure(
+        curves(result, by), title(result), math.inf if end is None else end, looks, by, finish(result, by)
+    )
+
+
+def curves(result: RaceResult, by: Axis = "time") -> list[Curve]:
+    """The mean curves against time or energy, as plots.race_figure draws them; with few seeds they have no bands."""
+    if by == "energy":
+        found = {policy: stats.energy_curve(list(filter(len, runs))) for policy, runs in result.rounds.items()}
+    else:
+        found = {policy: summary.curve for policy, summary in result.summaries().items()}
+    return [Curve(policy, curve.x, curve.accuracy, curve.half) for policy, curve in found.items()]
+
+
+def title(result: RaceResult) -> str:
+    """What the race was of, for its picture."""
+    spec, seeds = result.spec, len(result.seeds)
+    odd = [name for name in (spec.cell.channel, spec.cell.rate) if name not in ("paper", "shannon")]
+    return (
+        f"{spec.task.data}, {spec.task.partition}, {spec.devices.count} devices, radius {spec.cell.radius_m:g} m, "
+        f"{''.join(f'{name}, ' for name in odd)}"
+        f"{seeds} seed{'s' * (seeds != 1)}" + (", 95 % bands" if seeds >= stats.FEWEST_IN_A_BAND else "")
+    )
+
+
+def finish(result: RaceResult, by: Axis = "time") -> Finish:
+    """The target, and when each policy reaches it: one number for each, the restricted mean, wherever it is shown."""
+    unit, limit = UNITS[by], result.limit(by)
+    reached, places = dict[str, str](), dict[str, float]()
+    for policy, summary in result.summaries().items():
+        to = summary.to_target if by == "time" else summary.energy_to_target
+        mean = to.mean_s if isinstance(to, stats.TimeTo) else to.mean_j
+        median = to.median_s if isinstance(to, stats.TimeTo) else to.median_j
+        if not summary.best.n:
+            reached[policy] = "no round"
+        elif not to.reached:
+            reached[policy] = "never"
+        elif math.isfinite(mean):
+            reached[policy] = f"{mean:.0f} {unit}" if by == "time" else f"{mean:.4g} {unit}"
+            reached[policy] += f" ({to.reached}/{to.n})" if to.reached < to.n else ""
+            if math.isfinite(median):
+                places[policy] = mean
+        else:
+            reached[policy] = "unknown"
+    some_never = any(math.isfinite(limit) and "/" in text for text in reached.values())
+    words = f"mean {'time' if by == 'time' else 'energy'} to {100 * result.target:g} %"
+    words += f"\n(never counts as {limit:.4g} {unit}):" if some_never else ":"
+    found = result.headline() if by == "time" else None
+    if found is None or found.found is None or not found.sure:
+        return Finish(result.target, reached, places, words)
+    one = found.found
+    return Finish(result.target, reached, places, words, one.policy, one.other, f"{one.ratio.value:.1f} x sooner")
+
+
+def to_json(result: RaceResult, *, per_class: bool = False) -> str:
+    """The whole race for machines: the spec, the summaries, the differences and every round.
+
+    Args:
+        result: the race.
+        per_class: whether the final models' accuracies by class are in it, for each policy a list for each seed.
+    """
+    summaries = result.summaries()
+    document = {
+        "fedcell": __version__,
+        "spec": result.spec.model_dump(exclude_none=True),
+        "complete": result.complete,
+        "seeds": result.seeds,
+        "failures": [
+            {"policy": policy, "seed": seed, "reason": reason} for (policy, seed), reason in result.failures.items()
+        ],
+        "policies": {policy: _summary_document(summaries[policy], result, policy) for policy in result.policies},
+        "headline": _headline_document(result.headline()),
+        "comparisons": _comparisons_document(result),
+        "differences": _differences_document(result),
+        "rounds": [
+            {"policy": policy, "seed": seed} | cells(record, plan=True) for policy, seed, record in _all_rounds(result)
+        ],
+    }
+    if per_class:
+        document["class_accuracy"] = {policy: found.tolist() for policy, found in result.class_accuracy().items()}
+    return json.dumps(without_nan(document), allow_nan=False)
+
+
+def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
+    """Every round of every run, a line each.
+
+    Args:
+        result: the race.
+        per_class: whether there is a column for each class with the final model's accuracy, in the last line of a run.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    classes = result.class_accuracy() if per_class else {}
+    count = max((found.shape[1] for found in classes.values()), default=0)
+    writer.writerow(["policy", "seed", *ROUND_COLUMNS, *(f"accuracy_class_{label}" for label in range(count))])
+    last = {(policy, seed): run[-1] for policy, seed, run in _all_runs(result) if run}
+    for policy, seed, record in _all_rounds(result):
+        ours: list[Any] = [""] * count
+        if count and record is last[policy, seed]:
+            begun = [other for name, other in last if name == policy]  # the seeds that have a model, in order
+            found = classes[policy][begun.index(seed)].tolist()
+            ours = ["" if math.isnan(value) else value for value in found]
+        writer.writerow([policy, seed, *numbers_of(record), *ours])
+    return text.getvalue()
+
+
+def _all_runs(result: RaceResult) -> Iterable[tuple[str, int, list[RoundRecord]]]:
+    for policy in result.policies:
+        yield from ((policy, seed, run) for seed, run in zip(result.seeds, result.runs[policy], strict=True))
+
+
+def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
+    for policy, seed, run in _all_runs(result):
+        yield from ((policy, seed, record) for record in run)
+
+
+_MEANS = ("best", "last", "devices", "round_s", "rounds", "joules")
+
+
+def _summary_document(summary: stats.Summary, result: RaceResult, policy: str) -> dict[str, Any]:
+    curve, to, cost = summary.curve, summary.to_target, summary.energy_to_target
+    means = {name: _mean_document(getattr(summary, name), name in ("best", "last")) for name in _MEANS}
+    return means | {
+        "mean_curve": {
+            "best": curve.best(),
+            "last": curve.last(),
+            "time_to_target_s": curve.time_to(result.target),
+        },
+        "target": result.target,
+        "time_to_target_s": {
+            "median": to.median_s,
+            "restricted_mean": to.mean_s,
+            "reached": to.reached,
+            "seeds": to.n,
+            "by_seed": result.needs()[policy],
+        },
+        "energy_to_target_j": {
+            "median": cost.median_j,
+            "restricted_mean": cost.mean_j,
+            "reached": cost.reached,
+            "seeds": cost.n,
+            "by_seed": result.needs("energy")[policy],
+        },
+        "diverged": summary.diverged,
+        "failed": summary.failed,
+        "without_round": summary.without_round,
+    }
+
+
+def _differences_document(result: RaceResult) -> dict[str, Any]:
+    """The paired differences of accuracy; ``significant`` is corrected for the number of policies, by measure."""
+    found: dict[str, Any] = {other: {} for other in result.policies[1:]}
+    pairs = result.differences().values()
+    measures = {"best_accuracy": [best for best, _ in pairs], "last_accuracy": [last for _, last in pairs]}
+    for measure, ours in measures.items():
+        for other, mean, significant in zip(found, ours, stats.significant_among(ours), strict=True):
+            found[other][measure] = _mean_document(mean) | {"p": stats.p_value(mean), "significant": significant}
+    return found
+
+
+def _comparisons_document(result: RaceResult) -> list[dict[str, Any]]:
+    """Every pair of policies once, by time and by energy to the target."""
+    measures: dict[str, Axis] = {"time_to_target_s": "time", "energy_to_target_j": "energy"}
+    return [
+        {"measure": measure} | {name: value for name, value in asdict(one).items() if name != "by"}
+        for measure, by in measures.items()
+        for (policy, other), one in result.comparisons(by).items()
+        if result.policies.index(policy) < result.policies.index(other)
+    ]
+
+
+def _headline_document(headline: Headline | None) -> dict[str, Any] | None:
+    if headline is None:
+        return None
+    one = headline.found
+    who = {"policy": None, "other": None} if one is None else {"policy": one.policy, "other": one.other}
+    return {"text": headline.text, "rests_on": headline.small, **who, "significant": headline.sure}
+
+
+def _mean_document(mean: stats.Mean, accuracy: bool = False) -> dict[str, Any]:
+    low, high = mean.interval(0.0, 1.0) if accuracy else mean.interval()
+    half = mean.half if mean.has_interval else math.nan
+    return {"mean": mean.mean, "half_width_95": half, "low_95": low, "high_95": high, "seeds": mean.n}

@@ -1,0 +1,309 @@
+"""Who is there: which devices can be asked to train, until when, and how fast they are then.
+
+Each availability model is a pure function of seed and clock, as mobility is, so policies with one seed meet the same
+devices and a run can resume at any round.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcell import settings
+from fedcell.errors import InputError, require_number
+from fedcell.rng import stream
+from fedcell.types import Floats
+from fedcell.world.cell import BoolArray, IntArray
+
+PAUSE_S = 60.0
+"""After so many seconds a server looks again that can reach nobody, though some devices are there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attendance:
+    """Who of M devices is there at one moment.
+
+    Attributes:
+        there: (M,) booleans.
+        until_s: (M,) the clock at which a device that is there leaves, in seconds; infinity if never.
+        speed: (M,) how many times as fast as usual a device computes; None if all compute as usual.
+    """
+
+    there: BoolArray
+    until_s: Floats
+    speed: Floats | None = None
+
+
+class Availability(Protocol):
+    """Who is there when: a pure function of seed and clock."""
+
+    def at(self, count: int, seed: int, clock_s: float) -> Attendance | None:
+        """Return who of ``count`` devices is there at this clock; None if all are and stay."""
+
+    def next_s(self, count: int, seed: int, clock_s: float) -> float:
+        """Return the first clock from now on, in seconds, at which any device is there; infinity if never."""
+
+
+@dataclass(frozen=True)
+class Always:
+    """Every device is always there, as in the paper.
+
+    Example:
+        >>> import fedcell as fc
+        >>> fc.Always().at(count=3, seed=0, clock_s=0.0) is None
+        True
+    """
+
+    def at(self, count: int, seed: int, clock_s: float) -> Attendance | None:  # noqa: ARG002
+        """None: all are there."""
+        return None
+
+    def next_s(self, count: int, seed: int, clock_s: float) -> float:  # noqa: ARG002
+        """Now."""
+        return clock_s
+
+
+@dataclass(frozen=True)
+class DayNight:
+    """Every device is there once a day: at its own time of the day, a little earlier or later each day.
+
+    Device i's n-th day is the time from (n + spread u_i) day_s to (n + 1 + spread u_i) day_s, u_i uniform in [0, 1).
+    Of a day it is there from x_n to y_n, which lie around the day's middle:
+
+        x_n = (1 - there) day_s / 2 + noise a (v_n - 1/2)
+        y_n = (1 + there) day_s / 2 + noise a (w_n - 1/2),    a = min(there, 1 - there) day_s,
+
+    v_n and w_n uniform in [0, 1), independent for each device and day. So a device is there for the part ``there`` of
+    the time on average, and always in one piece a day.
+
+    Attributes:
+        there: the part of the time for which a device is there, above 0 and at most 1.
+        day_s: length of a day in seconds, at least 1.
+        spread: how far the devices' days are apart: 0 if they all begin together, 1 if any time of the day is as
+            likely (devices all around the world).
+        noise: how much a device's times vary from day to day, from 0 to 1.
+
+    Example:
+        >>> import fedcell as fc
+        >>> nights = fc.DayNight(there=0.25, day_s=1000.0)
+        >>> [int(nights.at(count=1000, seed=0, clock_s=clock_s).there.sum()) for clock_s in (0.0, 500.0)]
+        [235, 253]
+        >>> together = fc.DayNight(there=0.25, day_s=1000.0, spread=0.0)
+        >>> [int(together.at(count=1000, seed=0, clock_s=clock_s).there.sum()) for clock_s in (0.0, 400.0, 500.0)]
+        [0, 711, 1000]
+    """
+
+    there: float = 0.5
+    day_s: float = 86_400.0
+    spread: float = 1.0
+    noise: float = 0.5
+
+    def __post_init__(self) -> None:
+        require_number("there", self.there, above=0)
+        require_number("day_s", self.day_s, least=1)
+        for name in ("spread", "noise"):
+            require_number(name, getattr(self, name), least=0)
+        for name in ("there", "spread", "noise"):
+            if getattr(self, name) > 1:
+                raise InputError(f"{name} is {getattr(self, name):g}; give a number up to 1")
+
+    def at(self, count: int, seed: int, clock_s: float) -> Attendance | None:
+        """Return who is there: those for whom this is between x_n and y_n of their day."""
+        if self.there == 1.0:
+            return None
+        day, phase = self._day(count, seed, clock_s)
+        begin_s, end_s = self._stay(count, seed, day, phase)
+        return Attendance((begin_s <= clock_s) & (clock_s < end_s), end_s)
+
+    def next_s(self, count: int, seed: int, clock_s: float) -> float:
+        """Return when the first of them comes: each does today or tomorrow."""
+        day, phase = self._day(count, seed, clock_s)
+        begin_s, end_s = self._stay(count, seed, day, phase)
+        tomorrow_s, _ = self._stay(count, seed, day + 1, phase)
+        return float(np.where(clock_s < end_s, np.maximum(begin_s, clock_s), tomorrow_s).min())
+
+    def _day(self, count: int, seed: int, clock_s: float) -> tuple[NDArray[np.int64], Floats]:
+        """(M,) each device's day n, and its phase spread u_i; the first may be day -1."""
+        phase = self.spread * stream(seed, "daynight").random(count)
+        day = np.floor(clock_s / self.day_s - phase).astype(np.int64)
+        # The quotient is rounded: what counts is on which side of the day's first moment the clock is.
+        day += (day + 1 + phase) * self.day_s <= clock_s
+        day -= (day + phase) * self.day_s > clock_s
+        return day, phase
+
+    def _stay(self, count: int, seed: int, day: NDArray[np.int64], phase: Floats) -> tuple[Floats, Floats]:
+        """(M,) the clocks at which each device comes and leaves on its day."""
+        first = int(day.min())  # with its phase below 1, a device is on this day or the next
+        draws = [stream(seed, "daynight", n + 1).random((count, 2)) for n in (first, first + 1)]
+        shift = np.where((day == first)[:, np.newaxis], *draws) - 0.5
+        swing = self.noise * min(self.there, 1 - self.there)
+        base_s = (day + phase) * self.day_s
+        begin_s = base_s + ((1 - self.there) / 2 + swing * shift[:, 0]) * self.day_s
+        return begin_s, base_s + ((1 + self.there) / 2 + swing * shift[:, 1]) * self.day_s
+
+
+@dataclass(frozen=True, eq=False)
+class Stays:
+    """The intervals of M devices; those of device i are number first[i] to first[i + 1] - 1.
+
+    Attributes:
+        first: (M + 1,) where each device's intervals begin.
+        begin_s: (K,) when an interval begins, in seconds from the device's start_s; ascending for each device.
+        end_s: (K,) when it ends: at the next one's begin at the latest.
+        speed: (K,) how many times as fast as usual the device computes in it; None if always as usual.
+        start_s: (M,) the clock at which a device's trace begins, in seconds.
+        period_s: (M,) after how many seconds it begins again; infinity for never.
+    """
+
+    first: IntArray
+    begin_s: Floats
+    end_s: Floats
+    speed: Floats | None
+    start_s: Floats
+    period_s: Floats
+
+    def at(self, clock_s: float) -> tuple[BoolArray, Floats, Floats | None]:
+        """(M,) who is there, until when, and how fast; see Attendance."""
+        base_s = self._base_s(self._turn(clock_s))
+        last = self._last_begun(base_s, clock_s)
+        begun = last >= self.first[:-1]
+        there = begun & (clock_s < base_s + self.end_s[last])
+        until_s = np.where(there, base_s + self._leave_s[last], np.inf)
+        return there, until_s, None if self.speed is None else np.where(there, self.speed[last], 1.0)
+
+    def next_s(self, clock_s: float) -> float:
+        """The first clock from now on at which anybody is there; infinity if never."""
+        if self.at(clock_s)[0].any():
+            return clock_s
+        turn = self._turn(clock_s)
+        following = self._last_begun(self._base_s(turn), clock_s) + 1
+        over = following == self.first[1:]  # for this turn; the first interval comes again in the next
+        some = self.first[1:] > self.first[:-1]
+        begin_s = self.begin_s[np.where(some, np.where(over, self.first[:-1], following), 0)]
+        return float(np.where(some, self._base_s(turn + over) + begin_s, np.inf).min())
+
+    def _turn(self, clock_s: float) -> Floats:
+        """(M,) how often each trace has begun again by now."""
+        turn = np.floor((clock_s - self.start_s) / self.period_s)
+        # The quotient is rounded: what counts is on which side of a turn's first moment the clock is.
+        turn += self._base_s(turn + 1) <= clock_s
+        return turn - (np.isfinite(self.period_s) & (self._base_s(turn) > clock_s))
+
+    def _base_s(self, turn: Floats) -> Floats:
+        """(M,) the clock at which this turn begins."""
+        with np.errstate(invalid="ignore"):
+            return self.start_s + np.where(turn == 0, 0.0, turn * self.period_s)
+
+    def _last_begun(self, base_s: Floats, clock_s: float) -> IntArray:
+        """(M,) the last interval of each device that has begun in this turn; first[i] - 1 if none has."""
+        low, high = self.first[:-1] - 1, self.first[1:] - 1
+        while (several := low < high).any():
+            middle = (low + high + 1) // 2
+            begun = base_s + self.begin_s[middle] <= clock_s
+            low, high = np.where(several & begun, middle, low), np.where(several & ~begun, middle - 1, high)
+        return low
+
+    @cached_property
+    def _leave_s(self) -> Floats:
+        """(K,) when the stay that an interval belongs to ends: intervals that touch are one stay."""
+        owner = np.repeat(np.arange(len(self.period_s)), np.diff(self.first))
+        joined = (owner[1:] == owner[:-1]) & (self.end_s[:-1] == self.begin_s[1:])
+        ends = np.flatnonzero(np.append(~joined, True))
+        leave_s = self.end_s[ends[np.searchsorted(ends, np.arange(owner.size))]]
+        # The stay at the end of a turn goes on in the next one, if that begins with a stay.
+        period_s, first = self.period_s[owner], self.first[owner]
+        goes_on = (leave_s == period_s) & (self.begin_s[first] == 0)
+        again_s = np.where(leave_s[first] == period_s, np.inf, period_s + leave_s[first])
+        return np.where(goes_on, again_s, leave_s)
+
+
+@dataclass(frozen=True)
+class Trace:
+    r"""Who is there according to a file; see :mod:`fedcell.world.availability_trace` for its forms.
+
+    A device is there from an interval's begin to before its end, and for good where one interval ends as the next
+    begins. A device that the file does not name is never there.
+
+    Attributes:
+        file: a CSV or JSON file.
+        repeat: whether a trace begins again when it is over. If not, nobody is there from then on.
+        period_s: after how many seconds it begins again; by default when the file's last interval has ended, and for
+            the published traces when a user's recording has.
+
+    Example:
+        >>> import fedcell as fc
+        >>> from pathlib import Path
+        >>> _ = Path("who.csv").write_text("device,from_s,until_s,speed\n0,0,100,1\n1,50,200,0.5\n")
+        >>> trace = fc.Trace("who.csv")
+        >>> for clock_s in (0.0, 60.0, 260.0):
+        ...     now = trace.at(count=2, seed=0, clock_s=clock_s)
+        ...     print(now.there.tolist(), now.until_s.tolist(), now.speed.tolist())
+        [True, False] [100.0, inf] [1.0, 1.0]
+        [True, True] [100.0, 200.0] [1.0, 0.5]
+        [True, True] [300.0, 400.0] [1.0, 0.5]
+    """
+
+    file: str
+    repeat: bool = True
+    period_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.period_s is not None:
+            require_number("period_s", self.period_s, above=0)
+            if not self.repeat:
+                raise InputError(f"period_s is {self.period_s:g}, but repeat is false; leave one out")
+
+    def at(self, count: int, seed: int, clock_s: float) -> Attendance:  # noqa: ARG002
+        """Return who is there: those with an interval around this clock."""
+        return Attendance(*self._stays(count).at(clock_s))
+
+    def next_s(self, count: int, seed: int, clock_s: float) -> float:  # noqa: ARG002
+        """Return when the next interval of any device begins, or now if somebody is there."""
+        return self._stays(count).next_s(clock_s)
+
+    @cached_property
+    def _read(self) -> dict[int, Stays]:
+        """By the number of devices; a run goes on with the file as it was when it began."""
+        return {}
+
+    def _stays(self, count: int) -> Stays:
+        from fedcell.world.availability_trace import read_stays
+
+        if count not in self._read:
+            self._read[count] = read_stays(self.file, count, repeat=self.repeat, period_s=self.period_s)
+        return self._read[count]
+
+    def content_sha256(self, count: int) -> str:
+        """Return the SHA-256 of the file's content, in hex; an InputError if ``count`` devices cannot use it."""
+        from fedcell.world.availability_trace import file_sha256
+
+        self._stays(count)
+        return file_sha256(self.file)
+
+
+AVAILABILITIES: dict[str, type[Always] | type[DayNight] | type[Trace]] = {
+    "always": Always,
+    "daynight": DayNight,
+    "trace": Trace,
+}
+
+
+def parse_availability(text: str) -> Always | DayNight | Trace:
+    """Who is there, by its name on the command line and in TOML.
+
+    Args:
+        text: ``always``, ``daynight``, ``daynight:there=0.3,day_s=3600``, ``trace:FILE`` or
+            ``trace:FILE,repeat=false``.
+
+    Returns:
+        The availability model.
+
+    Example:
+        >>> from fedcell.world import parse_availability
+        >>> parse_availability("daynight:there=0.3,noise=0")
+        DayNight(there=0.3, day_s=86400.0, spread=1.0, noise=0.0)
+    """
+    named_trace = settings.split("availability", text)[0].lower() == "trace"
+    return settings.parse("availability", text, AVAILABILITIES, positional=("file",) if named_trace else ())
