@@ -56,9 +56,10 @@ def store_times(folder: Path, rounds: int, devices: int) -> tuple[float, float, 
     with Store(folder / f"store-{rounds}-{devices}.db") as store:
         for seed in range(10):
             spec, start = Spec(seed=seed), time.perf_counter()
-            rows = [encode(record) for record in records]
+            for record in records:
+                encode(record)
             encoded = time.perf_counter()
-            store.put_rows(spec, rows)
+            store.put(spec, records)
             stored = time.perf_counter()
             store.get(spec)
             times.append((encoded - start, stored - encoded, time.perf_counter() - stored))

@@ -22,7 +22,7 @@ from fedcell.errors import InputError, did_you_mean, require_target
 from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis, Headline, PairComparison
 from fedcell.runs.contest import distinct_policies
-from fedcell.runs.records import Rounds, decode
+from fedcell.runs.records import Rounds
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import StoredRace
@@ -370,10 +370,10 @@ def run_race(
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
-    if event.rows is None:
+    if event.records is None:
         assert store is not None  # it had the run
         return store.get(event.key)
-    return [decode(row) for row in event.rows]
+    return event.records
 
 
 def result_of(
