@@ -26,7 +26,8 @@ from fedcell.schedule.plan import Plan
 from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
+from fedcell.sim.spec import Spec, TaskSpec, parse_spec
+from fedcell.sim.spec_key import RESULTS_VERSION, TORCH_VERSION
 from fedcell.sim.state import State
 from harness import PYTHON, Process
 
@@ -651,8 +652,8 @@ class TestKey:
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
             "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
-            "task.server": "adam", "late_weight": 0.5,
-            "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
+            "task.epochs": 2, "task.aggregator": "fedadam:weights=samples,late=0.5", "profiles": "labels",
+            "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid", "version"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
@@ -679,15 +680,16 @@ class TestKey:
 
     def test_the_results_version_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = Spec().key()
-        monkeypatch.setattr("fedcell.sim.spec.RESULTS_VERSION", RESULTS_VERSION + 1)
+        monkeypatch.setattr("fedcell.sim.spec_key.RESULTS_VERSION", RESULTS_VERSION + 1)
         assert Spec().key() != before
 
     def test_the_torch_engines_version_counts_for_its_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plain, torch = Spec(), Spec(task=TaskSpec(engine="torch"))
         before = plain.key(), torch.key()
-        monkeypatch.setattr("fedcell.sim.spec.TORCH_VERSION", TORCH_VERSION + 1)
-        assert plain.key() == before[0]
-        assert torch.key() != before[1]
+        monkeypatch.setattr("fedcell.sim.spec_key.TORCH_VERSION", TORCH_VERSION + 1)
+        assert plain.changed().key() == before[0]  # a new spec: keys are computed once
+        assert torch.changed().key() != before[1]
+        assert torch.key() == before[1]
 
     def test_data_count_by_content(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

@@ -91,17 +91,22 @@ def test_what_a_device_trains_does_not_depend_on_who_else_does() -> None:
 
 def test_the_mean_is_plain_or_weighted_by_samples() -> None:
     view = fc.RoundView(np.ones(2), np.ones(2))
-    for averaging in ("plain", "samples", "balanced"):
+    for aggregator in ("mean", "samples", "balanced"):
         spec = spec_of(
-            policy="all", task={"averaging": averaging, "sizes": [1000, 3000], "partition": "iid"}, devices={"count": 2}
+            policy="all",
+            task={"aggregator": aggregator, "sizes": [1000, 3000], "partition": "iid"},
+            devices={"count": 2},
         )
         task = load_task(spec.task, 2, 0)
         model, both = task.engine.initial(stream(0, "model")), np.array([0, 1])
         updates = task.engine.update(loop.jobs(task, model, both, spec, 0))
         first, second = updates.models().astype(np.float64)
-        expected = (first + 3 * second) / 4 if averaging == "samples" else (first + second) / 2
+        expected = (first + 3 * second) / 4 if aggregator == "samples" else (first + second) / 2
         np.testing.assert_allclose(
-            updates.mean(loop.mean_weights(spec, task, view, both)), expected, rtol=1e-6, atol=1e-8
+            updates.mean(loop.mean_weights(spec.task.make_aggregator(), task, view, both)),
+            expected,
+            rtol=1e-6,
+            atol=1e-8,
         )
 
 

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell.errors import UNPRINTABLE, InputError, printable
-from fedcell.sim.spec import Spec, parse_stored, upgraded
+from fedcell.sim.spec import Spec, parse_stored
+from fedcell.sim.spec_upgrade import upgraded
 
 MAX_TEXT = 32 * 2**20
 """Characters of a document: lists with a number for each of a million devices fit."""

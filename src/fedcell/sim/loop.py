@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from fedcell.errors import InputError, user_code
+from fedcell.learn.aggregator import Aggregator, LateModels
 from fedcell.learn.engine import Evaluation, Job, Updates
 from fedcell.learn.profile import noise_of
-from fedcell.learn.server import Server, parse_server
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Dedicated, Law, parse_law
@@ -21,7 +21,6 @@ from fedcell.schedule.view import RoundView
 from fedcell.sim.asking import Scene, asking, visited
 from fedcell.sim.doubts import warn
 from fedcell.sim.knowledge import Knowledge, known_compute_s
-from fedcell.sim.late import Late, mixed
 from fedcell.sim.profiles import output_change, report_j, reports
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import Evaluate, Playing, Train, played
@@ -102,9 +101,9 @@ class Simulation:
         return Multicast(seconds) if cell.downlink == "multicast" else Unicast(seconds)
 
     @cached_property
-    def server(self) -> Server:
-        """What becomes of a round's mean."""
-        return parse_server(self.spec.task.server)
+    def aggregator(self) -> Aggregator:
+        """What becomes of the models that arrive."""
+        return self.spec.task.make_aggregator()
 
     def start(self) -> State:
         """The state before the first round."""
@@ -114,8 +113,7 @@ class Simulation:
         if self.spec.uses_profiles and self.spec.profiles != "none":
             profiles, clock_s, spent_j = reports(self.spec, self.task, self.world, model)
             knowledge = replace(knowledge, profiles=profiles)
-        memory = np.zeros((self.server.slots, model.size), np.float32)
-        return State(0, clock_s, model, knowledge, spent_j, memory=memory)
+        return State(0, clock_s, model, knowledge, spent_j, aggregation=self.aggregator.initial(model.size))
 
     def report(self, device: int) -> list[float] | None:
         """The profile that a device reports before the first round; None if it reports none."""
@@ -124,7 +122,7 @@ class Simulation:
 
     def shown(self, state: State) -> Vector:
         """The model (P,) that is evaluated and kept."""
-        return self.server.shown(state.model, state.memory, state.means)
+        return self.aggregator.evaluated(state.model, state.aggregation)
 
     def step(self, state: State) -> "Played | None":
         """Play one round: what it did and the state after it, or None if the run has ended."""
@@ -156,13 +154,13 @@ class Simulation:
         coming = arrivals(plan.devices[went.coming], spec, r)
         updates = yield from self._trained(state, scene, plan, np.concatenate((delivered, coming)))
         own, late = updates.part(slice(delivered.size)), self._under_way(updates, delivered.size, coming, plan, went)
-        mean, mixed = self._mean(state, first.view, delivered, own, went.round_s)
-        knowledge = self._learnt(state, first, scene, chosen, went).averaged(*mixed)
+        mean, devices, weights = self._mean(state, first.view, delivered, own, went.round_s)
+        knowledge = self._learnt(state, first, scene, chosen, went).averaged(devices, weights)
         knowledge = self._reported(knowledge, state, scene, delivered, own)
-        model, memory, means = state.model, state.memory, state.means
+        model, aggregation = state.model, state.aggregation
         if mean is not None:
-            (model, memory), means = self.server.step(model, mean, memory), means + 1
-        after = State(r + 1, clock_s, model, knowledge, spent_j, False, memory, means, late)
+            model, aggregation = self.aggregator.step(model, mean, aggregation)
+        after = State(r + 1, clock_s, model, knowledge, spent_j, False, replace(aggregation, late=late))
         accuracy, loss = _scores((yield Evaluate(self.shown(after))))
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
         joules = float(plan_j.sum()) + float(scene.asked_j.sum()) + state.reports_j + float(reports_j.sum())
@@ -174,7 +172,7 @@ class Simulation:
         spec, r = self.spec, state.round
         if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
             return None
-        conditions = state.late.narrowed(self.world.conditions(spec.seed, r, state.clock_s))
+        conditions = state.late.with_remaining_band(self.world.conditions(spec.seed, r, state.clock_s))
         if self.world.devices.battery_j is None:
             return conditions
         left = can_pay(conditions, self.world, state.spent_j)
@@ -252,7 +250,7 @@ class Simulation:
             planned_upload_s,
             *self.limits_s(state, scene, chosen.devices, planned_s),
             needed=self.policy.needed(chosen.devices.size),
-            late_count=self.spec.late_weight > 0.0,
+            late_count=self.aggregator.late > 0.0,
         )
         return replace(went, starts_s=held.starts_s)
 
@@ -287,31 +285,20 @@ class Simulation:
             return updates
         return scene.trained.part(np.searchsorted(scene.conditions.there, devices))
 
-    def _under_way(self, updates: Updates, first: int, devices: Indices, plan: Plan, went: Turnout) -> Late:
+    def _under_way(self, updates: Updates, first: int, devices: Indices, plan: Plan, went: Turnout) -> LateModels:
         """The models of these devices, the updates from ``first`` on, that arrive after the round."""
         if devices.size == 0:
-            return Late.none()
+            return LateModels.empty()
         places = np.searchsorted(plan.devices, devices)
         shares = np.zeros(devices.size) if isinstance(self._law_of_cell, Dedicated) else plan.shares[places]
-        return Late(devices, updates.part(slice(first, None)).models(), went.after_s[places], shares)
+        return LateModels(devices, updates.part(slice(first, None)).models(), went.after_s[places], shares)
 
     def _mean(
         self, state: State, view: RoundView, delivered: Indices, own: Updates, round_s: float
-    ) -> tuple[Vector | None, tuple[Indices, Floats | None]]:
+    ) -> tuple[Vector | None, Indices, Floats | None]:
         """The mean of the models that arrived, late ones included, and whose they are with which weights."""
-        weights = mean_weights(self.spec, self.task, view, delivered)
-        mean = own.mean(weights) if delivered.size else None
-        late = state.late.arrived(round_s)
-        if late.devices.size == 0:
-            return mean, (delivered, weights)
-        each: Floats = np.ones(delivered.size) if weights is None else weights
-        usual = float(each.mean()) if delivered.size else 1.0
-        by_size = self.spec.task.averaging == "samples"
-        later = self.spec.late_weight * (
-            self.task.samples[late.devices] if by_size else np.full(late.devices.size, usual)
-        )
-        both = np.concatenate((delivered, late.devices)), np.concatenate((each, later))
-        return mixed(mean, float(each.sum()), late, later.astype(np.float64)), both
+        weights = mean_weights(self.aggregator, self.task, view, delivered)
+        return self.aggregator.mean(own, delivered, weights, state.late.arrived(round_s), self.task.samples)
 
     def _learnt(self, state: State, first: Scene, scene: Scene, chosen: Plan, went: Turnout) -> Knowledge:
         """What the round's times taught about the devices that were there at its start."""
@@ -358,7 +345,12 @@ class Simulation:
         plan = Plan.empty(wait_s)
         accuracy, loss = _scores((yield Evaluate(self.shown(state))))
         record = RoundRecord(state.round + 1, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j)
-        return record, replace(state, round=state.round + 1, clock_s=next_s, late=Late.none())
+        return record, replace(
+            state,
+            round=state.round + 1,
+            clock_s=next_s,
+            aggregation=replace(state.aggregation, late=LateModels.empty()),
+        )
 
 
 SKETCH = 256
@@ -432,14 +424,17 @@ def _scores(result: Evaluation) -> tuple[float, float]:
     return float(result.accuracy[0]), loss if math.isfinite(loss) else math.inf  # or it is taken for unknown
 
 
-def mean_weights(spec: Spec, task: Task, view: RoundView, delivered: Indices) -> Floats | None:
+def mean_weights(aggregator: Aggregator, task: Task, view: RoundView, delivered: Indices) -> Floats | None:
     """(n,) the weights of the delivered models in their mean, up to a common factor; None if they are equal."""
-    if spec.task.averaging == "samples":
-        return task.samples[delivered].astype(np.float64)
-    if spec.task.averaging == "balanced" and view.profiles is not None and delivered.size:
-        places = delivered if view.ids is None else np.searchsorted(view.ids, delivered)
-        return balanced_weights(profiles_of(view), places)
-    return None
+
+    def balanced() -> Floats | None:
+        if view.profiles is None:
+            return None
+        return balanced_weights(
+            profiles_of(view), delivered if view.ids is None else np.searchsorted(view.ids, delivered)
+        )
+
+    return aggregator.model_weights(task.samples[delivered], balanced)
 
 
 def visits(part: Indices, epochs: float, rng: np.random.Generator) -> Indices:

@@ -112,7 +112,7 @@ def train_device(message: Message, context: Context) -> Message:
     spare_s = ready_s - time.time()
     time.sleep(max(0.0, spare_s))
     # Spare seconds also make the record one of a kind: Flower would not upload one that the server has from another.
-    weight = float(task.samples[device]) if spec.task.averaging == "samples" else 1.0
+    weight = float(task.samples[device]) if spec.task.aggregator == "samples" else 1.0
     metrics = MetricRecord({"num-examples": weight, "spare-s": spare_s})
     reply = RecordDict({"arrays": ArrayRecord({"model": Array(model)}), "metrics": metrics})
     return Message(reply, reply_to=message)
@@ -158,7 +158,7 @@ def _serve(grid: Grid, setting: Emulation, spec: Spec, folder: Path) -> None:
         poll_s=setting.poll_s,
         budget_s=spec.budget_s,
         target_accuracy=spec.target_accuracy,
-        averaging="balanced" if spec.task.averaging == "balanced" else "strategy",
+        averaging="balanced" if spec.task.aggregator == "balanced" else "strategy",
         epsilon=spec.epsilon,
         explore=spec.explore,
         state=folder / "state",
