@@ -18,7 +18,7 @@ from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec

@@ -29,8 +29,8 @@ from fedcell.flower.report import RECORD, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.flower.state import load_arrays, load_run
 from fedcell.learn.profile import noise_of
+from fedcell.schedule.plan import Links
 from fedcell.schedule.profiles import balanced_weights, standardise
-from fedcell.sim.knowledge import Look
 from flower.local import LocalGrid, Nodes, node, run_example
 from flower.runs import assert_as_simulated, rounds_of
 
@@ -112,7 +112,7 @@ def test_the_example_refuses_what_it_does_not_do(monkeypatch: pytest.MonkeyPatch
 def test_one_absurd_profile_does_not_make_all_others_look_alike() -> None:
     honest = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [0.5, 0.5]]
     roster, there = met([*honest, [1e6, -1e6]])
-    seen = roster.view(there, Look(np.ones(6), np.ones(6)), 0).profiles
+    seen = roster.view(there, Links(np.ones(6), np.ones(6)), 0).profiles
     assert seen is not None
     assert seen[:5].tolist() == honest  # not a bit of theirs changes
     told = standardise(seen)
@@ -127,7 +127,7 @@ def test_one_absurd_profile_does_not_make_all_others_look_alike() -> None:
 )
 def test_profiles_of_ordinary_devices_are_seen_as_they_are(profiles: list[list[float]]) -> None:
     roster, there = met(profiles)
-    seen = roster.view(there, Look(np.ones(len(there)), np.ones(len(there))), 0).profiles
+    seen = roster.view(there, Links(np.ones(len(there)), np.ones(len(there))), 0).profiles
     assert seen is not None
     assert seen.tolist() == profiles
 
@@ -246,7 +246,7 @@ def test_the_view_has_profiles_noise_and_what_is_in_the_model() -> None:
     there = [Device(str(i), Report(profile=profile)) for i, profile in enumerate(KINDS)]
     roster = Roster.empty().meeting([device.name for device in there]).hearing(there)
     roster = roster.averaged(np.array([1, 3]), np.array([1.0, 3.0]))
-    view = roster.view(there[1:], Look(np.ones(3), np.ones(3)), 0, epsilon=8.0)
+    view = roster.view(there[1:], Links(np.ones(3), np.ones(3)), 0, epsilon=8.0)
     assert view.profiles is not None
     assert view.recent is not None
     assert view.profiles.tolist() == KINDS[1:]

@@ -11,8 +11,9 @@ import fedcell as fc
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.engine import Job
 from fedcell.rng import stream
+from fedcell.schedule.plan import Links
 from fedcell.sim.asking import FORWARD, first_stage
-from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
@@ -236,7 +237,7 @@ def test_views_say_what_was_heard() -> None:
 def test_rounds_that_brought_nothing_have_no_loss() -> None:
     known = Knowledge.none(3).trained(1, np.array([0.5, np.nan, 1.5])).trained(3, np.full(2, np.nan))
     known = Knowledge.from_arrays(known.to_arrays()).for_devices(4)
-    view = known.view(Look(np.ones(4), np.ones(4)), 5)
+    view = known.view(Links(np.ones(4), np.ones(4)), 5)
     np.testing.assert_array_equal(view.round_losses, [np.nan, 1.0, np.nan, np.nan, np.nan])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.sim.heard import Timing
+from fedcell.schedule.plan import Timing
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
 from fedcell.sim.turnout import turnout

@@ -8,9 +8,10 @@ import pytest
 import fedcell as fc
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
+from fedcell.schedule.plan import Links
 from fedcell.sim import loop
 from fedcell.sim.estimates import WINDOW, Estimates
-from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State
 from fedcell.sim.task import load_task, settled
@@ -203,7 +204,7 @@ def test_an_estimate_is_a_mean_first_and_then_follows_the_device() -> None:
         estimates = estimates.after(device, np.array([value]))
     assert estimates.known_s(np.arange(3)).tolist() == pytest.approx([np.nan, 5.0, np.nan], nan_ok=True)
     knowledge = replace(Knowledge.none(3), compute=estimates)
-    assert knowledge.view(Look(np.ones(3), nobody), 0).compute_s.tolist() == [5.0, 5.0, 5.0]
+    assert knowledge.view(Links(np.ones(3), nobody), 0).compute_s.tolist() == [5.0, 5.0, 5.0]
     for _ in range(20 * WINDOW):
         estimates = estimates.after(device, np.array([20.0]))
     assert estimates.known_s(device)[0] == pytest.approx(20.0)

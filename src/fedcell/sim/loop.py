@@ -13,14 +13,14 @@ from fedcell.learn.engine import Evaluation, Job, Updates
 from fedcell.learn.profile import noise_of
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
-from fedcell.schedule.laws import Dedicated, Density, Law, parse_law
-from fedcell.schedule.policy import Plan, Policy, limited
+from fedcell.schedule.laws import Dedicated, Law, parse_law
+from fedcell.schedule.plan import Links, Plan
+from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.view import RoundView
-from fedcell.sim.asking import Scene, asking
+from fedcell.sim.asking import Scene, asking, visited
 from fedcell.sim.doubts import warn
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Knowledge, Look, known_compute_s
+from fedcell.sim.knowledge import Knowledge, known_compute_s
 from fedcell.sim.profiles import output_change, report_j, reports
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import Evaluate, Playing, Train, played
@@ -80,6 +80,17 @@ class Simulation:
     @cached_property
     def _law_of_cell(self) -> Law:
         return parse_law(self.spec.cell.law)
+
+    @property
+    def _size(self) -> tuple[float, float]:
+        """The epochs and the bits of a whole training and a whole model."""
+        return self.spec.task.epochs, self.world.cell.model_bits
+
+    def true_links(self, conditions: Conditions) -> Links:
+        """What really holds of the devices that are there, whatever is believed."""
+        there = conditions.there
+        law = self.law(conditions.snr[there])
+        return Links(conditions.upload_s[there], conditions.compute_s[there], law, *self._size)
 
     def downlink(self, there: Indices, snr: Floats) -> Downlink | None:
         """How the model comes down to (n,) devices with this SNR; None if it takes no time."""
@@ -141,7 +152,7 @@ class Simulation:
             )
         delivered = arrivals(plan.devices[went.delivered], spec, r)
         coming = arrivals(plan.devices[went.coming], spec, r)
-        updates = yield from self._trained(state, scene, np.concatenate((delivered, coming)))
+        updates = yield from self._trained(state, scene, plan, np.concatenate((delivered, coming)))
         own, late = updates.part(slice(delivered.size)), self._under_way(updates, delivered.size, coming, plan, went)
         mean, devices, weights = self._mean(state, first.view, delivered, own, went.round_s)
         knowledge = self._learnt(state, first, scene, chosen, went).averaged(devices, weights)
@@ -171,7 +182,8 @@ class Simulation:
         """What the server sees before the state's round, if anybody is there."""
         spec, task, there, r = self.spec, self.task, conditions.there, state.round
         compute_s = known_compute_s(conditions, spec.knowledge)[there]
-        look = Look(conditions.believed_upload_s[there], compute_s, self.law(conditions.believed_snr[there]))
+        law = self.law(conditions.believed_snr[there])
+        look = Links(conditions.believed_upload_s[there], compute_s, law, *self._size)
         view = state.knowledge.view(
             look,
             r,
@@ -199,7 +211,7 @@ class Simulation:
                 return first, policy.decide(first.view, rng)
         scene = yield from asking(self, state, first, question)
         if scene.places.size == 0:
-            return scene, Plan(scene.places, np.empty(0), scene.waited_s)
+            return scene, Plan.empty(scene.waited_s)
         with user_code(self.spec.policy):
             chosen = limited(policy, scene.places.size).decide(scene.view, rng)
         return scene, replace(chosen, round_s=max(chosen.round_s, scene.waited_s))
@@ -229,13 +241,12 @@ class Simulation:
         if chosen.devices.size == 0:
             return Turnout.of_nobody(chosen.round_s)
         view, conditions = scene.view, scene.conditions
-        planned_s = chosen.finish_s(view.upload_s, view.compute_s, view.law)
+        planned_s = chosen.timing(view).finish_s
         waits_s = 0.0 if chosen.starts_s is None else chosen.starts_s
-        planned_upload_s = planned_s - view.compute_s[chosen.devices] - waits_s
+        planned_upload_s = planned_s - chosen.seconds(view)[0] - waits_s
         held = replace(chosen, starts_s=self.starts_s(scene, chosen.devices))
-        timing = true_timing(held, conditions, self.law(conditions.snr[conditions.there]))
         went = turnout(
-            timing,
+            held.timing(self.true_links(conditions)),
             planned_upload_s,
             *self.limits_s(state, scene, chosen.devices, planned_s),
             needed=self.policy.needed(chosen.devices.size),
@@ -246,7 +257,8 @@ class Simulation:
     def _plan_j(self, plan: Plan, scene: Scene, went: Turnout, state: State) -> Floats:
         """(n,) what the scheduled devices spend; training for an answer was paid for with it."""
         law = self.law(scene.conditions.snr)
-        training_j, sending_j = true_j(plan, self.world, scene.conditions, law, went)
+        work = plan.work(self.spec.task.epochs)
+        training_j, sending_j = true_j(plan, self.world, scene.conditions, law, went, 1.0 if work is None else work)
         plan_j: Floats = sending_j * state.late.band_left + (0.0 if scene.trained is not None else training_j)
         return plan_j
 
@@ -261,14 +273,15 @@ class Simulation:
             cost_j[new] = report_j(self.task, self.world, conditions, state.late.band_left)[new]
         return cost_j
 
-    def jobs(self, state: State, devices: Indices) -> list[Job]:
-        """The local training of n devices in the state's round."""
-        return jobs(self.task, state.model, devices, self.spec, state.round, rms=self.policy.uses_rms)
+    def jobs(self, state: State, devices: Indices, epochs: Floats | None = None) -> list[Job]:
+        """The local training of n devices in the state's round, of so many epochs; as many as the task says if None."""
+        return jobs(self.task, state.model, devices, self.spec, state.round, rms=self.policy.uses_rms, epochs=epochs)
 
-    def _trained(self, state: State, scene: Scene, devices: Indices) -> "Playing[Updates]":
+    def _trained(self, state: State, scene: Scene, plan: Plan, devices: Indices) -> "Playing[Updates]":
         """The updates of n devices; they may have trained already, to answer."""
         if scene.trained is None:
-            updates: Updates = yield Train(self.jobs(state, devices))
+            epochs = None if plan.epochs is None else plan.epochs[np.searchsorted(plan.devices, devices)]
+            updates: Updates = yield Train(self.jobs(state, devices, epochs))
             return updates
         return scene.trained.part(np.searchsorted(scene.conditions.there, devices))
 
@@ -296,7 +309,7 @@ class Simulation:
             starts_s = None if down is None else down.starts_s(plan.devices)
             began_s = first.conditions.compute_s[first.conditions.there][plan.devices]
             began_s = began_s if starts_s is None else starts_s + began_s
-            plan = replace(plan, starts_s=starts_s)
+            plan = replace(plan, starts_s=starts_s, epochs=None)
             taught = replace(taught, began_s=began_s, finish_s=began_s + (taught.finish_s - taught.began_s))
         return state.knowledge.after(first.view, plan, first.look, taught, clock_s)
 
@@ -328,10 +341,10 @@ class Simulation:
         next_s = self.world.next_s(self.spec.seed, state.clock_s)
         if next_s > self.spec.budget_s or math.isinf(next_s):
             return None
-        wait_s, nobody = next_s - state.clock_s, np.empty(0, np.int64)
-        plan = Plan(nobody, np.empty(0), wait_s)
+        wait_s = next_s - state.clock_s
+        plan = Plan.empty(wait_s)
         accuracy, loss = _scores((yield Evaluate(self.shown(state))))
-        record = RoundRecord(state.round + 1, next_s, wait_s, plan, nobody, accuracy, loss, state.reports_j)
+        record = RoundRecord(state.round + 1, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j)
         return record, replace(
             state,
             round=state.round + 1,
@@ -380,13 +393,6 @@ def world_of(spec: Spec, task: Task) -> World:
     return spec.world([visited(len(part), spec.task.epochs) for part in task.parts], task.engine.parameters)
 
 
-def true_timing(plan: Plan, conditions: Conditions, law: Law = Density()) -> Timing:  # noqa: B008 - frozen
-    """When the devices of a plan, of those that are there, really begin to upload and finish, whatever was believed."""
-    upload_s, compute_s = conditions.upload_s[conditions.there], conditions.compute_s[conditions.there]
-    ready_s = compute_s[plan.devices] if plan.starts_s is None else plan.starts_s + compute_s[plan.devices]
-    return Timing(ready_s, plan.finish_s(upload_s, compute_s, law))
-
-
 def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
     """The scheduled devices whose models arrive; each is lost with the spec's probability."""
     if spec.devices.failure == 0.0:
@@ -394,12 +400,21 @@ def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
     return devices[stream(spec.seed, "failure", r).random(spec.devices.count)[devices] >= spec.devices.failure]
 
 
-def jobs(task: Task, model: Vector, devices: Indices, spec: Spec, r: int, rms: bool = False) -> list[Job]:
-    """The local training of n devices in round r; ``rms`` as in Job."""
+def jobs(
+    task: Task,
+    model: Vector,
+    devices: Indices,
+    spec: Spec,
+    r: int,
+    rms: bool = False,
+    epochs: Floats | None = None,
+) -> list[Job]:
+    """The local training of n devices in round r; ``rms`` as in Job, ``epochs`` as in Plan."""
     orders, rate = keyed(spec.seed, "batches", r), spec.task.rate(r)
+    each = [spec.task.epochs] * devices.size if epochs is None else epochs.tolist()
     return [
-        Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i))), rate, (spec.seed, r, int(i)), rms)
-        for i in devices
+        Job(model, visits(task.parts[i], times, orders(int(i))), rate, (spec.seed, r, int(i)), rms)
+        for i, times in zip(devices, each, strict=True)
     ]
 
 
@@ -427,8 +442,3 @@ def visits(part: Indices, epochs: float, rng: np.random.Generator) -> Indices:
     if epochs <= 1:  # 1 is the paper's case; stacking one row would copy it
         return rng.permutation(part)[np.newaxis, : visited(len(part), epochs)]
     return np.stack([rng.permutation(part) for _ in range(int(epochs))])
-
-
-def visited(samples: int, epochs: float) -> int:
-    """How many samples a device with so many goes through in a round; at least one."""
-    return max(min(samples, 1), round(epochs * samples))

@@ -103,7 +103,8 @@ def train_device(message: Message, context: Context) -> Message:
     content: Any = message.content
     round_index = int(content["config"]["fedcell-round"])
     task = task_of(spec)
-    order = visits(task.parts[device], spec.task.epochs, keyed(spec.seed, "batches", round_index)(device))
+    epochs = float(content["config"].get("fedcell-epochs", spec.task.epochs))
+    order = visits(task.parts[device], epochs, keyed(spec.seed, "batches", round_index)(device))
     model = task.engine.train([Job(content["arrays"]["model"].numpy(), order)])[0]
     start = read_round(setting.run_folder(run))
     # Where the round is over the reply is late in any case.
