@@ -22,7 +22,7 @@ from fedcell.protocol.knowledge import Knowledge
 from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
-from fedcell.runs.stored import StoredRace
+from fedcell.runs.stored import StoredRace, _doubt
 from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
@@ -849,3 +849,26 @@ def test_a_pipe_beside_the_file_is_refused(ending: str, tmp_path: Path) -> None:
     os.mkfifo(f"{path}{ending}")
     with pytest.raises(fc.InputError, match=f"results.db{ending} is not a regular file, and SQLite would use it"):
         Store(path, "read")
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds", "said"),
+    [
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 4, "when nobody was in reach"),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 0, "when nobody was in reach"),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 9, ""),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}}, 4, ""),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}}, 0, "no round fits"),
+        ({"rounds": 9, "cell": {"rate": "mcs64"}}, 4, ""),
+        (
+            {"rounds": 9, "policy": "diverse", "budget_j": 5.0, "cell": {"rate": "mcs64"}},
+            0,
+            "reports of devices out of",
+        ),
+    ],
+)
+def test_what_version_0_2_had_wrong_is_said_of_its_runs(changes: dict[str, Any], rounds: int, said: str) -> None:
+    document = parse_spec(changes, "test").model_dump(mode="json")
+    assert said in (found := _doubt(document, old=True, rounds=rounds, infinite=None))
+    assert bool(said) == bool(found)
+    assert not _doubt(document, old=False, rounds=rounds, infinite=None)

@@ -176,8 +176,8 @@ class Simulation:
         conditions = state.late.with_remaining_band(self.world.conditions(spec.seed, r, state.clock_s))
         if self.world.devices.battery_j is None:
             return conditions
-        left = can_pay(conditions, self.world, state.spent_j)
-        return conditions.among(left) if left.any() else None
+        left, later = can_pay(conditions, self.world, state.spent_j)
+        return conditions.among(left) if left.any() or later.any() else None
 
     def scene(self, state: State, conditions: Conditions) -> Scene:
         """What the server sees before the state's round, if anybody is there."""

@@ -654,8 +654,11 @@ class Spec(_Part):
     @property
     def reports_may_be_lost(self) -> bool:
         """Whether devices send reports of their gradients and some may have no rate to send them with."""
-        if not self.reports_gradients:
-            return False
+        return self.reports_gradients and self.may_lack_rate
+
+    @property
+    def may_lack_rate(self) -> bool:
+        """Whether devices may be out of reach, so that they have no rate."""
         return may_lack_rate(Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate)))
 
     def code_sha256(self) -> str:
