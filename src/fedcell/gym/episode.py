@@ -55,7 +55,7 @@ class Game:
 
     def load(self, seed: int) -> Simulation:
         """The run with this seed."""
-        return Simulation.load(self.spec.changed({"seed": seed}))
+        return replace(Simulation.load(self.spec.changed({"seed": seed})), policy=Given())  # which sees what agents see
 
     def policy(self, action: NDArray[Any]) -> Policy:
         """The action as a policy; an InputError if it is none."""
@@ -89,7 +89,7 @@ class Episode:
         """What the agent sees now."""
         conditions, view = self.run.conditions(self.state), None
         if conditions is not None and conditions.there.size:
-            view = self.run.scene(self.state, conditions).view
+            view = self.run.sight(self.state, conditions).view
         return observe(view, self.game.count, self.game.profile)
 
     def facing(self, action: NDArray[Any]) -> tuple[Simulation, State]:
