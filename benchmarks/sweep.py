@@ -17,7 +17,7 @@ from fedcell.learn.data import load_dataset
 from fedcell.runs.records import encode
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 

@@ -63,7 +63,7 @@ LONGEST_FIRST = (
     "dashboard/test_server.py",
     "flower/test_unit_replies.py",
     "plan/test_device_table.py",
-    "sim/test_estimates.py",
+    "protocol/test_estimates.py",
     "cli/test_fit.py",
     "learn/test_mlp.py",
     "runs/test_models.py",

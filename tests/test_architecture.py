@@ -12,23 +12,24 @@ from tree import first_line, page_with_tree
 SOURCE = Path(fedcell.__file__).parent
 ROOT = SOURCE.parents[1]
 BASE = {"errors", "lazy", "files", "types", "rng", "units", "distributions", "settings", "defaults"}
-BASE |= {"frozen", "plugins", "runtime"}
+BASE |= {"frozen", "plugins", "runtime", "toml"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
     "schedule": {"world"},
     "learn": {"world"},
-    "sim": {"schedule", "learn", "world"},
+    "protocol": {"schedule"},
+    "sim": {"protocol", "schedule", "learn", "world"},
     "plots": set(),
     "tables": set(),
     "plan": {"plots", "schedule", "world", "__init__"},
-    "runs": {"sim", "schedule", "learn", "world", "plots", "tables", "__init__"},
-    "paper": {"runs", "sim", "schedule", "learn", "world", "plots", "tables", "__init__"},
+    "runs": {"sim", "protocol", "schedule", "learn", "world", "plots", "tables", "__init__"},
+    "paper": {"runs", "sim", "protocol", "schedule", "learn", "world", "plots", "tables", "__init__"},
     # Shells: nothing imports them but the command line.
-    "flower": {"sim", "schedule", "learn", "world"},
-    "gym": {"runs", "sim", "schedule", "learn", "world", "plots"},
-    "testbed": {"flower", "runs", "sim", "schedule", "learn", "world", "plots"},
-    "dashboard": {"paper", "runs", "sim", "plan", "plots", "schedule", "learn", "world", "__init__"},
+    "flower": {"sim", "protocol", "schedule", "learn", "world"},
+    "gym": {"runs", "sim", "protocol", "schedule", "learn", "world", "plots"},
+    "testbed": {"flower", "runs", "sim", "protocol", "schedule", "learn", "world", "plots"},
+    "dashboard": {"paper", "runs", "sim", "protocol", "plan", "plots", "schedule", "learn", "world", "__init__"},
     "__main__": {"cli"},
     "cli": {
         "dashboard",
@@ -37,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "paper",
         "runs",
         "sim",
+        "protocol",
         "plan",
         "plots",
         "tables",

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from fedcell.schedule.greedy import Greedy
     from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
-    from fedcell.schedule.policy import Plan, Policy, Question
+    from fedcell.schedule.plan import Plan, Question
+    from fedcell.schedule.policy import Policy
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.schedule.view import RoundView
     from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
@@ -93,7 +94,8 @@ __getattr__ = lazy_names(
         "fedcell.schedule.greedy": "Greedy",
         "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
-        "fedcell.schedule.policy": "Plan Policy Question",
+        "fedcell.schedule.plan": "Plan Question",
+        "fedcell.schedule.policy": "Policy",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
         "fedcell.schedule.view": "RoundView",
         "fedcell.schedule.zoo.age_of_update": "AgeOfUpdate",

@@ -99,10 +99,18 @@ def build(
     return kind(**{**(otherwise or {}), **values})
 
 
-def write(name: str, value: Any) -> str:
-    """The line that :func:`parse` turns into this dataclass instance again; settings at their defaults are left out."""
-    changed = [(f.name, getattr(value, f.name)) for f in settable(type(value)) if getattr(value, f.name) != default(f)]
-    return f"{name}:{','.join(f'{key}={_text(setting)}' for key, setting in changed)}" if changed else name
+def write(name: str, value: Any, *, defaults: bool = False) -> str:
+    """The line that :func:`parse` turns into this dataclass instance again.
+
+    Args:
+        name: the first word of the line.
+        value: the dataclass instance.
+        defaults: whether settings at their defaults are written too.
+    """
+    written = {f.name: getattr(value, f.name) for f in settable(type(value))}
+    usual = {} if defaults else {f.name: default(f) for f in settable(type(value))}
+    texts = [f"{key}={_text(setting)}" for key, setting in written.items() if setting != usual.get(key, MISSING)]
+    return f"{name}:{','.join(texts)}" if texts else name
 
 
 settable: Callable[[type], tuple[Field[Any], ...]] = cache(lambda kind: tuple(f for f in fields(kind) if f.init))

@@ -18,15 +18,16 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
-from fedcell.runs.stored import StoredRace
-from fedcell.schedule.policy import Plan
-from fedcell.sim.knowledge import Knowledge
+from fedcell.runs.stored import StoredRace, _doubt
+from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
+from fedcell.sim.spec import Spec, TaskSpec, parse_spec
+from fedcell.sim.spec_key import RESULTS_VERSION, TORCH_VERSION
 from fedcell.sim.state import State
 from harness import PYTHON, Process
 
@@ -103,7 +104,7 @@ def test_what_is_stored_comes_back_bit_for_bit(tmp_path: Path) -> None:
 def test_encoded_rounds_are_plain_values() -> None:
     """As a file has them: no arrays, no classes."""
     rows = rows_of(make_records(3))
-    assert {type(value) for row in rows for value in row} == {int, float, bytes}
+    assert {type(value) for row in rows for value in row} == {int, float, bytes, type(None)}
     assert bits([decode(row) for row in rows]) == bits(make_records(3))
     assert [row[:9] for row in rows] == [numbers_of(record) for record in make_records(3)]
     with pytest.raises(ValueError, match="round 1 counts"):
@@ -440,7 +441,7 @@ def make_measured(records: list[RoundRecord]) -> list[Measured]:
 
 
 def state_after(rounds: int) -> State:
-    knowledge = Knowledge.none(20)
+    knowledge = Knowledge.empty(20)
     return State(rounds, float(rounds), np.arange(5, dtype=np.float32) + rounds, knowledge, np.arange(20.0))
 
 
@@ -651,8 +652,8 @@ class TestKey:
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
             "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
-            "task.server": "adam", "late_weight": 0.5,
-            "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
+            "task.epochs": 2, "task.aggregator": "fedadam:weights=samples,late=0.5", "profiles": "labels",
+            "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid", "version"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
@@ -679,15 +680,16 @@ class TestKey:
 
     def test_the_results_version_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = Spec().key()
-        monkeypatch.setattr("fedcell.sim.spec.RESULTS_VERSION", RESULTS_VERSION + 1)
+        monkeypatch.setattr("fedcell.sim.spec_key.RESULTS_VERSION", RESULTS_VERSION + 1)
         assert Spec().key() != before
 
     def test_the_torch_engines_version_counts_for_its_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plain, torch = Spec(), Spec(task=TaskSpec(engine="torch"))
         before = plain.key(), torch.key()
-        monkeypatch.setattr("fedcell.sim.spec.TORCH_VERSION", TORCH_VERSION + 1)
-        assert plain.key() == before[0]
-        assert torch.key() != before[1]
+        monkeypatch.setattr("fedcell.sim.spec_key.TORCH_VERSION", TORCH_VERSION + 1)
+        assert plain.changed().key() == before[0]  # a new spec: keys are computed once
+        assert torch.changed().key() != before[1]
+        assert torch.key() == before[1]
 
     def test_data_count_by_content(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
@@ -847,3 +849,26 @@ def test_a_pipe_beside_the_file_is_refused(ending: str, tmp_path: Path) -> None:
     os.mkfifo(f"{path}{ending}")
     with pytest.raises(fc.InputError, match=f"results.db{ending} is not a regular file, and SQLite would use it"):
         Store(path, "read")
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds", "said"),
+    [
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 4, "when nobody was in reach"),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 0, "when nobody was in reach"),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 9, ""),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}}, 4, ""),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}}, 0, "no round fits"),
+        ({"rounds": 9, "cell": {"rate": "mcs64"}}, 4, ""),
+        (
+            {"rounds": 9, "policy": "diverse", "budget_j": 5.0, "cell": {"rate": "mcs64"}},
+            0,
+            "reports of devices out of",
+        ),
+    ],
+)
+def test_what_version_0_2_had_wrong_is_said_of_its_runs(changes: dict[str, Any], rounds: int, said: str) -> None:
+    document = parse_spec(changes, "test").model_dump(mode="json")
+    assert said in (found := _doubt(document, old=True, rounds=rounds, infinite=None))
+    assert bool(said) == bool(found)
+    assert not _doubt(document, old=False, rounds=rounds, infinite=None)

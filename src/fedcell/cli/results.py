@@ -12,7 +12,7 @@ import typer
 
 from fedcell.cli.console import console, runs_are
 from fedcell.cli.options import AllowImport, Json, importing
-from fedcell.cli.results_list import StorePath, list_runs, stored_policy, stored_run_document
+from fedcell.cli.results_list import StorePath, list_runs, stored_policy, stored_run_document, told_of
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
@@ -226,10 +226,10 @@ def _write_runs_csv(file: IO[bytes], runs: Sequence["StoredRun"], extra: Sequenc
 
     with _as_text(file) as text:
         writer = csv.writer(text, lineterminator="\n")
-        told = ("status", "reason", "duration_s", "rounds", "best_accuracy", "last_accuracy")
+        told = ("status", "reason", "duration_s", "rounds", "best_accuracy", "last_accuracy", "doubt")
         writer.writerow(["key", "policy", "seed", *extra, *told])
         for run in runs:
-            writer.writerow([*_run_cells(run, extra), *(getattr(run, name) for name in told)])
+            writer.writerow([*_run_cells(run, extra), *told_of(run, told).values()])
 
 
 def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:

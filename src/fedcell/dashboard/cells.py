@@ -16,7 +16,7 @@ from fedcell.runs.records import ADDED
 from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import world_of
 from fedcell.sim.record import Column, RoundRecord
 from fedcell.sim.spec import Spec, TaskSpec, parse_stored
@@ -128,17 +128,12 @@ class Band:
         return {"share": share, "blocks": blocks, "bandwidth_hz": self.bandwidth_hz * (1.0 if self.own else share)}
 
 
-def _starts_s(plan: Plan) -> Floats:
-    """(n,) when each scheduled device has the model; at once, if the downlink takes no time."""
-    return np.zeros(plan.devices.size) if plan.starts_s is None else plan.starts_s
-
-
 def _shared(
     conditions: Conditions, plan: Plan, law: Law
 ) -> tuple[dict[ShownSharing, Floats], dict[ShownSharing, float]]:
     """The shares of the scheduled devices in three ways, and when the round ends with each."""
     devices, planned = plan.devices, plan.shares
-    c, t = conditions.upload_s[devices], conditions.compute_s[devices] + _starts_s(plan)
+    c, t = conditions.upload_s[devices], conditions.compute_s[devices] + plan.starts()
     shares: dict[ShownSharing, Floats] = {"planned": planned}
     if devices.size == 0:
         names: tuple[ShownSharing, ...] = ("planned", "optimal", "equal")
@@ -159,7 +154,7 @@ def _device_rows(
     share_of = dict(zip(devices.tolist(), shares.tolist(), strict=True))
     takes_s = band.law.take(devices).takes_s(conditions.upload_s[devices], shares)
     takes_of = dict(zip(devices.tolist(), takes_s.tolist(), strict=True))
-    start_of = dict(zip(devices.tolist(), _starts_s(record.plan).tolist(), strict=True))
+    start_of = dict(zip(devices.tolist(), record.plan.starts().tolist(), strict=True))
     joules_of = dict(zip(devices.tolist(), record.plan_joules.tolist(), strict=True))
     lists = {_shown_name(one): one.value(record) for one in ADDED if one.per_device}
     more = {

@@ -9,10 +9,9 @@ import numpy as np
 
 from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
-from fedcell.schedule.policy import Plan
+from fedcell.protocol.knowledge import Knowledge
+from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Knowledge, Look
 from fedcell.types import Bools, Floats, Indices
 
 FARTHEST = 10.0
@@ -34,14 +33,14 @@ class Roster:
     @classmethod
     def empty(cls) -> "Roster":
         """Before the first device."""
-        return cls((), Knowledge.none(0))
+        return cls((), Knowledge.empty(0))
 
     def meeting(self, names: Sequence[str]) -> "Roster":
         """Return the roster with these devices in it; new ones come last, ordered by number or name."""
         new = sorted(set(names) - set(self.names), key=lambda name: (not name.isdigit(), len(name.lstrip("0")), name))
         if not new:
             return self
-        return Roster((*self.names, *new), self.knowledge.for_devices(len(self.names) + len(new)))
+        return Roster((*self.names, *new), self.knowledge.grow(len(self.names) + len(new)))
 
     def indices(self, devices: Sequence[Device]) -> Indices:
         """The numbers of these devices, which tell them apart from round to round."""
@@ -75,7 +74,7 @@ class Roster:
     def view(
         self,
         devices: Sequence[Device],
-        look: Look,
+        look: Links,
         round_index: int,
         *,
         clock_s: float = 0.0,
@@ -126,16 +125,16 @@ class Roster:
         """Return the roster with the training losses of a round; see Knowledge.trained."""
         return replace(self, knowledge=self.knowledge.trained(round_index, losses))
 
-    def unknown(self, devices: Sequence[Device], look: Look) -> dict[str, Bools]:
+    def unknown(self, devices: Sequence[Device], look: Links) -> dict[str, Bools]:
         """By ``link`` and ``speed``, (M,) booleans: the devices of which nothing is known of it."""
         known = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
         return {"link": np.isnan(known.upload_s), "speed": np.isnan(known.compute_s)}
 
-    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float = 0.0) -> "Roster":
+    def after(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float = 0.0) -> "Roster":
         """Return the roster with what a round showed; see Knowledge.after."""
         return replace(self, knowledge=self.knowledge.after(view, plan, look, timing, clock_s))
 
-    def timed(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float) -> "Roster":
+    def timed(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Roster":
         """Return the roster with times that became known after their round; see Knowledge.timed."""
         return replace(self, knowledge=self.knowledge.timed(view, plan, look, timing, clock_s))
 

@@ -29,8 +29,9 @@ from fedcell.runs.stored import StoredRace
 from fedcell.schedule.laws import parse_law
 from fedcell.sim.doubts import warn
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.spec import Spec, first_fault, read_toml, require_spec, toml_value
+from fedcell.sim.spec import Spec, first_fault, require_spec
 from fedcell.sim.task import class_accuracy, settled
+from fedcell.toml import read_toml, toml_value
 from fedcell.types import Floats, Vector
 
 if TYPE_CHECKING:

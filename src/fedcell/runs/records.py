@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim.record import Column, RoundRecord, columns
 from fedcell.types import Floats, Indices
 
@@ -139,7 +139,7 @@ class Rounds:
 def _values(one: Column, record: RoundRecord) -> NDArray[Any] | None:
     """What a record has of a list; when devices start is known of all plans, at once if the downlink takes no time."""
     found: NDArray[Any] | None = one.value(record)
-    return np.zeros(record.plan.devices.size) if found is None and one.path == ("plan", "starts_s") else found
+    return record.plan.starts() if found is None and one.path == ("plan", "starts_s") else found
 
 
 def _blob(one: Column, record: RoundRecord) -> bytes | None:

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell.errors import UNPRINTABLE, InputError, printable
-from fedcell.sim.spec import Spec, parse_stored, upgraded
+from fedcell.sim.spec import Spec, parse_stored
+from fedcell.sim.spec_upgrade import upgraded
 
 MAX_TEXT = 32 * 2**20
 """Characters of a document: lists with a number for each of a million devices fit."""
@@ -54,8 +55,8 @@ class StoredRun:
         finished_unix_s: when it ended, or was last stored.
         duration_s: how long it took to compute.
         rounds: how many it has.
-        best_accuracy: 0 if it has no round.
-        last_accuracy: 0 if it has no round.
+        best_accuracy: NaN if it has no round.
+        last_accuracy: NaN if it has no round.
         source: ``simulation``; ``flower`` or ``testbed`` where real devices trained.
         diverged: whether training diverged, which ended the run.
         doubt: what version 0.2 had wrong of it, and so is not to be used; empty otherwise.
@@ -207,14 +208,14 @@ def stored_run(row: tuple[Any, ...]) -> StoredRun:
         ends = _Accuracy(best=best, last=last, loss=loss)
         told = _said(reason)
         spent = (float(finished_unix_s), float(duration_s), int(rounds))
-        shown = (ends.best or 0.0, ends.last or 0.0)
+        shown = (math.nan if ends.best is None else ends.best, math.nan if ends.last is None else ends.last)
         doubt = ""
         if status == "done" and source == "simulation":
             doubt = _doubt(document, old=document is not given, rounds=int(rounds), infinite=infinite)
         return StoredRun(key, document, status, told, *spent, *shown, source, ends.loss == math.inf, doubt)
 
     def damaged(why: str) -> StoredRun:
-        return StoredRun(stand_in(key), {"policy": "?", "seed": -1}, "damaged", why, 0.0, 0.0, 0, 0.0, 0.0)
+        return StoredRun(stand_in(key), {"policy": "?", "seed": -1}, "damaged", why, 0.0, 0.0, 0, math.nan, math.nan)
 
     return _or_damaged(made, damaged)
 
@@ -235,19 +236,25 @@ def _doubt(document: dict[str, Any], *, old: bool, rounds: int, infinite: object
         return f"joules of round {infinite} infinite, for devices out of reach sent reports in version 0.2: {AGAIN}"
     if not old:
         return ""
-    if rounds == 0:
-        return "no round fits into the budget, which version 0.2 counted as an accuracy of 0 %"
-    limited = document.get("budget_j") is not None or document.get("devices", {}).get("battery_j") is not None
-    if limited and _reports_may_be_lost(document):
-        return f"in version 0.2 reports of devices out of reach used up the energy of budget or batteries: {AGAIN}"
-    return ""
+    if said := _spending_doubt(document, rounds):
+        return said
+    return "no round fits into the budget, which version 0.2 counted as an accuracy of 0 %" if rounds == 0 else ""
 
 
-def _reports_may_be_lost(document: dict[str, Any]) -> bool:
+def _spending_doubt(document: dict[str, Any], rounds: int) -> str:
+    """What version 0.2 had wrong of batteries and of a budget of joules."""
+    batteries = document.get("devices", {}).get("battery_j") is not None
+    if not batteries and document.get("budget_j") is None:
+        return ""
     try:
-        return parse_stored(document, "the run").reports_may_be_lost
+        spec = parse_stored(document, "the run")
     except InputError:  # a spec that is none today; whoever needs it says so
-        return False
+        return ""
+    if spec.reports_may_be_lost:
+        return f"in version 0.2 reports of devices out of reach used up the energy of budget or batteries: {AGAIN}"
+    if batteries and spec.may_lack_rate and rounds != spec.rounds:
+        return "version 0.2 ended a run with batteries when nobody was in reach: delete it and run it again"
+    return ""
 
 
 def stored_race(row: tuple[Any, ...]) -> StoredRace:

@@ -21,7 +21,8 @@ from fedcell.runs.stored import (
     StoredSeed,
 )
 from fedcell.schedule.registry import is_built_in, names_code
-from fedcell.sim.spec import Spec, parse_stored, upgraded
+from fedcell.sim.spec import Spec, parse_stored
+from fedcell.sim.spec_upgrade import upgraded
 
 
 class _RaceFields(BaseModel):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.types import Floats, Indices
 
 Kind = Literal["count", "number", "ids", "numbers"]

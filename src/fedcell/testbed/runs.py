@@ -89,8 +89,11 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
         raise InputError("profiles = 'updates' is not emulated; set profiles to gradients, labels or none")
     if type(spec.make_policy()).ask is not Policy.ask:
         raise InputError(f"{spec.policy} asks devices before it decides, which is not emulated; use another policy")
-    if spec.late_weight or spec.task.server != "mean":
-        raise InputError("late_weight and task.server are not emulated; leave them out")
+    if spec.task.aggregator not in ("mean", "samples", "balanced"):
+        raise InputError(
+            f"task.aggregator is {spec.task.aggregator!r}, but late models and server optimizers are not emulated; "
+            "use mean, samples or balanced"
+        )
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
     if not isinstance(parse_law(spec.cell.law), Density):

@@ -18,14 +18,14 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.colours import styles
 from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.state import AppState
+from fedcell.learn.aggregator import AGGREGATORS
 from fedcell.learn.published import PUBLISHED
-from fedcell.learn.server import SERVERS
 from fedcell.paper import FIGURES
 from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.registry import POLICIES
-from fedcell.sim.spec import Spec, TaskSpec
+from fedcell.sim.spec import Spec
 from fedcell.world import SnrTrace
 from fedcell.world.cell import CHANNELS, Fading
 from fedcell.world.mobility import MOBILITIES
@@ -64,8 +64,7 @@ CHOICES = {
     "data": list(PUBLISHED),
     "knowledge": list(get_args(Spec.model_fields["knowledge"].annotation)),
     "profiles": list(get_args(Spec.model_fields["profiles"].annotation)),
-    "averaging": list(get_args(TaskSpec.model_fields["averaging"].annotation)),
-    "server": list(SERVERS),
+    "aggregator": [*AGGREGATORS, "mean:late=0.5"],
     "sharing": list(get_args(Sharing)),
 }
 KINDS = {bool: "truth", int: "whole", float: "number", str: "text"}

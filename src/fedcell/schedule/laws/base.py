@@ -36,6 +36,9 @@ class Law(Protocol):
     def take(self, devices: ArrayLike) -> "Law":
         """Return the law for some of the devices, given by indices or an index array of any shape."""
 
+    def scaled(self, part: Floats) -> "Law":
+        """Return the law for n devices whose uploads, and so their upload times, are these parts (n,) of a model's."""
+
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise an InputError if the law cannot be that of upload times of this shape."""
 
@@ -76,6 +79,10 @@ class Density:
 
     def take(self, devices: ArrayLike) -> "Law":  # noqa: ARG002
         """This law: it is the same for all devices."""
+        return self
+
+    def scaled(self, part: Floats) -> "Law":  # noqa: ARG002
+        """This law: its times grow in proportion."""
         return self
 
     def check(self, shape: tuple[int, ...]) -> None:
@@ -197,6 +204,10 @@ class Power:
         """The law with the SNR of some devices."""
         return Power(self._s[np.asarray(devices)])
 
+    def scaled(self, part: Floats) -> "Law":  # noqa: ARG002
+        """This law: its times grow in proportion."""
+        return self
+
     def check(self, shape: tuple[int, ...]) -> None:
         """One SNR for each device, or for each device of a set."""
         if self._s.shape not in (shape, shape[-1:]):
@@ -285,7 +296,7 @@ class Ingress:
         return math.inf
 
     @property
-    def _a(self) -> float:
+    def _a(self) -> float | Floats:
         if self.pipe_s is None:
             raise InputError("the law ingress needs seconds here; write Ingress(pipe_s=model_bits / bits_per_s)")
         return self.pipe_s
@@ -297,6 +308,10 @@ class Ingress:
     def take(self, devices: ArrayLike) -> "Law":  # noqa: ARG002
         """This law: it is the same for all devices."""
         return self
+
+    def scaled(self, part: Floats) -> "Law":
+        """The law with as much less for the pipe."""
+        return _IngressParts(pipe_s=self.pipe_s, parts=part)
 
     def check(self, shape: tuple[int, ...]) -> None:  # noqa: ARG002
         """Any shape will do, in seconds."""
@@ -319,6 +334,22 @@ class Ingress:
     def equal_shares(self, upload_s: Floats, compute_s: Floats) -> Floats:  # noqa: ARG002
         """1/n of the pipe each."""
         return np.full(upload_s.size, 1.0 / upload_s.size)
+
+
+@dataclass(frozen=True, eq=False)
+class _IngressParts(Ingress):
+    """The same for (n,) devices whose uploads are parts of a model; see `Ingress.scaled`."""
+
+    parts: Floats = field(default_factory=lambda: np.ones(1), kw_only=True)
+
+    @property
+    def _a(self) -> float | Floats:
+        seconds: Floats = self.parts * super()._a
+        return seconds
+
+    def take(self, devices: ArrayLike) -> "Law":
+        """The law for some of them."""
+        return replace(self, parts=self.parts[np.asarray(devices)])
 
 
 LAWS: dict[str, type[Density | Power | Ingress]] = {
