@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace, _doubt
 from fedcell.schedule.plan import Plan
-from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, TaskSpec, parse_spec
@@ -441,7 +441,7 @@ def make_measured(records: list[RoundRecord]) -> list[Measured]:
 
 
 def state_after(rounds: int) -> State:
-    knowledge = Knowledge.none(20)
+    knowledge = Knowledge.empty(20)
     return State(rounds, float(rounds), np.arange(5, dtype=np.float32) + rounds, knowledge, np.arange(20.0))
 
 

@@ -37,7 +37,6 @@ from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import canonical_policy, format_policy, parse_policy
-from fedcell.sim.knowledge import Foresight
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
 from fedcell.toml import read_toml, to_toml
@@ -52,7 +51,7 @@ from fedcell.world import (
     parse_mobility,
     parse_rate,
 )
-from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading
+from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading, Foresight
 from fedcell.world.channel import may_lack_rate
 from fedcell.world.rates import RATES
 

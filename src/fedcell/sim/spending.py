@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from fedcell.protocol.estimates import SHORTEST_S
+from fedcell.protocol.outcome import Turnout
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Plan
 from fedcell.schedule.view import RoundView
-from fedcell.sim.estimates import SHORTEST_S
-from fedcell.sim.turnout import Turnout
 from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
 
