@@ -60,7 +60,7 @@ LONGEST_FIRST = (
     "cli/test_results.py",
     "learn/test_torch_engine.py",
     "dashboard/test_security.py",
-    "dashboard/test_connections.py",
+    "dashboard/test_server.py",
     "flower/test_unit_replies.py",
     "plan/test_device_table.py",
     "protocol/test_estimates.py",
