@@ -41,7 +41,7 @@ from fedcell.learn.server import parse_server
 from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.registry import canonical_policy, parse_policy
+from fedcell.schedule.registry import POLICIES, parse_policy
 from fedcell.sim.knowledge import Foresight
 from fedcell.world import (
     Always,
@@ -455,7 +455,7 @@ class Spec(_Part):
     @field_validator("policy")
     @classmethod
     def _known_policy(cls, text: str) -> str:
-        return canonical_policy(text)
+        return POLICIES.canonical(text)
 
     @model_validator(mode="before")
     @classmethod
