@@ -18,9 +18,9 @@ from rich.table import Table
 import fedcell as fc
 from fedcell.runs.stats import mean_of, paired_difference
 from fedcell.runtime import cores
+from fedcell.schedule.plan import Links, Timing
 from fedcell.sim import estimates
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.knowledge import Knowledge
 from fedcell.types import Floats
 
 M, ROUNDS, SLACK = 20, 300, 2.0
@@ -73,7 +73,7 @@ def seconds_per_progress(
     cell, known, clock_s, progress = world(kind, seed), Knowledge.none(M), 0.0, 0.0
     rng, unknown_s = np.random.default_rng(0), np.full(M, np.nan)
     for r in range(ROUNDS):
-        look = Look(cell.upload_s, cell.mean_s[r] if server == "oracle" else unknown_s)
+        look = Links(cell.upload_s, cell.mean_s[r] if server == "oracle" else unknown_s)
         view = known.view(look, r, clock_s=clock_s, explore=server == "exploring")
         plan = policy.decide(view, rng)
         upload_s, compute_s = cell.upload_s[plan.devices] / plan.shares, cell.compute_s[r, plan.devices]

@@ -17,7 +17,7 @@ from fedcell.learn.data import load_dataset
 from fedcell.runs.records import encode
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 
@@ -56,9 +56,10 @@ def store_times(folder: Path, rounds: int, devices: int) -> tuple[float, float, 
     with Store(folder / f"store-{rounds}-{devices}.db") as store:
         for seed in range(10):
             spec, start = Spec(seed=seed), time.perf_counter()
-            rows = [encode(record) for record in records]
+            for record in records:
+                encode(record)
             encoded = time.perf_counter()
-            store.put_rows(spec, rows)
+            store.put(spec, records)
             stored = time.perf_counter()
             store.get(spec)
             times.append((encoded - start, stored - encoded, time.perf_counter() - stored))

@@ -145,6 +145,65 @@ def test_a_changed_helper_runs_again(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["rounds"][0]["devices"] == k
 
 
+READS = POLICY.replace("[: self.k]", "[: {}]")
+
+
+@pytest.mark.parametrize(
+    ("module", "helper", "name", "value"),
+    [
+        (READS.format("K") + "K = 3", "", "values_of_a_test.K", 9),
+        (READS.format("few()") + "K = 3\ndef few(): return K", "", "values_of_a_test.K", 9),
+        (READS.format("helper_of_a_test.K") + "import helper_of_a_test", "K = 3", "helper_of_a_test.K", 9),
+        (
+            READS.format("few()") + "from helper_of_a_test import few",
+            "K = 3\ndef few(): return K",
+            "helper_of_a_test.K",
+            9,
+        ),
+        (READS.format("K['k']") + "K = {'k': 3}", "", "values_of_a_test.K", {"k": 9}),
+    ],
+)
+def test_a_value_of_a_module_that_is_assigned_anew_counts(
+    files: Files, module: str, helper: str, name: str, value: object
+) -> None:
+    files.write("helper_of_a_test", helper)
+    files.write("values_of_a_test", module)
+    first = files.sha256("values_of_a_test")
+    where, _, what = name.partition(".")
+    before = getattr(sys.modules[where], what)
+    setattr(sys.modules[where], what, value)
+    assert files.sha256("values_of_a_test") != first
+    setattr(sys.modules[where], what, before)
+    sys.modules[where].NOT_READ = 5  # type: ignore[attr-defined]
+    assert files.sha256("values_of_a_test") == first
+
+
+def test_a_value_that_the_code_itself_changes_does_not_count(files: Files) -> None:
+    count = "    def count(self):\n        global N\n        N += 1\nN = 0"
+    files.write("counting_of_a_test", f"{READS.format('N')}\n{count}")
+    first = files.sha256("counting_of_a_test")
+    sys.modules["counting_of_a_test"].N = 5  # type: ignore[attr-defined]
+    assert files.sha256("counting_of_a_test") == first
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "reads", ["K = int(sys.argv[1])", "import argparse\nK = argparse.Namespace(k=int(sys.argv[1]))"]
+)
+def test_what_a_script_takes_from_its_command_line_counts(tmp_path: Path, reads: str) -> None:
+    used = "K.k" if "argparse" in reads else "K"
+    race = f"""
+spec = fc.Spec(**{TINY!r}, grid={{"policy": ["__main__:Mine"], "seed": [0]}})
+for N in range(2):
+    (records,) = fc.run_race(spec, store="s.db").runs["__main__:Mine"]
+    print(len(records[0].plan.devices))
+"""
+    (tmp_path / "script.py").write_text(f"import sys\n{READS.format(used + ' + N')}\n{reads}\n{race}")
+    for k in ("1", "3"):
+        done = run(*PYTHON, "script.py", k, cwd=tmp_path)
+        assert done.stdout.split() == [k, str(int(k) + 1)], done.stderr
+
+
 # --- typed in ------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +257,12 @@ HELPED = POLICY.replace("return np.argsort", "return helper(view) if self.k else
         ),
         (HELPED + "SPEC = fc.Spec(seed=1)\ndef helper(view): return [SPEC.seed]", "SPEC = fc.Spec(seed=2)"),
         (HELPED + "from functools import partial\nhelper = partial(max, 1)", "helper = partial(max, 2)"),
+        (
+            HELPED
+            + "class M(type):\n    def k(self): return [0]\nclass H(metaclass=M): pass\ndef helper(view): return H.k()",
+            "class M(type):\n    def k(self): return [1]\nclass H(metaclass=M): pass",
+        ),
+        (HELPED + "from types import SimpleNamespace as N\nC = N(k=1)\ndef helper(view): return [C.k]", "C.k = 2"),
         ("class Base(Mine):\n    pass\nclass Mine(Base):\n    pass", "Base.k = 9"),
         (POLICY.replace("[: self.k]", "[: (lambda: 3)()]"), POLICY.replace("[: self.k]", "[: (lambda: 4)()]")),
     ],
@@ -243,6 +308,7 @@ def test_typed_code_counts_the_files_that_it_imports(notebook: Notebook, files: 
         ("L = []\ndef helper(view): L.append(view); return [0]", "helper changes the global L (L.append)"),
         ("N = 0\ndef helper(view):\n    global N\n    N += 1\n    return [N]", "helper changes the global N"),
         ("def helper(view): return eval('[0]')", "helper calls eval, which may run anything"),
+        ("def helper(view):\n    from __main__ import N\n    return [N]", "helper imports __main__"),
         ("A = np.array([object()])\ndef helper(view): return A", "global A cannot be told"),
     ],
 )

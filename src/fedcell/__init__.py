@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from fedcell.schedule.diverse import Diverse
     from fedcell.schedule.downlink import Multicast, Unicast
     from fedcell.schedule.greedy import Greedy
-    from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Power, format_law, parse_law
+    from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
-    from fedcell.schedule.policy import Plan, Policy, Question
+    from fedcell.schedule.plan import Plan, Question
+    from fedcell.schedule.policy import Policy
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.schedule.view import RoundView
     from fedcell.schedule.zoo.age_of_update import AgeOfUpdate
@@ -91,9 +92,10 @@ __getattr__ = lazy_names(
         "fedcell.schedule.diverse": "Diverse",
         "fedcell.schedule.downlink": "Multicast Unicast",
         "fedcell.schedule.greedy": "Greedy",
-        "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Power format_law parse_law",
+        "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Law Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
-        "fedcell.schedule.policy": "Plan Policy Question",
+        "fedcell.schedule.plan": "Plan Question",
+        "fedcell.schedule.policy": "Policy",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
         "fedcell.schedule.view": "RoundView",
         "fedcell.schedule.zoo.age_of_update": "AgeOfUpdate",
@@ -158,6 +160,7 @@ __all__ = [
     "Greedy",
     "Ingress",
     "InputError",
+    "Law",
     "Mcs64",
     "Mcs256",
     "Multicast",

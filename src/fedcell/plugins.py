@@ -4,7 +4,9 @@ A run's key counts the hash, so that changed code runs again.
 
 Code in files counts with these files: that of the class, those of its bases, and the modules of one's own that they
 import, and so on; not what is installed in the environment. They count as they were when they were first asked about
-after they were imported or reloaded: the code that runs is the code that was imported.
+after they were imported or reloaded: the code that runs is the code that was imported. A value that the code reads and
+that its file does not say counts as it is: a constant that was assigned anew (``mine.K = 9``), and in a script whatever
+is no constant, such as an option of its command line.
 
 Code that was typed in, into a notebook or an interpreter, has no file. It counts as it is now: the compiled functions
 of the class, and whatever of its module they refer to, functions, classes and values alike. A value that cannot be told
@@ -23,7 +25,7 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import date, datetime, time, timedelta
@@ -106,6 +108,7 @@ MAIN = ("__main__", "__mp_main__")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, slice)
 _BY_TEXT: tuple[type, ...] = (*_PLAIN, date, datetime, time, timedelta, Decimal, Fraction)
 _TOLD_BY_REPR = (PurePath, Pattern, np.dtype, logging.Logger, GenericAlias, UnionType)
+_NAMESPACES = (("types", "SimpleNamespace"), ("argparse", "Namespace"))
 _NOT_FOLLOWED = ("eval", "exec", "globals", "__import__")
 _CHANGES = frozenset(("append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove", "clear"))
 _OF_NO_WEIGHT = frozenset(
@@ -148,14 +151,14 @@ class UnknownCodeError(InputError):
     """Code of one's own has no hash, so a run of it has no key."""
 
 
-def code_of(policy: type, model: str) -> OwnCode:
-    """What decides a user's own policy and model.
+def code_of(kinds: Iterable[type], model: str) -> OwnCode:
+    """What decides a user's own policy, link law and model.
 
     Args:
-        policy: the policy's class; its own base classes count too.
+        kinds: the classes of policy and law; their own base classes count too.
         model: ``package.module:function``, or the name of one of fedcell's models.
     """
-    things = [kind for kind in policy.__mro__ if _is_own(kind)] + _functions(model)
+    things = [base for kind in kinds for base in kind.__mro__ if _is_own(base)] + _functions(model)
     if not things:
         return OwnCode()
     typed = next((f"{_module_name(thing)}:{thing.__name__}" for thing in things if is_typed(thing)), "")
@@ -171,6 +174,7 @@ def code_of(policy: type, model: str) -> OwnCode:
         return OwnCode("", str(error), typed)
     imported = _imported([*roots, *walk.modules]) | {name: _file_code(name) for name in walk.modules}
     sources += [f"{name} {code.sha256}" for name, code in sorted(imported.items()) if name not in roots]
+    sources += sorted(_values_not_in_files(things))
     return OwnCode(hashlib.sha256(" ".join(sources).encode()).hexdigest(), "", typed)
 
 
@@ -191,9 +195,15 @@ def _codes_of(thing: Any) -> Iterator[CodeType]:
 
 def _code_of(value: Any) -> CodeType | None:
     """The code of a function, or of what a decorator wraps; None for anything else."""
-    function = getattr(value, "__func__", value)
+    function = _function_of(value)
+    return function.__code__ if function is not None else None
+
+
+def _function_of(value: Any) -> FunctionType | None:
+    """A function, or the one of a method or property, or that a decorator wraps; None for anything else."""
+    function = getattr(value, "fget", getattr(value, "__func__", value))
     function = inspect.unwrap(function) if callable(function) and not isinstance(function, type) else None
-    return function.__code__ if isinstance(function, FunctionType) else None
+    return function if isinstance(function, FunctionType) else None
 
 
 def _is_generated(code: CodeType) -> bool:
@@ -229,11 +239,15 @@ class _FileCode:
         version: is another object, or another value, once the module was loaded again.
         sha256: of the file.
         imports: names of modules of one's own that it imports, or might.
+        constants: the values that it gives to names of its own, once and as they stand, such as ``K = 3``.
+        changed: the names that its functions declare as ``global``, to change them.
     """
 
     version: Any
     sha256: str
     imports: tuple[str, ...]
+    constants: dict[str, Any]
+    changed: frozenset[str]
 
 
 _known: dict[str, _FileCode] = {}
@@ -256,7 +270,8 @@ def _file_code(name: str) -> _FileCode:
             content = opened.read()
     except OSError:
         content = b""
-    found = _FileCode(version, hashlib.sha256(content).hexdigest(), tuple(_imports(content, name)))
+    tree = _tree(content)
+    found = _FileCode(version, hashlib.sha256(content).hexdigest(), tuple(_imports(tree, name)), *_constants(tree))
     _known[name] = found
     return found
 
@@ -315,12 +330,80 @@ def _is_own_module(name: str) -> bool:
     return bool(file) and not _in_environment(file)
 
 
-def _imports(content: bytes, name: str) -> Iterator[str]:
-    """The modules that a source may import, wherever it does, but for those of the environment."""
+def _tree(content: bytes) -> ast.Module:
+    """A source, empty for a compiled extension."""
     try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError):  # a compiled extension
+        return ast.parse(content)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def _constants(tree: ast.Module) -> tuple[dict[str, Any], frozenset[str]]:
+    """The `_FileCode.constants` and `_FileCode.changed` of a source."""
+    found, bound = dict[str, Any](), list[str]()
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        stored = (one for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+        bound += [one.id for one in stored]
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            with suppress(ValueError, TypeError, MemoryError, RecursionError):
+                found[bound[-1] if bound else ""] = ast.literal_eval(statement.value)
+    changed = frozenset(name for one in ast.walk(tree) if isinstance(one, ast.Global) for name in one.names)
+    return {name: found[name] for name in found if bound.count(name) == 1}, changed
+
+
+def _values_not_in_files(things: Iterable[Any]) -> Iterator[str]:
+    """What code in files reads of its modules, and what these modules' files do not say of it."""
+    left, met = list(things), set[int]()
+    while left:
+        thing = left.pop()
+        if id(thing) in met or is_typed(thing):  # what is typed tells all that it reads
+            continue
+        met.add(id(thing))
+        for function in vars(thing).values() if isinstance(thing, type) else [thing]:
+            for module, name, value in _read(function):
+                if isinstance(value, type | FunctionType):
+                    left += [value] if _is_own(value) else []
+                elif (told := _not_in_file(module, name, value)) is not None:
+                    yield f"{module if module not in MAIN else ''}:{name} {told}"
+
+
+def _read(thing: Any) -> Iterator[tuple[str, str, Any]]:
+    """The globals that a function in a file of one's own may read, with their modules: its own and those it imports."""
+    function = _function_of(thing)
+    if function is None or not _is_own_module(str(function.__module__)):
         return
+    names, ours = _names(function.__code__), function.__globals__
+    for name in names & ours.keys():
+        value = ours[name]
+        if not isinstance(value, ModuleType):
+            yield str(ours["__name__"]), name, value
+        elif _is_own_module(value.__name__):
+            yield from ((value.__name__, one, vars(value)[one]) for one in names & vars(value).keys())
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: CodeType) -> frozenset[str]:
+    """The names of globals and attributes in a piece of code, and in those within it."""
+    inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
+    return frozenset(code.co_names).union(*inner)
+
+
+def _not_in_file(module: str, name: str, value: Any) -> str | None:
+    """A value as a text, if it is not what the file of its module says; None otherwise, and for what has no hash."""
+    code = _file_code(module)
+    if name in code.changed or name[:2] == "__" or (name not in code.constants and module not in MAIN):
+        return None
+    try:
+        told = _Walk().told(value)
+        return None if name in code.constants and told == _Walk().told(code.constants[name]) else told
+    except _UnknownError:
+        return None
+
+
+def _imports(tree: ast.Module, name: str) -> Iterator[str]:
+    """The modules that a source may import, wherever it does, but for those of the environment."""
     module = sys.modules.get(name)
     package = str(getattr(module, "__package__", None) or name.rpartition(".")[0])
     seen = set[str]()
@@ -410,6 +493,8 @@ def _facts(code: CodeType) -> _CodeFacts:
         if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             names[one.argval] = None
         if one.opname == "IMPORT_NAME":
+            if one.argval.partition(".")[0] in MAIN:
+                raise _UnknownError(f"{code.co_name} imports {one.argval}, of which it may read anything")
             imports[one.argval] = None
         if one.opname == "IMPORT_FROM" and imports:
             imports[f"{list(imports)[-1]}.{one.argval}"] = None
@@ -497,6 +582,8 @@ class _Walk:
             yield from self._many(f"member {value.name}", [kind])
         elif isinstance(value, _TOLD_BY_REPR) or kind.__module__ == "typing":
             yield f"{kind.__name__} {value!r}"
+        elif (kind.__module__, kind.__name__) in _NAMESPACES:
+            yield from self._many(kind.__name__, [vars(value)])
         else:
             yield from self._object(value, kind)
 
@@ -529,6 +616,8 @@ class _Walk:
         if self._is_named(kind):
             return
         yield from self._many("bases", kind.__bases__)
+        if _is_own(type(kind)) and is_typed(type(kind)):
+            yield from self._many("metaclass", [type(kind)])
         if "__dataclass_params__" in vars(kind):
             yield repr(vars(kind)["__dataclass_params__"])
             for one in fields(kind):

@@ -105,10 +105,18 @@ def build(
     return kind(**{**(otherwise or {}), **values})
 
 
-def write(name: str, value: Any) -> str:
-    """The line that :func:`parse` turns into this dataclass instance again; settings at their defaults are left out."""
-    changed = [(f.name, getattr(value, f.name)) for f in settable(type(value)) if getattr(value, f.name) != default(f)]
-    return f"{name}:{','.join(f'{key}={_text(setting)}' for key, setting in changed)}" if changed else name
+def write(name: str, value: Any, *, defaults: bool = False) -> str:
+    """The line that :func:`parse` turns into this dataclass instance again.
+
+    Args:
+        name: the first word of the line.
+        value: the dataclass instance.
+        defaults: whether settings at their defaults are written too.
+    """
+    written = {f.name: getattr(value, f.name) for f in settable(type(value))}
+    usual = {} if defaults else {f.name: default(f) for f in settable(type(value))}
+    texts = [f"{key}={_text(setting)}" for key, setting in written.items() if setting != usual.get(key, MISSING)]
+    return f"{name}:{','.join(texts)}" if texts else name
 
 
 NOT_IN_A_LINE = {"line": False}
@@ -304,10 +312,20 @@ class Registry(Mapping[str, type[T]]):
 
         return text if not may_import() and not self.is_built_in(text) else self.format(self.parse(text))
 
+    def known(self, text: str) -> T | None:
+        """Return what a line describes; None for a user's own where nothing may be imported."""
+        from fedcell.plugins import may_import
+
+        return self.parse(text) if may_import() or self.is_built_in(text) else None
+
+    def where(self, attribute: str) -> list[str]:
+        """Return the names of our classes of which this attribute is true."""
+        return [name for name, kind in self.items() if getattr(kind, attribute)]
+
     def _named(self, name: str) -> type[T]:
+        others = self.installed()
         if _plain(name) in self.places:
             return self[_plain(name)]
-        others = self.installed()
         if _plain(name) not in others:
             raise InputError(f"unknown {self.what} {name!r}; {did_you_mean(name, [*self, *others])}")
         point = others[_plain(name)]
@@ -336,10 +354,12 @@ class Registry(Mapping[str, type[T]]):
 
     def _installed(self) -> "dict[str, EntryPoint]":
         """The entry points of installed packages, by name; a name that is taken is not used again, which is said."""
-        from importlib.metadata import entry_points  # 15 ms, and rarely needed
+        if not self.group:
+            return {}
+        from importlib.metadata import entry_points  # 15 ms
 
         found: dict[str, EntryPoint] = {}
-        for point in sorted(entry_points(group=self.group) if self.group else (), key=_package):
+        for point in sorted(entry_points(group=self.group), key=_package):
             first = found.setdefault(_plain(point.name), point)
             if _package(first) != _package(point):
                 warnings.warn(

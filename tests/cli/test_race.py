@@ -140,7 +140,7 @@ def test_options_of_diverse(tmp_path: Path, fedcell_here: Call) -> None:
         fedcell_here("race", "--policy", "diverse:memory=0", *options, "--print-spec", cwd=tmp_path).stdout
     )
     spec = fc.load_spec(tmp_path / "race.toml")
-    assert (spec.profiles, spec.epsilon, spec.task.averaging, spec.task.epochs) == ("labels", 4.0, "balanced", 0.1)
+    assert (spec.profiles, spec.epsilon, spec.task.aggregator, spec.task.epochs) == ("labels", 4.0, "balanced", 0.1)
     assert spec.grid["policy"] == ["diverse:memory=0"]
     changed = fedcell_here("race", "race.toml", "--epochs", "2", "--print-spec", cwd=tmp_path).stdout
     assert "epochs = 2\n" in changed
@@ -155,7 +155,7 @@ def test_options_of_who_is_there_and_of_channel_knowledge(tmp_path: Path, fedcel
     )
     spec = fc.load_spec(tmp_path / "race.toml")
     assert (spec.devices.availability, spec.cell.csi_error_db, spec.slack) == ("trace:who.csv", 3.0, 1.5)
-    assert (spec.late_weight, spec.task.server) == (0.5, "momentum:beta=0.5")
+    assert spec.task.aggregator == "fedavgm:beta=0.5,late=0.5"
     limits = ["--seeds", "1", "--budget-s", "60", "--json", "--plot", "none"]
     rounds = json.loads(fedcell_here("race", "race.toml", *limits, cwd=tmp_path).stdout)["rounds"]
     assert {device for row in rounds for device in row["plan_devices"]} == {0, 3}
@@ -221,7 +221,7 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         (["--profiles", "lables"], "profiles is 'lables'; input should be 'labels', 'gradients', 'updates' or 'none'"),
         (["--epsilon", "0"], "epsilon is 0.0; input should be greater than 0"),
         (["--profiles", "none", "--epsilon", "1"], "there are no reports for noise to hide; use labels or gradients"),
-        (["--averaging", "mean"], "task.averaging is 'mean'; input should be 'plain', 'samples' or 'balanced'"),
+        (["--averaging", "mean"], "averaging is 'mean'; give 'plain', 'samples' or 'balanced'"),
         (["--epochs", "1.5"], "task.epochs is 1.5; give a whole number, or a fraction below 1"),
         (["--epochs", "0"], "task.epochs is 0.0; input should be greater than 0"),
         (["--data", "cifar"], "cifar"),
@@ -241,7 +241,7 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         (["--csi-error-db", "-1"], "csi_error_db is -1.0; give a finite number of at least 0"),
         (["--downlink", "multcast"], "cell.downlink is 'multcast'; input should be 'free', 'multicast' or 'unicast'"),
         (["--slack", "0.9"], "slack is 0.9; input should be greater than or equal to 1"),
-        (["--late-weight", "2"], "late_weight is 2.0; input should be less than or equal to 1"),
+        (["--late-weight", "2"], "late of the aggregator is 2.0; give a number from 0 to 1"),
         (["--server", "adm"], "unknown server 'adm'; did you mean 'adam'?"),
     ],
 )

@@ -481,3 +481,18 @@ def test_runs_that_version_0_2_had_wrong_are_marked(tmp_path: Path, fedcell_here
     assert marks[line.split()[-4]] == no_round
     rows = list(csv.DictReader(fedcell_here("results", "list", "old.db", "--csv", cwd=tmp_path).stdout.splitlines()))
     assert {row["key"]: row["doubt"] for row in rows} == doubts
+
+
+def test_a_run_without_a_round_has_no_accuracy(tmp_path: Path, fedcell_here: Call) -> None:
+    packed = Path(__file__).parents[1] / "fixtures" / "store_0_2.db.gz"
+    (tmp_path / "old.db").write_bytes(gzip.decompress(packed.read_bytes()))
+    assert fedcell_here("results", "export", "old.db", "--csv", ".", cwd=tmp_path).returncode == 0
+    listed = fedcell_here("results", "list", "old.db", "--csv", "--sort", "best_accuracy", cwd=tmp_path).stdout
+    for text in (listed, (tmp_path / "runs.csv").read_text()):
+        rows = list(csv.DictReader(text.splitlines()))
+        empty = [row for row in rows if row["rounds"] == "0"]
+        assert [(row["best_accuracy"], row["last_accuracy"]) for row in empty] == [("", "")] * 2
+        assert {"no round fits into the budget" in row["doubt"] for row in empty} == {True}
+    assert [row["rounds"] for row in csv.DictReader(listed.splitlines())][-2:] == ["0", "0"]
+    shown = json.loads(fedcell_here("results", "show", "old.db", empty[0]["key"], "--json", cwd=tmp_path).stdout)
+    assert (shown["best_accuracy"], shown["last_accuracy"]) == (None, None)

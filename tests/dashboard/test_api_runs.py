@@ -18,7 +18,8 @@ from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.laws import LAWS
+from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
@@ -83,12 +84,24 @@ def test_info_tells_what_there_is(served: Served) -> None:
     assert [store["writable"] for store in info["stores"]] == [True, False]
     assert info["paper"] is True
     assert info["policies"] == list(RACE_POLICIES)
+    assert [law["name"] for law in info["laws"]] == list(LAWS)
+    assert info["laws"][1]["settings"] == [
+        {
+            "name": "count",
+            "default": None,
+            "required": True,
+            "kind": "whole",
+            "label": "resource blocks",
+            "usual": 15,
+            "scale": 1,
+        }
+    ]
     assert {policy["name"] for policy in info["all_policies"]} == set(fc.POLICIES)
     k = next(policy for policy in info["all_policies"] if policy["name"] == "random")["settings"][-1]
     diverse = next(policy for policy in info["all_policies"] if policy["name"] == "diverse")["settings"]
     assert [(one["name"], one["default"]) for one in diverse][-2:] == [("theta", 0.05), ("memory", 0.5)]
     assert info["choices"]["profiles"] == ["labels", "gradients", "updates", "none"]
-    assert info["choices"]["averaging"] == ["plain", "samples", "balanced"]
+    assert info["choices"]["aggregator"][:3] == ["mean", "samples", "balanced"]
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
     assert [info["colours"][line]["colour"] for line in RACE_POLICIES] == [colour for colour, _ in STYLES[:7]]
     assert parse_spec(info["defaults"], "info") == default_race().changed({}, {})

@@ -87,32 +87,31 @@ def test_the_form_has_what_diverse_and_the_radio_need(server: Served, page: Page
         form.get_by_label(label).fill(value)
     form.get_by_label("SNR error, dB").fill("3")
     form.get_by_label("availability").fill("daynight:there=0.8,day_s=600")
-    form.get_by_label("averaging").select_option("balanced")
-    form.get_by_label("server", exact=True).fill("momentum:beta=0.5")
+    form.get_by_label("aggregator").fill("fedavgm:beta=0.5,weights=balanced")
     form.get_by_label("profiles").select_option("labels")
     form.get_by_label("link law").select_option("blocks")
     form.get_by_label("resource blocks", exact=True).fill("6")
     form.get_by_role("button", name="Start race").click()
-    told = ["law blocks:count=6", "profiles labels", "epsilon 8", "balanced averaging", "0.1 epoch ", "SNR error 3 dB"]
-    for words in (*told, "slack 2", "server momentum:beta=0.5"):
+    told = ["law blocks:count=6", "profiles labels", "epsilon 8", "0.1 epoch ", "SNR error 3 dB"]
+    for words in (*told, "slack 2", "aggregator fedavgm:beta=0.5,weights=balanced"):
         expect(page.locator(".race-head .race-spec")).to_contain_text(words)
     state(page, "done")
     race = server.get("/api/races")["races"][0]
     assert [policy["line"] for policy in race["policies"]] == ["diverse:memory=0"]
     assert race["spec"]["cell"]["law"] == "blocks:count=6"
     assert (race["spec"]["profiles"], race["spec"]["epsilon"]) == ("labels", 8.0)
-    assert (race["spec"]["task"]["averaging"], race["spec"]["task"]["epochs"]) == ("balanced", 0.1)
-    assert (race["spec"]["task"]["server"], race["spec"]["late_weight"]) == ("momentum:beta=0.5", 0.0)
+    task = race["spec"]["task"]
+    assert (task["aggregator"], task["epochs"]) == ("fedavgm:beta=0.5,weights=balanced", 0.1)
     assert (race["spec"]["slack"], race["spec"]["cell"]["csi_error_db"]) == (2.0, 3.0)
     assert race["spec"]["devices"]["availability"] == "daynight:there=0.8,day_s=600"
     form.get_by_label("epsilon").fill("")
     form.get_by_label("link law").select_option("density")
-    form.get_by_label("late weight").fill("0.5")
+    form.get_by_label("aggregator").fill("mean:late=0.5")
     form.get_by_role("button", name="Start race").click()
     expect(page.locator(".race-head .race-spec")).not_to_contain_text("epsilon")
-    expect(page.locator(".race-head .race-spec")).to_contain_text("late weight 0.5")
+    expect(page.locator(".race-head .race-spec")).to_contain_text("aggregator mean:late=0.5")
     race = server.get("/api/races")["races"][0]
-    assert (race["spec"]["epsilon"], race["spec"]["late_weight"]) == (None, 0.5)
+    assert (race["spec"]["epsilon"], race["spec"]["task"]["aggregator"]) == (None, "mean:late=0.5")
 
 
 def reached(time: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ def test_a_race_is_in_its_own_cell_or_in_fig_3s(document: dict[str, Any], radius
 def test_a_race_has_the_fields_of_diverse_and_their_limits() -> None:
     task = {"averaging": "balanced", "epochs": 0.1}
     race = known_race({"profiles": "labels", "epsilon": 2.0, "task": task}, ["diverse"], 1)
-    assert (race.profiles, race.epsilon, race.task.averaging, race.task.epochs) == ("labels", 2.0, "balanced", 0.1)
+    assert (race.profiles, race.epsilon, race.task.aggregator, race.task.epochs) == ("labels", 2.0, "balanced", 0.1)
     assert known_race({"epsilon": None, "task": {"epochs": 20.0}}, ["diverse"], 1).task.epochs == 20
     with pytest.raises(fc.InputError, match=r"task\.epochs is 21; 20 at most"):
         known_race({"task": {"epochs": 21}}, ["diverse"], 1)

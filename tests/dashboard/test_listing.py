@@ -13,7 +13,7 @@ from fedcell.dashboard.schemas import FieldMeans, RunList
 from fedcell.errors import InputError
 from fedcell.runs.store import Store, flat
 from fedcell.runs.stored import StoredRun
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 
 PAGE = 500
 POLICIES = ("diverse", "greedy", "random:k=8")

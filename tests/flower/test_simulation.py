@@ -45,7 +45,7 @@ def test_the_example_trains_as_the_simulator_does_until_the_budget_is_spent_then
     Node ids are drawn anew for each run: the lots and what was observed must hang on the devices when it is resumed.
     """
     values = {"policy": "random:k=8", "knowledge": "observed", "seed": 1, "budget_s": 45.0}
-    values |= {"task.averaging": "balanced", "task.epochs": 0.5}
+    values |= {"task.aggregator": "balanced", "task.epochs": 0.5}
     state = {"state": str(engine.folder / "lots")}
     log = run_example(engine, "lots", values | state)
     assert "round 3 would end after the budget of 45 s" in log

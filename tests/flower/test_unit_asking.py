@@ -50,7 +50,7 @@ def simulated(values: dict[str, Any]) -> tuple[list[fc.RoundRecord], Knowledge]:
         {"policy": "twins.asks:Asks:about=loss,samples=50", "task.epochs": 0.1, "knowledge": "expected"},
         {"policy": "twins.asks:Asks:about=norm", "knowledge": "observed"},
         {"policy": "twins.asks:Asks:about=norm,overcommit=2", "task.epochs": 0.1, "cell.law": "blocks:count=15"},
-        {"policy": "twins.asks:Asks:about=nothing", "task.averaging": "samples", "task.sizes": "lognormal:0.5"},
+        {"policy": "twins.asks:Asks:about=nothing", "task.aggregator": "samples", "task.sizes": "lognormal:0.5"},
         {"policy": "random:k=4,overcommit=1.5", "task.epochs": 0.1, "knowledge": "expected"},
         {"policy": "power_of_choice", "task.epochs": 0.1},
         {"policy": "best_norm", "task.epochs": 0.1, "seed": 1},

@@ -29,8 +29,8 @@ from fedcell.flower.report import RECORD, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.flower.state import load_arrays, load_run
 from fedcell.learn.profile import noise_of
+from fedcell.schedule.plan import Links
 from fedcell.schedule.profiles import balanced_weights, standardise
-from fedcell.sim.knowledge import Look
 from flower.local import LocalGrid, Nodes, node, run_example
 from flower.runs import assert_as_simulated, rounds_of
 
@@ -49,10 +49,10 @@ def expected(values: dict[str, Any]) -> list[fc.RoundRecord]:
     "values",
     [
         {"policy": "diverse", "rounds": 4},
-        {"policy": "diverse", "rounds": 4, "task.averaging": "balanced", "task.epochs": 0.1, "seed": 1},
+        {"policy": "diverse", "rounds": 4, "task.aggregator": "balanced", "task.epochs": 0.1, "seed": 1},
         {"policy": "diverse", "rounds": 3, "profiles": "labels", "epsilon": 20.0, "devices.mobility": "waypoint"},
-        {"policy": "random:k=8", "rounds": 3, "task.averaging": "balanced", "knowledge": "expected"},
-        {"policy": "diverse", "rounds": 3, "task.averaging": "samples", "task.sizes": "lognormal:0.5"},
+        {"policy": "random:k=8", "rounds": 3, "task.aggregator": "balanced", "knowledge": "expected"},
+        {"policy": "diverse", "rounds": 3, "task.aggregator": "samples", "task.sizes": "lognormal:0.5"},
         {"policy": "diverse", "rounds": 2, "profiles": "none"},
         {"policy": "greedy", "rounds": 3, "cell.law": "blocks:count=15"},
         {"policy": "optimal", "rounds": 2, "cell.law": "power", "knowledge": "observed"},
@@ -85,7 +85,7 @@ def test_observed_times_and_looks_are_those_of_the_simulator(
 def test_a_resumed_run_remembers_profiles_and_what_is_in_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = {"policy": "diverse", "task.averaging": "balanced", "devices.mobility": "static"}
+    values = {"policy": "diverse", "task.aggregator": "balanced", "devices.mobility": "static"}
     state = {"state": str(tmp_path / "run")}
     run_example(values | state | {"rounds": 3}, monkeypatch)
     roster, _, _ = load_arrays(tmp_path / "run", load_run(tmp_path / "run"))
@@ -99,20 +99,20 @@ def test_a_run_is_not_resumed_with_another_averaging(tmp_path: Path, monkeypatch
     values = {"policy": "all", "devices.count": 3, "rounds": 1, "state": str(tmp_path / "run")}
     run_example(values, monkeypatch)
     with pytest.raises(InputError, match="has a run whose averaging is strategy, not balanced"):
-        run_example(values | {"task.averaging": "balanced"}, monkeypatch)
+        run_example(values | {"task.aggregator": "balanced"}, monkeypatch)
 
 
 def test_the_example_refuses_what_it_does_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="set it to gradients, labels or none"):
         run_example({"policy": "diverse", "profiles": "updates"}, monkeypatch)
-    with pytest.raises(InputError, match=r"late_weight and task\.server are the simulator's"):
-        run_example({"late_weight": 0.5}, monkeypatch)
+    with pytest.raises(InputError, match="late models and server optimizers are the simulator's"):
+        run_example({"task.aggregator": "mean:late=0.5"}, monkeypatch)
 
 
 def test_one_absurd_profile_does_not_make_all_others_look_alike() -> None:
     honest = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [0.5, 0.5]]
     roster, there = met([*honest, [1e6, -1e6]])
-    seen = roster.view(there, Look(np.ones(6), np.ones(6)), 0).profiles
+    seen = roster.view(there, Links(np.ones(6), np.ones(6)), 0).profiles
     assert seen is not None
     assert seen[:5].tolist() == honest  # not a bit of theirs changes
     told = standardise(seen)
@@ -127,7 +127,7 @@ def test_one_absurd_profile_does_not_make_all_others_look_alike() -> None:
 )
 def test_profiles_of_ordinary_devices_are_seen_as_they_are(profiles: list[list[float]]) -> None:
     roster, there = met(profiles)
-    seen = roster.view(there, Look(np.ones(len(there)), np.ones(len(there))), 0).profiles
+    seen = roster.view(there, Links(np.ones(len(there)), np.ones(len(there))), 0).profiles
     assert seen is not None
     assert seen.tolist() == profiles
 
@@ -246,7 +246,7 @@ def test_the_view_has_profiles_noise_and_what_is_in_the_model() -> None:
     there = [Device(str(i), Report(profile=profile)) for i, profile in enumerate(KINDS)]
     roster = Roster.empty().meeting([device.name for device in there]).hearing(there)
     roster = roster.averaged(np.array([1, 3]), np.array([1.0, 3.0]))
-    view = roster.view(there[1:], Look(np.ones(3), np.ones(3)), 0, epsilon=8.0)
+    view = roster.view(there[1:], Links(np.ones(3), np.ones(3)), 0, epsilon=8.0)
     assert view.profiles is not None
     assert view.recent is not None
     assert view.profiles.tolist() == KINDS[1:]

@@ -11,10 +11,9 @@ from fedcell.errors import InputError
 from fedcell.flower.radio import CellRadio, Device, Grant, SimulatedRadio
 from fedcell.flower.report import Report, parse_report
 from fedcell.flower.roster import Roster
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.sim.estimates import Estimates
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.knowledge import Knowledge
 from fedcell.world import Cell, DayNight, Devices, World
 
 NAN = math.nan
@@ -24,8 +23,8 @@ def devices(*reports: Report) -> list[Device]:
     return [Device(str(i), report) for i, report in enumerate(reports)]
 
 
-def nothing(M: int) -> Look:
-    return Look(np.full(M, NAN), np.full(M, NAN))
+def nothing(M: int) -> Links:
+    return Links(np.full(M, NAN), np.full(M, NAN))
 
 
 def plan_of(shares: list[float]) -> Plan:
@@ -42,7 +41,7 @@ def test_devices_are_numbered_by_number_then_name_and_keep_their_numbers() -> No
 def test_a_device_that_says_nothing_is_taken_as_the_median_of_the_others() -> None:
     there = devices(Report(compute_s=1.0), Report(compute_s=5.0), Report(compute_s=2.0), Report())
     known = Roster.empty().meeting([d.name for d in there])
-    view = known.view(there, Look(np.array([0.1, 0.4, 0.3, NAN]), np.full(4, NAN)), 0)
+    view = known.view(there, Links(np.array([0.1, 0.4, 0.3, NAN]), np.full(4, NAN)), 0)
     assert view.compute_s.tolist() == [1.0, 5.0, 2.0, 2.0]
     assert view.upload_s.tolist() == [0.1, 0.4, 0.3, 0.3]
     assert known.unknown(there, nothing(4))["speed"].tolist() == [False, False, False, True]
@@ -57,7 +56,7 @@ def test_where_nobody_knows_anything_all_are_alike() -> None:
 
 def test_what_rounds_show_replaces_the_report_and_is_the_simulators_estimate() -> None:
     there = devices(Report(compute_s=1.0), Report(compute_s=1.0), Report(compute_s=1.0))
-    look = Look(np.array([0.1, 0.2, 0.3]), np.full(3, NAN))
+    look = Links(np.array([0.1, 0.2, 0.3]), np.full(3, NAN))
     known, twin = Roster.empty().meeting(["0", "1", "2"]), Estimates.none(3)
     plan = Plan(np.array([0, 2]), np.array([0.5, 0.5]), 1.0)
     for began in ([4.0, 7.0], [6.0, 9.0], [5.0, 5.0]):
@@ -77,10 +76,10 @@ def test_an_unknown_link_is_learnt_from_what_an_upload_took_with_its_share() -> 
 
 
 def test_mean_upload_is_of_the_rounds_in_which_a_device_was_there() -> None:
-    known, look = Roster.empty().meeting(["0", "1"]), Look(np.array([1.0, 3.0]), np.zeros(2))
+    known, look = Roster.empty().meeting(["0", "1"]), Links(np.array([1.0, 3.0]), np.zeros(2))
     both = devices(Report(), Report())
     known = known.after(known.view(both, look, 0), plan_of([1.0]), look, Timing(np.zeros(1), np.ones(1)))
-    alone = Look(np.array([5.0]), np.zeros(1))
+    alone = Links(np.array([5.0]), np.zeros(1))
     known = known.after(known.view(both[:1], alone, 1), plan_of([1.0]), alone, Timing(np.zeros(1), np.ones(1)))
     means = known.view(both, look, 2).mean_upload_s
     assert means is not None

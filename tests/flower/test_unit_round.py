@@ -17,12 +17,11 @@ from fedcell.flower import inner
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import train_demands
 from fedcell.flower.report import RECORD, Report
-from fedcell.flower.round import PlannedRound, PlayedRound, play
+from fedcell.flower.round import PlannedRound, PlayedRound, configs, play
 from fedcell.flower.scheduled import Scheduled
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.turnout import turnout
 
 NAN = float("nan")
@@ -45,7 +44,7 @@ def planned(link_known: bool = True) -> PlannedRound:
     """Three devices, node ids 10, 11 and 12; shares of a half, a quarter, a quarter: done after 6, 13 and 18 s."""
     devices = [Device(str(i), Report()) for i in range(3)]
     plan = Plan(np.arange(3), np.array([0.5, 0.25, 0.25]), 18.0)
-    look = Look(UPLOAD_S if link_known else np.full(3, NAN), np.full(3, NAN))
+    look = Links(UPLOAD_S if link_known else np.full(3, NAN), np.full(3, NAN))
     view = RoundView(UPLOAD_S, COMPUTE_S, ids=np.arange(3))
     grant = Grant(0, devices, plan, plan.finish_s(UPLOAD_S, COMPUTE_S))
     return PlannedRound([10, 11, 12], look, view, grant, known=np.full(3, True))
@@ -154,7 +153,7 @@ def test_a_late_device_has_trained_as_long_as_was_measured_here_and_in_the_simul
     for taught in (went.taught, done.taught):
         assert taught.began_s.tolist() == [4.0, 5.0, 6.0]
         assert taught.finish_s.tolist() == [12.1, 13.0, 18.0]
-    look, view = Look(UPLOAD_S, np.full(3, NAN)), of.view
+    look, view = Links(UPLOAD_S, np.full(3, NAN)), of.view
     for taught in (went.taught, done.taught):
         after = Knowledge.none(3).after(view, of.plan, look, taught, 18.0)
         assert after.compute.mean_s.tolist() == [4.0, 5.0, 6.0]
@@ -251,3 +250,19 @@ def test_a_bad_setting_is_refused_at_once(settings: dict[str, Any], complaint: s
     given: dict[str, Any] = {"strategy": FedAvg(), "policy": "greedy"} | settings
     with pytest.raises(InputError, match=complaint):
         Scheduled(given.pop("strategy"), given.pop("policy"), **given)
+
+
+def test_epochs_and_bits_of_the_plan_reach_the_nodes_and_what_is_expected_of_them() -> None:
+    of = planned()
+    plan = replace(of.plan, epochs=np.array([1.0, 3.0, 0.5]), bits=np.array([100.0, 50.0, 200.0]))
+    view = replace(of.view, model_bits=100.0)
+    of = replace(of, view=view, grant=replace(of.grant, plan=plan, finish_s=plan.timing(view).finish_s))
+    told = configs(of)
+    assert [one["fedcell-epochs"] for one in told] == [1.0, 3.0, 0.5]
+    assert [one["fedcell-bits"] for one in told] == [100.0, 50.0, 200.0]
+    # t + c/g with 1, 3 and 0.5 times the training and 1, 0.5 and 2 times the upload.
+    assert [one["fedcell-finish-s"] for one in told] == [6.0, 15.0 + 4.0, 3.0 + 24.0]
+    assert of.compute_s().tolist() == [4.0, 15.0, 3.0]
+    assert of.upload_s().tolist() == [2.0, 4.0, 24.0]
+    assert of.only([12]).plan.bits == np.array([200.0])
+    assert "fedcell-epochs" not in configs(planned())[0]

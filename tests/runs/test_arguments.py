@@ -17,7 +17,7 @@ def test_a_store_may_be_a_path(tmp_path: Path) -> None:
     first = fc.run_race(SPEC, store=path)
     events: list[Any] = []
     fc.run_race(SPEC, store=str(path), watch=events.append)
-    assert [event.rows for event in events] == [None, None]  # from the store
+    assert [event.records for event in events] == [None, None]  # from the store
     assert fc.run_sweep(SPEC, path).skipped == 2
     one = fc.Scenario("one", "", 0.5, SPEC.changed({"budget_s": 100.0}, {}))
     wanted = fc.Tournament([one], ["all", "round_robin:2"], [0])

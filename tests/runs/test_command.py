@@ -15,6 +15,7 @@ from fedcell.defaults import TARGET_ACCURACY
 from fedcell.runs.command import OPTIONS, race_command
 from fedcell.runs.race import default_race, race_spec
 from fedcell.sim.spec import Spec, load_spec
+from fedcell.sim.spec_upgrade import AGGREGATION_02
 
 Here = Callable[..., CompletedProcess[str]]
 CHANGES: dict[str, Any] = {
@@ -23,7 +24,6 @@ CHANGES: dict[str, Any] = {
     "rounds": 7,
     "knowledge": "observed",
     "slack": 1.25,
-    "late_weight": 0.5,
     "explore": False,
     "profiles": "labels",
     "epsilon": 4.0,
@@ -43,8 +43,7 @@ CHANGES: dict[str, Any] = {
     "task.data": "fashion-mnist",
     "task.partition": "dirichlet:alpha=0.5",
     "task.epochs": 0.5,
-    "task.averaging": "samples",
-    "task.server": "momentum",
+    "task.aggregator": "fedavgm:late=0.5",
     "task.engine": "torch",
     "task.model": "cnn",
     "task.device": "cuda",
@@ -72,7 +71,8 @@ def test_every_option_of_the_command_line_is_known_and_tried() -> None:
     text = inspect.getsource(race)
     changes = text[text.index("changes = {") : text.index("contest = ")]
     known = {field: option.replace("-", "_") for field, option in OPTIONS.items()}
-    assert dict(re.findall(r"\"([\w.]+)\": (\w+),", changes)) == known
+    found = dict(re.findall(r"\"([\w.]+)\": (\w+),", changes))
+    assert {field: name for field, name in found.items() if field not in AGGREGATION_02} == known
     assert list(CHANGES) == list(OPTIONS)
 
 
@@ -80,7 +80,7 @@ def test_every_option_of_the_command_line_is_known_and_tried() -> None:
 def test_each_option_gives_the_race_again(field: str, fedcell_here: Here, tmp_path: Path) -> None:
     extra: dict[str, Any] = {"task.engine": "torch"} if field in ("task.model", "task.device") else {}
     extra |= {"knowledge": "observed"} if field == "explore" else {}
-    extra |= {"slack": 1.5} if field == "late_weight" else {}
+    extra |= {"slack": 1.5} if field == "task.aggregator" else {}
     contest = changed(extra | {field: CHANGES[field]})
     assert race_command(contest, TARGET_ACCURACY)[1] is None
     assert ran(fedcell_here, contest, TARGET_ACCURACY, tmp_path) == contest

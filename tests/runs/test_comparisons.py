@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from builders import rounds_of
 from fedcell.runs import comparisons, stats
 from fedcell.runs.records import Rounds
 
@@ -17,19 +18,10 @@ NEVER = math.inf
 SCORES = st.lists(st.floats(-100.0, 100.0).map(lambda x: round(x, 1)), min_size=1, max_size=12)
 
 
-def run_of(*points: tuple[float, float], joules: float = 1.0) -> Rounds:
-    """A run by the ends of its rounds and the accuracies after them."""
-    before, rows = 0.0, []
-    for number, (clock_s, accuracy) in enumerate(points, start=1):
-        rows.append((number, clock_s, clock_s - before, clock_s - before, 2, 2, accuracy, 1.0, joules))
-        before = clock_s
-    return Rounds.of(rows)
-
-
 def reaching(*seconds: float, last: float = 0.9, else_: float = 0.3) -> list[Rounds]:
     """Runs that reach 80 % after so many seconds, and end there; infinity for never."""
     return [
-        run_of((5.0, 0.2), (seen, last)) if math.isfinite(seen) else run_of((5.0, 0.2), (90.0, else_))
+        rounds_of((5.0, 0.2), (seen, last), joules=1.0) if math.isfinite(seen) else rounds_of((5.0, 0.2), (90.0, else_))
         for seen in seconds
     ]
 
@@ -237,8 +229,8 @@ def test_a_headline_that_is_not_significant_says_so_itself() -> None:
 
 
 def test_energies_are_compared_alike_and_unknown_ones_are_unknown() -> None:
-    cheap, dear = run_of((5.0, 0.9), joules=2.0), run_of((5.0, 0.2), (10.0, 0.9), joules=6.0)
-    never = run_of((5.0, 0.2), (9.0, 0.3), joules=1.0)
+    cheap, dear = rounds_of((5.0, 0.9), joules=2.0), rounds_of((5.0, 0.2), (10.0, 0.9), joules=6.0)
+    never = rounds_of((5.0, 0.2), (9.0, 0.3), joules=1.0)
     runs = {"a": [cheap] * 3, "b": [dear, dear, never]}
     limit = comparisons.limit_of(runs, "energy", None)
     assert limit == 12.0  # the most that any run spent

@@ -50,7 +50,7 @@ def told(events: list[Event]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for event in events:
         if isinstance(event, RoundsDone):
-            found.setdefault(event.key, []).extend(event.rows)
+            found.setdefault(event.key, []).extend(map(encode, event.records))
     return found
 
 
@@ -63,7 +63,7 @@ def test_events_are_the_loop_round_by_round(on: On, together: bool, small_npz: P
     wanted = {run.key(): truth(run) for run in specs}
     assert told(events) == wanted
     done = [event for event in events if isinstance(event, RunDone)]
-    assert {event.key: event.rows for event in done} == wanted
+    assert {event.key: list(map(encode, event.records or [])) for event in done} == wanted
     assert (runner.total, runner.done, runner.known, runner.failures, runner.complete) == (6, 6, 0, {}, True)
     assert all(event.duration_s > 0 for event in done)
 
@@ -97,7 +97,7 @@ def test_the_policies_of_a_seed_advance_together_by_their_clocks(small_npz: Path
         if isinstance(event, RoundsDone):
             running = [key for key, run in left.items() if run.seed == event.spec.seed]
             assert clocks[event.key] == min(clocks[key] for key in running)
-            clocks[event.key] = event.rows[-1][1]
+            clocks[event.key] = event.records[-1].clock_s
             seeds.append(event.spec.seed)
     assert seeds == sorted(seeds)
 
@@ -150,18 +150,22 @@ def test_what_is_stopped_resumes_at_its_round(on: On, small_npz: Path, tmp_path:
         for key, rows in kept.items():
             found = store.unfinished(key)
             assert found is not None
-            assert found.rows == rows
+            assert list(map(encode, found.records)) == rows
         second = Runner(specs, store=store, on=on, workers=2)
         events = list(second)
         assert second.complete
         for key, rows in kept.items():
-            batches = [event.rows for event in events if isinstance(event, RoundsDone) and event.key == key]
+            batches = [
+                list(map(encode, event.records))
+                for event in events
+                if isinstance(event, RoundsDone) and event.key == key
+            ]
             assert batches[0] == rows
             assert [row[0] for batch in batches for row in batch] == list(range(1, 7))
         for run in specs:
             assert list(map(encode, store.get(run))) == truth(run)
         again = Runner(specs, store=store, on=on)
-        assert [event.rows for event in again if isinstance(event, RunDone)] == [None] * 6
+        assert [event.records for event in again if isinstance(event, RunDone)] == [None] * 6
         assert (again.known, again.done) == (6, 0)
 
 
@@ -175,8 +179,8 @@ def test_whoever_leaves_the_loop_loses_nothing(small_npz: Path, tmp_path: Path) 
         events.close()
         found = store.unfinished(specs[0])
         assert found is not None
-        assert found.rows == truth(specs[0])[: len(found.rows)]
-        assert len(found.rows) >= 2
+        assert list(map(encode, found.records)) == truth(specs[0])[: len(found.records)]
+        assert len(found.records) >= 2
 
 
 def test_a_run_under_way_is_stored_now_and_then(
@@ -206,15 +210,15 @@ def test_a_run_under_way_is_stored_now_and_then(
 def test_a_slice_is_a_round_at_least_and_its_state_goes_on(small_npz: Path) -> None:
     (run,) = runs(small_npz, grid={"seed": [3], "policy": ["random:k=2"]})
     text = run.model_dump_json(exclude={"grid", "budget_s"})
-    rows, one = [], Slice(run.key(), text, None)
+    rows, one = list[Row](), Slice(run.key(), text, None)
     for _ in range(6):
         (found,) = advance([one], 0.0, 1, False)
-        assert len(found.rows) == 1
-        rows += found.rows
+        assert len(found.records) == 1
+        rows += map(encode, found.records)
         assert found.state is not None
         one = replace(one, state=found.state)
     (last,) = advance([one], 0.0, 1, False)
-    assert (last.rows, last.state, last.reason) == ([], None, "")
+    assert (last.records, last.state, last.reason) == ([], None, "")
     assert rows == truth(run)
     assert Simulation.load(run).step(one.state) is None  # type: ignore[arg-type]
 

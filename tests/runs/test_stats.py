@@ -4,23 +4,18 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from builders import rounds_of
 from fedcell.runs import stats
 from fedcell.runs.records import Rounds
 
-
-def run_of(*points: tuple[float, float], devices: int = 2) -> Rounds:
-    clock_s, accuracy = np.array(points).reshape(-1, 2).T
-    return Rounds(clock_s, np.diff(clock_s, prepend=0.0), np.full(len(points), float(devices)), accuracy)
-
-
-A = run_of((10.0, 0.5), (20.0, 0.9), (30.0, 0.7))
-B = run_of((15.0, 0.3), (25.0, 0.5), (40.0, 0.8), devices=4)
+A = rounds_of((10.0, 0.5), (20.0, 0.9), (30.0, 0.7))
+B = rounds_of((15.0, 0.3), (25.0, 0.5), (40.0, 0.8), devices=4)
 
 
 def test_best_last_and_time() -> None:
     assert (stats.best_accuracy(A), stats.last_accuracy(A)) == (0.9, 0.7)
     assert (stats.time_to(A, 0.6), stats.time_to(A, 0.95)) == (20.0, math.inf)
-    nothing = run_of()
+    nothing = rounds_of()
     assert [math.isnan(read(nothing)) for read in (stats.best_accuracy, stats.last_accuracy)] == [True, True]
     assert stats.time_to(nothing, 0.1) == math.inf
 
@@ -40,7 +35,7 @@ def test_the_mean_curve_steps_with_every_run_and_begins_when_all_have_a_model() 
 
 
 def test_the_band_of_a_mean_curve_is_students_interval() -> None:
-    runs = [run_of((10.0, a), (20.0, b)) for a, b in ((0.5, 0.8), (0.6, 0.9), (0.4, 0.7), (0.55, 0.95), (0.3, 0.85))]
+    runs = [rounds_of((10.0, a), (20.0, b)) for a, b in ((0.5, 0.8), (0.6, 0.9), (0.4, 0.7), (0.55, 0.95), (0.3, 0.85))]
     curve = stats.mean_curve(runs)
     for place, values in enumerate(np.array([run.accuracy for run in runs]).T):
         low, high = scipy_stats.t.interval(0.95, 4, np.mean(values), scipy_stats.sem(values))
@@ -91,7 +86,7 @@ def test_pairs_are_far_sharper_than_separate_means() -> None:
 
 
 def test_runs_that_never_get_there_are_counted_not_dropped() -> None:
-    late = run_of((100.0, 0.2))
+    late = rounds_of((100.0, 0.2))
     reached = stats.times_to([A, B, late], 0.75)
     assert (reached.median_s, reached.reached, reached.n) == (40.0, 2, 3)
     assert reached.text() == "40 s (2/3)"
@@ -107,7 +102,7 @@ def test_a_summary_of_runs() -> None:
     assert summary.devices.mean == pytest.approx(3.0)
     assert summary.round_s.mean == pytest.approx((10.0 + 40 / 3) / 2)
     assert summary.rounds.mean == 3.0
-    nothing = stats.summarise([run_of(), run_of()], 0.75, 50.0)
+    nothing = stats.summarise([rounds_of(), rounds_of()], 0.75, 50.0)
     assert [nothing.best.text(), nothing.rounds.text(), nothing.joules.text()] == ["-"] * 3  # not run is not zero
     assert math.isnan(nothing.curve.best())
     assert math.isnan(nothing.curve.last())
@@ -115,7 +110,7 @@ def test_a_summary_of_runs() -> None:
 
 
 def test_all_columns_of_a_summary_are_of_the_same_seeds() -> None:
-    summary = stats.summarise([A, run_of(), B, run_of()], 0.75, 50.0, failed=1)
+    summary = stats.summarise([A, rounds_of(), B, rounds_of()], 0.75, 50.0, failed=1)
     means = (summary.best, summary.last, summary.devices, summary.round_s, summary.rounds, summary.joules)
     assert [mean.n for mean in means] == [2] * 6
     assert summary.curve.best() <= summary.best.mean
@@ -124,19 +119,19 @@ def test_all_columns_of_a_summary_are_of_the_same_seeds() -> None:
 
 
 def test_a_seed_counts_only_where_it_has_got() -> None:
-    ahead, behind = run_of((1, 0.1), (2, 0.3), (3, 0.5)), run_of((1.5, 0.2), (2.5, 0.4))
+    ahead, behind = rounds_of((1, 0.1), (2, 0.3), (3, 0.5)), rounds_of((1.5, 0.2), (2.5, 0.4))
     both = stats.mean_curve([ahead, behind])
     assert stats.mean_curve([ahead, behind], None, [True, True]).accuracy.tolist() == both.accuracy.tolist()
     growing = stats.mean_curve([ahead, behind], 9.0, [False, False])
     assert growing.x.tolist() == [1.5, 2.0, 2.5, 3.0]
     np.testing.assert_allclose(growing.accuracy, [0.15, 0.25, 0.35, 0.5])
-    other = run_of((1.2, 0.25), (2.5, 0.6))
+    other = rounds_of((1.2, 0.25), (2.5, 0.6))
     four = stats.mean_curve([ahead, behind, behind, other], 9.0, [False] * 4)
     assert np.isfinite(four.half).tolist() == [True, True, True, False]  # at the end there is one seed
     np.testing.assert_allclose(four.half[:3], stats.mean_curve([ahead, behind, behind, other]).half[:3])
     ended = stats.mean_curve([ahead, behind], None, [False, True])
     np.testing.assert_allclose(ended.accuracy, [0.15, 0.25, 0.35, 0.45])
-    assert stats.mean_curve([run_of()], None, [False]).x.size == 0
+    assert stats.mean_curve([rounds_of()], None, [False]).x.size == 0
 
 
 def test_a_diverged_run_never_reaches_the_target_and_is_counted() -> None:
@@ -179,7 +174,7 @@ def test_the_energy_curve_goes_as_far_as_every_run_has_spent() -> None:
     assert curve.x.tolist() == [2.0, 3.0, 4.0]
     np.testing.assert_allclose(curve.accuracy, [(0.5 + 0.1) / 2, (0.5 + 0.2) / 2, (0.9 + 0.2) / 2])
     assert stats.energy_curve([CHEAP, DEAR]).x.size == 0  # one had ended before the other had a model
-    assert stats.energy_curve([CHEAP, run_of()]).x.size == 0
+    assert stats.energy_curve([CHEAP, rounds_of()]).x.size == 0
     assert stats.energy_curve([]).x.size == 0
 
 

@@ -22,11 +22,12 @@ from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.spec import RESULTS_VERSION, TORCH_VERSION, Spec, TaskSpec, parse_spec
+from fedcell.sim.spec import Spec, TaskSpec, parse_spec
+from fedcell.sim.spec_key import RESULTS_VERSION, TORCH_VERSION
 from fedcell.sim.state import State
 from harness import PYTHON, Process
 
@@ -101,9 +102,9 @@ def test_what_is_stored_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_encoded_rounds_are_plain_values() -> None:
-    """They travel between processes and machines: no arrays, no classes."""
+    """As a file has them: no arrays, no classes."""
     rows = rows_of(make_records(3))
-    assert {type(value) for row in rows for value in row} == {int, float, bytes}
+    assert {type(value) for row in rows for value in row} == {int, float, bytes, type(None)}
     assert bits([decode(row) for row in rows]) == bits(make_records(3))
     assert [row[:9] for row in rows] == [numbers_of(record) for record in make_records(3)]
     with pytest.raises(ValueError, match="round 1 counts"):
@@ -155,26 +156,31 @@ def test_filters_prefixes_and_deletion(tmp_path: Path) -> None:
 def test_a_run_is_in_it_whole_or_not_at_all(tmp_path: Path) -> None:
     """Interrupted between two rounds, the run before it stays and nothing of it is seen."""
     spec, first = Spec(), make_records(5)
-    rows = rows_of(make_records(9, 1))
+    records = make_records(9, 1)
     with Store(tmp_path / "results.db") as store:
         store.put(spec, first)
         with pytest.raises(fc.InputError, match="UNIQUE"):
-            store.put_rows(spec, [*rows, rows[0]])  # the last insert of the transaction fails
+            store.put(spec, [*records, records[0]])  # the last insert of the transaction fails
         assert bits(store.get(spec)) == bits(first)
-        store.put_rows(spec, rows)
+        store.put(spec, records)
         assert len(store.get(spec)) == 9
 
 
 KILLED = """
 import sys, os, signal
+import numpy as np
+from fedcell.schedule.policy import Plan
+from fedcell.sim.record import RoundRecord
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
 sys.path.insert(0, {tests!r})
 store = Store({path!r})
-rows = [(r, 1.0, 1.0, 1.0, 0, 0, 0.5, 0.5, 0.1, b"", b"", b"", b"", b"") for r in range(400)]
+nobody = np.empty(0, np.int64)
+plan = Plan(nobody, np.empty(0), 1.0)
+records = [RoundRecord(r, 1.0, 1.0, plan, nobody, 0.5, 0.5, 0.1) for r in range(400)]
 seed = 0
 while True:
-    store.put_rows(Spec(seed=seed), rows)
+    store.put(Spec(seed=seed), records)
     if seed == 0:
         print("ready", flush=True)
     seed += 1
@@ -441,45 +447,45 @@ def state_after(rounds: int) -> State:
 
 class TestUnfinished:
     def test_a_run_is_kept_as_far_as_it_is_and_goes_on_there(self, tmp_path: Path) -> None:
-        spec, rows = Spec(), rows_of(make_records(9))
+        spec, records = Spec(), make_records(9)
         key = spec.key()
         with Store(tmp_path / "results.db") as store:
             assert store.unfinished(spec) is None
-            store.put_unfinished(spec, rows[:4], state_after(4), 1.5, key)
-            store.put_unfinished(spec, rows[4:6], state_after(6), 2.5, key)
+            store.put_unfinished(spec, records[:4], state_after(4), 1.5, key)
+            store.put_unfinished(spec, records[4:6], state_after(6), 2.5, key)
             assert not store.has(spec)
             (run,) = store.runs()
             assert (run.status, run.rounds, run.duration_s) == ("unfinished", 6, 2.5)
-            assert store.numbers(spec) == [row[:9] for row in rows[:6]]
+            assert store.numbers(spec) == [row[:9] for row in rows_of(records[:6])]
             assert bits(store.get(spec, unfinished=True)) == bits(make_records(9)[:6])
             with pytest.raises(fc.InputError, match="no finished run"):
                 store.get(spec)
         with Store(tmp_path / "results.db") as store:
             found = store.unfinished(spec)
             assert found is not None
-            assert (found.rows, found.duration_s) == (rows[:6], 2.5)
+            assert (bits(found.records), found.duration_s) == (bits(records[:6]), 2.5)
             assert (found.state.round, found.state.clock_s) == (6, 6.0)
             assert found.state.model.tolist() == [6.0, 7.0, 8.0, 9.0, 10.0]
-            store.put_rows(spec, rows, 4.0, key)
+            store.put(spec, records, 4.0, key)
             assert store.unfinished(spec) is None
             assert len(store.rounds(spec)) == 9
-            store.put_unfinished(spec, rows[:4], state_after(4), 1.5, key)  # somebody who is late
+            store.put_unfinished(spec, records[:4], state_after(4), 1.5, key)  # somebody who is late
             assert store.has(spec)
             assert bits(store.get(spec)) == bits(make_records(9))
 
     def test_two_that_compute_the_same_run_do_not_disturb_each_other(self, tmp_path: Path) -> None:
-        spec, rows = Spec(), rows_of(make_records(9))
+        spec, records = Spec(), make_records(9)
         key = spec.key()
         with Store(tmp_path / "results.db") as ahead, Store(tmp_path / "results.db") as behind:
-            ahead.put_unfinished(spec, rows[:6], state_after(6), 2.0, key)
-            behind.put_unfinished(spec, rows[:2], state_after(2), 1.0, key)
+            ahead.put_unfinished(spec, records[:6], state_after(6), 2.0, key)
+            behind.put_unfinished(spec, records[:2], state_after(2), 1.0, key)
             found = ahead.unfinished(spec)
             assert found is not None
-            assert (found.state.round, len(found.rows)) == (2, 2)
-            ahead.put_unfinished(spec, rows[6:8], state_after(8), 3.0, key)
+            assert (found.state.round, len(found.records)) == (2, 2)
+            ahead.put_unfinished(spec, records[6:8], state_after(8), 3.0, key)
             found = behind.unfinished(spec)
             assert found is not None
-            assert (found.state.round, found.rows) == (8, rows[:8])
+            assert (found.state.round, bits(found.records)) == (8, bits(records[:8]))
 
     @pytest.mark.parametrize(
         "damage",
@@ -488,12 +494,13 @@ class TestUnfinished:
             "UPDATE states SET round = 5",
             "DELETE FROM rounds WHERE round = 2",
             "DELETE FROM states",
+            "UPDATE rounds SET plan_shares = x'00' WHERE round = 3",
         ],
     )
     def test_what_cannot_go_on_begins_at_the_start(self, damage: str, tmp_path: Path) -> None:
         spec = Spec()
         with Store(tmp_path / "results.db") as store:
-            store.put_unfinished(spec, rows_of(make_records(4)), state_after(4), 1.0, spec.key())
+            store.put_unfinished(spec, make_records(4), state_after(4), 1.0, spec.key())
             assert store.unfinished(spec) is not None
             store._file.db.execute(damage)
             assert store.unfinished(spec) is None
@@ -502,7 +509,7 @@ class TestUnfinished:
         spec = Spec()
         with Store(tmp_path / "results.db") as store:
             store.fail(spec, "out of luck")
-            store.put_unfinished(spec, rows_of(make_records(1)), state_after(1), 1.0, spec.key())
+            store.put_unfinished(spec, make_records(1), state_after(1), 1.0, spec.key())
             assert [(run.status, run.reason) for run in store.runs()] == [("unfinished", "")]
             store.fail(spec, "again")
             assert [(run.status, run.rounds) for run in store.runs()] == [("failed", 0)]
@@ -591,10 +598,10 @@ def test_profiles_tell_only_runs_apart_that_use_them(tmp_path: Path) -> None:
 
 def test_a_large_run_takes_little_room(tmp_path: Path) -> None:
     """1,000 rounds of 20 devices: 700 bytes a round."""
-    rows = rows_of(make_records(1000))
+    records = make_records(1000)
     with Store(tmp_path / "results.db") as store:
         for seed in range(5):
-            store.put_rows(Spec(seed=seed), rows)
+            store.put(Spec(seed=seed), records)
     assert (tmp_path / "results.db").stat().st_size < 5 * 1000 * 700
 
 
@@ -645,8 +652,8 @@ class TestKey:
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
             "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
-            "task.server": "adam", "late_weight": 0.5,
-            "task.epochs": 2, "task.averaging": "samples", "profiles": "labels", "epsilon": 2.0, "explore": False,
+            "task.epochs": 2, "task.aggregator": "fedadam:weights=samples,late=0.5", "profiles": "labels",
+            "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid", "version"})
         paths = {f"{a}.{b}" for a, part in fields.items() if isinstance(part, dict) for b in part}
@@ -673,15 +680,16 @@ class TestKey:
 
     def test_the_results_version_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = Spec().key()
-        monkeypatch.setattr("fedcell.sim.spec.RESULTS_VERSION", RESULTS_VERSION + 1)
+        monkeypatch.setattr("fedcell.sim.spec_key.RESULTS_VERSION", RESULTS_VERSION + 1)
         assert Spec().key() != before
 
     def test_the_torch_engines_version_counts_for_its_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plain, torch = Spec(), Spec(task=TaskSpec(engine="torch"))
         before = plain.key(), torch.key()
-        monkeypatch.setattr("fedcell.sim.spec.TORCH_VERSION", TORCH_VERSION + 1)
-        assert plain.key() == before[0]
-        assert torch.key() != before[1]
+        monkeypatch.setattr("fedcell.sim.spec_key.TORCH_VERSION", TORCH_VERSION + 1)
+        assert plain.changed().key() == before[0]  # a new spec: keys are computed once
+        assert torch.changed().key() != before[1]
+        assert torch.key() == before[1]
 
     def test_data_count_by_content(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
@@ -744,7 +752,7 @@ class TestVersion02:
             unfinished = store.unfinished(stopped.key)
             assert unfinished is not None
             first = next(fc.simulate(stopped.spec))
-            assert first.accuracy == pytest.approx(decode(unfinished.rows[0]).accuracy, abs=0.01)
+            assert first.accuracy == pytest.approx(unfinished.records[0].accuracy, abs=0.01)
             played = Simulation.load(stopped.spec).step(unfinished.state)
         assert played is not None
         assert played[0].round == stopped.rounds + 1
@@ -812,7 +820,7 @@ def test_a_file_of_0_2_stays_readable_and_writable(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.executescript(f"{MODELS_TABLE}; {TOURNAMENTS_TABLE}; ANALYZE; VACUUM;")
     with Store(path) as store:
-        store.put_rows(Spec(seed=1), rows_of(make_records(2)), model=np.zeros(3, np.float32))
+        store.put(Spec(seed=1), make_records(2), model=np.zeros(3, np.float32))
         assert (len(store.runs()), store.tournaments()) == (2, [])
 
 

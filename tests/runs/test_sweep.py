@@ -366,7 +366,7 @@ def test_a_worker_with_other_data_or_another_version_does_not_answer(small_npz: 
     one, other = tiny(small_npz, 2).runs()
     wrong = Slice(one.key(), other.model_dump_json(exclude={"grid", "budget_s"}), None)
     (found,) = advance([wrong], 1.0, 1, False)
-    assert (found.key, found.rows, found.state) == (one.key(), [], None)
+    assert (found.key, found.records, found.state) == (one.key(), [], None)
     assert "the worker's fedcell, your own module or its copy of task.data differs" in found.reason
 
 

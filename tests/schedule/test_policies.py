@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import full_view
 from fedcell.schedule import diverse, greedy, optimal
 
 LINES = {
@@ -65,22 +66,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(11)
 
 
-def view_of(M: int, seed: int = 0, **more: object) -> fc.RoundView:
-    draw = np.random.default_rng(seed)
-    upload_s, compute_s = draw.lognormal(-1, 1, M), 6 + draw.exponential(0.75, M)
-    history = {"ids": np.arange(M), "last_round": draw.integers(-1, 5, M), "mean_upload_s": draw.lognormal(0, 1, M)}
-    data = {"profiles": draw.dirichlet(np.full(10, 0.2), M), "recent": draw.random(M)}
-    data["profiles"][draw.random(M) < 0.2] = np.nan
-    heard: dict[str, object] = {name: draw.random(M) for name in ("losses", "rms_losses", "norms")}
-    heard |= {"took_s": upload_s + compute_s, "planned_s": upload_s + compute_s, "updates": draw.normal(size=(M, 8))}
-    never = draw.random(M) < 0.2
-    for column in heard.values():
-        column[never] = np.nan  # type: ignore[index]
-    heard |= {"heard_round": np.where(never, -1, draw.integers(0, 5, M)), "samples": draw.integers(1, 90, M)}
-    heard |= {"turns": np.where(never, 0, draw.integers(1, 4, M)), "label_counts": draw.integers(0, 9, (M, 10))}
-    return fc.RoundView(upload_s, compute_s, round_index=5, **{**history, **data, **heard, **more})
-
-
 def permuted(view: fc.RoundView, order: np.ndarray) -> fc.RoundView:
     columns = {field.name: getattr(view, field.name) for field in fields(view)}
     return replace(view, **{name: x[order] for name, x in columns.items() if isinstance(x, np.ndarray)})
@@ -97,7 +82,7 @@ NAMES = [fc.format_policy(policy) for policy in policies(9)]
 @pytest.mark.parametrize("M", [1, 2, 9, 10_000])
 @pytest.mark.parametrize("which", range(len(NAMES)), ids=NAMES)
 def test_contract(which: int, M: int) -> None:
-    policy, view = policies(M)[which], view_of(M)
+    policy, view = policies(M)[which], full_view(M)
     plan = policy.decide(view, rng())
     assert (plan.shares >= 0).all()
     assert plan.shares.sum() <= 1 + 1e-12
@@ -111,7 +96,7 @@ def test_contract(which: int, M: int) -> None:
 
 @pytest.mark.parametrize("which", range(len(NAMES) - len(EXTRA)), ids=NAMES[: -len(EXTRA)])
 def test_two_times_are_enough_to_decide(which: int) -> None:
-    view = view_of(30)
+    view = full_view(30)
     assert policies(30)[which].decide(fc.RoundView(view.upload_s, view.compute_s), rng()).devices.size > 0
 
 
@@ -119,7 +104,7 @@ def test_two_times_are_enough_to_decide(which: int) -> None:
 @pytest.mark.parametrize("which", range(len(NAMES)), ids=NAMES)
 def test_relabelling_devices_relabels_the_plan(which: int, with_ids: bool) -> None:
     M = 30
-    policy, view = policies(M)[which], view_of(M) if with_ids else view_of(M, ids=None)
+    policy, view = policies(M)[which], full_view(M) if with_ids else full_view(M, ids=None)
     order = np.random.default_rng(3).permutation(M)
     plan, other = policy.decide(view, rng()), policy.decide(permuted(view, order), rng())
     assert sorted(order[other.devices]) == plan.devices.tolist()
@@ -129,10 +114,10 @@ def test_relabelling_devices_relabels_the_plan(which: int, with_ids: bool) -> No
 @pytest.mark.parametrize("which", range(len(NAMES)), ids=NAMES)
 def test_must_include_is_obeyed(which: int) -> None:
     M = 30
-    plan_without = policies(M)[which].decide(view_of(M), rng())
+    plan_without = policies(M)[which].decide(full_view(M), rng())
     outsiders = np.setdiff1d(np.arange(M), plan_without.devices)
     forced = outsiders[:2] if outsiders.size else np.array([3, 4])
-    plan = policies(M)[which].decide(view_of(M, must_include=np.isin(np.arange(M), forced)), rng())
+    plan = policies(M)[which].decide(full_view(M, must_include=np.isin(np.arange(M), forced)), rng())
     assert set(forced) <= set(plan.devices.tolist())
     if hasattr(policies(M)[which], "k"):
         assert len(plan.devices) == 4
@@ -142,7 +127,7 @@ def test_must_include_is_obeyed(which: int) -> None:
 def test_max_devices_caps_every_policy_and_keeps_the_forced(line: str) -> None:
     capped = fc.parse_policy(f"{line}{',' if ':' in line else ':'}max_devices=2")
     free = fc.parse_policy(line)
-    view, forced = view_of(30), view_of(30, must_include=np.arange(30) == 17)
+    view, forced = full_view(30), full_view(30, must_include=np.arange(30) == 17)
     plan = capped.decide(view, rng())
     assert len(plan.devices) == 2
     if line not in ("greedy", "optimal", "diverse"):
@@ -154,7 +139,7 @@ def test_max_devices_caps_every_policy_and_keeps_the_forced(line: str) -> None:
 
 
 def test_all_under_a_cap_takes_those_done_soonest_alone() -> None:
-    view = view_of(30)
+    view = full_view(30)
     expected = np.argsort(view.upload_s + view.compute_s)[:4]
     assert fc.All(max_devices=4).decide(view, rng()).devices.tolist() == sorted(expected)
 
@@ -167,11 +152,11 @@ def test_a_policy_of_ones_own_is_one_method() -> None:
         def choose(self, view: fc.RoundView, rng: np.random.Generator) -> np.ndarray:
             return np.argsort(view.upload_s)[: self.k]
 
-    view = view_of(9)
+    view = full_view(9)
     plan = Nearest().decide(view, rng())
     assert plan.devices.tolist() == sorted(np.argsort(view.upload_s)[:3])
     assert plan.shares.sum() == pytest.approx(1.0, abs=1e-12)
-    forced = Nearest().decide(view_of(9, must_include=np.arange(9) == np.argmax(view.upload_s)), rng())
+    forced = Nearest().decide(full_view(9, must_include=np.arange(9) == np.argmax(view.upload_s)), rng())
     assert len(forced.devices) == 4
     equal = Nearest(sharing="equal").decide(view, rng())
     np.testing.assert_allclose(equal.shares, 1 / 3)
@@ -196,7 +181,7 @@ def test_a_bad_choice_is_named(answer: list[float], words: str) -> None:
             return answer
 
     with pytest.raises(fc.InputError, match=f"Bad.choose {words}"):
-        Bad().decide(view_of(9), rng())
+        Bad().decide(full_view(9), rng())
 
 
 def test_nobody_chosen_costs_nothing() -> None:
@@ -204,12 +189,12 @@ def test_nobody_chosen_costs_nothing() -> None:
         def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
             return []
 
-    plan = Nobody().decide(view_of(3), rng())
+    plan = Nobody().decide(full_view(3), rng())
     assert (plan.devices.size, plan.shares.size, plan.round_s) == (0, 0, 0.0)
 
 
 def test_random_draws_every_device_equally_often() -> None:
-    view, draws = view_of(10), np.random.default_rng(0)
+    view, draws = full_view(10), np.random.default_rng(0)
     counts = np.bincount(np.concatenate([fc.Random(3).decide(view, draws).devices for _ in range(4000)]), minlength=10)
     assert abs(counts - 1200).max() < 5 * np.sqrt(4000 * 0.3 * 0.7)
 
@@ -217,7 +202,7 @@ def test_random_draws_every_device_equally_often() -> None:
 def test_round_robin_takes_everybody_in_turn() -> None:
     seen: list[int] = []
     for r in range(20):
-        view = fc.RoundView(*view_of(7, seed=r).upload_s.reshape(1, 7).repeat(2, 0), round_index=r, ids=np.arange(7))
+        view = fc.RoundView(*full_view(7, seed=r).upload_s.reshape(1, 7).repeat(2, 0), round_index=r, ids=np.arange(7))
         seen.extend(fc.RoundRobin(3).choose(view, rng()).tolist())
         counts = np.bincount(seen, minlength=7)
         assert counts.max() - counts.min() <= 1
@@ -234,7 +219,7 @@ def test_proportional_fair_takes_the_best_channel_or_the_best_for_the_device() -
 
 
 def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -> None:
-    view = view_of(30)
+    view = full_view(30)
     plan = fc.Deadline(9.0).decide(view, rng())
     assert 0 < len(plan.devices) < 30
     assert plan.round_s <= 9.0
@@ -243,7 +228,7 @@ def test_deadline_takes_as_many_as_fit_and_costs_the_deadline_when_none_does() -
         assert fc.allocate(view.upload_s[grown], view.compute_s[grown]).round_s > 9.0
     nobody = fc.Deadline(1.0).decide(view, rng())
     assert (nobody.devices.size, nobody.round_s) == (0, 1.0)
-    forced = fc.Deadline(1.0).decide(view_of(30, must_include=np.arange(30) == 7), rng())
+    forced = fc.Deadline(1.0).decide(full_view(30, must_include=np.arange(30) == 7), rng())
     assert forced.devices.tolist() == [7]
     assert len(fc.Deadline(9.0, max_devices=2).decide(view, rng()).devices) == 2
 
@@ -361,11 +346,11 @@ def test_a_bad_view_is_named(arguments: dict[str, object], words: str) -> None:
 def test_more_devices_than_there_are_is_refused() -> None:
     for policy in (fc.Random(10), fc.RoundRobin(10), fc.ProportionalFair(10)):
         with pytest.raises(fc.InputError, match="k is 10, but the cell has 9 devices; give a k of at most 9"):
-            policy.decide(view_of(9), rng())
+            policy.decide(full_view(9), rng())
 
 
 def test_forcing_more_than_fit_is_refused() -> None:
-    view = view_of(9, must_include=np.arange(9) < 5)
+    view = full_view(9, must_include=np.arange(9) < 5)
     with pytest.raises(fc.InputError, match="must_include forces 5 devices in, but k is 4; raise k"):
         fc.Random(4).decide(view, rng())
     for policy in (fc.Greedy(max_devices=4), fc.Optimal(max_devices=4), fc.Deadline(9.0, max_devices=4)):
@@ -379,7 +364,7 @@ def test_whole_numbers_as_settings_are_not_compiled_for_again(law: fc.Density | 
     functions: list[Any] = [greedy._grow, optimal._best_set, optimal._best_set_by, diverse._search]
 
     def compiled_for(one: float) -> list[int]:
-        view = view_of(5, law=law)
+        view = full_view(5, law=law)
         for policy in (fc.Greedy(one), fc.Optimal(one), fc.Diverse(one), fc.Deadline(11 * one)):
             assert len(policy.decide(view, rng()).devices)
         return [len(function.signatures) for function in functions]

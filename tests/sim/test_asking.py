@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.engine import Job
 from fedcell.rng import stream
+from fedcell.schedule.plan import Links
 from fedcell.sim.asking import FORWARD, first_stage
-from fedcell.sim.knowledge import Knowledge, Look
-from fedcell.sim.late import Late
+from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
@@ -82,9 +83,9 @@ def test_an_answer_is_sent_with_the_power_of_the_band_that_is_left() -> None:
     run = run_of(Asks("loss"))
     state, question = run.start(), fc.Question(np.arange(4), "loss")
     scene = run.scene(state, run.world.conditions(0, 0, 0.0))
-    late = Late(np.array([7]), np.zeros((1, 1), np.float32), np.ones(1), np.array([0.5]))
+    late = LateModels(np.array([7]), np.zeros((1, 1), np.float32), np.ones(1), np.array([0.5]))
     _, whole_j = first_stage(run, state, scene, question)
-    _, half_j = first_stage(run, replace(state, late=late), scene, question)
+    _, half_j = first_stage(run, replace(state, aggregation=AggregatorState(late=late)), scene, question)
     evaluating_j = FORWARD * compute_j(run.world.devices, scene.conditions.compute_s)[:4]
     assert (whole_j[:4] > evaluating_j).all()
     np.testing.assert_allclose(half_j[:4] - evaluating_j, 0.5 * (whole_j[:4] - evaluating_j), rtol=1e-6)
@@ -236,7 +237,7 @@ def test_views_say_what_was_heard() -> None:
 def test_rounds_that_brought_nothing_have_no_loss() -> None:
     known = Knowledge.none(3).trained(1, np.array([0.5, np.nan, 1.5])).trained(3, np.full(2, np.nan))
     known = Knowledge.from_arrays(known.to_arrays()).for_devices(4)
-    view = known.view(Look(np.ones(4), np.ones(4)), 5)
+    view = known.view(Links(np.ones(4), np.ones(4)), 5)
     np.testing.assert_array_equal(view.round_losses, [np.nan, 1.0, np.nan, np.nan, np.nan])
 
 

@@ -7,7 +7,7 @@ import pytest
 import fedcell as fc
 from fedcell.learn.profile import REPORT_SAMPLES
 from fedcell.runs.records import cells, decode, encode
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
+from fedcell.schedule.plan import Links, Timing
 from fedcell.sim.estimates import CURIOSITY, LOOK_EVERY, MOST_DOUBTS, Estimates, look_round
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import LONGEST_REST, Knowledge, Look
+from fedcell.sim.knowledge import LONGEST_REST, Knowledge
 from fedcell.types import Bools, Floats
 from twins.estimates import DeviceEstimate
 
@@ -95,7 +95,7 @@ def history(
 ) -> Bools:
     """(rounds, M) who is scheduled in each round; who is later than slack times the planned finish is dropped."""
     M, clock_s = compute_s(0).size, 0.0
-    known, look, rng = Knowledge.none(M), Look(np.full(M, 0.2), np.full(M, np.nan)), np.random.default_rng(0)
+    known, look, rng = Knowledge.none(M), Links(np.full(M, 0.2), np.full(M, np.nan)), np.random.default_rng(0)
     scheduled = np.zeros((rounds, M), dtype=np.bool_)
     for r in range(rounds):
         view = known.view(look, r, clock_s=clock_s, explore=explore)
@@ -146,7 +146,7 @@ def test_looks_at_a_device_that_stays_slow_grow_with_the_logarithm_of_time(polic
 
 
 def test_hopes_count_in_look_rounds_only_and_only_for_what_was_observed() -> None:
-    look = Look(np.array([0.5, np.nan, np.nan]), np.array([np.nan, 2.0, np.nan]))
+    look = Links(np.array([0.5, np.nan, np.nan]), np.array([np.nan, 2.0, np.nan]))
     known, rng = Knowledge.none(3), np.random.default_rng(0)
     view = known.view(look, 0)
     plan = fc.All().decide(view, rng)
@@ -164,12 +164,12 @@ def test_hopes_count_in_look_rounds_only_and_only_for_what_was_observed() -> Non
 
 
 def test_a_reported_time_stays_until_the_device_is_observed_and_an_unknown_one_ages_from_the_first_meeting() -> None:
-    nothing, reported_s = Look(np.ones(4), np.full(4, np.nan)), np.array([3.0, 3.0, np.nan, np.nan])
+    nothing, reported_s = Links(np.ones(4), np.full(4, np.nan)), np.array([3.0, 3.0, np.nan, np.nan])
     known = Knowledge.none(4)
     view = known.view(nothing, 0, reported_s=reported_s)
     plan = fc.Plan(np.array([0]), np.ones(1), 4.0)
     known = known.after(view, plan, nothing, Timing(np.array([3.0]), np.array([4.0])), 100.0).for_devices(5)
-    look, there = Look(np.ones(5), np.full(5, np.nan)), np.arange(5)
+    look, there = Links(np.ones(5), np.full(5, np.nan)), np.arange(5)
     hopeful = known.view(
         *(look, LOOK_EVERY - 1),
         clock_s=100.0 + 4.0 * CURIOSITY,
@@ -181,7 +181,7 @@ def test_a_reported_time_stays_until_the_device_is_observed_and_an_unknown_one_a
 
 
 def test_a_deadline_teaches_at_least_that_slow() -> None:
-    look, known = Look(np.full(2, np.nan), np.full(2, np.nan)), Knowledge.none(2)
+    look, known = Links(np.full(2, np.nan), np.full(2, np.nan)), Knowledge.none(2)
     plan = fc.Plan(np.arange(2), np.full(2, 0.5), 10.0)
     for began_s, censored in (([4.0, 4.0], None), ([3.0, 9.0], np.array([True, True]))):
         view = known.view(look, 0)
@@ -207,7 +207,7 @@ def test_a_device_that_keeps_failing_rests_longer_each_time_until_it_delivers() 
 
 
 def test_everything_is_saved_and_read_back() -> None:
-    look, known, clock_s = Look(np.full(3, np.nan), np.full(3, np.nan)), Knowledge.none(3), 0.0
+    look, known, clock_s = Links(np.full(3, np.nan), np.full(3, np.nan)), Knowledge.none(3), 0.0
     for r in range(2 * LOOK_EVERY):
         view = known.view(look, r, clock_s=clock_s, explore=True)
         plan = fc.RoundRobin(2).decide(view, np.random.default_rng(r))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.sim.heard import Timing
+from fedcell.schedule.plan import Timing
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
 from fedcell.sim.turnout import turnout
@@ -121,12 +121,14 @@ def test_with_lines_of_their_own_late_devices_hold_up_nobody() -> None:
     _, state = step(run, run.start())
     assert state.late.devices.size == 2
     assert state.late.band_left == 1.0
-    with pytest.raises(fc.InputError, match=r"late_weight is 0.5, but under the law 'blocks:count=15' it is not def"):
-        fc.Spec(late_weight=0.5, cell=fc.CellSpec(law="blocks:count=15"))
+    with pytest.raises(
+        fc.InputError, match=r"task.aggregator is 'mean:late=0.5', but under the law 'blocks:count=15' it is not def"
+    ):
+        fc.Spec(task=fc.TaskSpec(aggregator="mean:late=0.5"), cell=fc.CellSpec(law="blocks:count=15"))
 
 
 def test_keys_count_what_is_not_the_papers() -> None:
     plain = fc.Spec(rounds=1)
-    assert plain.key() == fc.Spec(rounds=1, late_weight=0.0).key()
-    assert plain.key() != fc.Spec(rounds=1, late_weight=0.5).key()
+    assert plain.key() == fc.Spec(rounds=1, task=fc.TaskSpec(aggregator="mean:late=0")).key()
+    assert plain.key() != fc.Spec(rounds=1, task=fc.TaskSpec(aggregator="mean:late=0.5")).key()
     assert plain.key() != fc.Spec(rounds=1, policy="greedy:overcommit=1.3").key()

@@ -79,9 +79,9 @@ def test_the_runner_advances_runs_on_a_gpu_together(store: bool, tmp_path: Path)
     assert [event.spec.policy for event in failed] == ["random:k=25"] * 2
     for spec in specs[:4]:
         alone = fc.simulate(spec.changed({"task.device": "cpu"}))
-        rows = done[spec.key()].rows
-        assert rows is not None
-        np.testing.assert_array_equal([row[1] for row in rows], [record.clock_s for record in alone])
+        records = done[spec.key()].records
+        assert records is not None
+        np.testing.assert_array_equal([record.clock_s for record in records], [record.clock_s for record in alone])
     if kept is not None:
         assert kept.done([spec.key() for spec in specs]) == set(done)
         kept.close()

@@ -8,9 +8,10 @@ import pytest
 import fedcell as fc
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
+from fedcell.schedule.plan import Links
 from fedcell.sim import loop
 from fedcell.sim.estimates import WINDOW, Estimates
-from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State
 from fedcell.sim.task import load_task, settled
@@ -90,17 +91,22 @@ def test_what_a_device_trains_does_not_depend_on_who_else_does() -> None:
 
 def test_the_mean_is_plain_or_weighted_by_samples() -> None:
     view = fc.RoundView(np.ones(2), np.ones(2))
-    for averaging in ("plain", "samples", "balanced"):
+    for aggregator in ("mean", "samples", "balanced"):
         spec = spec_of(
-            policy="all", task={"averaging": averaging, "sizes": [1000, 3000], "partition": "iid"}, devices={"count": 2}
+            policy="all",
+            task={"aggregator": aggregator, "sizes": [1000, 3000], "partition": "iid"},
+            devices={"count": 2},
         )
         task = load_task(spec.task, 2, 0)
         model, both = task.engine.initial(stream(0, "model")), np.array([0, 1])
         updates = task.engine.update(loop.jobs(task, model, both, spec, 0))
         first, second = updates.models().astype(np.float64)
-        expected = (first + 3 * second) / 4 if averaging == "samples" else (first + second) / 2
+        expected = (first + 3 * second) / 4 if aggregator == "samples" else (first + second) / 2
         np.testing.assert_allclose(
-            updates.mean(loop.mean_weights(spec, task, view, both)), expected, rtol=1e-6, atol=1e-8
+            updates.mean(loop.mean_weights(spec.task.make_aggregator(), task, view, both)),
+            expected,
+            rtol=1e-6,
+            atol=1e-8,
         )
 
 
@@ -198,7 +204,7 @@ def test_an_estimate_is_a_mean_first_and_then_follows_the_device() -> None:
         estimates = estimates.after(device, np.array([value]))
     assert estimates.known_s(np.arange(3)).tolist() == pytest.approx([np.nan, 5.0, np.nan], nan_ok=True)
     knowledge = replace(Knowledge.none(3), compute=estimates)
-    assert knowledge.view(Look(np.ones(3), nobody), 0).compute_s.tolist() == [5.0, 5.0, 5.0]
+    assert knowledge.view(Links(np.ones(3), nobody), 0).compute_s.tolist() == [5.0, 5.0, 5.0]
     for _ in range(20 * WINDOW):
         estimates = estimates.after(device, np.array([20.0]))
     assert estimates.known_s(device)[0] == pytest.approx(20.0)

@@ -9,8 +9,9 @@ import fedcell as fc
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
 from fedcell.schedule.profiles import balanced_weights, standardise
+from fedcell.sim.asking import visited
 from fedcell.sim.knowledge import FADE, Knowledge
-from fedcell.sim.loop import Simulation, simulate, visited, visits
+from fedcell.sim.loop import Simulation, simulate, visits
 from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State

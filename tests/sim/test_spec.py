@@ -16,6 +16,7 @@ from fedcell.dashboard.limits import known_race
 from fedcell.errors import InputError
 from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.sim.spec import CellSpec, Spec, load_spec, parse_spec
+from fedcell.sim.spec_key import run_key
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -156,6 +157,44 @@ def test_a_mistake_in_python_is_one_sentence_too() -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(fc.InputError, match=r"race\.toml: grid has the seed 0 twice"):
         parse_spec({"grid": {"seed": [0, 0]}}, "race.toml")
+
+
+def test_equal_runs_have_one_key_however_they_are_written() -> None:
+    greedy: Any = fc.Greedy()
+    assert Spec(policy=greedy).key() == Spec(policy="greedy").key() == Spec(policy="Greedy").key()
+    assert Spec(policy="random:8").key() == Spec(policy="random:k=8").key()
+    assert Spec(policy="random:8") == Spec(policy="random:k=8")
+    mine: Any = fc.Random(k=8, max_devices=5)
+    assert Spec(policy=mine) == Spec(policy="random:k=8,max_devices=5")
+    assert parse_spec({"task": {"schedule": "Constant"}}, "x").key() == Spec().key()
+
+
+def test_a_key_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(spec: Spec, code: str) -> str:
+        asked.append(spec)
+        return run_key(spec, code)
+
+    monkeypatch.setattr("fedcell.sim.spec.run_key", counted)
+    spec = Spec(policy="random:8")
+    assert len({spec.key(), spec.key(), hash(spec), hash(spec)}) == 2
+    assert len(asked) == 1
+    copies = [spec.model_copy(update={"seed": 3}), pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec)]
+    assert copies[0].key() == spec.changed(seed=3).key() != spec.key()
+    assert [one.key() for one in copies[1:]] == [spec.key()] * 2
+    assert spec.changed() == spec  # the one has its key, the other not yet
+    assert "_key" not in spec.model_dump()
+    assert "_key" not in repr(spec)
+
+
+def test_a_key_follows_the_files_that_it_counts(tmp_path: Path) -> None:
+    (tmp_path / "who.csv").write_text("device,from_s,until_s\n0,0,50\n")
+    spec = Spec(devices=fc.DevicesSpec(count=2, availability=f"trace:{tmp_path / 'who.csv'}"))
+    key = spec.key()
+    assert spec.key() == key
+    (tmp_path / "who.csv").write_text("device,from_s,until_s\n0,0,60\n")
+    assert spec.key() != key
 
 
 # --- copies, and what cannot be changed ----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from testbed.needs import TESTBED, namespaces, needs_network
 CELL = """
 policy = "optimal"
 devices = { count = 4 }
-task = { sizes = [3000, 3000, 3000, 3000], averaging = "balanced", epochs = 0.5 }
+task = { sizes = [3000, 3000, 3000, 3000], aggregator = "balanced", epochs = 0.5 }
 """
 Runs = dict[str, tuple[Spec, list[RoundRecord], list[Measured]]]
 
@@ -151,7 +151,7 @@ def test_a_target_replaces_the_rounds_and_a_grid_is_refused(tmp_path: Path) -> N
         ({"devices.availability": "daynight"}, 1.0, "availability is not emulated"),
         ({"slack": 2.0}, 1.0, "give it as --slack"),
         ({"policy": "twins.asks:Asks"}, 1.0, "Asks asks devices before it decides, which is not emulated"),
-        ({"task.server": "adam"}, 1.0, "late_weight and task.server are not emulated"),
+        ({"task.server": "adam"}, 1.0, "server optimizers are not emulated"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused(changes: dict[str, Any], scale: float, said: str) -> None:

@@ -48,7 +48,7 @@ def train(message: Message, context: Context) -> Message:
     number = int(str(message.content.config_records["config"]["fedcell-round"]))
     start = to_model(message.content.array_records["arrays"])
     updates = task.engine.update(jobs(task, start, np.array([device]), spec, number, rms=run.policy.uses_rms))
-    weight = len(task.parts[device]) if spec.task.averaging == "samples" else 1
+    weight = len(task.parts[device]) if spec.task.aggregator == "samples" else 1
     metrics = MetricRecord({"num-examples": weight, "train_loss": float(updates.losses[0])})
     if run.policy.uses_rms:
         metrics["train_loss_rms"] = float(updates.rms[0])

@@ -31,7 +31,7 @@ def main(grid: Grid, context: Context) -> None:
         nodes=spec.devices.count,
         budget_s=spec.budget_s,
         target_accuracy=spec.target_accuracy,
-        averaging="balanced" if spec.task.averaging == "balanced" else "strategy",
+        averaging="balanced" if spec.task.aggregator == "balanced" else "strategy",
         epsilon=spec.epsilon,
         explore=spec.explore,
         start_s=start.clock_s if simulated else 0.0,

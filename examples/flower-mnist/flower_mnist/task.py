@@ -20,9 +20,10 @@ def spec_of(config: UserConfig) -> Spec:
     spec = Spec().changed(changes)
     if spec.profiles == "updates" and spec.uses_profiles:
         raise InputError("profiles is 'updates', but nodes report theirs here; set it to gradients, labels or none")
-    if spec.late_weight or spec.task.server != "mean":
+    if spec.task.aggregator not in ("mean", "samples", "balanced"):
         raise InputError(
-            "late_weight and task.server are the simulator's; here late models are dropped, and FedAvg averages"
+            f"task.aggregator is {spec.task.aggregator!r}, but late models and server optimizers are the simulator's; "
+            "here late models are dropped, and FedAvg averages: use mean, samples or balanced"
         )
     return spec
 

@@ -33,8 +33,8 @@ class RaceDisplay:
             if isinstance(event, RunDone | RunFailed):
                 self._done.add((event.spec.policy, event.spec.seed))
             if isinstance(event, RoundsDone):
-                number, clock_s, _, _, _, _, accuracy, *_ = event.rows[-1]
-                self._last[event.spec.policy, event.spec.seed] = (number, clock_s, accuracy)
+                last = event.records[-1]
+                self._last[event.spec.policy, event.spec.seed] = (last.round, last.clock_s, last.accuracy)
 
     def _share_done(self, key: tuple[str, int]) -> float:
         if key in self._done:

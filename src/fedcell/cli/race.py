@@ -149,10 +149,7 @@ def race(
     ] = None,
     late_weight: Annotated[
         float | None,
-        typer.Option(
-            help="Weight in the next round's mean of a model that arrives after its round (default: 0, dropped).",
-            show_default=False,
-        ),
+        typer.Option(hidden=True),  # as version 0.2 spelled it, like averaging and server
     ] = None,
     failure: Annotated[
         float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
@@ -179,8 +176,7 @@ def race(
     profiles: Annotated[
         str | None,
         typer.Option(
-            help="What diverse and balanced averaging know of the devices' data: gradients (default), labels, updates "
-            "or none.",
+            help="What diverse and balanced know of the devices' data: gradients (default), labels, updates or none.",
             show_default=False,
         ),
     ] = None,
@@ -213,13 +209,17 @@ def race(
     ] = None,
     averaging: Annotated[
         str | None,
-        typer.Option(help="Averaging of the models: plain (default), samples or balanced.", show_default=False),
+        typer.Option(hidden=True),
     ] = None,
     server: Annotated[
         str | None,
+        typer.Option(hidden=True),
+    ] = None,
+    aggregator: Annotated[
+        str | None,
         typer.Option(
-            help="What the server makes of a round's mean: mean (default), momentum:beta=0.9, adam:rate=0.01 or "
-            "average:beta=0.9.",
+            help="Aggregation of the models: mean (default), samples, balanced, fedavgm:beta=0.9, fedadam:rate=0.01 or "
+            "ema:beta=0.9; late=0.5 in it counts models that arrive one round late.",
             show_default=False,
         ),
     ] = None,
@@ -314,6 +314,7 @@ def race(
         "task.data": data,
         "task.partition": partition,
         "task.epochs": epochs,
+        "task.aggregator": aggregator,
         "task.averaging": averaging,
         "task.server": server,
         "task.engine": engine,

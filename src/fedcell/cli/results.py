@@ -12,7 +12,7 @@ import typer
 
 from fedcell.cli.console import console, runs_are
 from fedcell.cli.options import AllowImport, Json, importing
-from fedcell.cli.results_list import StorePath, list_runs, stored_policy, stored_run_document
+from fedcell.cli.results_list import StorePath, list_runs, stored_policy, stored_run_document, told_of
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
@@ -226,10 +226,10 @@ def _write_runs_csv(file: IO[bytes], runs: Sequence["StoredRun"], extra: Sequenc
 
     with _as_text(file) as text:
         writer = csv.writer(text, lineterminator="\n")
-        told = ("status", "reason", "duration_s", "rounds", "best_accuracy", "last_accuracy")
+        told = ("status", "reason", "duration_s", "rounds", "best_accuracy", "last_accuracy", "doubt")
         writer.writerow(["key", "policy", "seed", *extra, *told])
         for run in runs:
-            writer.writerow([*_run_cells(run, extra), *(getattr(run, name) for name in told)])
+            writer.writerow([*_run_cells(run, extra), *told_of(run, told).values()])
 
 
 def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
@@ -288,17 +288,14 @@ def _write_parquet(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"],
 
 def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:
     """The types of the run's columns, whose values are given, and of the round's."""
-    from fedcell.runs.records import COUNT_COLUMNS, ROUND_COLUMNS
+    from fedcell.sim.record import columns as round_columns
 
+    kinds = {"count": pa.int64(), "number": pa.float64()}
+    kinds |= {"ids": pa.list_(pa.int32()), "numbers": pa.list_(pa.float64())}
     return pa.schema(
         [
             *((name, pa.array(values, pa.string() if not values else None).type) for name, values in columns.items()),
-            *((name, pa.int64() if name in COUNT_COLUMNS else pa.float64()) for name in ROUND_COLUMNS),
-            ("plan_devices", pa.list_(pa.int32())),
-            ("plan_shares", pa.list_(pa.float64())),
-            ("plan_delivered", pa.list_(pa.int32())),
-            ("plan_joules", pa.list_(pa.float64())),
-            ("plan_starts_s", pa.list_(pa.float64())),
+            *((one.name, kinds[one.kind]) for one in round_columns()),
         ]
     )
 

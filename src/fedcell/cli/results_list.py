@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedcell.runs.stored import StoredRun
 
 TOLD = ("status", "reason", "source", "duration_s", "rounds", "best_accuracy", "last_accuracy", "diverged", "doubt")
+ACCURACIES = ("best_accuracy", "last_accuracy")
 """What a store says of a run besides its specification."""
 FIELDS_ARE = "fedcell results show lists the fields of a run"
 POLICY_COLUMNS = 22
@@ -125,7 +126,12 @@ def values_of(run: "StoredRun") -> dict[str, Any]:
     """All that can be asked about a run, by field; nested ones with a dot."""
     from fedcell.runs.store import columns_of
 
-    return columns_of(run.document) | {"key": run.key} | {name: getattr(run, name) for name in TOLD}
+    return columns_of(run.document) | {"key": run.key} | told_of(run, TOLD)
+
+
+def told_of(run: "StoredRun", names: Sequence[str]) -> dict[str, Any]:
+    """These attributes of a run; a run without a round has no accuracy: None."""
+    return {name: None if name in ACCURACIES and not run.rounds else getattr(run, name) for name in names}
 
 
 def _chosen(
@@ -212,8 +218,7 @@ def stored_run_document(run: "StoredRun") -> dict[str, Any]:
         "finished_unix_s": run.finished_unix_s,
         "duration_s": run.duration_s,
         "rounds": run.rounds,
-        "best_accuracy": run.best_accuracy,
-        "last_accuracy": run.last_accuracy,
+        **told_of(run, ACCURACIES),
         "diverged": run.diverged,
         "doubt": run.doubt,
         "spec": run.document,

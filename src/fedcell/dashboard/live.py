@@ -7,10 +7,11 @@ from typing import Any, Literal, cast
 
 from fedcell.errors import InputError
 from fedcell.runs.race import ENDED, is_under_way, race_runs, race_to_store
-from fedcell.runs.records import ROUND_COLUMNS, Row
+from fedcell.runs.records import ROUND_COLUMNS
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredRace
 from fedcell.runs.stored_races import old_keys, race_from_store
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 
 RaceState = Literal["queued", "running", "paused", "stopping", "stopped", "done", "failed", "interrupted", "damaged"]
@@ -26,7 +27,7 @@ class LiveRun:
         spec: the run.
         state: of the run.
         numbers: its rounds so far, as ROUND_COLUMNS; None while they are in the store only.
-        rows: its rounds with their plans, until the run is stored.
+        records: its rounds with their plans, until the run is stored.
         reason: why it failed, or empty.
     """
 
@@ -34,7 +35,7 @@ class LiveRun:
     spec: Spec
     state: Literal["waiting", "running", "done", "failed"] = "waiting"
     numbers: list[Sequence[Any]] | None = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    records: list[RoundRecord] = field(default_factory=list)
     reason: str = ""
 
     def last(self, column: str) -> Any:

@@ -18,7 +18,7 @@ from fedcell.dashboard.live import LiveRace, LiveRun, RaceState, from_store
 from fedcell.errors import InputError
 from fedcell.runs.processes import Processes
 from fedcell.runs.race import ENDED, Heartbeat, failures_text, is_under_way
-from fedcell.runs.records import ROUND_COLUMNS
+from fedcell.runs.records import numbers_of, size_bytes
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredRace
@@ -166,7 +166,7 @@ class RaceQueue:
         """A run that is not yet in the store."""
         with self.lock:
             found = (race.runs.get(key) for race in self._races.values())
-            return next((run for run in found if run is not None and run.rows), None)
+            return next((run for run in found if run is not None and run.records), None)
 
     def load(self, race: LiveRace) -> None:
         """Read the rounds that are in the store only; may take a second, so not in the web server's thread."""
@@ -267,7 +267,7 @@ class RaceQueue:
     def _end(self, race: LiveRace, end: RaceState, reason: str) -> None:
         with self.lock:
             for run in race.runs.values():
-                run.rows = []
+                run.records = []
                 if run.state == "running":
                     run.state = "waiting"
             race.reason = reason
@@ -283,31 +283,31 @@ class RaceQueue:
         if isinstance(event, RunFailed):
             with self.lock:
                 run = race.runs[event.key]
-                run.state, run.reason, run.rows = "failed", event.reason, []
+                run.state, run.reason, run.records = "failed", event.reason, []
                 self._set(race, race.state)
         if isinstance(event, RoundsDone):
             self._add(race, race.runs[event.key], event)
         if isinstance(event, RunDone):
-            numbers = self._store.numbers(event.key) if event.rows is None else None
+            numbers = self._store.numbers(event.key) if event.records is None else None
             with self.lock:
                 run = race.runs[event.key]
-                run.state, run.rows = "done", []
+                run.state, run.records = "done", []
                 run.numbers = run.numbers if numbers is None else list(numbers)
                 self._set(race, race.state)
 
     def _add(self, race: LiveRace, run: LiveRun, event: RoundsDone) -> None:
         """Rounds that this server knows already, from before a stop, come again when the race goes on."""
         with self.lock:
-            run.rows += [row for row in event.rows if row[0] > len(run.rows)]
+            run.records += [record for record in event.records if record.round > len(run.records)]
             run.numbers = run.numbers if run.numbers is not None else []
-            run.numbers += [row[: len(ROUND_COLUMNS)] for row in event.rows if row[0] > len(run.numbers)]
+            run.numbers += [numbers_of(record) for record in event.records if record.round > len(run.numbers)]
             if run.state == "waiting":
                 run.state = "running"
                 self._set(race, race.state)
             rounds = sum(len(one.numbers or []) for one in race.runs.values())
         self._changed()
-        size = sum(len(row[-3]) + len(row[-2]) + len(row[-1]) for row in event.rows[-1:]) * len(run.rows)
-        if len(run.rows) > limits.RACE_ROUNDS:
+        size = sum(map(size_bytes, event.records[-1:])) * len(run.records)
+        if len(run.records) > limits.RACE_ROUNDS:
             raise InputError(f"a run passed {limits.RACE_ROUNDS:,} rounds; lower budget_s, or set rounds")
         if rounds > limits.RACE_ALL_ROUNDS:
             raise InputError(f"the race passed {limits.RACE_ALL_ROUNDS:,} rounds in all; take fewer seeds or policies")
@@ -383,7 +383,7 @@ class RaceQueue:
             for run in runs:
                 numbers = rounds.get(run.key)
                 if run.key in done:
-                    run.state, run.rows = "done", []
+                    run.state, run.records = "done", []
                 elif run.key in failures:
                     run.state, run.reason = "failed", failures[run.key]
                 elif numbers and race.elsewhere:

@@ -19,7 +19,7 @@ from fedcell.dashboard.limits import READS_WAITING, BusyError
 from fedcell.dashboard.queue import RaceQueue
 from fedcell.dashboard.rankings import Rankings
 from fedcell.errors import InputError
-from fedcell.runs.records import Rounds, decode
+from fedcell.runs.records import Rounds
 from fedcell.runs.store import Measured, Store, spec_document
 from fedcell.runs.stored import StoredRun
 from fedcell.runtime import cores
@@ -188,8 +188,8 @@ class AppState:
         live = self.races.live(key)
         if live is not None and not store:
             with self.races.lock:
-                rows = list(live.rows)
-            return FoundRun(key, spec_document(live.spec), [decode(row) for row in rows], [], None, None)
+                records = list(live.records)
+            return FoundRun(key, spec_document(live.spec), records, [], None, None)
         for thread in self.readable(store):
             runs = await thread.ask(partial(Store.runs, key=key))
             if len(runs) > 1:

@@ -4,8 +4,9 @@ Needs the extra ``flower``: ``pip install "fedcell[flower]"``. Names are importe
 process for every message to a node, and what a ClientApp needs must not wait for the scheduler.
 """
 
+import warnings
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcell.errors import InputError
 from fedcell.lazy import lazy_names
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     from fedcell.flower.record import ScheduledRound
     from fedcell.flower.report import Report, report_device, timed
     from fedcell.flower.scheduled import Scheduled
-    from fedcell.sim.heard import Timing
-    from fedcell.sim.knowledge import Look
+    from fedcell.schedule.plan import Timing
 
-__getattr__ = lazy_names(
+_look_up = lazy_names(
     "fedcell.flower",
     {
         "fedcell.flower.answers": "answer_loss upload_when_asked",
@@ -32,9 +32,16 @@ __getattr__ = lazy_names(
         "fedcell.flower.record": "ScheduledRound",
         "fedcell.flower.report": "Report report_device timed",
         "fedcell.flower.scheduled": "Scheduled",
-        "fedcell.sim.knowledge": "Look Timing",
+        "fedcell.schedule.plan": "Links Timing",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Look":
+        warnings.warn("fedcell.flower.Look is now called Links", DeprecationWarning, stacklevel=2)
+        name = "Links"
+    return _look_up(name)
 
 
 def __dir__() -> list[str]:
@@ -46,7 +53,7 @@ __all__ = [
     "DedicatedRadio",
     "Device",
     "Grant",
-    "Look",
+    "Links",
     "Radio",
     "Report",
     "Scheduled",

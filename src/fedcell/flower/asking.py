@@ -22,11 +22,8 @@ from fedcell.flower.log import listed
 from fedcell.flower.messenger import Came, Messenger
 from fedcell.flower.radio import Grant
 from fedcell.flower.round import Answers, PlannedRound, Sight, by_server_clock, own_times
-from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.policy import Plan, Question
-from fedcell.sim.asking import FORWARD
-from fedcell.sim.loop import visited
-from fedcell.sim.profiles import BITS_PER_ENTRY
+from fedcell.schedule.plan import Question
+from fedcell.sim.asking import answering, as_plan
 from fedcell.types import Floats
 
 _NEEDS = {
@@ -42,8 +39,6 @@ def ask(
     sight: Sight,
     question: Question,
     made_for: Callable[[list[int]], list[Message]],
-    model_bits: float,
-    epochs: float = 1.0,
 ) -> Answers:
     """Ask, and wait for the answers.
 
@@ -53,10 +48,8 @@ def ask(
         question: of the policy.
         made_for: from node ids to a message for each, of `loss_messages` or of training; a node for which there is none
             is not asked.
-        model_bits: the size of a model, in bits; that of an answer is 32.
-        epochs: how often a device goes through its samples when it trains.
     """
-    planned = _planned(sight, question, model_bits, epochs)
+    planned = _planned(sight, question)
     messages = asked_in(sight.view.round_index, made_for(planned.chosen), question)
     planned = planned.only({message.metadata.dst_node_id for message in messages})
     question = replace(question, devices=planned.plan.devices)
@@ -98,26 +91,13 @@ def asked_in(round_index: int, messages: Iterable[Message], question: Question) 
     return [personal(message, {ROUND: round_index, **hold}) for message in messages]
 
 
-def _planned(sight: Sight, question: Question, model_bits: float, epochs: float) -> PlannedRound:
-    """The question as a plan: what the devices do for an answer, which they send with optimal shares of the band."""
-    devices, view = question.devices, sight.view
-    work = _forward(sight, question, epochs) if question.about == "loss" else np.ones(devices.size)
-    small = BITS_PER_ENTRY / model_bits
-    ready_s, sending_s = work * view.compute_s[devices], small * view.upload_s[devices]
-    shares = allocate(sending_s, ready_s).shares
-    finish_s = ready_s + sending_s / shares
-    plan = Plan(devices, shares, float(finish_s.max()))
-    grant = Grant(view.round_index, sight.devices, plan, finish_s, work, BITS_PER_ENTRY)
+def _planned(sight: Sight, question: Question) -> PlannedRound:
+    """The question as a plan."""
+    view, samples = sight.view, np.array([device.report.samples or math.nan for device in sight.devices])
+    plan = as_plan(question, view, samples, view.epochs)
+    finish_s = plan.timing(answering(view)).finish_s
+    grant = Grant(view.round_index, sight.devices, plan, finish_s, view.epochs, view.model_bits, answers=True)
     return PlannedRound(sight.nodes, sight.look, view, grant, sight.known)
-
-
-def _forward(sight: Sight, question: Question, epochs: float) -> Floats:
-    """(n,) what evaluating the model takes of a device's training."""
-    samples: Floats = np.array([sight.devices[i].report.samples or math.nan for i in question.devices])
-    known = np.isfinite(samples)
-    some = samples if question.samples is None else np.minimum(samples, question.samples)
-    trained = np.array([visited(int(s), epochs) if told else 1 for s, told in zip(samples, known, strict=True)])
-    return np.where(known, FORWARD * some / np.maximum(trained, 1), FORWARD)
 
 
 def _answers(planned: PlannedRound, came: Came, finish_s: Floats, about: str) -> tuple[Floats, dict[str, list[str]]]:

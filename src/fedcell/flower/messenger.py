@@ -13,7 +13,7 @@ from fedcell.flower.collect import Later, Replies, collect
 from fedcell.flower.flwr_api import in_simulation
 from fedcell.flower.radio import Radio
 from fedcell.flower.round import PlannedRound
-from fedcell.sim.heard import Timing
+from fedcell.schedule.plan import Timing
 from fedcell.types import Floats
 
 
@@ -113,7 +113,7 @@ class Messenger:
         allowed_s = limits_s(found) if deadlines else allowed_s
         waited_s = time.monotonic() - began_s
         # An answer is too small to be told from other traffic: only the simulator measures it.
-        measures = bool(messages) and (planned.grant.bits is None or not radio.real_time)
+        measures = bool(messages) and (not planned.grant.answers or not radio.real_time)
         measured = radio.measure(planned.grant) if measures else None
         if measured is not None:  # the simulator has no deadlines; what a radio measures needs no grace
             allowed_s = planned.allowed_s(self.slack if radio.real_time else math.inf, 0.0)

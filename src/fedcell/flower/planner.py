@@ -16,14 +16,15 @@ from fedcell.flower.flwr_api import LOG, in_simulation
 from fedcell.flower.heard import reports_of
 from fedcell.flower.inner import take_trained
 from fedcell.flower.nodes import Nodes
-from fedcell.flower.radio import AnyLaw, Device, Grant, Radio, radio_of, reports_band
+from fedcell.flower.radio import Device, Grant, Radio, radio_of, reports_band
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, by_server_clock
 from fedcell.rng import stream
-from fedcell.schedule.policy import Plan, Policy, Question, limited
+from fedcell.schedule.laws import Law
+from fedcell.schedule.plan import Links, Plan, Question
+from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.registry import format_policy
 from fedcell.schedule.view import RoundView
-from fedcell.sim.knowledge import Look
 from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Cell
 
@@ -48,6 +49,7 @@ class Planner:
         profiles_wanted: whether profiles are used at all.
         least: how many devices a round needs.
         law: the link law of a radio that is not yet one; None for its own.
+        epochs: how often a device goes through its samples when it trains; None for what the radio says.
     """
 
     def __init__(
@@ -61,11 +63,12 @@ class Planner:
         epsilon: float | None,
         profiles_wanted: bool,
         least: int,
-        law: AnyLaw | None = None,
+        law: Law | None = None,
+        epochs: float | None = None,
     ) -> None:
         self.policy, self.seed, self.radio, self.nodes, self.law = policy, seed, radio, nodes, law
         self.explore, self.epsilon, self.profiles_wanted, self.least = explore, epsilon, profiles_wanted, least
-        self.roster = Roster.empty()
+        self.roster, self.epochs = Roster.empty(), epochs
         self._in_turn = False  # whether the nodes take turns at one machine's processors
         self._warned: set[tuple[str, str]] = set()
 
@@ -110,15 +113,16 @@ class Planner:
             question = policy.asked(sight.view, rng)
         answers = None if question is None else ask(sight, question)
         view = sight.view if answers is None else answers.view
-        plan, finish_s, work = Plan(np.empty(0, np.int64), np.empty(0), 0.0), np.empty(0), None
+        plan, finish_s = Plan.empty(0.0), np.empty(0)
         if answers is None or answers.places.size:
             with user_code(format_policy(policy)):
                 plan = limited(policy, len(view)).decide(view, rng)
-            finish_s = plan.finish_s(view.upload_s, view.compute_s, view.law) if plan.devices.size else finish_s
+            finish_s = plan.timing(view).finish_s if plan.devices.size else finish_s
         if answers is not None:
             plan = replace(plan, devices=answers.places[plan.devices], round_s=max(plan.round_s, answers.waited_s))
-            work = np.zeros(plan.devices.size) if answers.trained else None
-        grant = Grant(round_index, sight.devices, plan, finish_s, work)
+            if answers.trained:  # nothing is left to train
+                plan = replace(plan, epochs=np.zeros(plan.devices.size))
+        grant = Grant(round_index, sight.devices, plan, finish_s, view.epochs, view.model_bits)
         return PlannedRound(sight.nodes, sight.look, sight.view, grant, sight.known, answers)
 
     def _sight(self, nodes: list[int], arrays: ArrayRecord, round_index: int, clock_s: float, left_s: float) -> Sight:
@@ -128,20 +132,26 @@ class Planner:
         nodes = self.awake(nodes, round_index)
         devices = [self.nodes.devices[node] for node in nodes]
         radio = self._resolved(devices, arrays)
-        look = radio.look(devices, round_index, clock_s)
+        look = self._look(devices, arrays, round_index, clock_s)
         view = self._view(devices, look, round_index, clock_s, left_s)
-        alone_s = view.law.takes_s(view.upload_s, np.ones(len(view)))  # with the entire band, or the entire pipe
+        alone_s = view.law.upload_s(view.upload_s, np.ones(len(view)))  # with the entire band, or the entire pipe
         fits = alone_s + view.compute_s <= left_s
         if radio.real_time and fits.any() and not fits.all():
             for name in [device.name for device, fit in zip(devices, fits, strict=True) if not fit]:
                 self._warn_once("budget", name, f"device {name} would need longer than the budget")
             nodes = [node for node, fit in zip(nodes, fits, strict=True) if fit]
             devices = [self.nodes.devices[node] for node in nodes]
-            look = radio.look(devices, round_index, clock_s)
+            look = self._look(devices, arrays, round_index, clock_s)
             view = self._view(devices, look, round_index, clock_s, left_s)
         known = self._known(devices, look)
         self._say_profiles(devices)
         return Sight(nodes, devices, look, view, known)
+
+    def _look(self, devices: list[Device], arrays: ArrayRecord, round_index: int, clock_s: float) -> Links:
+        """What the radio knows of these devices, for the task's training and the model's size."""
+        look = self.resolved_radio.look(devices, round_index, clock_s)
+        epochs = look.epochs if self.epochs is None else self.epochs
+        return replace(look, epochs=epochs, model_bits=self.model_bits(arrays))
 
     def _for_devices(self, count: int) -> Policy:
         """The policy, with no more devices than there are, or than the noise of differential privacy is for."""
@@ -154,7 +164,7 @@ class Planner:
             policy = replace(policy, max_devices=most)
         return policy
 
-    def _view(self, devices: list[Device], look: Look, round_index: int, clock_s: float, left_s: float) -> RoundView:
+    def _view(self, devices: list[Device], look: Links, round_index: int, clock_s: float, left_s: float) -> RoundView:
         return self.roster.view(
             devices,
             look,
@@ -184,7 +194,7 @@ class Planner:
         there, round_index = np.asarray(planned.view.ids), planned.view.round_index
         if answers is not None and answers.trained:  # the upload began when it was told to, and training long before
             began_s = answers.ready_s[np.searchsorted(answers.places, plan.devices)]
-            plan = replace(plan, starts_s=None)
+            plan = replace(plan, starts_s=None, epochs=None)
             taught = replace(taught, began_s=began_s, finish_s=began_s + (taught.finish_s - taught.began_s))
         self.roster = self.roster.after(planned.view, plan, planned.look, taught, clock_s)
         ids = there[plan.devices]
@@ -269,7 +279,7 @@ class Planner:
         assert not isinstance(self.radio, Cell | str)
         return self.radio
 
-    def _known(self, devices: list[Device], look: Look) -> Bools:
+    def _known(self, devices: list[Device], look: Links) -> Bools:
         """(M,) whether link and speed of each device are known; says what is assumed where they are not."""
         known = np.ones(len(devices), dtype=np.bool_)
         for what, unknown in self.roster.unknown(devices, look).items():

@@ -19,15 +19,14 @@ import numpy as np
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.report import Report
-from fedcell.schedule.laws import Dedicated, Density, Ingress, Law, Power, format_law, parse_law
-from fedcell.schedule.policy import Plan
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Foresight, Look, known_compute_s
+from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
+from fedcell.schedule.plan import Links, Plan, Timing
+from fedcell.sim.asking import answering
+from fedcell.sim.knowledge import Foresight, known_compute_s
 from fedcell.types import Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
 
-AnyLaw = Density | Power | Ingress
 _STEEPEST_BITS = 100.0  # bit/s/Hz: nobody has a better link, and 2^100 is still a number
 
 
@@ -58,8 +57,10 @@ class Grant:
         devices: all M connected devices.
         plan: who trains, with which share of the band; its indices refer to ``devices``.
         finish_s: (n,) when each scheduled device is expected to have delivered, in seconds from the start of the round.
-        work: (n,) which part of its training each does before it sends; None for all of it.
-        bits: how much each sends, in bits, if it answers a question; None for a model.
+        epochs: the local epochs of a whole training, of which the plan's ``epochs`` may be a part; 0 of them are for
+            devices that have trained already, and now send their models.
+        model_bits: the size of a whole upload, of which the plan's ``bits`` may be a part; None if it is not known.
+        answers: whether the devices answer a question, with the plan's few ``bits``, and send no models.
 
     Example:
         >>> import numpy as np
@@ -75,8 +76,9 @@ class Grant:
     devices: Sequence[Device]
     plan: Plan
     finish_s: Floats
-    work: Floats | None = None
-    bits: float | None = None
+    epochs: float = 1.0
+    model_bits: float | None = None
+    answers: bool = False
 
 
 class Radio(Protocol):
@@ -99,7 +101,7 @@ class Radio(Protocol):
     def real_time(self) -> bool:
         """Whether its times are wall-clock times; only then does the server enforce deadlines."""
 
-    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:
+    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:
         """Return what is known about the links and compute times of these devices before the round.
 
         Args:
@@ -123,8 +125,8 @@ class CellRadio:
 
     Attributes:
         cell: its bandwidth and the size of one upload, ``model_bits``.
-        law: how uploads share the band, such as ``fc.Blocks(15)``. Under `Power`, a node that reports a rate or an
-            upload time instead of its SNR has the SNR that gives it, and one that reports nothing the median of the
+        law: how uploads share the band, such as ``fc.Blocks(15)``. Under a law that needs the SNR, a node that reports
+            a rate or an upload time instead has the SNR that gives it, and one that reports nothing the median of the
             others.
 
     Example:
@@ -137,13 +139,13 @@ class CellRadio:
     """
 
     cell: Cell
-    law: AnyLaw = Density()  # noqa: RUF009 - frozen, without fields
+    law: Law = Density()  # noqa: RUF009 - frozen, without fields
 
     def __post_init__(self) -> None:
-        if isinstance(self.law, Power) and self.cell.rate != Cell.rate:
+        if self.law.needs_snr and self.cell.rate != Cell.rate:
             raise InputError(
-                f"law is 'power', which holds for Shannon's rate, but the cell's rate is {self.cell.rate}; change one "
-                "of them"
+                f"law is {self.law.line!r}, which holds for Shannon's rate, but the cell's rate is {self.cell.rate}; "
+                "change one of them"
             )
 
     @property
@@ -156,11 +158,11 @@ class CellRadio:
         """The cell's."""
         return self.cell.model_bits
 
-    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:  # noqa: ARG002
+    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:  # noqa: ARG002
         """Return the upload times that follow from the latest reports, under the law."""
         upload_s = np.array([self._upload_s(device.report) for device in devices])
-        snr = self._snr(devices, upload_s) if isinstance(self.law, Power) else None
-        return Look(upload_s, np.full(len(devices), np.nan), self.law.bound(snr, self.cell.model_bits))
+        snr = self._snr(devices, upload_s) if self.law.needs_snr else None
+        return Links(upload_s, np.full(len(devices), np.nan), self.law.for_devices(snr, self.cell.model_bits))
 
     def _snr(self, devices: Sequence[Device], upload_s: Floats) -> Floats:
         """(M,) the SNR with the entire band: as reported, or as Shannon's formula has it for the upload time."""
@@ -195,8 +197,8 @@ class DedicatedRadio:
 
     Attributes:
         model_bits: size of one upload in bits.
-        law: `Dedicated`, or `Ingress` where all lines end in one pipe of the server's: ``fc.Ingress(1e7)`` for one of
-            10 Mbit/s. What the pipe makes of an upload is then no news of the node's line.
+        law: one of own lines, such as `Ingress` where all lines end in one pipe of the server's: ``fc.Ingress(1e7)``
+            for one of 10 Mbit/s. What the pipe makes of an upload is then no news of the node's line.
 
     Example:
         >>> from fedcell.flower import DedicatedRadio, Device, Report
@@ -207,17 +209,17 @@ class DedicatedRadio:
     """
 
     model_bits: int
-    law: Dedicated | Ingress = Dedicated()  # noqa: RUF009 - frozen, without fields
+    law: Law = Dedicated()  # noqa: RUF009 - frozen, without fields
 
     @property
     def real_time(self) -> bool:
         """True: its times are wall-clock times."""
         return True
 
-    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:  # noqa: ARG002
+    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:  # noqa: ARG002
         """Return the upload times that the nodes reported, if any."""
         upload_s = np.array([_reported_upload_s(device.report, self.model_bits) for device in devices])
-        return Look(upload_s, np.full(len(devices), np.nan), self.law.bound(None, self.model_bits))
+        return Links(upload_s, np.full(len(devices), np.nan), self.law.for_devices(None, self.model_bits))
 
     def grant(self, grant: Grant) -> None:
         """Do nothing: there is nothing to share."""
@@ -227,7 +229,7 @@ class DedicatedRadio:
         return None
 
 
-def radio_of(given: Cell | str | None, law: AnyLaw | None, model_bits: int) -> CellRadio | DedicatedRadio:
+def radio_of(given: Cell | str | None, law: Law | None, model_bits: int) -> CellRadio | DedicatedRadio:
     """Return the radio for what `Scheduled` was given.
 
     Args:
@@ -235,11 +237,11 @@ def radio_of(given: Cell | str | None, law: AnyLaw | None, model_bits: int) -> C
         law: a link law, or None for the radio's own.
         model_bits: size of one upload in bits.
     """
-    if given == "dedicated" or (given is None and isinstance(law, Dedicated | Ingress)):
-        if not isinstance(law, Dedicated | Ingress | None):
+    if given == "dedicated" or (given is None and law is not None and law.own_lines):
+        if law is not None and not law.own_lines:
             raise InputError(
-                f"radio is 'dedicated', but the law {format_law(law)} shares a band; give radio=Cell(...), or the law "
-                "dedicated or ingress"
+                f"radio is 'dedicated', but the law {law.line} shares a band; give radio=Cell(...), or the law "
+                f"{' or '.join(LAWS.where('own_lines'))}"
             )
         return DedicatedRadio(model_bits, law or Dedicated())
     cell = given if isinstance(given, Cell) else Cell()
@@ -302,7 +304,7 @@ class SimulatedRadio:
     seed: int
     knowledge: Foresight = "perfect"
     law: str = "density"
-    _now: tuple[Floats, Floats, Law] | None = field(default=None, init=False, repr=False)
+    _now: Links | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         refuse_absence(self.world)
@@ -318,15 +320,18 @@ class SimulatedRadio:
         """The cell's."""
         return self.world.cell.model_bits
 
-    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:
+    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:
         """Return the round's draws for these devices, and their compute times as far as ``knowledge`` allows."""
         there = [self._number(device) for device in devices]
         conditions = self.world.conditions(self.seed, round_index, clock_s)
         require_links(conditions)
         law, bits = parse_law(self.law), self.world.cell.model_bits
-        true_law, believed = law.bound(conditions.snr[there], bits), law.bound(conditions.believed_snr[there], bits)
-        self._now = conditions.upload_s[there], conditions.compute_s[there], true_law
-        return Look(conditions.believed_upload_s[there], known_compute_s(conditions, self.knowledge)[there], believed)
+        true_law, believed = (
+            law.for_devices(conditions.snr[there], bits),
+            law.for_devices(conditions.believed_snr[there], bits),
+        )
+        self._now = Links(conditions.upload_s[there], conditions.compute_s[there], true_law, model_bits=bits)
+        return Links(conditions.believed_upload_s[there], known_compute_s(conditions, self.knowledge)[there], believed)
 
     def _number(self, device: Device) -> int:
         count = len(self.world.devices)
@@ -343,12 +348,5 @@ class SimulatedRadio:
     def measure(self, grant: Grant) -> Timing | None:
         """Return the times of the plan under the true conditions of the round."""
         assert self._now is not None  # look comes first
-        upload_s, compute_s, law = self._now
-        plan, devices = grant.plan, grant.plan.devices
-        if grant.work is not None:
-            compute_s = compute_s.copy()
-            compute_s[devices] *= grant.work
-        began_s = compute_s[devices] if plan.starts_s is None else plan.starts_s + compute_s[devices]
-        if grant.bits is None:
-            return Timing(began_s, plan.finish_s(upload_s, compute_s, law))
-        return Timing(began_s, began_s + grant.bits / self.model_bits * upload_s[devices] / plan.shares)
+        now = replace(self._now, epochs=grant.epochs)
+        return grant.plan.timing(answering(now) if grant.answers else now)

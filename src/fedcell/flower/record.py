@@ -10,7 +10,7 @@ from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedcell.flower.round import PlannedRound, PlayedRound
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.sim.record import RoundRecord
 from fedcell.types import Floats
 

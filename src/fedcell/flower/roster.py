@@ -9,10 +9,9 @@ import numpy as np
 
 from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Knowledge, Look
+from fedcell.sim.knowledge import Knowledge
 from fedcell.types import Bools, Floats, Indices
 
 FARTHEST = 10.0
@@ -75,7 +74,7 @@ class Roster:
     def view(
         self,
         devices: Sequence[Device],
-        look: Look,
+        look: Links,
         round_index: int,
         *,
         clock_s: float = 0.0,
@@ -126,16 +125,16 @@ class Roster:
         """Return the roster with the training losses of a round; see Knowledge.trained."""
         return replace(self, knowledge=self.knowledge.trained(round_index, losses))
 
-    def unknown(self, devices: Sequence[Device], look: Look) -> dict[str, Bools]:
+    def unknown(self, devices: Sequence[Device], look: Links) -> dict[str, Bools]:
         """By ``link`` and ``speed``, (M,) booleans: the devices of which nothing is known of it."""
         known = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
         return {"link": np.isnan(known.upload_s), "speed": np.isnan(known.compute_s)}
 
-    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float = 0.0) -> "Roster":
+    def after(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float = 0.0) -> "Roster":
         """Return the roster with what a round showed; see Knowledge.after."""
         return replace(self, knowledge=self.knowledge.after(view, plan, look, timing, clock_s))
 
-    def timed(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float) -> "Roster":
+    def timed(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Roster":
         """Return the roster with times that became known after their round; see Knowledge.timed."""
         return replace(self, knowledge=self.knowledge.timed(view, plan, look, timing, clock_s))
 

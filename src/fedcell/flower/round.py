@@ -12,11 +12,10 @@ from fedcell.flower.flwr_api import LOG
 from fedcell.flower.inner import UNTIMED, Trained, take_trained
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
-from fedcell.schedule.laws import Blocks, Law
-from fedcell.schedule.policy import Plan, Question
+from fedcell.schedule.laws import Law
+from fedcell.schedule.plan import Links, Plan, Question, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Look
+from fedcell.sim.asking import answering
 from fedcell.sim.turnout import allowed_s, enough_s
 from fedcell.types import Bools, Floats, Indices
 
@@ -38,7 +37,7 @@ class Sight:
 
     nodes: list[int]
     devices: list[Device]
-    look: Look
+    look: Links
     view: RoundView
     known: Bools
 
@@ -88,7 +87,7 @@ class PlannedRound:
     """
 
     nodes: list[int]
-    look: Look
+    look: Links
     view: RoundView
     grant: Grant
     known: Bools
@@ -141,10 +140,8 @@ class PlannedRound:
         if asked.all():
             return self
         finish_s = self.grant.finish_s[asked]
-        starts_s = None if plan.starts_s is None else plan.starts_s[asked]
-        work = None if self.grant.work is None else self.grant.work[asked]
-        kept = Plan(plan.devices[asked], plan.shares[asked], float(finish_s.max(initial=0.0)), starts_s)
-        return replace(self, grant=replace(self.grant, plan=kept, finish_s=finish_s, work=work))
+        kept = replace(plan.take(asked), round_s=float(finish_s.max(initial=0.0)))
+        return replace(self, grant=replace(self.grant, plan=kept, finish_s=finish_s))
 
     @property
     def link_known(self) -> Bools:
@@ -152,21 +149,16 @@ class PlannedRound:
         known: Bools = np.isfinite(self.look.upload_s[self.plan.devices])
         return known
 
-    def starts_s(self) -> Floats:
-        """(n,) when each scheduled device starts, in seconds from the start of the round."""
-        return np.zeros(self.plan.devices.size) if self.plan.starts_s is None else self.plan.starts_s
-
     def compute_s(self) -> Floats:
         """(n,) planned seconds of work of each scheduled device before it sends."""
-        training_s = self.view.compute_s[self.plan.devices]
-        return training_s if self.grant.work is None else self.grant.work * training_s
+        return self._seconds()[0]
 
     def upload_s(self) -> Floats:
         """(n,) planned seconds of upload of each scheduled device with its share."""
-        devices = self.plan.devices
-        if self.grant.bits is not None:
-            return np.maximum(self.grant.finish_s - self.compute_s(), 0.0)
-        return self.view.law.take(devices).takes_s(self.view.upload_s[devices], self.plan.shares)
+        return self._seconds()[1]
+
+    def _seconds(self) -> tuple[Floats, Floats]:
+        return self.plan.seconds(answering(self.view) if self.grant.answers else self.view)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +256,7 @@ def by_server_clock(planned: PlannedRound, replies: Replies, trained: Mapping[in
     delays, which no share of the band shortens. If it is not known, the node's own clock says how long it trained; if
     that is missing too, the time is split as it was planned.
     """
-    chosen, starts_s = planned.chosen, planned.starts_s()
+    chosen, starts_s = planned.chosen, planned.plan.starts()
     finish_s = np.array([replies[node][1] if node in replies else np.nan for node in chosen])
     trained_s = starts_s + np.array([trained[node].seconds if node in trained else np.nan for node in chosen])
     by_link_s = np.fmax(trained_s, np.maximum(finish_s - planned.upload_s(), starts_s))
@@ -282,24 +274,27 @@ def own_times(planned: PlannedRound, trained: Mapping[int, Trained]) -> Timing:
     an app without the mod ``timed``.
     """
     own = [trained.get(node, UNTIMED) for node in planned.chosen]
-    began_s = planned.starts_s() + np.array([np.nan if one.first else one.seconds for one in own])
+    began_s = planned.plan.starts() + np.array([np.nan if one.first else one.seconds for one in own])
     return Timing(began_s, began_s + np.where(planned.link_known, planned.upload_s(), 0.0))
 
 
 def configs(planned: PlannedRound) -> list[dict[str, float | int]]:
     """Return what the message to each scheduled device says of its part in the plan."""
-    plan, law = planned.plan, planned.view.law
+    plan, law, trained = planned.plan, planned.view.law, planned.answers is not None and planned.answers.trained
+    decided = {"fedcell-epochs": None if trained else plan.epochs, "fedcell-bits": plan.bits}
     return [
         {
             "fedcell-share": float(share),
             "fedcell-finish-s": float(finish_s),
             "fedcell-round": planned.grant.round_index,
-            **blocks_of(law, float(share)),
+            **_units(law, float(share)),
+            **{name: float(column[i]) for name, column in decided.items() if column is not None},
         }
-        for share, finish_s in zip(plan.shares, planned.grant.finish_s, strict=True)
+        for i, (share, finish_s) in enumerate(zip(plan.shares, planned.grant.finish_s, strict=True))
     ]
 
 
-def blocks_of(law: Law, share: float) -> dict[str, int]:
-    """What a node is told of its whole resource blocks; nothing where there are none."""
-    return {"fedcell-blocks": round(share * law.count)} if isinstance(law, Blocks) else {}
+def _units(law: Law, share: float) -> dict[str, int]:
+    """What a node is told of whole units that it gets, such as resource blocks."""
+    gets = law.resources(share, 0.0)
+    return {f"fedcell-{name}": value for name, value in gets.items() if isinstance(value, int)}

@@ -44,7 +44,7 @@ from fedcell.flower.privacy import (
     sample_size,
     skip_round,
 )
-from fedcell.flower.radio import AnyLaw, Radio, radio_of
+from fedcell.flower.radio import Radio, radio_of
 from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded, why_untrained
 from fedcell.flower.replies import Demands, enough_usable, evaluate_demands, faults, train_demands, unsound
 from fedcell.flower.resume import Saving
@@ -52,8 +52,9 @@ from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, configs, play
 from fedcell.flower.state import Run
 from fedcell.learn.profile import noise_of
-from fedcell.schedule.laws import Density, Ingress, Power, format_law, parse_law
-from fedcell.schedule.policy import Policy, Question
+from fedcell.schedule.laws import Law, parse_law
+from fedcell.schedule.plan import Question
+from fedcell.schedule.policy import Policy
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec
@@ -72,7 +73,8 @@ class Scheduled(Strategy):
     In each round the policy sees every node's upload time c_i (from its report, through the radio) and compute time t_i
     (first reported, then observed), and decides who trains with which share g_i of the band. The messages to the chosen
     nodes have ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i, or as the law has it), ``fedcell-round``
-    (from 0) and, under the law blocks, ``fedcell-blocks`` (a whole number) in their config. The wrapped strategy sees a
+    (from 0) and, under the law blocks, ``fedcell-blocks`` (a whole number) in their config; if the policy decides them,
+    also ``fedcell-epochs`` and ``fedcell-bits``. The wrapped strategy sees a
     federation of the chosen nodes only. Evaluation is left to it. A policy that asks before it decides has its question
     sent first; see `answer_loss` and `upload_when_asked`.
 
@@ -84,7 +86,7 @@ class Scheduled(Strategy):
             unless a node reports its SNR, rate or upload time.
         law: how uploads share what carries them: a law such as ``fedcell.Blocks(15)``, or a string such as
             ``blocks:count=15``, ``power``, ``dedicated`` or ``ingress:bits_per_s=1e7``. By default the paper's for a
-            `Cell`, and dedicated lines without one. Your own `Radio` says its law in `Look`.
+            `Cell`, and dedicated lines without one. Your own `Radio` says its law in `Links`.
         seed: random seed of the policy; its draws depend on (seed, round) only.
         nodes: number of nodes to wait for before the first round; a resumed run does not wait for them again.
         wait_s: how many seconds to wait for them.
@@ -133,7 +135,7 @@ class Scheduled(Strategy):
         policy: Policy | str,
         *,
         radio: AnyRadio = None,
-        law: AnyLaw | str | None = None,
+        law: Law | str | None = None,
         seed: int = 0,
         nodes: int = 2,
         wait_s: float = 300.0,
@@ -214,6 +216,7 @@ class Scheduled(Strategy):
             profiles_wanted=averaging == "balanced" or self.policy.uses_profiles,
             least=sample_size(strategy) or 1,
             law=law,
+            epochs=None if spec is None else spec.task.epochs,
         )
         self._start_s, self._timeout_s = start_s, math.inf
         self._planned: PlannedRound | None = None
@@ -401,9 +404,8 @@ class Scheduled(Strategy):
             refuse_question(self.strategy, self.policy)
             self._start_clock()
             losses = partial(loss_messages, arrays=arrays, config=config, question=question)
-            bits, epochs = self._planner.model_bits(arrays), 1.0 if self.spec is None else self.spec.task.epochs
             made_for = losses if question.about == "loss" else make
-            return ask(self._messenger(grid), sight, question, made_for, bits, epochs)
+            return ask(self._messenger(grid), sight, question, made_for)
 
         planned = self._planner.plan(nodes, arrays, server_round - 1, self._clock_s, left_s, asking)
         self._planned = planned
@@ -561,15 +563,15 @@ class Scheduled(Strategy):
         return result
 
 
-def _checked_law(law: object, radio: AnyRadio) -> AnyLaw | None:
+def _checked_law(law: object, radio: AnyRadio) -> Law | None:
     if law is None:
         return None
     found = parse_law(law) if isinstance(law, str) else law
-    if not isinstance(found, Density | Power | Ingress):
+    if not isinstance(found, Law):
         raise InputError(f"law is {law!r:.60}; give a law such as fedcell.Blocks(15), or a string")
     if radio is not None and not isinstance(radio, Cell | str):
         raise InputError(
-            f"law is {format_law(found)!r}, but {type(radio).__name__} has its own; give the law there, such as "
+            f"law is {found.line!r}, but {type(radio).__name__} has its own; give the law there, such as "
             "CellRadio(cell, law=Blocks(15))"
         )
     radio_of(radio, found, 1)  # refuses what does not go together

@@ -27,7 +27,8 @@ from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
 from fedcell.learn.npz import read_npz
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.spec import MAX_SPEC_BYTES, Spec, parse_stored
+from fedcell.sim.spec import Spec, parse_stored
+from fedcell.toml import MAX_SPEC_BYTES
 
 STATE_VERSION = 1
 MAX_STATE_BYTES = 64 * 2**20

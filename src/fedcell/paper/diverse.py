@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-BALANCED = {"task.averaging": "balanced"}
+BALANCED = {"task.aggregator": "balanced"}
 CONTENDERS: dict[str, dict[str, Any]] = {
     "Diverse": {"policy": "diverse", **BALANCED},
     "Diverse, labels": {"policy": "diverse", "profiles": "labels", **BALANCED},

@@ -19,7 +19,8 @@ from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
 from fedcell.schedule.laws import Density, Law, parse_law
-from fedcell.schedule.policy import Plan, Policy
+from fedcell.schedule.plan import Plan
+from fedcell.schedule.policy import Policy
 from fedcell.schedule.profiles import Profiles, imbalance, standardise
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.schedule.view import RoundView

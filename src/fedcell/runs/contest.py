@@ -179,7 +179,7 @@ def default_contenders(scenarios: Sequence[Scenario]) -> list[str]:
     Args:
         scenarios: where they are to compete.
     """
-    fewest = int(min(min(one.spec.devices.count, parse_law(one.spec.cell.law).most) for one in scenarios))
+    fewest = int(min(min(one.spec.devices.count, parse_law(one.spec.cell.law).max_devices) for one in scenarios))
     found = [policy for name in [*POLICIES, *POLICIES.installed()] for policy in _entering(name)]
     return [format_policy(limited(policy, fewest)) for policy in found]
 

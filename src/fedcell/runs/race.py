@@ -22,15 +22,16 @@ from fedcell.errors import InputError, did_you_mean, require_target
 from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis, Headline, PairComparison
 from fedcell.runs.contest import distinct_policies
-from fedcell.runs.records import Rounds, decode
+from fedcell.runs.records import Rounds
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import StoredRace
-from fedcell.schedule.laws import parse_law
+from fedcell.schedule.laws import LAWS
 from fedcell.sim.doubts import warn
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.spec import Spec, first_fault, read_toml, require_spec, toml_value
+from fedcell.sim.spec import Spec, first_fault, require_spec
 from fedcell.sim.task import class_accuracy, settled
+from fedcell.toml import read_toml, toml_value
 from fedcell.types import Floats, Vector
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list[str]:
     """The policies of the paper's Fig. 3, and Diverse, for a cell of so many devices under a link law."""
-    k = int(min(8, devices, parse_law(law).most))
+    known = LAWS.known(law)
+    k = int(min(8, devices, devices if known is None else known.max_devices))
     by_time = ["diverse", "greedy", "optimal", "deadline:seconds=8", "deadline:seconds=25"]
     return [*by_time, f"proportional_fair:k={k}", f"random:k={k}"]
 
@@ -369,10 +371,10 @@ def run_race(
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
-    if event.rows is None:
+    if event.records is None:
         assert store is not None  # it had the run
         return store.get(event.key)
-    return [decode(row) for row in event.rows]
+    return event.records
 
 
 def result_of(

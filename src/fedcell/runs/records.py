@@ -1,7 +1,7 @@
-"""A round as a row: one list of columns, wherever rounds are stored, sent, exported or shown.
+"""Rounds as rows, as documents and as columns: how a RoundRecord is stored, exported and read by statistics.
 
-ROUND_COLUMNS are the numbers of a round, with the scheduled and the delivered devices counted; PLAN_COLUMNS say which
-devices they are. A Row has the first as numbers and the second as bytes, as the store keeps them and workers send them.
+The columns are those of sim/record.py. ROUND_COLUMNS are the numbers of a round, with the scheduled and the delivered
+devices counted; PLAN_COLUMNS have something for each device.
 """
 
 import math
@@ -12,57 +12,60 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.policy import Plan
-from fedcell.sim.record import RoundRecord
+from fedcell.schedule.plan import Plan
+from fedcell.sim.record import Column, RoundRecord, columns
 from fedcell.types import Floats, Indices
 
-ROUND_COLUMNS = ("round", "clock_s", "round_s", "planned_s", "devices", "delivered", "accuracy", "loss", "joules")
-COUNT_COLUMNS = ("round", "devices", "delivered")
-PLAN_COLUMNS = ("plan_devices", "plan_shares", "plan_delivered", "plan_joules", "plan_starts_s")
+COLUMNS = columns()
+NUMBERS = tuple(one for one in COLUMNS if not one.per_device)
+LISTS = tuple(one for one in COLUMNS if one.per_device)
+ROUND_COLUMNS = tuple(one.name for one in NUMBERS)
+PLAN_COLUMNS = tuple(one.name for one in LISTS)
+FIRST_COLUMNS = frozenset(
+    (
+        *("round", "clock_s", "round_s", "planned_s", "devices", "delivered", "accuracy", "loss", "joules"),
+        *("plan_devices", "plan_shares", "plan_delivered", "plan_joules", "plan_starts_s"),
+    )
+)
+"""Those that every results file has; others are added to a file with the first round that has something in them."""
 
-RoundNumbers = tuple[int, float, float, float, int, int, float, float, float]
+RoundNumbers = tuple[int | float, ...]
 """The values of ROUND_COLUMNS."""
-Row = tuple[int, float, float, float, int, int, float, float, float, bytes, bytes, bytes, bytes, bytes]
-"""The values of ROUND_COLUMNS and PLAN_COLUMNS: indices as 4-byte, others as 8-byte little-endian numbers."""
+Row = tuple[int | float | bytes | None, ...]
+"""The values of COLUMNS as a file has them: lists as bytes, of 4-byte indices or 8-byte little-endian numbers.
+
+A list that a plan does not have, or that is all unknown, is None.
+"""
 
 
 def numbers_of(record: RoundRecord) -> RoundNumbers:
     """The round in numbers: the values of ROUND_COLUMNS."""
-    return (
-        record.round,
-        float(record.clock_s),
-        float(record.round_s),
-        float(record.plan.round_s),
-        int(record.plan.devices.size),
-        int(record.delivered.size),
-        float(record.accuracy),
-        float(record.loss),
-        float(record.joules),
-    )
+    return tuple(one.value(record) for one in NUMBERS)
 
 
 def encode(record: RoundRecord) -> Row:
     """The round as a row."""
-    return (
-        *numbers_of(record),
-        to_blob(record.plan.devices, "<u4"),
-        to_blob(record.plan.shares),
-        to_blob(record.delivered, "<u4"),
-        to_blob(record.plan_joules),
-        to_blob(_starts_s(record.plan)),
-    )
+    return (*numbers_of(record), *(_blob(one, record) for one in LISTS))
 
 
 def decode(row: Row) -> RoundRecord:
     """The round again, bit for bit; a TypeError or ValueError if the row is damaged."""
-    number, clock_s, round_s, planned_s, n, arrived, accuracy, loss, joules, *blobs = row
-    devices, shares, delivered, spent, starts = blobs
-    starts_s, there, plan_joules = floats_in(starts), indices_in(delivered), floats_in(spent)
-    plan = Plan(indices_in(devices), floats_in(shares), _number(planned_s), starts_s if starts_s.any() else None)
-    if (plan.devices.size, there.size, plan_joules.size, starts_s.size) != (n, arrived, n, n):
+    values: dict[str, Any] = {one.name: _decoded(one, value) for one, value in zip(COLUMNS, row, strict=True)}
+    n, arrived, number = values.pop("devices"), values.pop("delivered"), values["round"]
+    devices, there = values.pop("plan_devices"), values.pop("plan_delivered")
+    lists = [found for one in LISTS if (found := values.get(one.name)) is not None]
+    if (devices.size, there.size) != (n, arrived) or any(found.size != n for found in lists):
         raise ValueError(f"round {number} counts {n} and {arrived} devices, but lists others")
-    clock_s, round_s, accuracy, loss, joules = map(_number, (clock_s, round_s, accuracy, loss, joules))
-    return RoundRecord(number, clock_s, round_s, plan, there, accuracy, loss, joules, plan_joules)
+    planned = {one.path[1]: values.pop(one.name) for one in COLUMNS if one.path[0] == "plan" and one.name in values}
+    if not planned["starts_s"].any():
+        planned["starts_s"] = None
+    known = {name: value for name, value in values.items() if value is not None}
+    return RoundRecord(plan=Plan(devices, **planned), delivered=there, **known)
+
+
+def size_bytes(record: RoundRecord) -> int:
+    """How much memory what it has for each device takes."""
+    return sum(found.nbytes for one in LISTS if (found := one.value(record)) is not None)
 
 
 def cells(record: RoundRecord, *, plan: bool) -> dict[str, Any]:
@@ -74,9 +77,8 @@ def cells(record: RoundRecord, *, plan: bool) -> dict[str, Any]:
     """
     found: dict[str, Any] = dict(zip(ROUND_COLUMNS, numbers_of(record), strict=True))
     if plan:
-        plan_of = record.plan
-        arrays = (plan_of.devices, plan_of.shares, record.delivered, record.plan_joules, _starts_s(plan_of))
-        found |= dict(zip(PLAN_COLUMNS, (array.tolist() for array in arrays), strict=True))
+        lists = ((one.name, _values(one, record)) for one in LISTS)
+        found |= {name: None if values is None else values.tolist() for name, values in lists}
     return found
 
 
@@ -106,7 +108,7 @@ class Rounds:
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> "Rounds":
-        """From rows or from numbers of rounds, in order."""
+        """From the ROUND_COLUMNS of rounds, in order."""
         taken = [ROUND_COLUMNS.index(name) for name in ("clock_s", "round_s", "devices", "accuracy", "loss", "joules")]
         values = np.array([[row[i] for i in taken] for row in rows], dtype=np.float64).reshape(-1, len(taken))
         clock_s, round_s, devices, accuracy, loss, joules = np.ascontiguousarray(values.T)
@@ -131,9 +133,24 @@ class Rounds:
         return Rounds(clock_s, round_s, devices, accuracy, self.diverged and whole, self.spent_j[:n])
 
 
-def _starts_s(plan: Plan) -> Floats:
-    """(n,) when each scheduled device starts; at once, if the downlink takes no time."""
-    return np.zeros(plan.devices.size) if plan.starts_s is None else plan.starts_s
+def _values(one: Column, record: RoundRecord) -> NDArray[Any] | None:
+    """What a record has of a list; when devices start is known of all plans, at once if the downlink takes no time."""
+    found: NDArray[Any] | None = one.value(record)
+    return record.plan.starts() if found is None and one.path == ("plan", "starts_s") else found
+
+
+def _blob(one: Column, record: RoundRecord) -> bytes | None:
+    found = _values(one, record)
+    if one.kind == "ids":
+        return to_blob(np.asarray(found), "<u4")
+    unknown = found is None or (one.name not in FIRST_COLUMNS and np.isnan(found).all())
+    return None if found is None or unknown else to_blob(found)
+
+
+def _decoded(one: Column, value: Any) -> Any:
+    if one.per_device:
+        return None if value is None else indices_in(value) if one.kind == "ids" else floats_in(value)
+    return value if one.kind == "count" else _number(value)
 
 
 def to_blob(values: NDArray[Any], kind: str = "<f8") -> bytes:

@@ -10,6 +10,7 @@ import json
 import secrets
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import (
@@ -28,10 +29,11 @@ from fedcell.errors import InputError
 from fedcell.learn.data import absolute
 from fedcell.plugins import OwnCode
 from fedcell.runs.processes import Processes
-from fedcell.runs.records import Row
+from fedcell.runs.records import Row, encode
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.workers import Advance, InProcess, Slice, advance, reason_of
 from fedcell.runtime import Interrupts, cores
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 from fedcell.types import Vector
@@ -51,6 +53,11 @@ GPU_SLICE_S = 2.0
 MAX_TRIES = 3
 
 
+def _rows(records: list[RoundRecord]) -> list[Row]:
+    warnings.warn("an event's rows are its records since 0.3; use .records", DeprecationWarning, stacklevel=3)
+    return [encode(record) for record in records]
+
+
 @dataclass(frozen=True, eq=False)
 class RoundsDone:
     """A run has played rounds, or goes on after rounds that the store had.
@@ -58,19 +65,24 @@ class RoundsDone:
     Attributes:
         key: the run's.
         spec: the run.
-        rows: the rounds, in order, each as `ROUND_COLUMNS` and the plan's bytes.
+        records: the rounds, in order.
 
     Example:
         >>> import fedcell as fc
         >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
         >>> events = list(fc.Runner([spec], on="threads"))
-        >>> [row[0] for event in events if isinstance(event, fc.RoundsDone) for row in event.rows]
+        >>> [record.round for event in events if isinstance(event, fc.RoundsDone) for record in event.records]
         [1, 2]
     """
 
     key: str
     spec: Spec
-    rows: list[Row]
+    records: list[RoundRecord]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Deprecated: the rounds as rows of a file; use ``records``."""
+        return _rows(self.records)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +92,7 @@ class RunDone:
     Attributes:
         key: the run's.
         spec: the run.
-        rows: all its rounds; None for a run that the store had from the start, which ``Store.get`` reads.
+        records: all its rounds; None for a run that the store had from the start, which ``Store.get`` reads.
         duration_s: how long it took to compute.
         model: (P,) the final global model as one vector, if the runner was asked for models.
 
@@ -88,15 +100,20 @@ class RunDone:
         >>> import fedcell as fc
         >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
         >>> *_, last = fc.Runner([spec], on="threads", models=True)
-        >>> isinstance(last, fc.RunDone), len(last.rows), last.model.shape
+        >>> isinstance(last, fc.RunDone), len(last.records), last.model.shape
         (True, 2, (3190,))
     """
 
     key: str
     spec: Spec
-    rows: list[Row] | None
+    records: list[RoundRecord] | None
     duration_s: float
     model: Vector | None = None
+
+    @property
+    def rows(self) -> list[Row] | None:
+        """Deprecated: the rounds as rows of a file; use ``records``."""
+        return None if self.records is None else _rows(self.records)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +164,10 @@ class _Course:
     order: int
     rank: int
     text: str = ""
-    rows: list[Row] = field(default_factory=list)
+    records: list[RoundRecord] = field(default_factory=list)
     state: State | None = None
     duration_s: float = 0.0
-    saved_rows: int = 0
+    saved_rounds: int = 0
     saved_s: float = field(default_factory=time.monotonic)  # when it was last stored
 
 
@@ -326,9 +343,9 @@ class Runner:
             course = self._courses[key] = _Course(run, order, seeds[run.seed] if self._together else order)
             found = self._store.unfinished(key) if self._store is not None and key in begun else None
             if found is not None:
-                course.rows, course.state, course.duration_s = found.rows, found.state, found.duration_s
-                course.saved_rows = len(found.rows)
-                yield RoundsDone(key, run, list(found.rows))
+                course.records, course.state, course.duration_s = found.records, found.state, found.duration_s
+                course.saved_rounds = len(found.records)
+                yield RoundsDone(key, run, list(found.records))
             self._wait(key)
 
     def _stored_model(self, key: str) -> Vector | None:
@@ -446,16 +463,16 @@ class Runner:
         if one.reason:
             return [self._fail(one.key, one.reason, course.duration_s + one.duration_s)]
         self._tries.pop(one.key, None)  # it got on: what killed its worker was something else
-        course.rows += one.rows
+        course.records += one.records
         course.duration_s += one.duration_s
         course.state = one.state
-        events: list[Event] = [RoundsDone(one.key, course.spec, one.rows)] if one.rows else []
+        events: list[Event] = [RoundsDone(one.key, course.spec, one.records)] if one.records else []
         if one.state is None:
             if self._store is not None:
-                self._store.put_rows(course.spec, course.rows, course.duration_s, one.key, one.model)
+                self._store.put(course.spec, course.records, course.duration_s, one.key, one.model)
             self.done += 1
             del self._courses[one.key]
-            return [*events, RunDone(one.key, course.spec, course.rows, course.duration_s, one.model)]
+            return [*events, RunDone(one.key, course.spec, course.records, course.duration_s, one.model)]
         if time.monotonic() - course.saved_s > SAVE_EVERY_S:
             self._save_course(one.key, course)
         self._wait(one.key)
@@ -486,10 +503,10 @@ class Runner:
             self._save_course(key, course)
 
     def _save_course(self, key: str, course: _Course) -> None:
-        new = course.rows[course.saved_rows :]
+        new = course.records[course.saved_rounds :]
         if self._store is not None and course.state is not None and new:
             self._store.put_unfinished(course.spec, new, course.state, course.duration_s, key)
-        course.saved_rows, course.saved_s = len(course.rows), time.monotonic()
+        course.saved_rounds, course.saved_s = len(course.records), time.monotonic()
 
 
 def any_typed(runs: Iterable[Spec]) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, short_repr
-from fedcell.sim.spec import Spec, parse_spec, read_toml, toml_value
+from fedcell.sim.spec import Spec, parse_spec
+from fedcell.toml import read_toml, toml_value
 
 STANDARD = Path(__file__).with_name("scenarios.toml")
 """The scenarios that come with fedcell."""

@@ -24,17 +24,26 @@ import numpy as np
 from fedcell.errors import InputError, short_repr
 from fedcell.plugins import UnknownCodeError
 from fedcell.runs.records import (
-    PLAN_COLUMNS,
+    COLUMNS,
+    FIRST_COLUMNS,
     ROUND_COLUMNS,
+    RoundNumbers,
     Rounds,
-    Row,
     decode,
     encode,
     floats_in,
     indices_in,
     to_blob,
 )
-from fedcell.runs.store_file import MODELS_TABLE, TOURNAMENTS_TABLE, check_place, clear_errors, open_file
+from fedcell.runs.store_file import (
+    MODELS_TABLE,
+    TOURNAMENTS_TABLE,
+    add_round_columns,
+    check_place,
+    clear_errors,
+    open_file,
+    round_columns,
+)
 from fedcell.runs.stored import (
     MAX_REASON,
     MAX_TEXT,
@@ -68,8 +77,6 @@ SELECT key, substr(document, 1, {MAX_TEXT + 1}), status, substr(reason, 1, {MAX_
 FROM runs JOIN specs USING (key)
 WHERE key GLOB ? OR key GLOB '*[^0-9a-f]*' OR length(key) <> 64 ORDER BY key
 """
-_NUMBERS = ", ".join(ROUND_COLUMNS)
-_PUT_ROUND = f"INTO rounds VALUES ({', '.join('?' * (1 + len(ROUND_COLUMNS) + len(PLAN_COLUMNS)))})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +106,12 @@ class Unfinished:
     """A run that was stopped half-way, or is under way elsewhere.
 
     Attributes:
-        rows: its rounds so far.
+        records: its rounds so far.
         state: from which it goes on.
         duration_s: how long it took so far.
     """
 
-    rows: list[Row]
+    records: list[RoundRecord]
     state: State
     duration_s: float
 
@@ -152,30 +159,33 @@ class Store:
 
     # --- runs ------------------------------------------------------------------------------------------------------
 
-    def put(self, spec: Spec, records: Iterable[RoundRecord], duration_s: float = 0.0) -> None:
-        """Store a finished run, in place of what the store had of it."""
-        self.put_rows(spec, [encode(record) for record in records], duration_s)
-
-    def put_rows(
+    def put(
         self,
         spec: Spec,
-        rows: Sequence[Row],
+        records: Iterable[RoundRecord],
         duration_s: float = 0.0,
         key: str | None = None,
         model: Vector | None = None,
     ) -> None:
-        """Store a finished run that is already encoded, as workers send it, and its final model if that is to be kept.
+        """Store a finished run, in place of what the store had of it.
 
-        ``key`` is the spec's as it was when the run began: a data file may have changed since.
+        Args:
+            spec: the run.
+            records: all its rounds.
+            duration_s: how long it took to compute.
+            key: the spec's as it was when the run began, for a data file may have changed since; by default as it is.
+            model: (P,) the final model, if it is to be kept.
         """
-        self._write(key or spec.key(), spec, "done", "", rows, duration_s, model=model)
+        self._write(key or spec.key(), spec, "done", "", list(records), duration_s, model=model)
 
-    def put_unfinished(self, spec: Spec, rows: Sequence[Row], state: State, duration_s: float, key: str) -> None:
+    def put_unfinished(
+        self, spec: Spec, records: Sequence[RoundRecord], state: State, duration_s: float, key: str
+    ) -> None:
         """Store rounds of a run that is under way, and the state after the last of them.
 
         Args:
             spec: the run.
-            rows: the rounds since it was last stored.
+            records: the rounds since it was last stored.
             state: from which the run goes on.
             duration_s: how long the run has taken so far.
             key: the spec's.
@@ -193,7 +203,7 @@ class Store:
                 run,
             )
             # Another process may be computing the same run: its rounds are the same.
-            db.executemany(f"INSERT OR REPLACE {_PUT_ROUND}", ((key, *row) for row in rows))
+            _put_rounds(db, key, records, "INSERT OR REPLACE")
             db.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (key, state.round, state.to_bytes()))
 
     def unfinished_keys(self) -> set[str]:
@@ -212,11 +222,11 @@ class Store:
             number, blob, duration_s = found
             rows = _rows(db, key, number)
         try:
-            state = State.from_bytes(blob)
-        except ValueError:
+            state, records = State.from_bytes(blob), [decode(row) for row in rows]
+        except (TypeError, ValueError):
             return None
-        whole = [row[0] for row in rows] == list(range(1, number + 1)) and state.round == number
-        return Unfinished(rows, state, duration_s) if whole else None
+        whole = [record.round for record in records] == list(range(1, number + 1)) and state.round == number
+        return Unfinished(records, state, duration_s) if whole else None
 
     def put_measured(
         self,
@@ -241,7 +251,7 @@ class Store:
             (record.round, to_blob(m.devices, "<u4"), *map(to_blob, (m.predicted_s, m.began_s, m.measured_s)))
             for record, m in zip(records, measured, strict=True)
         ]
-        self._write(key, spec, "done", "", [encode(record) for record in records], duration_s, source, rows)
+        self._write(key, spec, "done", "", records, duration_s, source, rows)
         return key
 
     def measured(self, run: Spec | str) -> list[Measured]:
@@ -309,10 +319,10 @@ class Store:
             self._require_done(db, _key(run))
         return Rounds.of(self.numbers(run))
 
-    def numbers(self, run: Spec | str) -> list[tuple[Any, ...]]:
+    def numbers(self, run: Spec | str) -> list[RoundNumbers]:
         """The rounds that are stored of a run, finished or not, as ROUND_COLUMNS; empty if there are none."""
         with self._read_transaction() as db:
-            query = f"SELECT {_NUMBERS} FROM rounds WHERE key = ? ORDER BY round"
+            query = f"SELECT {_selected(db, ROUND_COLUMNS)} FROM rounds WHERE key = ? ORDER BY round"
             rows = [tuple(row) for row in db.execute(query, (_key(run),))]
         if not {type(value) for row in rows for value in row} <= {int, float, type(None)}:
             raise InputError(f"{self.path}: the rounds of run {_key(run)[:8]} are damaged; delete the run")
@@ -409,7 +419,7 @@ class Store:
         spec: Spec,
         status: Status,
         reason: str,
-        rows: Sequence[Row],
+        records: Sequence[RoundRecord],
         duration_s: float,
         source: Source = "simulation",
         measured: Sequence[tuple[object, ...]] = (),
@@ -422,7 +432,7 @@ class Store:
             db.execute("INSERT INTO specs VALUES (?, ?)", (key, _text(spec)))
             run = (key, status, reason, time.time(), duration_s, source)
             db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", run)
-            db.executemany(f"INSERT {_PUT_ROUND}", ((key, *row) for row in rows))
+            _put_rounds(db, key, records, "INSERT")
             db.executemany("INSERT INTO measured VALUES (?, ?, ?, ?, ?, ?)", ((key, *row) for row in measured))
             if blob is not None and status == "done":
                 db.execute(MODELS_TABLE)
@@ -544,8 +554,33 @@ def _model(db: sqlite3.Connection, key: str) -> bytes | None:
     return None if found is None else bytes(found[0])
 
 
-def _rows(db: sqlite3.Connection, key: str, most: int | None = None) -> list[Row]:
-    query = f"SELECT {_NUMBERS}, {', '.join(PLAN_COLUMNS)} FROM rounds WHERE key = ? AND round <= ? ORDER BY round"
+def _put_rounds(db: sqlite3.Connection, key: str, records: Iterable[RoundRecord], insert: str) -> None:
+    """Write rounds, with the columns in which they have something; a file gets those that it lacks."""
+    rows = [encode(record) for record in records]
+    has = {*FIRST_COLUMNS, *(name for name, _ in round_columns(db))}
+    names = [one.name for one in COLUMNS]
+    new = [name for i, name in enumerate(names) if name not in has and any(map(_is_known, (row[i] for row in rows)))]
+    add_round_columns(db, new)
+    taken = [i for i, name in enumerate(names) if name in has or name in new]
+    listed, marks = ", ".join(names[i] for i in taken), ", ".join("?" * (1 + len(taken)))
+    db.executemany(
+        f"{insert} INTO rounds (key, {listed}) VALUES ({marks})", ((key, *(row[i] for i in taken)) for row in rows)
+    )
+
+
+def _is_known(value: object) -> bool:
+    return value is not None and value == value  # not NaN  # noqa: PLR0124
+
+
+def _selected(db: sqlite3.Connection, names: Iterable[str]) -> str:
+    """These columns of rounds, for SELECT; NULL for those that the file lacks."""
+    has = {*FIRST_COLUMNS, *(name for name, _ in round_columns(db))}
+    return ", ".join(name if name in has else f"NULL AS {name}" for name in names)
+
+
+def _rows(db: sqlite3.Connection, key: str, most: int | None = None) -> list[tuple[Any, ...]]:
+    chosen = _selected(db, (one.name for one in COLUMNS))
+    query = f"SELECT {chosen} FROM rounds WHERE key = ? AND round <= ? ORDER BY round"
     return db.execute(query, (key, 2**62 if most is None else most)).fetchall()
 
 

@@ -9,12 +9,13 @@ connection to it.
 """
 
 import os
+import re
 import secrets
 import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -22,14 +23,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fedcell.errors import InputError, printable
-from fedcell.runs.records import COUNT_COLUMNS, PLAN_COLUMNS, ROUND_COLUMNS
+from fedcell.runs.records import FIRST_COLUMNS
+from fedcell.sim.record import columns
 
 APPLICATION_ID = 0x66436C31  # "fCl1", in the header of the file
 STORE_VERSION = 4
 MAX_CHECKED_BYTES = 2**30  # SQLite checks about 1 GB/s; a larger store is checked as it is read
 
 # Numbers of a round stand in columns without a type, because a REAL column would turn -0.0 into 0.0. NaN becomes NULL.
-SCHEMA = f"""
+SCHEMA = """
 CREATE TABLE specs (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE runs (
   key TEXT PRIMARY KEY REFERENCES specs ON DELETE CASCADE,
@@ -41,8 +43,10 @@ CREATE TABLE runs (
 ) WITHOUT ROWID;
 CREATE TABLE rounds (
   key TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
-  {", ".join(f"{name} INTEGER NOT NULL" if name in COUNT_COLUMNS else name for name in ROUND_COLUMNS)},
-  {", ".join(f"{name} BLOB NOT NULL" for name in PLAN_COLUMNS)},
+  round INTEGER NOT NULL, clock_s, round_s, planned_s, devices INTEGER NOT NULL, delivered INTEGER NOT NULL,
+  accuracy, loss, joules,
+  plan_devices BLOB NOT NULL, plan_shares BLOB NOT NULL, plan_delivered BLOB NOT NULL,
+  plan_joules BLOB NOT NULL, plan_starts_s BLOB NOT NULL,
   PRIMARY KEY (key, round)
 ) WITHOUT ROWID;
 CREATE TABLE states (
@@ -69,6 +73,8 @@ CREATE TABLE IF NOT EXISTS tournaments (
   id TEXT PRIMARY KEY, document TEXT NOT NULL, asked_unix_s REAL NOT NULL, keys BLOB NOT NULL
 ) WITHOUT ROWID
 """
+MAX_ADDED = 100
+_COLUMN = re.compile("[a-z][a-z0-9_]{0,60}")
 _STEPS = 1_000_000
 """SQLite's own steps, some milliseconds, after which it lets Ctrl-C in."""
 
@@ -83,11 +89,27 @@ def _made_of(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
     }
 
 
+def round_columns(db: sqlite3.Connection) -> tuple[tuple[str, str], ...]:
+    """Name and type of the columns that a file has for rounds, beside those that every file has."""
+    found = db.execute("SELECT name, type FROM pragma_table_info('rounds')").fetchall()
+    return tuple((str(name), str(kind)) for name, kind in found if name not in ("key", *FIRST_COLUMNS))
+
+
+def add_round_columns(db: sqlite3.Connection, names: Iterable[str]) -> None:
+    """Add columns of rounds to a file; the rounds that it has are unknown there."""
+    kinds = {one.name: "BLOB" if one.per_device else "" for one in columns()}
+    for name in names:
+        db.execute(f"ALTER TABLE rounds ADD COLUMN {name} {kinds[name]}")
+
+
 @cache
-def _ours() -> tuple[set[tuple[str, str, str]], set[tuple[str, str, str]]]:
-    """What a store must have, and all that it may have."""
+def _ours(added: tuple[tuple[str, str], ...]) -> tuple[set[tuple[str, str, str]], set[tuple[str, str, str]]]:
+    """What a store must have, and all that it may have; with these columns of rounds, which a later version may add."""
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(SCHEMA)
+        for name, kind in added:
+            if _COLUMN.fullmatch(name) and kind in ("", "BLOB"):
+                db.execute(f"ALTER TABLE rounds ADD COLUMN {name} {kind}")
         needed = _made_of(db)
         db.executescript(f"{MODELS_TABLE}; {TOURNAMENTS_TABLE};")
         return needed, _made_of(db)
@@ -95,7 +117,7 @@ def _ours() -> tuple[set[tuple[str, str, str]], set[tuple[str, str, str]]]:
 
 def _schema_fault(db: sqlite3.Connection) -> str:
     """What is wrong with the file's tables: a trigger would change what is written, a view could be anything."""
-    found, (needed, allowed) = _made_of(db), _ours()
+    found, (needed, allowed) = _made_of(db), _ours(round_columns(db)[:MAX_ADDED])
     names = {name for kind, name, _ in found if kind == "table"}
     if not {name for _, name, _ in needed} <= names:
         return "it lacks a table"

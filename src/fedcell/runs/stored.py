@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell.errors import UNPRINTABLE, InputError, printable
-from fedcell.sim.spec import Spec, parse_stored, upgraded
+from fedcell.sim.spec import Spec, parse_stored
+from fedcell.sim.spec_upgrade import upgraded
 
 MAX_TEXT = 32 * 2**20
 """Characters of a document: lists with a number for each of a million devices fit."""
@@ -54,8 +55,8 @@ class StoredRun:
         finished_unix_s: when it ended, or was last stored.
         duration_s: how long it took to compute.
         rounds: how many it has.
-        best_accuracy: 0 if it has no round.
-        last_accuracy: 0 if it has no round.
+        best_accuracy: NaN if it has no round.
+        last_accuracy: NaN if it has no round.
         source: ``simulation``; ``flower`` or ``testbed`` where real devices trained.
         diverged: whether training diverged, which ended the run.
         doubt: what version 0.2 had wrong of it, and so is not to be used; empty otherwise.
@@ -207,14 +208,14 @@ def stored_run(row: tuple[Any, ...]) -> StoredRun:
         ends = _Accuracy(best=best, last=last, loss=loss)
         told = _said(reason)
         spent = (float(finished_unix_s), float(duration_s), int(rounds))
-        shown = (ends.best or 0.0, ends.last or 0.0)
+        shown = (math.nan if ends.best is None else ends.best, math.nan if ends.last is None else ends.last)
         doubt = ""
         if status == "done" and source == "simulation":
             doubt = _doubt(document, old=document is not given, rounds=int(rounds), infinite=infinite)
         return StoredRun(key, document, status, told, *spent, *shown, source, ends.loss == math.inf, doubt)
 
     def damaged(why: str) -> StoredRun:
-        return StoredRun(stand_in(key), {"policy": "?", "seed": -1}, "damaged", why, 0.0, 0.0, 0, 0.0, 0.0)
+        return StoredRun(stand_in(key), {"policy": "?", "seed": -1}, "damaged", why, 0.0, 0.0, 0, math.nan, math.nan)
 
     return _or_damaged(made, damaged)
 

@@ -138,7 +138,7 @@ def run_sweep(
                 for event in events:
                     if on_event:
                         on_event(event)
-                    if isinstance(event, RunFailed) or (isinstance(event, RunDone) and event.rows is not None):
+                    if isinstance(event, RunFailed) or (isinstance(event, RunDone) and event.records is not None):
                         report()
                     if stop is not None and stop.is_set():
                         runner.stop()

@@ -26,7 +26,8 @@ from fedcell.runs.scenarios import Scenario
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store, opened
 from fedcell.runs.sweep import Progress, run_sweep
-from fedcell.schedule.policy import Plan, Policy, Question
+from fedcell.schedule.plan import Plan, Question
+from fedcell.schedule.policy import Policy
 from fedcell.schedule.view import RoundView
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec

@@ -17,11 +17,12 @@ from typing import Any
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.runs import stats
-from fedcell.runs.records import ROUND_COLUMNS, RoundNumbers, Rounds, Row, numbers_of
+from fedcell.runs.records import Rounds, cells
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RoundsDone, RunDone, RunFailed
 from fedcell.runs.store import Store, differing_fields, flat, stored_document
 from fedcell.runs.trackers import Begin, Ending, Log, TrackedRun, Tracker, Values, parse_trackers, sentence
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 
 PACE_S = 1.0
@@ -128,27 +129,27 @@ class _Group:
 
 def _step(event: RunnerEvent, target: float, store: Store | None) -> _Step | None:
     if isinstance(event, RoundsDone):
-        return _Step(event.key, event.spec, [_values(row) for row in event.rows])
+        return _Step(event.key, event.spec, list(map(_values, event.records)))
     if isinstance(event, RunFailed):
         return _Step(event.key, event.spec, ending="failed")
     if not isinstance(event, RunDone):
         return None
-    if event.rows is not None:
-        return _Step(event.key, event.spec, (), "done", _summary(event.rows, target))
+    if event.records is not None:
+        return _Step(event.key, event.spec, (), "done", _summary(event.records, target))
     if store is None:
         raise InputError("a run was taken from a results file that tracking does not know; give it as store")
-    rows = [numbers_of(record) for record in store.get(event.key)]
-    return _Step(event.key, event.spec, [_values(row) for row in rows], "done", _summary(rows, target))
+    records = store.get(event.key)
+    return _Step(event.key, event.spec, list(map(_values, records)), "done", _summary(records, target))
 
 
-def _values(row: Row | RoundNumbers) -> Values:
+def _values(record: RoundRecord) -> Values:
     """A round by column."""
-    return _finite(dict(zip(ROUND_COLUMNS, row[: len(ROUND_COLUMNS)], strict=True)))
+    return _finite(cells(record, plan=False))
 
 
-def _summary(rows: Sequence[Row | RoundNumbers], target: float) -> Values:
+def _summary(records: Sequence[RoundRecord], target: float) -> Values:
     """What a whole run came to."""
-    run = Rounds.of(rows)
+    run = Rounds.of_records(records)
     return _finite(
         {
             "best_accuracy": stats.best_accuracy(run),

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from fedcell.errors import InputError
-from fedcell.runs.records import Row, encode
 from fedcell.schedule.policy import Policy
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import parse_spec
 from fedcell.sim.state import State
 from fedcell.types import Vector
@@ -56,7 +56,7 @@ class Advance:
 
     Attributes:
         key: the run's.
-        rows: the rounds played.
+        records: the rounds played.
         state: where it goes on; None if the run has ended.
         reason: why it failed; empty otherwise.
         duration_s: how long it took.
@@ -64,7 +64,7 @@ class Advance:
     """
 
     key: str
-    rows: list[Row]
+    records: list[RoundRecord]
     state: State | None
     reason: str
     duration_s: float
@@ -94,24 +94,24 @@ def advance(slices: Sequence[Slice], slice_s: float, threads: int, whole: bool) 
 
 
 def _advance(one: Slice, end_s: float, threads: int) -> Advance:
-    began_s, rows = time.perf_counter(), list[Row]()
+    began_s, records = time.perf_counter(), list[RoundRecord]()
     try:
         run = _simulation(one.key, one.text, threads, one.shared)
         state = run.start() if one.state is None else one.state
         while (played := run.step(state)) is not None:
             record, state = played
-            rows.append(encode(record))
+            records.append(record)
             if time.perf_counter() > end_s:
-                return Advance(one.key, rows, state, "", time.perf_counter() - began_s)
+                return Advance(one.key, records, state, "", time.perf_counter() - began_s)
         model = run.shown(state) if one.wants_model else None
-        return Advance(one.key, rows, None, "", time.perf_counter() - began_s, model)
+        return Advance(one.key, records, None, "", time.perf_counter() - began_s, model)
     except Exception as error:  # whatever a user's own policy or model raises
-        return Advance(one.key, rows, None, reason_of(error), time.perf_counter() - began_s)
+        return Advance(one.key, records, None, reason_of(error), time.perf_counter() - began_s)
 
 
 def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> list[Advance]:
     """All runs, a round each, until the time is used up."""
-    began_s, rows, ended = time.perf_counter(), [list[Row]() for _ in slices], dict[int, str]()
+    began_s, records, ended = time.perf_counter(), [list[RoundRecord]() for _ in slices], dict[int, str]()
     live, runs = dict[int, tuple[Simulation, State]](), dict[int, Simulation]()
     for number, one in enumerate(slices):
         try:
@@ -129,7 +129,7 @@ def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> li
                 continue
             record, last[number] = played
             live[number] = live[number][0], last[number]
-            rows[number].append(encode(record))
+            records[number].append(record)
         if time.perf_counter() > end_s:
             break
     share_s = (time.perf_counter() - began_s) / len(slices)
@@ -137,7 +137,7 @@ def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> li
     for number, one in enumerate(slices):
         done, reason = number in ended, ended.get(number, "")
         model = runs[number].shown(last[number]) if done and not reason and one.wants_model else None
-        found.append(Advance(one.key, rows[number], None if done else last[number], reason, share_s, model))
+        found.append(Advance(one.key, records[number], None if done else last[number], reason, share_s, model))
     return found
 
 

@@ -166,8 +166,8 @@ def allocate(
         _share_equally_by(law, c.reshape(rows, n), t.reshape(rows, n), used, shares, round_s)
     else:
         needs = law.needs(c, t)
-        c, t, e = (column.reshape(rows, n) for column in (needs.c, needs.t, needs.e))
-        exact = _share_rows(needs.law, c, t, e, used, shares, round_s)
+        flat = [column.reshape(rows, n) for column in (needs.c, needs.t, needs.e)]
+        exact = _share_rows(needs.law, flat[0], flat[1], flat[2], used, shares, round_s)
         if not exact and law.units is None:  # whole units stay whole; else all of the band is given out
             shares /= shares.sum(axis=1, keepdims=True)
         _refuse_lost_shares(shares, used)

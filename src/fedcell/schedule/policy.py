@@ -1,4 +1,4 @@
-"""What a policy decides (Plan), what it may ask before (Question), and the base class of all policies."""
+"""The base class of all policies: choose the devices, share the band, build the Plan."""
 
 import traceback
 from abc import ABC, abstractmethod
@@ -6,80 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError, require_number, short_repr
-from fedcell.schedule.bandwidth import Allocation, Sharing, allocate, times
-from fedcell.schedule.laws import Density, Law
+from fedcell.schedule.bandwidth import Sharing, allocate
+from fedcell.schedule.plan import Plan, Question
 from fedcell.schedule.view import RoundView
 from fedcell.types import Floats, Indices
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A policy's decision: which devices train this round, and with which share of the band.
-
-    Attributes:
-        devices: (n,) indices of the scheduled devices, ascending; empty if no device is scheduled.
-        shares: (n,) the fraction of the band that each of them gets; they sum to 1, or to less in whole blocks. With
-            dedicated lines each is 1.
-        round_s: the time of the round in seconds, according to the times in the view.
-        starts_s: (n,) when each of them has the model and starts to train, in seconds from the start of the round; None
-            if the downlink takes no time.
-
-    Example:
-        >>> import fedcell as fc, numpy as np
-        >>> view = fc.RoundView(upload_s=[1.0, 3.0, 9.0], compute_s=[2.0, 2.0, 9.0])
-        >>> plan = fc.All(max_devices=2).decide(view, np.random.default_rng(0))
-        >>> plan.devices.tolist(), plan.shares.tolist(), plan.round_s
-        ([0, 1], [0.25, 0.75], 6.0)
-        >>> plan.finish_s(upload_s=[1.0, 3.0, 9.0], compute_s=[4.0, 2.0, 9.0]).tolist()  # device 0 trained longer
-        [8.0, 6.0]
-    """
-
-    devices: Indices
-    shares: Floats
-    round_s: float
-    starts_s: Floats | None = None
-
-    def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike, law: Law = Density()) -> Floats:  # noqa: B008 - frozen
-        """Return when each scheduled device delivers its model: t_i + c_i / g_i under the paper's law.
-
-        Args:
-            upload_s: (M,) c_i of all devices, seconds with the entire band.
-            compute_s: (M,) t_i of all devices, seconds.
-            law: of the M devices' uploads.
-
-        Returns:
-            (n,) seconds from the start of the round.
-        """
-        c, t = times(upload_s, compute_s)
-        finish: Floats = t[self.devices] + law.take(self.devices).upload_s(c[self.devices], self.shares)
-        return finish if self.starts_s is None else self.starts_s + finish
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """What a policy asks some devices before it decides; see `Policy.ask`.
-
-    Attributes:
-        devices: (n,) indices of the devices that are asked.
-        about: ``"loss"``: the loss of the current model on a device's own training data, for which it gets the model;
-            or ``"norm"``: the length of its update, for which it trains first.
-        samples: on how many of its samples, drawn at random, a device evaluates the model; None for all.
-
-    Example:
-        >>> import fedcell as fc, numpy as np
-        >>> fc.Question(np.array([0, 2]), "loss", samples=100).about
-        'loss'
-    """
-
-    devices: Indices
-    about: Literal["loss", "norm"]
-    samples: int | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +102,30 @@ class Policy(ABC):
         """Return the time in seconds of a round in which no device is scheduled."""
         return 0.0
 
+    def local_epochs(self, view: RoundView, devices: Indices) -> ArrayLike | None:  # noqa: ARG002
+        """Decide how often each scheduled device goes through its samples; override it in a policy that does.
+
+        Args:
+            view: what the server knows this round; ``view.epochs`` is what the task says.
+            devices: (n,) the scheduled devices, ascending.
+
+        Returns:
+            (n,) fractions of an epoch, or whole numbers of them; None for what the task says.
+        """
+        return None
+
+    def upload_bits(self, view: RoundView, devices: Indices) -> ArrayLike | None:  # noqa: ARG002
+        """Decide how many bits each scheduled device uploads; override it in a policy that does.
+
+        Args:
+            view: what the server knows this round; ``view.model_bits`` is the size of a model.
+            devices: (n,) the scheduled devices, ascending.
+
+        Returns:
+            (n,) bits; None for the whole model.
+        """
+        return None
+
     def decide(self, view: RoundView, rng: np.random.Generator) -> Plan:
         """Choose the devices, add the ones that must be included, and share the band among them.
 
@@ -182,7 +142,7 @@ class Policy(ABC):
             return replace(self, k=invited, overcommit=1.0).decide(view, rng)  # type: ignore[call-arg]
         if self.max_joules is not None and (allowed := self._affordable(view, self.max_joules)).size < len(view):
             if allowed.size == 0:
-                return Plan(allowed, np.empty(0), self.cost_of_nobody_s())
+                return Plan.empty(self.cost_of_nobody_s())
             few = limited(self, allowed.size)
             plan = few.decide(view.only(allowed), rng)
             return replace(plan, devices=allowed[plan.devices])
@@ -190,12 +150,39 @@ class Policy(ABC):
             chosen = np.asarray(self.choose(view, rng))
         devices = self._checked(chosen, view)
         if devices.size == 0:
-            return Plan(devices, np.empty(0), self.cost_of_nobody_s())
+            return Plan.empty(self.cost_of_nobody_s())
         starts_s = None if view.downlink is None else view.downlink.starts_s(devices)
-        ready_s = view.compute_s[devices] if starts_s is None else starts_s + view.compute_s[devices]
-        law = view.law.take(devices)
-        band: Allocation = allocate(view.upload_s[devices], ready_s, sharing=self.sharing, law=law)
-        return Plan(devices, band.shares, float(band.round_s), starts_s)
+        plan = Plan(devices, np.ones(devices.size), 0.0, starts_s, *self._effort(view, devices))
+        upload_s, compute_s, law = view.upload_s[devices], view.compute_s[devices], view.law.take(devices)
+        if (work := plan.work(view.epochs)) is not None:
+            compute_s = work * compute_s
+        if (part := plan.part(view.model_bits)) is not None:
+            upload_s, law = part * upload_s, law.scaled(part)
+        ready_s = compute_s if starts_s is None else starts_s + compute_s
+        band = allocate(upload_s, ready_s, sharing=self.sharing, law=law)
+        return replace(plan, shares=band.shares, round_s=float(band.round_s))
+
+    def _effort(self, view: RoundView, devices: Indices) -> tuple[Floats | None, Floats | None]:
+        """Return what ``local_epochs`` and ``upload_bits`` say, checked."""
+        epochs, bits = self.local_epochs(view, devices), self.upload_bits(view, devices)
+        if epochs is not None:
+            epochs = self._amounts("local_epochs", epochs, devices)
+            odd = (epochs > 1.0) & (epochs != np.floor(epochs))
+            if odd.any():
+                raise InputError(
+                    f"{type(self).__name__}.local_epochs returned {epochs[odd][0]:g}; give a fraction of an epoch, or "
+                    "a whole number of them"
+                )
+        return epochs, None if bits is None else self._amounts("upload_bits", bits, devices)
+
+    def _amounts(self, method: str, given: ArrayLike, devices: Indices) -> Floats:
+        amounts = np.asarray(given, np.float64)
+        if amounts.shape != devices.shape or not (np.isfinite(amounts) & (amounts > 0.0)).all():
+            raise InputError(
+                f"{type(self).__name__}.{method} returned {short_repr(given)}; return a positive number for each of "
+                f"the {devices.size} devices, or None"
+            )
+        return amounts
 
     def asked(self, view: RoundView, rng: np.random.Generator) -> Question | None:
         """Return what ``ask`` returns, checked: with the devices that must be included, without those too dear.

@@ -57,6 +57,8 @@ class RoundView:
         law: how the uploads share what carries them: `Density`, the paper's band, `Blocks`, `Power`, `Dedicated` lines
             or one `Ingress`.
         downlink: how the model comes to the devices, a `Multicast` or a `Unicast`; None if that takes no time.
+        epochs: how often a device goes through its samples in compute_s.
+        model_bits: the size of the upload that upload_s is for, in bits; None if it is not known.
 
     Example:
         >>> import fedcell as fc
@@ -96,6 +98,8 @@ class RoundView:
     left_j: float = field(default=inf, kw_only=True)
     law: Law = field(default=Density(), kw_only=True)
     downlink: Downlink | None = field(default=None, kw_only=True)
+    epochs: float = field(default=1.0, kw_only=True)
+    model_bits: float | None = field(default=None, kw_only=True)
     if TYPE_CHECKING:
         _times: tuple[Floats, Floats] = field(init=False)  # both for what Numba compiled: see needs
 

@@ -6,17 +6,16 @@ when the last answer is in.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcell.learn.engine import Job, Updates
 from fedcell.rng import keyed
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.policy import Question
+from fedcell.schedule.plan import Links, Plan, Question, Times
 from fedcell.schedule.view import RoundView
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Look
 from fedcell.sim.profiles import BITS_PER_ENTRY
 from fedcell.sim.requests import Losses, Playing, Train
 from fedcell.sim.spending import worked_j
@@ -47,7 +46,7 @@ class Scene:
     """
 
     view: RoundView
-    look: Look
+    look: Links
     conditions: Conditions
     waited_s: float
     places: Indices
@@ -63,7 +62,7 @@ def asking(run: "Simulation", state: "State", scene: Scene, question: Question) 
     mask = np.zeros(asked_j.size, np.bool_)
     mask[who] = True
     conditions = scene.conditions.among(mask)
-    look = Look(scene.look.upload_s[places], scene.look.compute_s[places], scene.look.law.take(places))
+    look = Links(scene.look.upload_s[places], scene.look.compute_s[places], scene.look.law.take(places))
     trained = None
     if places.size == 0:
         return Scene(view, look, conditions, went.round_s, places, asked_j)
@@ -82,29 +81,52 @@ def asking(run: "Simulation", state: "State", scene: Scene, question: Question) 
     return Scene(answered, look, conditions, went.round_s, places, asked_j, trained)
 
 
+def answering(links: Times) -> Links:
+    """The same times for answers: so few bits share what carries them as in the paper's band, whatever the law."""
+    return Links(links.upload_s, links.compute_s, epochs=links.epochs, model_bits=links.model_bits)
+
+
+def as_plan(question: Question, view: RoundView, samples: NDArray[Any], epochs: float) -> Plan:
+    """Return the question as a plan: what the devices do for an answer, which they send with optimal shares.
+
+    Args:
+        question: of the policy.
+        view: what the server expects of the M devices.
+        samples: (M,) how many samples each has; NaN where that is not known.
+        epochs: how often a device goes through them when it trains.
+    """
+    work: Floats | None = None
+    if question.about == "loss":
+        have = np.asarray(samples[question.devices], np.float64)
+        some = have if question.samples is None else np.minimum(have, question.samples)
+        trained = np.array([1 if np.isnan(n) else visited(int(n), epochs) for n in have])
+        work = np.where(np.isnan(have), FORWARD, FORWARD * some / np.maximum(trained, 1))
+    starts_s = None if view.downlink is None else view.downlink.starts_s(question.devices)
+    n = question.devices.size
+    bits = np.full(n, float(BITS_PER_ENTRY))
+    plan = Plan(question.devices, np.ones(n), 0.0, starts_s, None if work is None else work * view.epochs, bits)
+    training_s, sending_s = plan.seconds(answering(view))
+    shares = allocate(sending_s, training_s if starts_s is None else starts_s + training_s).shares
+    plan = replace(plan, shares=shares)
+    return replace(plan, round_s=float(plan.timing(answering(view)).finish_s.max()))
+
+
+def visited(samples: int, epochs: float) -> int:
+    """How many samples a device with so many goes through in a round; at least one."""
+    return max(min(samples, 1), round(epochs * samples))
+
+
 def first_stage(run: "Simulation", state: "State", scene: Scene, question: Question) -> tuple[Turnout, Floats]:
     """Who answers when, and (M,) what it costs each device, in joules."""
     view, conditions, devices = scene.view, scene.conditions, scene.conditions.there[question.devices]
-    work: Floats = np.ones(devices.size)
-    if question.about == "loss":
-        samples, visited = run.task.samples[devices], np.asarray(run.world.devices.samples)[devices]
-        if question.samples is not None:
-            samples = np.minimum(samples, question.samples)
-        work = FORWARD * samples / np.maximum(visited, 1)
+    plan = as_plan(question, view, run.task.samples[conditions.there], run.spec.task.epochs)
+    planned_s, (_, sending_s) = plan.timing(answering(view)).finish_s, plan.seconds(answering(view))
+    held = replace(plan, starts_s=run.starts_s(scene, question.devices))
+    timing = held.timing(answering(run.true_links(conditions)))
+    late_s, leaves_s = run.limits_s(state, scene, question.devices, planned_s)
+    went = replace(turnout(timing, sending_s, late_s, leaves_s), starts_s=held.starts_s)
 
-    # As the server expects it, and as it really is.
-    small = BITS_PER_ENTRY / run.world.cell.model_bits
-    waits_s = 0.0 if view.downlink is None else view.downlink.starts_s(question.devices)
-    ready_s, sending_s = waits_s + work * view.compute_s[question.devices], small * view.upload_s[question.devices]
-    shares = allocate(sending_s, ready_s).shares
-    starts_s = run.starts_s(scene, question.devices)
-    work_s = work * conditions.compute_s[devices]
-    began_s = work_s if starts_s is None else starts_s + work_s
-    timing = Timing(began_s, began_s + small * conditions.upload_s[devices] / shares)
-    late_s, leaves_s = run.limits_s(state, scene, question.devices, ready_s + sending_s / shares)
-    went = replace(turnout(timing, sending_s / shares, late_s, leaves_s), starts_s=starts_s)
-
-    asked_j = np.zeros(conditions.compute_s.size)
-    band = shares * state.late.band_left  # what late devices of the last round still use is not theirs
-    asked_j[devices] = sum(worked_j(devices, band, run.world, conditions, went, work))
+    asked_j, work = np.zeros(conditions.compute_s.size), plan.work(view.epochs)
+    band = plan.shares * state.late.band_left  # what late devices of the last round still use is not theirs
+    asked_j[devices] = sum(worked_j(devices, band, run.world, conditions, went, 1.0 if work is None else work))
     return went, asked_j

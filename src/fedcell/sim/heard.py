@@ -7,30 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.types import Bools, Floats, Indices
-
-
-@dataclass(frozen=True, eq=False)
-class Timing:
-    """When the n scheduled devices of a round started to upload and finished, in seconds from the start of the round.
-
-    Attributes:
-        began_s: (n,) start of the upload, in the plan's order; NaN where it was not observed.
-        finish_s: (n,) end of the upload; NaN for a device that has not delivered.
-        censored: (n,) booleans: the device took at least this long, as one that had not delivered by the deadline; None
-            if all times are what they were.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedcell.sim.heard import Timing
-        >>> timing = Timing(began_s=np.array([2.0, 3.0]), finish_s=np.array([6.0, np.nan]))
-        >>> (timing.finish_s - timing.began_s).tolist()
-        [4.0, nan]
-    """
-
-    began_s: Floats
-    finish_s: Floats
-    censored: Bools | None = None
+from fedcell.schedule.plan import Timing
+from fedcell.types import Floats, Indices
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,11 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.schedule.laws import Density, Ingress, Law
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
 from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
-from fedcell.sim.heard import Heard, Timing
+from fedcell.sim.heard import Heard
 from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Conditions
 
@@ -26,27 +25,6 @@ FADE = 0.9
 """A round counts this much less for the balance of the model than the round after it."""
 LONGEST_REST = 63
 """A device that keeps failing is left out for at most so many rounds in a row."""
-
-
-@dataclass(frozen=True, eq=False)
-class Look:
-    """What is known about M devices before a round, apart from what earlier rounds showed; NaN where nothing is known.
-
-    Attributes:
-        upload_s: (M,) seconds to upload a model with the entire band.
-        compute_s: (M,) seconds of local training.
-        law: how the uploads share what carries them.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedcell.sim.knowledge import Look
-        >>> Look(upload_s=np.array([0.5, np.nan]), compute_s=np.full(2, np.nan)).upload_s.tolist()
-        [0.5, nan]
-    """
-
-    upload_s: Floats
-    compute_s: Floats
-    law: Law = Density()  # noqa: RUF009 - frozen, without fields
 
 
 def known_compute_s(conditions: Conditions, foresight: Foresight) -> Floats:
@@ -85,9 +63,10 @@ class Knowledge:
 
     Example:
         >>> import fedcell as fc, numpy as np
-        >>> from fedcell.sim.heard import Timing
-        >>> from fedcell.sim.knowledge import Knowledge, Look
-        >>> knowledge, look = Knowledge.none(2), Look(upload_s=np.ones(2), compute_s=np.full(2, np.nan))
+        >>> from fedcell.schedule.plan import Timing
+        >>> from fedcell.schedule.plan import Links
+        >>> from fedcell.sim.knowledge import Knowledge
+        >>> knowledge, look = Knowledge.none(2), Links(upload_s=np.ones(2), compute_s=np.full(2, np.nan))
         >>> view = knowledge.view(look, 0)
         >>> plan = fc.All().decide(view, np.random.default_rng(0))
         >>> timing = Timing(began_s=np.array([2.0, 40.0]), finish_s=np.array([4.0, 42.0]))
@@ -154,7 +133,7 @@ class Knowledge:
         after[which] = np.where(np.isnan(after[which]), new, 0.5 * (after[which] + new))
         return replace(self, profiles=after)
 
-    def known(self, look: Look, there: Indices, reported_s: Floats | None = None) -> Look:
+    def known(self, look: Links, there: Indices, reported_s: Floats | None = None) -> Links:
         """Return what is known about the connected devices, NaN where nothing is known.
 
         An upload time comes from ``look``, otherwise from earlier rounds; a compute time likewise, otherwise from the
@@ -168,11 +147,11 @@ class Knowledge:
         compute_s = _first_known(look.compute_s, self.compute, there)
         if reported_s is not None:
             compute_s = np.where(np.isfinite(compute_s), compute_s, reported_s)
-        return Look(_first_known(look.upload_s, self.upload, there), compute_s)
+        return Links(_first_known(look.upload_s, self.upload, there), compute_s)
 
     def view(
         self,
-        look: Look,
+        look: Links,
         round_index: int,
         *,
         clock_s: float = 0.0,
@@ -224,6 +203,8 @@ class Knowledge:
             round_losses=self._losses_until(round_index),
             clock_s=clock_s,
             law=look.law,
+            epochs=look.epochs,
+            model_bits=look.model_bits,
             **self.heard.columns(there),
             **columns,
         )
@@ -271,7 +252,7 @@ class Knowledge:
         resting: Bools = self.retry_round[there] > round_index
         return resting
 
-    def after(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float) -> "Knowledge":
+    def after(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Knowledge":
         """Return the knowledge after a round.
 
         Args:
@@ -295,17 +276,22 @@ class Knowledge:
             last_round=last_round,
             mean_upload_s=mean_upload_s,
             looks=looks,
-            heard=self.heard.after(trained, timing, plan.finish_s(view.upload_s, view.compute_s, view.law)),
+            heard=self.heard.after(trained, timing, plan.timing(view).finish_s),
         )
 
-    def timed(self, view: RoundView, plan: Plan, look: Look, timing: Timing, clock_s: float) -> "Knowledge":
+    def timed(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Knowledge":
         """Return the knowledge with the times of a round, which may become known long after it; see after."""
         there = np.asarray(view.ids)
         trained = there[plan.devices]
         # A device that waits for the model does not train yet.
         trained_s = timing.began_s if plan.starts_s is None else np.maximum(timing.began_s - plan.starts_s, 0.0)
-        law = view.law.take(plan.devices)
-        whole_band_s = np.maximum(_alone_s(law, timing.finish_s - timing.began_s, plan.shares), SHORTEST_S)
+        upload_s, law = timing.finish_s - timing.began_s, view.law.take(plan.devices)
+        # What is estimated is the time of the task's training, and of a whole model.
+        if (work := plan.work(view.epochs)) is not None:
+            trained_s = trained_s / work
+        if (part := plan.part(view.model_bits)) is not None:
+            upload_s = upload_s / part
+        whole_band_s = np.maximum(law.solo_s(upload_s, plan.shares), SHORTEST_S)
         seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
         unknown = seen & ~np.isfinite(look.upload_s[plan.devices])
 
@@ -397,13 +383,3 @@ def _with_median(values: Floats, otherwise: float) -> Floats:
     if known.all():
         return values
     return np.where(known, values, np.median(values[known]) if known.any() else otherwise)
-
-
-def _alone_s(law: Law, took_s: Floats, shares: Floats) -> Floats:
-    """How long uploads would have taken with everything to themselves, from how long they took with their shares."""
-    if isinstance(law, Density):
-        return took_s * shares
-    if isinstance(law, Ingress):  # no slower than this; how much of it was the pipe's cannot be told
-        return took_s
-    alone_s: Floats = took_s / law.takes_s(np.ones(shares.size), shares)
-    return alone_s

@@ -8,20 +8,19 @@ from functools import cached_property
 import numpy as np
 
 from fedcell.errors import InputError, user_code
+from fedcell.learn.aggregator import Aggregator, LateModels
 from fedcell.learn.engine import Evaluation, Job, Updates
 from fedcell.learn.profile import noise_of
-from fedcell.learn.server import Server, parse_server
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
-from fedcell.schedule.laws import Dedicated, Density, Law, parse_law
-from fedcell.schedule.policy import Plan, Policy, limited
+from fedcell.schedule.laws import Law, parse_law
+from fedcell.schedule.plan import Links, Plan
+from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.view import RoundView
-from fedcell.sim.asking import Scene, asking
+from fedcell.sim.asking import Scene, asking, visited
 from fedcell.sim.doubts import warn
-from fedcell.sim.heard import Timing
-from fedcell.sim.knowledge import Knowledge, Look, known_compute_s
-from fedcell.sim.late import Late, mixed
+from fedcell.sim.knowledge import Knowledge, known_compute_s
 from fedcell.sim.profiles import output_change, report_j, reports
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import Evaluate, Playing, Train, played
@@ -76,11 +75,22 @@ class Simulation:
 
     def law(self, snr: Floats) -> Law:
         """The law of the uploads of (n,) devices with this SNR."""
-        return self._law_of_cell.bound(snr, self.world.cell.model_bits)
+        return self._law_of_cell.for_devices(snr, self.world.cell.model_bits)
 
     @cached_property
     def _law_of_cell(self) -> Law:
         return parse_law(self.spec.cell.law)
+
+    @property
+    def _size(self) -> tuple[float, float]:
+        """The epochs and the bits of a whole training and a whole model."""
+        return self.spec.task.epochs, self.world.cell.model_bits
+
+    def true_links(self, conditions: Conditions) -> Links:
+        """What really holds of the devices that are there, whatever is believed."""
+        there = conditions.there
+        law = self.law(conditions.snr[there])
+        return Links(conditions.upload_s[there], conditions.compute_s[there], law, *self._size)
 
     def downlink(self, there: Indices, snr: Floats) -> Downlink | None:
         """How the model comes down to (n,) devices with this SNR; None if it takes no time."""
@@ -91,9 +101,9 @@ class Simulation:
         return Multicast(seconds) if cell.downlink == "multicast" else Unicast(seconds)
 
     @cached_property
-    def server(self) -> Server:
-        """What becomes of a round's mean."""
-        return parse_server(self.spec.task.server)
+    def aggregator(self) -> Aggregator:
+        """What becomes of the models that arrive."""
+        return self.spec.task.make_aggregator()
 
     def start(self) -> State:
         """The state before the first round."""
@@ -103,8 +113,7 @@ class Simulation:
         if self.spec.uses_profiles and self.spec.profiles != "none":
             profiles, clock_s, spent_j = reports(self.spec, self.task, self.world, model)
             knowledge = replace(knowledge, profiles=profiles)
-        memory = np.zeros((self.server.slots, model.size), np.float32)
-        return State(0, clock_s, model, knowledge, spent_j, memory=memory)
+        return State(0, clock_s, model, knowledge, spent_j, aggregation=self.aggregator.initial(model.size))
 
     def report(self, device: int) -> list[float] | None:
         """The profile that a device reports before the first round; None if it reports none."""
@@ -113,7 +122,7 @@ class Simulation:
 
     def shown(self, state: State) -> Vector:
         """The model (P,) that is evaluated and kept."""
-        return self.server.shown(state.model, state.memory, state.means)
+        return self.aggregator.evaluated(state.model, state.aggregation)
 
     def step(self, state: State) -> "Played | None":
         """Play one round: what it did and the state after it, or None if the run has ended."""
@@ -143,15 +152,15 @@ class Simulation:
             )
         delivered = arrivals(plan.devices[went.delivered], spec, r)
         coming = arrivals(plan.devices[went.coming], spec, r)
-        updates = yield from self._trained(state, scene, np.concatenate((delivered, coming)))
+        updates = yield from self._trained(state, scene, plan, np.concatenate((delivered, coming)))
         own, late = updates.part(slice(delivered.size)), self._under_way(updates, delivered.size, coming, plan, went)
-        mean, mixed = self._mean(state, first.view, delivered, own, went.round_s)
-        knowledge = self._learnt(state, first, scene, chosen, went).averaged(*mixed)
+        mean, devices, weights = self._mean(state, first.view, delivered, own, went.round_s)
+        knowledge = self._learnt(state, first, scene, chosen, went).averaged(devices, weights)
         knowledge = self._reported(knowledge, state, scene, delivered, own)
-        model, memory, means = state.model, state.memory, state.means
+        model, aggregation = state.model, state.aggregation
         if mean is not None:
-            (model, memory), means = self.server.step(model, mean, memory), means + 1
-        after = State(r + 1, clock_s, model, knowledge, spent_j, False, memory, means, late)
+            model, aggregation = self.aggregator.step(model, mean, aggregation)
+        after = State(r + 1, clock_s, model, knowledge, spent_j, False, replace(aggregation, late=late))
         accuracy, loss = _scores((yield Evaluate(self.shown(after))))
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
         joules = float(plan_j.sum()) + float(scene.asked_j.sum()) + state.reports_j + float(reports_j.sum())
@@ -163,7 +172,7 @@ class Simulation:
         spec, r = self.spec, state.round
         if state.reached or (spec.rounds is not None and r >= spec.rounds) or not np.isfinite(state.model).all():
             return None
-        conditions = state.late.narrowed(self.world.conditions(spec.seed, r, state.clock_s))
+        conditions = state.late.with_remaining_band(self.world.conditions(spec.seed, r, state.clock_s))
         if self.world.devices.battery_j is None:
             return conditions
         left = can_pay(conditions, self.world, state.spent_j)
@@ -173,7 +182,8 @@ class Simulation:
         """What the server sees before the state's round, if anybody is there."""
         spec, task, there, r = self.spec, self.task, conditions.there, state.round
         compute_s = known_compute_s(conditions, spec.knowledge)[there]
-        look = Look(conditions.believed_upload_s[there], compute_s, self.law(conditions.believed_snr[there]))
+        law = self.law(conditions.believed_snr[there])
+        look = Links(conditions.believed_upload_s[there], compute_s, law, *self._size)
         view = state.knowledge.view(
             look,
             r,
@@ -201,7 +211,7 @@ class Simulation:
                 return first, policy.decide(first.view, rng)
         scene = yield from asking(self, state, first, question)
         if scene.places.size == 0:
-            return scene, Plan(scene.places, np.empty(0), scene.waited_s)
+            return scene, Plan.empty(scene.waited_s)
         with user_code(self.spec.policy):
             chosen = limited(policy, scene.places.size).decide(scene.view, rng)
         return scene, replace(chosen, round_s=max(chosen.round_s, scene.waited_s))
@@ -231,24 +241,24 @@ class Simulation:
         if chosen.devices.size == 0:
             return Turnout.of_nobody(chosen.round_s)
         view, conditions = scene.view, scene.conditions
-        planned_s = chosen.finish_s(view.upload_s, view.compute_s, view.law)
+        planned_s = chosen.timing(view).finish_s
         waits_s = 0.0 if chosen.starts_s is None else chosen.starts_s
-        planned_upload_s = planned_s - view.compute_s[chosen.devices] - waits_s
+        planned_upload_s = planned_s - chosen.seconds(view)[0] - waits_s
         held = replace(chosen, starts_s=self.starts_s(scene, chosen.devices))
-        timing = true_timing(held, conditions, self.law(conditions.snr[conditions.there]))
         went = turnout(
-            timing,
+            held.timing(self.true_links(conditions)),
             planned_upload_s,
             *self.limits_s(state, scene, chosen.devices, planned_s),
             needed=self.policy.needed(chosen.devices.size),
-            late_count=self.spec.late_weight > 0.0,
+            late_count=self.aggregator.late > 0.0,
         )
         return replace(went, starts_s=held.starts_s)
 
     def _plan_j(self, plan: Plan, scene: Scene, went: Turnout, state: State) -> Floats:
         """(n,) what the scheduled devices spend; training for an answer was paid for with it."""
         law = self.law(scene.conditions.snr)
-        training_j, sending_j = true_j(plan, self.world, scene.conditions, law, went)
+        work = plan.work(self.spec.task.epochs)
+        training_j, sending_j = true_j(plan, self.world, scene.conditions, law, went, 1.0 if work is None else work)
         plan_j: Floats = sending_j * state.late.band_left + (0.0 if scene.trained is not None else training_j)
         return plan_j
 
@@ -263,42 +273,32 @@ class Simulation:
             cost_j[new] = report_j(self.task, self.world, conditions, state.late.band_left)[new]
         return cost_j
 
-    def jobs(self, state: State, devices: Indices) -> list[Job]:
-        """The local training of n devices in the state's round."""
-        return jobs(self.task, state.model, devices, self.spec, state.round, rms=self.policy.uses_rms)
+    def jobs(self, state: State, devices: Indices, epochs: Floats | None = None) -> list[Job]:
+        """The local training of n devices in the state's round, of so many epochs; as many as the task says if None."""
+        return jobs(self.task, state.model, devices, self.spec, state.round, rms=self.policy.uses_rms, epochs=epochs)
 
-    def _trained(self, state: State, scene: Scene, devices: Indices) -> "Playing[Updates]":
+    def _trained(self, state: State, scene: Scene, plan: Plan, devices: Indices) -> "Playing[Updates]":
         """The updates of n devices; they may have trained already, to answer."""
         if scene.trained is None:
-            updates: Updates = yield Train(self.jobs(state, devices))
+            epochs = None if plan.epochs is None else plan.epochs[np.searchsorted(plan.devices, devices)]
+            updates: Updates = yield Train(self.jobs(state, devices, epochs))
             return updates
         return scene.trained.part(np.searchsorted(scene.conditions.there, devices))
 
-    def _under_way(self, updates: Updates, first: int, devices: Indices, plan: Plan, went: Turnout) -> Late:
+    def _under_way(self, updates: Updates, first: int, devices: Indices, plan: Plan, went: Turnout) -> LateModels:
         """The models of these devices, the updates from ``first`` on, that arrive after the round."""
         if devices.size == 0:
-            return Late.none()
+            return LateModels.empty()
         places = np.searchsorted(plan.devices, devices)
-        shares = np.zeros(devices.size) if isinstance(self._law_of_cell, Dedicated) else plan.shares[places]
-        return Late(devices, updates.part(slice(first, None)).models(), went.after_s[places], shares)
+        shares = self._law_of_cell.held_share(plan.shares[places])
+        return LateModels(devices, updates.part(slice(first, None)).models(), went.after_s[places], shares)
 
     def _mean(
         self, state: State, view: RoundView, delivered: Indices, own: Updates, round_s: float
-    ) -> tuple[Vector | None, tuple[Indices, Floats | None]]:
+    ) -> tuple[Vector | None, Indices, Floats | None]:
         """The mean of the models that arrived, late ones included, and whose they are with which weights."""
-        weights = mean_weights(self.spec, self.task, view, delivered)
-        mean = own.mean(weights) if delivered.size else None
-        late = state.late.arrived(round_s)
-        if late.devices.size == 0:
-            return mean, (delivered, weights)
-        each: Floats = np.ones(delivered.size) if weights is None else weights
-        usual = float(each.mean()) if delivered.size else 1.0
-        by_size = self.spec.task.averaging == "samples"
-        later = self.spec.late_weight * (
-            self.task.samples[late.devices] if by_size else np.full(late.devices.size, usual)
-        )
-        both = np.concatenate((delivered, late.devices)), np.concatenate((each, later))
-        return mixed(mean, float(each.sum()), late, later.astype(np.float64)), both
+        weights = mean_weights(self.aggregator, self.task, view, delivered)
+        return self.aggregator.mean(own, delivered, weights, state.late.arrived(round_s), self.task.samples)
 
     def _learnt(self, state: State, first: Scene, scene: Scene, chosen: Plan, went: Turnout) -> Knowledge:
         """What the round's times taught about the devices that were there at its start."""
@@ -309,7 +309,7 @@ class Simulation:
             starts_s = None if down is None else down.starts_s(plan.devices)
             began_s = first.conditions.compute_s[first.conditions.there][plan.devices]
             began_s = began_s if starts_s is None else starts_s + began_s
-            plan = replace(plan, starts_s=starts_s)
+            plan = replace(plan, starts_s=starts_s, epochs=None)
             taught = replace(taught, began_s=began_s, finish_s=began_s + (taught.finish_s - taught.began_s))
         return state.knowledge.after(first.view, plan, first.look, taught, clock_s)
 
@@ -341,11 +341,16 @@ class Simulation:
         next_s = self.world.next_s(self.spec.seed, state.clock_s)
         if next_s > self.spec.budget_s or math.isinf(next_s):
             return None
-        wait_s, nobody = next_s - state.clock_s, np.empty(0, np.int64)
-        plan = Plan(nobody, np.empty(0), wait_s)
+        wait_s = next_s - state.clock_s
+        plan = Plan.empty(wait_s)
         accuracy, loss = _scores((yield Evaluate(self.shown(state))))
-        record = RoundRecord(state.round + 1, next_s, wait_s, plan, nobody, accuracy, loss, state.reports_j)
-        return record, replace(state, round=state.round + 1, clock_s=next_s, late=Late.none())
+        record = RoundRecord(state.round + 1, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j)
+        return record, replace(
+            state,
+            round=state.round + 1,
+            clock_s=next_s,
+            aggregation=replace(state.aggregation, late=LateModels.empty()),
+        )
 
 
 SKETCH = 256
@@ -388,13 +393,6 @@ def world_of(spec: Spec, task: Task) -> World:
     return spec.world([visited(len(part), spec.task.epochs) for part in task.parts], task.engine.parameters)
 
 
-def true_timing(plan: Plan, conditions: Conditions, law: Law = Density()) -> Timing:  # noqa: B008 - frozen
-    """When the devices of a plan, of those that are there, really begin to upload and finish, whatever was believed."""
-    upload_s, compute_s = conditions.upload_s[conditions.there], conditions.compute_s[conditions.there]
-    ready_s = compute_s[plan.devices] if plan.starts_s is None else plan.starts_s + compute_s[plan.devices]
-    return Timing(ready_s, plan.finish_s(upload_s, compute_s, law))
-
-
 def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
     """The scheduled devices whose models arrive; each is lost with the spec's probability."""
     if spec.devices.failure == 0.0:
@@ -402,12 +400,21 @@ def arrivals(devices: Indices, spec: Spec, r: int) -> Indices:
     return devices[stream(spec.seed, "failure", r).random(spec.devices.count)[devices] >= spec.devices.failure]
 
 
-def jobs(task: Task, model: Vector, devices: Indices, spec: Spec, r: int, rms: bool = False) -> list[Job]:
-    """The local training of n devices in round r; ``rms`` as in Job."""
+def jobs(
+    task: Task,
+    model: Vector,
+    devices: Indices,
+    spec: Spec,
+    r: int,
+    rms: bool = False,
+    epochs: Floats | None = None,
+) -> list[Job]:
+    """The local training of n devices in round r; ``rms`` as in Job, ``epochs`` as in Plan."""
     orders, rate = keyed(spec.seed, "batches", r), spec.task.rate(r)
+    each = [spec.task.epochs] * devices.size if epochs is None else epochs.tolist()
     return [
-        Job(model, visits(task.parts[i], spec.task.epochs, orders(int(i))), rate, (spec.seed, r, int(i)), rms)
-        for i in devices
+        Job(model, visits(task.parts[i], times, orders(int(i))), rate, (spec.seed, r, int(i)), rms)
+        for i, times in zip(devices, each, strict=True)
     ]
 
 
@@ -417,14 +424,17 @@ def _scores(result: Evaluation) -> tuple[float, float]:
     return float(result.accuracy[0]), loss if math.isfinite(loss) else math.inf  # or it is taken for unknown
 
 
-def mean_weights(spec: Spec, task: Task, view: RoundView, delivered: Indices) -> Floats | None:
+def mean_weights(aggregator: Aggregator, task: Task, view: RoundView, delivered: Indices) -> Floats | None:
     """(n,) the weights of the delivered models in their mean, up to a common factor; None if they are equal."""
-    if spec.task.averaging == "samples":
-        return task.samples[delivered].astype(np.float64)
-    if spec.task.averaging == "balanced" and view.profiles is not None and delivered.size:
-        places = delivered if view.ids is None else np.searchsorted(view.ids, delivered)
-        return balanced_weights(profiles_of(view), places)
-    return None
+
+    def balanced() -> Floats | None:
+        if view.profiles is None:
+            return None
+        return balanced_weights(
+            profiles_of(view), delivered if view.ids is None else np.searchsorted(view.ids, delivered)
+        )
+
+    return aggregator.model_weights(task.samples[delivered], balanced)
 
 
 def visits(part: Indices, epochs: float, rng: np.random.Generator) -> Indices:
@@ -432,8 +442,3 @@ def visits(part: Indices, epochs: float, rng: np.random.Generator) -> Indices:
     if epochs <= 1:  # 1 is the paper's case; stacking one row would copy it
         return rng.permutation(part)[np.newaxis, : visited(len(part), epochs)]
     return np.stack([rng.permutation(part) for _ in range(int(epochs))])
-
-
-def visited(samples: int, epochs: float) -> int:
-    """How many samples a device with so many goes through in a round; at least one."""
-    return max(min(samples, 1), round(epochs * samples))

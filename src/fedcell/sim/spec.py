@@ -4,19 +4,15 @@ A Spec has everything that determines the result of a run. Its ``grid`` lists va
 combinations; ``spec.runs()`` returns those runs. Units are SI, and the unit is in the name.
 """
 
-import hashlib
 import itertools
-import json
 import math
-import os
-import tomllib
 import typing
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -32,24 +28,24 @@ from pydantic import (
 from fedcell import defaults, settings, units
 from fedcell.errors import InputError, did_you_mean, require_number, short_repr
 from fedcell.frozen import frozen
-from fedcell.learn.data import content_files
+from fedcell.learn.aggregator import Aggregator, Spelling02, format_aggregator, parse_aggregator
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
-from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
+from fedcell.learn.learning_rate import parse_schedule
+from fedcell.learn.partition import parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
-from fedcell.learn.rates import parse_schedule
-from fedcell.learn.server import parse_server
 from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
-from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
+from fedcell.schedule.laws import LAWS, Law
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.registry import POLICIES, parse_policy
+from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.knowledge import Foresight
+from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
+from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
+from fedcell.toml import read_toml, to_toml
 from fedcell.world import (
     Always,
     Cell,
     Devices,
     Mobility,
-    SnrTrace,
-    Trace,
     World,
     parse_availability,
     parse_channel,
@@ -62,22 +58,8 @@ from fedcell.world.rates import RATES
 
 Seed = Annotated[int, Field(ge=0)]
 _SEED = TypeAdapter(Seed)
-MAX_SPEC_BYTES = 2**20
 MAX_RUNS = 1_000_000
 MOST_DBM = 1000
-_NEWER = {
-    "": ("slack", "budget_j", "late_weight"),
-    "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
-    "devices": ("availability", "power_dbm", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
-    "task": ("layout", "precision", "schedule", "server"),
-}
-"""Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
-RESULTS_VERSION = 1
-"""Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
-REPORTS_VERSION = 2
-"""Likewise, for runs with reports whose devices may have no rate: in version 0.2 their reports cost infinite joules."""
-TORCH_VERSION = 2
-"""Likewise, for runs of the torch engine: races of version 0.1 mixed up the models that threads evaluated at once."""
 
 
 def _is_number(text: str) -> bool:
@@ -136,7 +118,10 @@ class _Part(BaseModel, metaclass=_OneSentence):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As Pydantic's: nothing is checked, but what is put in is frozen."""
-        return super().model_copy(update={name: frozen(value) for name, value in (update or {}).items()}, deep=deep)
+        copied = super().model_copy(update={name: frozen(value) for name, value in (update or {}).items()}, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():  # what was computed of the other
+            del copied.__dict__[name]
+        return copied
 
 
 class CellSpec(_Part):
@@ -194,10 +179,12 @@ class CellSpec(_Part):
     channel: str = "paper"
     rate: str = "shannon"
 
-    @field_validator("law")
+    @field_validator("law", mode="before")
     @classmethod
-    def _known_law(cls, text: str) -> str:
-        return format_law(parse_law(text))
+    def _known_law(cls, given: Any) -> Any:
+        if isinstance(given, Law):
+            given = given.line
+        return LAWS.canonical(given) if isinstance(given, str) else given
 
     @field_validator("channel", "rate")
     @classmethod
@@ -322,11 +309,11 @@ class TaskSpec(_Part):
         batch_size: samples per step of stochastic gradient descent.
         epochs: passes over a device's samples in a round: a whole number, or a fraction below 1, such as 0.1 for a
             tenth of the samples, other ones each round.
-        averaging: ``plain``, the unweighted mean of the models as in the paper; ``samples``, weighted by each device's
-            number of samples; or ``balanced``, weighted so that the round is most like the whole cell, by the devices'
-            profiles.
-        server: what the server makes of that mean: ``mean`` (the next global model), ``momentum:beta=0.9``,
-            ``adam:rate=0.01``, or ``average:beta=0.9`` for a running average of the global models; see `parse_server`.
+        aggregator: what becomes of the models that arrive: ``mean``, the unweighted mean as in the paper; ``samples``,
+            weighted by each device's number of samples; ``balanced``, weighted so that the round is most like the whole
+            cell, by the devices' profiles; ``fedavgm:beta=0.9``, ``fedadam:rate=0.01``, or ``ema:beta=0.9`` for a
+            moving average of the global models. With ``late=0.5`` in any of them, a model that arrives after its round
+            counts half in the next round's mean; without, it is dropped. See `parse_aggregator`.
 
     Example:
         >>> import fedcell as fc
@@ -350,12 +337,15 @@ class TaskSpec(_Part):
     weight_decay: float = Field(default=0.0, ge=0.0)
     batch_size: int = Field(default=BATCH_SIZE, ge=1)
     epochs: int | float = Field(default=1, gt=0)
-    averaging: Literal["plain", "samples", "balanced"] = "plain"
-    server: str = "mean"
+    aggregator: str = "mean"
+
+    def make_aggregator(self) -> Aggregator:
+        """Return the aggregator of this task."""
+        return parse_aggregator(self.aggregator)
 
     def data_sha256(self) -> str:
         """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
-        return "" if self.data in PUBLISHED else _data_sha256(self.data)
+        return "" if self.data in PUBLISHED else data_sha256(self.data)
 
     def rate(self, r: int) -> float:
         """Return the factor of the learning rate in round r, from 0."""
@@ -367,11 +357,25 @@ class TaskSpec(_Part):
         parse_schedule(text)
         return text
 
-    @field_validator("server")
+    @model_validator(mode="before")
     @classmethod
-    def _known_server(cls, text: str) -> str:
-        server = parse_server(text)
-        return settings.write(server.name, server)
+    def _of_version_0_2(cls, document: Any) -> Any:
+        return with_aggregator({"task": document})["task"] if isinstance(document, dict) else document
+
+    @field_validator("aggregator", mode="before")
+    @classmethod
+    def _known_aggregator(cls, given: Any) -> str:
+        return format_aggregator(parse_aggregator(given))
+
+    @property
+    def averaging(self) -> str:
+        """Deprecated: the weights of the aggregator, as version 0.2 named them."""
+        return _deprecated("task.averaging", Spelling02.of(self.make_aggregator()).averaging)
+
+    @property
+    def server(self) -> str:
+        """Deprecated: the server optimizer of the aggregator, as version 0.2 named it."""
+        return _deprecated("task.server", Spelling02.of(self.make_aggregator()).server)
 
     @field_validator("epochs")
     @classmethod
@@ -412,8 +416,6 @@ class Spec(_Part):
             means) or ``observed`` (estimates from earlier rounds).
         slack: a device that takes more than ``slack`` times its planned time is late: the server does not wait for it
             any longer, and its model is not used. None: it waits for all.
-        late_weight: the weight, from 0 to 1, with which a model that arrives after its round counts in the next one's
-            mean; 0: it is dropped.
         explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
             have become faster. Without effect otherwise.
         profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
@@ -442,7 +444,6 @@ class Spec(_Part):
     target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
     knowledge: Foresight = "perfect"
     slack: float | None = Field(default=None, ge=1.0)
-    late_weight: float = Field(default=0.0, ge=0.0, le=1.0)
     explore: bool = True
     profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
     epsilon: float | None = Field(default=None, gt=0.0)
@@ -452,15 +453,26 @@ class Spec(_Part):
     version: Literal[2] = 2
     grid: dict[str, list[Any]] = {}
 
-    @field_validator("policy")
+    @field_validator("policy", mode="before")
     @classmethod
-    def _known_policy(cls, text: str) -> str:
-        return POLICIES.canonical(text)
+    def _known_policy(cls, given: Any) -> Any:
+        if isinstance(given, Policy):
+            given = format_policy(given)
+        return POLICIES.canonical(given) if isinstance(given, str) else given
 
     @model_validator(mode="before")
     @classmethod
-    def _of_version_1(cls, document: Any) -> Any:
-        return upgraded(document) if isinstance(document, dict) and "version" in document else document
+    def _of_an_earlier_version(cls, document: Any) -> Any:
+        if not isinstance(document, dict):
+            return document
+        if isinstance(document.get("task"), TaskSpec) and "late_weight" in document:
+            document = document | {"task": document["task"].model_dump()}
+        if "late_weight" in document and isinstance(task := document.get("task"), dict) and "aggregator" in task:
+            late = {"late_weight": document["late_weight"]}
+            document = {name: value for name, value in document.items() if name != "late_weight"}
+            document["task"] = task | {"aggregator": respelled(task["aggregator"], late)}
+        document = with_aggregator(document)
+        return upgraded(document) if "version" in document else document
 
     @model_validator(mode="before")
     @classmethod
@@ -478,14 +490,17 @@ class Spec(_Part):
                 f"epsilon is {self.epsilon}, but with profiles = {self.profiles!r} there are no reports for noise to "
                 "hide; use labels or gradients, or leave epsilon out"
             )
-        if isinstance(parse_law(self.cell.law), Power) and self.cell.rate != CellSpec().rate:
+        law = LAWS.known(self.cell.law)
+        if law is not None and law.needs_snr and self.cell.rate != CellSpec().rate:
             raise InputError(
-                f"law is 'power', which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one of them"
+                f"law is {self.cell.law!r}, which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one "
+                "of them"
             )
-        if self.late_weight and type(parse_law(self.cell.law)) not in (Density, Dedicated):
+        if law is not None and not law.carries_late and self.task.make_aggregator().late:
             raise InputError(
-                f"late_weight is {self.late_weight:g}, but under the law {self.cell.law!r} it is not defined what a "
-                "late upload leaves of the band; use density or dedicated, or leave late_weight out"
+                f"task.aggregator is {self.task.aggregator!r}, but under the law {self.cell.law!r} it is not defined "
+                f"what a late upload leaves of the band; use {' or '.join(LAWS.where('carries_late'))}, or leave late "
+                "out"
             )
         # Constructing them checks them.
         self.world([1] * self.devices.count, 1)
@@ -537,7 +552,10 @@ class Spec(_Part):
 
     def _changed(self, changes: Mapping[str, Any], grid: Mapping[str, list[Any]], source: str) -> "Spec":
         document = self.model_dump(exclude={"grid"})
+        old = {AGGREGATION_02[path]: value for path, value in changes.items() if path in AGGREGATION_02}
         for path, value in changes.items():
+            if path in AGGREGATION_02:
+                continue
             *parents, field = path.split(".")
             part: Any = document
             for parent in parents:
@@ -545,6 +563,8 @@ class Spec(_Part):
             if not isinstance(part, dict) or field not in part or isinstance(part[field], dict):
                 raise InputError(f"there is no field {path!r}; {did_you_mean(path, _paths(self))}")
             part[field] = value
+        if old:
+            document["task"]["aggregator"] = respelled(document["task"]["aggregator"], old)
         return parse_spec(document | {"grid": grid}, source)
 
     def runs(self) -> list["Spec"]:
@@ -555,10 +575,10 @@ class Spec(_Part):
         if not self.grid:
             return [self]
         found, checked = list[Spec](), dict[tuple[int, ...], Spec]()  # all but the seed is checked once for all seeds
-        for values in itertools.product(*self.grid.values()):
-            changes = dict(zip(self.grid, values, strict=True))
+        for places in itertools.product(*(range(len(values)) for values in self.grid.values())):
+            changes = {field: values[place] for place, (field, values) in zip(places, self.grid.items(), strict=True)}
             seed = _SEED.validate_python(changes.pop("seed", self.seed))
-            others = tuple(map(id, changes.values()))
+            others = tuple(place for place, field in zip(places, self.grid, strict=True) if field != "seed")
             if others not in checked:
                 checked[others] = self.changed(changes, {})
             found.append(checked[others].model_copy(update={"seed": seed}))
@@ -591,7 +611,12 @@ class Spec(_Part):
     @property
     def uses_profiles(self) -> bool:
         """Whether anything in this run depends on the devices' profiles."""
-        return self.task.averaging == "balanced" or self.make_policy().uses_profiles
+        return self.task.make_aggregator().weights == "balanced" or self.make_policy().uses_profiles
+
+    @property
+    def late_weight(self) -> float:
+        """Deprecated: ``late`` of the aggregator."""
+        return _deprecated("late_weight", self.task.make_aggregator().late)
 
     @property
     def reports_gradients(self) -> bool:
@@ -622,38 +647,15 @@ class Spec(_Part):
         Args:
             code: what code_sha256 returned, if it is known.
         """
-        run = self.model_dump(exclude={"grid", "version"} | self.unused)
-        devices, task = run["devices"], run["task"]
-        for field, value in devices.items():
-            if isinstance(value, list) and len(set(value)) == 1:
-                devices[field] = value[0]
-        for part, names in _NEWER.items():
-            fields, usual = (run[part], type(getattr(self, part))) if part else (run, Spec)
-            for name in names:
-                if name in fields and fields[name] == usual.model_fields[name].default:  # some are unused, and left out
-                    del fields[name]
-        run["cell"] |= _channel_document(self)
-        mobility = parse_mobility(self.devices.mobility)
-        devices["mobility"] = [type(mobility).__name__, asdict(mobility)]
-        if "availability" in devices:
-            devices["availability"] = _availability_document(self.devices)
-        task["partition"] = _partition_document(parse_kind(self.task.partition))
-        if isinstance(self.task.sizes, str):
-            task["sizes"] = _partition_document(parse_sizes(self.task.sizes))
-        task["device"] = self.task.device.partition(":")[0]  # cards of a machine are alike
-        if self.task.data not in PUBLISHED:
-            task["data"] = {"sha256": self.task.data_sha256()}
-        document: dict[str, Any] = {"results_version": RESULTS_VERSION, "run": _canonical(run)}
-        if self.task.engine == "torch":
-            document["torch_version"] = TORCH_VERSION
-        if self.reports_may_be_lost:
-            document["reports_version"] = REPORTS_VERSION
-        if code is None:
-            code = self.code_sha256()
-        if code:
-            document["code"] = code
-        text = json.dumps(document, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        if code is not None:
+            return run_key(self, code)
+        if "_key" in self.__dict__:
+            return str(self.__dict__["_key"])
+        code = self.code_sha256()
+        key = run_key(self, code)
+        if not code and not depends_on_files(self):  # these may change
+            self.__dict__["_key"] = key
+        return key
 
     @property
     def reports_may_be_lost(self) -> bool:
@@ -675,20 +677,20 @@ class Spec(_Part):
 
     def own_code(self) -> OwnCode:
         """Return what is known of the code of your own policy and model."""
-        return code_of(type(self.make_policy()), self.task.model if self.task.engine == "torch" else "")
+        kinds = (type(self.make_policy()), type(LAWS.parse(self.cell.law)))
+        return code_of(kinds, self.task.model if self.task.engine == "torch" else "")
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""
-        return _toml(self.model_dump(exclude_none=True))
+        return to_toml(self.model_dump(exclude_none=True))
 
 
-def _availability_document(devices: DevicesSpec) -> list[Any]:
-    """Who is there as keys have it: a trace is known by what is in it, not by its name."""
-    availability = parse_availability(devices.availability)
-    fields = asdict(availability)
-    if isinstance(availability, Trace):
-        fields["file"] = availability.content_sha256(devices.count)
-    return [type(availability).__name__, fields]
+T = TypeVar("T")
+
+
+def _deprecated(field: str, value: T) -> T:
+    warnings.warn(f"{field} is part of task.aggregator now; read that", DeprecationWarning, stacklevel=3)
+    return value
 
 
 def _first_twice(values: list[Any]) -> int | None:
@@ -700,80 +702,6 @@ def _first_twice(values: list[Any]) -> int | None:
             return place
         seen.add(plain)
     return None
-
-
-def _canonical(value: Any) -> Any:
-    """Write equal numbers in the same way: -0.0 as 0.0, and infinity, which JSON lacks, as a string."""
-    if isinstance(value, float):
-        return value + 0.0 if math.isfinite(value) else str(value)
-    if isinstance(value, dict):
-        return {key: _canonical(inner) for key, inner in value.items()}
-    return [_canonical(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
-    """A partition or sizes as keys have them: with the settings of all kinds, so that stored runs keep their keys."""
-    unset = {"per_device": 0, "mode": "balanced", "alpha": 0.0, "sigma": 0.0, "exponent": 0.0}
-    document = {"name": kind.name} | unset | asdict(kind)
-    if isinstance(kind, Labels) and (kind.mode == "free" or kind.order == "numbered"):
-        del document["order"]  # as in version 0.2.0, which had no such setting
-    return document
-
-
-def upgraded(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of a spec in the current version; one without a version is of version 1, which did not write it."""
-    if document.get("version", 1) != 1:
-        return document
-
-    def numbered(partition: Any) -> Any:
-        try:
-            kind = parse_kind(partition)
-        except InputError:
-            return partition  # whoever validates it says what is wrong
-        if not isinstance(kind, Labels) or kind.mode == "free":
-            return partition
-        return settings.write(kind.name, replace(kind, order="numbered"))
-
-    task, grid = document.get("task", {}), document.get("grid", {})
-    if isinstance(task, dict):
-        task = task | {"partition": numbered(task.get("partition", TaskSpec().partition))}
-    if isinstance(grid, dict) and isinstance(grid.get("task.partition"), list):
-        grid = grid | {"task.partition": [numbered(partition) for partition in grid["task.partition"]]}
-    return document | {"version": 2, "task": task, "grid": grid}
-
-
-def _channel_document(spec: Spec) -> dict[str, Any]:
-    """The channel and the rate as keys have them, unless they are the paper's; a file is known by its content."""
-    channel, rate = parse_channel(spec.cell.channel), parse_rate(spec.cell.rate)
-    found = {}
-    if channel != Cell.channel:
-        content = {"file": channel.sha256(spec.devices.count)} if isinstance(channel, SnrTrace) else {}
-        found["channel"] = [type(channel).__name__, asdict(channel) | content]
-    if rate != Cell.rate:
-        found["rate"] = [type(rate).__name__, asdict(rate)]
-    return found
-
-
-def _data_sha256(name: str) -> str:
-    """Return the SHA-256 of a file, or of all that a directory's data consists of."""
-    try:
-        files = content_files(name)
-        if not files or any(file.exists() and not file.is_file() for _, file in files):
-            raise OSError(0, "not a regular file" if files else "no files in it")  # a pipe would never end
-        parts = []
-        for role, file in files:
-            stat = file.stat()
-            parts.append(role + _file_sha256(os.path.realpath(file), stat.st_mtime_ns, stat.st_size))
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"task.data is {name[:200]!r} ({reason}); {did_you_mean(name[:200], PUBLISHED)}") from None
-    return parts[0] if len(parts) == 1 else hashlib.sha256(" ".join(parts).encode()).hexdigest()
-
-
-@lru_cache(maxsize=1024)
-def _file_sha256(path: str, mtime_ns: int, size: int) -> str:  # noqa: ARG001  (a changed file is read again)
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _paths(spec: Spec) -> list[str]:
@@ -874,56 +802,3 @@ def load_spec(path: str | Path) -> Spec:
     document = read_toml(path, "fedcell race --print-spec")
     document.pop("race", None)  # the target of a race and what it is by: not a run's
     return parse_spec(document, str(path))
-
-
-def read_toml(path: str | Path, example: str) -> dict[str, Any]:
-    """Read a TOML document that a user wrote.
-
-    Args:
-        path: the file.
-        example: the command that prints one, for messages.
-
-    Returns:
-        The document; an InputError says why it cannot be read.
-    """
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_SPEC_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give a TOML file ({example})") from None
-    if len(content) > MAX_SPEC_BYTES:
-        raise InputError(f"{path} is larger than {MAX_SPEC_BYTES >> 10} KiB; a spec is a short TOML document")
-    try:
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte at offset {error.start}); save it as UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not valid TOML ({error}); correct it") from None
-
-
-def _toml(document: dict[str, Any]) -> str:
-    tables = {name: value for name, value in document.items() if isinstance(value, dict)}
-    lines = [f"{name} = {toml_value(value)}" for name, value in document.items() if name not in tables]
-    for name, table in tables.items():
-        if table:
-            lines += ["", f"[{name}]", *(f"{_toml_key(key)} = {toml_value(value)}" for key, value in table.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_key(key: str) -> str:
-    return f'"{key}"' if "." in key else key
-
-
-def toml_value(value: Any) -> str:
-    """Return a value as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.translate(_ESCAPES)
-        return f'"{escaped}"'
-    if isinstance(value, list):
-        return f"[{', '.join(toml_value(item) for item in value)}]"
-    return repr(value)
-
-
-_ESCAPES = {ord('"'): '\\"', ord("\\"): "\\\\"} | {i: f"\\u{i:04x}" for i in [*range(32), 127]}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedcell.schedule.laws import Law
-from fedcell.schedule.policy import Plan
+from fedcell.schedule.plan import Plan
 from fedcell.schedule.view import RoundView
 from fedcell.sim.estimates import SHORTEST_S
 from fedcell.sim.turnout import Turnout
@@ -18,13 +18,15 @@ def expected_j(view: RoundView, world: World) -> Floats:
     return round_j(world.cell, world.devices, compute_s, upload_s)[view.ids]
 
 
-def true_j(plan: Plan, world: World, conditions: Conditions, law: Law, went: Turnout) -> tuple[Floats, Floats]:
+def true_j(
+    plan: Plan, world: World, conditions: Conditions, law: Law, went: Turnout, work: Floats | float = 1.0
+) -> tuple[Floats, Floats]:
     """(n,) and (n,): what the scheduled devices really spend on training and on sending, in joules.
 
-    A device that is stopped has spent what it got done by then.
+    A device that is stopped has spent what it got done by then; ``work`` as in `worked_j`.
     """
-    parts = law.take(plan.devices).power_parts(conditions.upload_s[plan.devices], plan.shares)
-    return worked_j(plan.devices, parts, world, conditions, went)
+    parts = law.take(plan.devices).power_fraction(conditions.upload_s[plan.devices], plan.shares)
+    return worked_j(plan.devices, parts, world, conditions, went, work)
 
 
 def worked_j(

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.npz import read_npz
-from fedcell.learn.server import Memory
 from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.late import Late
 from fedcell.types import Floats, Vector
 
 
@@ -23,9 +22,7 @@ class State:
         knowledge: what the server has learnt of the devices.
         spent_j: (M,) the joules that each device has spent.
         reached: whether the target accuracy was reached.
-        memory: (slots, P) what the server's optimiser keeps; see learn/server.py.
-        means: in how many rounds there was a mean of models.
-        late: models that were under way when the last round ended.
+        aggregation: what the aggregator keeps.
     """
 
     round: int
@@ -34,9 +31,12 @@ class State:
     knowledge: Knowledge
     spent_j: Floats
     reached: bool = False
-    memory: Memory = field(default_factory=lambda: np.empty((0, 0), np.float32))
-    means: int = 0
-    late: Late = field(default_factory=Late.none)
+    aggregation: AggregatorState = field(default_factory=AggregatorState)
+
+    @property
+    def late(self) -> LateModels:
+        """Models that were under way when the last round ended."""
+        return self.aggregation.late
 
     @property
     def reports_j(self) -> float:
@@ -46,9 +46,9 @@ class State:
     def to_bytes(self) -> bytes:
         """The state as an .npz file's content; nothing is pickled."""
         content = io.BytesIO()
-        numbers = np.array([self.round, self.reached, self.means], dtype=np.int64)
+        numbers = np.array([self.round, self.reached, self.aggregation.rounds], dtype=np.int64)
         arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model, "spent_j": self.spent_j}
-        arrays |= {"memory": self.memory} | self.late.to_arrays() | self.knowledge.to_arrays()
+        arrays |= self.aggregation.to_arrays() | self.knowledge.to_arrays()
         np.savez(content, **arrays)  # type: ignore[arg-type]
         return content.getvalue()
 
@@ -60,7 +60,7 @@ class State:
             number, reached, means = file["numbers"].tolist()
             model = file["model"].astype(np.float32, copy=False)
             knowledge, spent_j = Knowledge.from_arrays(file), file["spent_j"]
-            kept = file["memory"].astype(np.float32, copy=False), means, Late.from_arrays(file)
-            return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached), *kept)
+            aggregation = AggregatorState.from_arrays(file, means)
+            return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached), aggregation)
         except Exception as error:  # whatever somebody has written there
             raise ValueError(f"not the state of a run: {error}") from None

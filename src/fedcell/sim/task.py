@@ -19,7 +19,6 @@ from fedcell.learn.partition import label_counts, partition
 from fedcell.plugins import code_of, load_own
 from fedcell.rng import stream
 from fedcell.runtime import WORKER_NUMBER, memory_bytes
-from fedcell.schedule.policy import Policy
 from fedcell.sim.spec import Spec, TaskSpec
 
 _LOADING = Lock()  # runs in several threads share what is loaded
@@ -61,7 +60,7 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
         # No batch is larger than all samples, which a larger batch_size would make room for.
         batch_size = min(spec.batch_size, len(data.train_y))
         plain = {"partition": "iid", "sizes": "equal", "epochs": 1, "schedule": "constant"}
-        plain |= {"averaging": "plain", "server": "mean"}
+        plain |= {"aggregator": "mean"}
         same = spec.model_copy(update={**plain, "batch_size": batch_size})
         engine = _engine(data, content, same, threads)
     parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes, data.owners)
@@ -156,7 +155,7 @@ _engines: dict[Any, Engine] = {}
 
 def _engine(data: Dataset, content: str, spec: TaskSpec, threads: int | None) -> Engine:
     """Return a cached engine, or build one: engines keep the data in their own form, so the last few are kept."""
-    own = code_of(Policy, spec.model)
+    own = code_of((), spec.model)
     if own.unknown:  # a model of one's own that cannot be told from another one
         return _build(data, spec, threads)
     key = (content, spec.model_dump_json(), threads, own.sha256)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcell.sim.heard import Timing
+from fedcell.schedule.plan import Timing
 from fedcell.types import Bools, Floats
 
 
@@ -106,7 +106,7 @@ def turnout(
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.sim.heard import Timing
+        >>> from fedcell.schedule.plan import Timing
         >>> from fedcell.sim.turnout import turnout
         >>> timing = Timing(began_s=np.array([2.0, 3.0, 2.0]), finish_s=np.array([6.0, 20.0, 7.0]))
         >>> round = turnout(timing, np.full(3, 4.0), late_s=np.full(3, 12.0), leaves_s=np.array([np.inf, np.inf, 5.0]))

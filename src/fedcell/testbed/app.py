@@ -103,7 +103,8 @@ def train_device(message: Message, context: Context) -> Message:
     content: Any = message.content
     round_index = int(content["config"]["fedcell-round"])
     task = task_of(spec)
-    order = visits(task.parts[device], spec.task.epochs, keyed(spec.seed, "batches", round_index)(device))
+    epochs = float(content["config"].get("fedcell-epochs", spec.task.epochs))
+    order = visits(task.parts[device], epochs, keyed(spec.seed, "batches", round_index)(device))
     model = task.engine.train([Job(content["arrays"]["model"].numpy(), order)])[0]
     start = read_round(setting.run_folder(run))
     # Where the round is over the reply is late in any case.
@@ -111,7 +112,7 @@ def train_device(message: Message, context: Context) -> Message:
     spare_s = ready_s - time.time()
     time.sleep(max(0.0, spare_s))
     # Spare seconds also make the record one of a kind: Flower would not upload one that the server has from another.
-    weight = float(task.samples[device]) if spec.task.averaging == "samples" else 1.0
+    weight = float(task.samples[device]) if spec.task.aggregator == "samples" else 1.0
     metrics = MetricRecord({"num-examples": weight, "spare-s": spare_s})
     reply = RecordDict({"arrays": ArrayRecord({"model": Array(model)}), "metrics": metrics})
     return Message(reply, reply_to=message)
@@ -157,7 +158,7 @@ def _serve(grid: Grid, setting: Emulation, spec: Spec, folder: Path) -> None:
         poll_s=setting.poll_s,
         budget_s=spec.budget_s,
         target_accuracy=spec.target_accuracy,
-        averaging="balanced" if spec.task.averaging == "balanced" else "strategy",
+        averaging="balanced" if spec.task.aggregator == "balanced" else "strategy",
         epsilon=spec.epsilon,
         explore=spec.explore,
         state=folder / "state",

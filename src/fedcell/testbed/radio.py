@@ -9,14 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcell.errors import InputError
 from fedcell.files import replace_file
-from fedcell.flower import Device, Grant, Look, Timing
+from fedcell.flower import Device, Grant, Timing
 from fedcell.flower.radio import require_links
 from fedcell.schedule.laws import parse_law
+from fedcell.schedule.plan import Links
 from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
+from fedcell.testbed import network
 from fedcell.testbed.fault import TENTH, Fault
-from fedcell.testbed.network import CONTROL_BITS_PER_S, Links
+from fedcell.testbed.network import CONTROL_BITS_PER_S
 from fedcell.testbed.wire import Tap, upload
 from fedcell.types import Floats
 from fedcell.world import Conditions, World
@@ -44,7 +47,7 @@ class TestbedRadio:
 
     spec: Spec
     world: World
-    links: Links
+    links: network.Links
     tap: Tap
     model_bytes: int
     folder: Path
@@ -58,18 +61,21 @@ class TestbedRadio:
         """Its seconds are the wall clock's."""
         return True
 
-    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Look:
+    def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:
         """The round's draws for these devices; of compute times what the spec lets the server know."""
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
         require_links(now)
-        # Of density, blocks and dedicated lines, which alone are let in here: their rates are multiples of the band's.
+        # Of the laws let in here, all have rates in proportion to the shares.
         law = parse_law(self.spec.cell.law)
-        return Look(now.believed_upload_s[there], known_compute_s(now, self.spec.knowledge)[there], law)
+        compute_s = known_compute_s(now, self.spec.knowledge)[there]
+        return Links(now.believed_upload_s[there], compute_s, law, self.spec.task.epochs)
 
     def grant(self, grant: Grant) -> None:
         """Set all rates, tell the devices when the round began, and arm its faults."""
-        now = self._conditions
+        if grant.plan.bits is not None:
+            raise InputError("the emulated cell sends whole models; take a policy that does not decide upload_bits")
+        now, work = self._conditions, grant.plan.work(grant.epochs)
         scheduled = _numbers([grant.devices[i] for i in grant.plan.devices])
         granted = grant.plan.shares * self.spec.cell.bandwidth_hz * now.spectral_efficiency[scheduled]
         rates = dict.fromkeys(range(self.links.count), CONTROL_BITS_PER_S)
@@ -78,11 +84,14 @@ class TestbedRadio:
         self._mend.clear()
         self.links.set_rates(rates)
         self._began_s = time.time()
-        write_round(self.folder, RoundStart(grant.round_index, self._began_s, now.compute_s.tolist()))
+        compute_s = now.compute_s.copy()
+        if work is not None:
+            compute_s[scheduled] *= work
+        write_round(self.folder, RoundStart(grant.round_index, self._began_s, compute_s.tolist()))
         finish_s = dict(zip(scheduled.tolist(), grant.finish_s.tolist(), strict=True))
         for fault in self.faults:
             if fault.round == grant.round_index + 1 and fault.device in finish_s:
-                middle_s = (now.compute_s[fault.device] + finish_s[fault.device]) / 2
+                middle_s = (compute_s[fault.device] + finish_s[fault.device]) / 2
                 timer = threading.Timer(middle_s, self._put, (fault, rates[fault.device], self._began_s))
                 timer.daemon = True
                 timer.start()

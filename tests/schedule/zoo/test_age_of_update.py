@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-
-
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
+from builders import rng
 
 
 def view_of(upload_s: Any, last_round: Any, round_index: int = 10) -> fc.RoundView:

@@ -1,11 +1,8 @@
 import numpy as np
 
 import fedcell as fc
+from builders import view_of
 from fedcell.schedule.zoo.common import drawn, fair_s
-
-
-def view_of(M: int, **more: object) -> fc.RoundView:
-    return fc.RoundView(np.linspace(1, 2, M), np.full(M, 3.0), **more)
 
 
 def test_a_k_th_of_the_band_or_a_line_of_ones_own() -> None:

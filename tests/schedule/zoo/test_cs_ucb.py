@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-
-
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
+from builders import rng
 
 
 def view_of(turns: Any, took_s: Any, round_index: int) -> fc.RoundView:

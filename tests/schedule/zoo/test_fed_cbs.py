@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import view_of
 from fedcell.schedule.zoo.fed_cbs import imbalances
 
 LABELS = np.array([[6, 0, 0], [3, 3, 0], [0, 4, 2], [1, 1, 7], [0, 0, 5]])
 
 
-def made(upload_s: Any, compute_s: Any, **more: Any) -> fc.RoundView:
-    return fc.RoundView(upload_s, compute_s, **more)
-
-
-def view_of(labels: Any = LABELS, **more: Any) -> fc.RoundView:
+def labelled(labels: Any = LABELS, **more: Any) -> fc.RoundView:
     M = len(labels)
-    return made(1.0 + np.arange(M), np.full(M, 3.0), label_counts=labels, **more)
+    return view_of(1.0 + np.arange(M), np.full(M, 3.0), label_counts=labels, **more)
 
 
 def qcid(devices: tuple[int, ...], labels: Any = LABELS) -> float:
@@ -52,7 +49,7 @@ def literal(k: int, r: int, T: list[int], explore: float) -> dict[frozenset[int]
 def test_sets_are_drawn_as_often_as_the_paper_says(r: int, turns: list[int], explore: float) -> None:
     expected = literal(3, r, [1 + n for n in turns], explore)
     assert sum(expected.values()) == pytest.approx(1.0)
-    policy, view, rng = fc.FedCbs(3, explore), view_of(turns=turns, round_index=r - 1), np.random.default_rng(0)
+    policy, view, rng = fc.FedCbs(3, explore), labelled(turns=turns, round_index=r - 1), np.random.default_rng(0)
     draws = 4000
     seen: dict[frozenset[int], int] = {}
     for _ in range(draws):
@@ -77,7 +74,7 @@ def test_the_paper_s_example_finds_the_balanced_three_at_times() -> None:
     # alone, so it is drawn first. The pairs' QCID is 1/120 with C2 and 1/24 with C3 or C4: with beta_2 = 2 that is
     # 25 against 1 and 1, and the triple with both is balanced.
     labels = np.array([[5, 5, 5, 5, 5, 5], [6, 6, 6, 6, 6, 0], [0, 0, 0, 10, 10, 10], [10, 10, 10, 0, 0, 0]])
-    rng, view = np.random.default_rng(0), view_of(labels)
+    rng, view = np.random.default_rng(0), labelled(labels)
     sets = [tuple(sorted(fc.FedCbs(3).choose(view, rng).tolist())) for _ in range(2000)]
     assert set(sets) == {(0, 1, 2), (0, 1, 3), (0, 2, 3)}
     assert sets.count((0, 2, 3)) / 2000 == pytest.approx(2 / 27, abs=0.025)
@@ -86,7 +83,7 @@ def test_the_paper_s_example_finds_the_balanced_three_at_times() -> None:
 def test_exploration_prefers_devices_that_seldom_took_part() -> None:
     # All alike: the first is drawn by exploration alone.
     labels, turns = np.array([[3, 1]] * 4), [0, 0, 99, 99]
-    view, rng = view_of(labels, turns=turns, round_index=50), np.random.default_rng(0)
+    view, rng = labelled(labels, turns=turns, round_index=50), np.random.default_rng(0)
     first = np.bincount([fc.FedCbs(1, 1000.0).choose(view, rng)[0] for _ in range(1000)], minlength=4)
     assert first[2:].sum() < 0.15 * 1000
     first = np.bincount([fc.FedCbs(1, 0.0).choose(view, rng)[0] for _ in range(1000)], minlength=4)
@@ -96,21 +93,21 @@ def test_exploration_prefers_devices_that_seldom_took_part() -> None:
 def test_those_that_must_be_there_count() -> None:
     labels = np.array([[9, 0], [9, 0], [9, 0], [0, 9]])
     for seed in range(20):
-        view = view_of(labels, must_include=np.arange(4) == 1)
+        view = labelled(labels, must_include=np.arange(4) == 1)
         assert fc.FedCbs(2).decide(view, np.random.default_rng(seed)).devices.tolist() == [1, 3]
 
 
 def test_profiles_are_shares_of_labels_and_unknown_devices_are_like_all() -> None:
     shares = np.array([[1.0, 0.0], [np.nan, np.nan], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
-    view = made(1.0 + np.arange(5), np.full(5, 3.0), profiles=shares)
+    view = view_of(1.0 + np.arange(5), np.full(5, 3.0), profiles=shares)
     firsts = [int(fc.FedCbs(1).choose(view, np.random.default_rng(seed))[0]) for seed in range(20)]
     assert set(firsts) == {1}
-    bare = made(1.0 + np.arange(5), np.full(5, 3.0))
+    bare = view_of(1.0 + np.arange(5), np.full(5, 3.0))
     assert {int(fc.FedCbs(1).choose(bare, np.random.default_rng(seed))[0]) for seed in range(50)} == set(range(5))
 
 
 def test_profiles_that_are_no_shares_are_refused() -> None:
-    view = made([1.0, 2.0], [3.0, 3.0], profiles=[[0.5, 0.5], [-0.5, 1.5]])
+    view = view_of([1.0, 2.0], [3.0, 3.0], profiles=[[0.5, 0.5], [-0.5, 1.5]])
     for policy in (fc.FedCbs(1), fc.FedCgd()):
         with pytest.raises(fc.InputError, match=r"profiles\[1\] has a negative entry, but fed_c.. needs label counts"):
             policy.decide(view, np.random.default_rng(0))

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-
-
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
-def view_of(upload_s: Any, compute_s: Any, **more: Any) -> fc.RoundView:
-    return fc.RoundView(upload_s, compute_s, **more)
+from builders import rng, view_of
 
 
 def algorithm_3(upload_s: Any, compute_s: Any, down_s: Any, together: bool, deadline_s: float) -> list[int]:

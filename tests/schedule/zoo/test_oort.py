@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import rng
 from fedcell.schedule.zoo.oort import relaxed
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def view_of(M: int, **more: Any) -> fc.RoundView:

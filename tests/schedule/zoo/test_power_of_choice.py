@@ -4,20 +4,14 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import rng, view_of
 from fedcell.rng import stream
 
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
-
-
-def view_of(M: int, **more: Any) -> fc.RoundView:
-    fields: dict[str, Any] = {"ids": np.arange(M), "round_index": 7} | more
-    return fc.RoundView(np.linspace(1, 2, M), np.full(M, 5.0), **fields)
+OF_NINE: dict[str, Any] = {"ids": np.arange(9), "round_index": 7}
 
 
 def test_candidates_are_drawn_by_their_data_without_replacement() -> None:
-    view = view_of(20, samples=np.where(np.arange(20) < 10, 900, 100))
+    view = view_of(20, 5.0, ids=np.arange(20), round_index=7, samples=np.where(np.arange(20) < 10, 900, 100))
     asked = [fc.PowerOfChoice(k=2, d=5).ask(view, rng(seed)) for seed in range(200)]
     devices = np.array([question.devices for question in asked if question is not None])
     assert devices.shape == (200, 5)
@@ -28,27 +22,27 @@ def test_candidates_are_drawn_by_their_data_without_replacement() -> None:
 
 @pytest.mark.parametrize(("variant", "samples"), [("pow-d", None), ("cpow-d", 32)])
 def test_it_asks_for_the_loss(variant: Any, samples: int | None) -> None:
-    question = fc.PowerOfChoice(k=2, variant=variant, samples=32).ask(view_of(9), rng())
+    question = fc.PowerOfChoice(k=2, variant=variant, samples=32).ask(view_of(9, 5.0, **OF_NINE), rng())
     assert question is not None
     assert (question.about, question.samples, question.devices.size) == ("loss", samples, 4)
 
 
 def test_the_largest_losses_train_by_device_not_by_place() -> None:
     """The loss 9 is in place 0 of the candidates (7, 3, 5): a list of places would schedule devices 0 and 2."""
-    few = view_of(9).answered(np.array([3, 5, 7]), 1.5, losses=np.array([0.5, 2.0, 9.0]))
+    few = view_of(9, 5.0, **OF_NINE).answered(np.array([3, 5, 7]), 1.5, losses=np.array([0.5, 2.0, 9.0]))
     plan = fc.PowerOfChoice(k=2).decide(few, rng())
     assert few.ids is not None
     assert few.ids[plan.devices].tolist() == [5, 7]
 
 
 def test_equal_losses_are_broken_at_random() -> None:
-    few = view_of(4).answered(np.arange(4), 1.5, losses=np.ones(4))
+    few = view_of(4, 5.0, ids=np.arange(4), round_index=7).answered(np.arange(4), 1.5, losses=np.ones(4))
     assert len({int(fc.PowerOfChoice(k=1).decide(few, rng(seed)).devices[0]) for seed in range(40)}) == 4
 
 
 def test_rpow_goes_by_what_was_last_heard_and_tries_the_unknown_first() -> None:
     losses = np.array([0.1, np.nan, 3.0, 0.2, 2.0])
-    view = view_of(5, losses=losses, heard_round=[6, -1, 2, 6, 6])
+    view = view_of(5, 5.0, ids=np.arange(5), round_index=7, losses=losses, heard_round=[6, -1, 2, 6, 6])
     policy = fc.PowerOfChoice(k=2, d=5, variant="rpow-d")
     assert policy.ask(view, rng()) is None
     assert policy.decide(view, rng()).devices.tolist() == [1, 2]
@@ -57,7 +51,7 @@ def test_rpow_goes_by_what_was_last_heard_and_tries_the_unknown_first() -> None:
 
 
 def test_at_least_k_candidates_are_drawn() -> None:
-    question = fc.PowerOfChoice(k=4, d=2).ask(view_of(9), rng())
+    question = fc.PowerOfChoice(k=4, d=2).ask(view_of(9, 5.0, **OF_NINE), rng())
     assert question is not None
     assert question.devices.size == 4
 

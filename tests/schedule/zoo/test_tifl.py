@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
+from builders import rng
 
 
 def view_of(M: int, **more: Any) -> fc.RoundView:

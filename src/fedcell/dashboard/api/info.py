@@ -18,14 +18,15 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.colours import styles
 from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.state import AppState
+from fedcell.learn.aggregator import AGGREGATORS
 from fedcell.learn.published import PUBLISHED
-from fedcell.learn.server import SERVERS
 from fedcell.paper import FIGURES
 from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
+from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
-from fedcell.sim.spec import Spec, TaskSpec
+from fedcell.sim.spec import Spec
 from fedcell.world import SnrTrace
 from fedcell.world.cell import CHANNELS, Fading
 from fedcell.world.mobility import MOBILITIES
@@ -64,8 +65,7 @@ CHOICES = {
     "data": list(PUBLISHED),
     "knowledge": list(get_args(Spec.model_fields["knowledge"].annotation)),
     "profiles": list(get_args(Spec.model_fields["profiles"].annotation)),
-    "averaging": list(get_args(TaskSpec.model_fields["averaging"].annotation)),
-    "server": list(SERVERS),
+    "aggregator": [*AGGREGATORS, "mean:late=0.5"],
     "sharing": list(get_args(Sharing)),
 }
 KINDS = {bool: "truth", int: "whole", float: "number", str: "text"}
@@ -89,6 +89,9 @@ def router(state: AppState) -> APIRouter:
                 "limits": LIMITS,
                 "policies": list(paper),
                 "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
+                "laws": [
+                    {"name": name, "label": kind.label, "settings": _settings(kind)} for name, kind in LAWS.items()
+                ],
                 "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
                 "defaults": spec_document(default_race()),
                 "seeds": defaults.SEEDS,
@@ -165,7 +168,8 @@ def _settings(kind: type[Any]) -> list[dict[str, Any]]:
         default = settings.default(field)
         required = default is MISSING
         word = KINDS[settings.scalar(hints[field.name])]
-        found.append({"name": field.name, "default": None if required else default, "required": required, "kind": word})
+        said = {"name": field.name, "default": None if required else default, "required": required, "kind": word}
+        found.append(said | dict(field.metadata))
     return found
 
 

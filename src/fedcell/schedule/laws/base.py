@@ -37,6 +37,8 @@ class Law(ABC):
         own_lines: whether devices have lines of their own instead of a radio band.
         needs_snr: whether the rates follow from the devices' SNR by Shannon's formula.
         carries_late: whether an upload may go on beside those of the next round; see `held_share`.
+        separable: whether an upload takes as long whoever else uploads, as nothing is shared.
+        proportional: whether rates are proportional to shares: an upload takes c / g seconds.
     """
 
     label: ClassVar[str]
@@ -45,6 +47,11 @@ class Law(ABC):
     own_lines: ClassVar[bool] = False
     needs_snr: ClassVar[bool] = False
     carries_late: ClassVar[bool] = False
+    separable: ClassVar[bool] = False
+    proportional: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        cls.separable, cls.proportional = not cls.shared, cls.upload_s is Law.upload_s
 
     # --- what a law must say
 
@@ -60,18 +67,17 @@ class Law(ABC):
             Needs: a named tuple whose functions are registered, and three arrays of the arguments' shape.
         """
 
-    def upload_s(self, whole_s: Floats, shares: Floats, part: float = 1.0) -> Floats:
+    def upload_s(self, whole_s: Floats, shares: Floats) -> Floats:
         """Return how long uploads take with given shares: c / g.
 
         Args:
             whole_s: (n,) c_i, seconds to upload a model with the entire band, or over the own line.
             shares: (n,) g_i.
-            part: how large an upload is, beside a model.
 
         Returns:
             (n,) seconds.
         """
-        seconds: Floats = part * whole_s / shares
+        seconds: Floats = whole_s / shares
         return seconds
 
     # --- what it knows of the devices
@@ -93,20 +99,14 @@ class Law(ABC):
         """Return the law of one set of a batch."""
         return self
 
+    def scaled(self, part: Floats) -> "Law":  # noqa: ARG002
+        """Return the law for n devices whose uploads, and so their upload times, are these parts (n,) of a model's."""
+        return self
+
     def check(self, shape: tuple[int, ...]) -> None:  # noqa: B027 - most laws take any
         """Raise an InputError if the law cannot be that of upload times of this shape."""
 
     # --- what follows from a share
-
-    @property
-    def separable(self) -> bool:
-        """Whether an upload takes as long whoever else uploads."""
-        return not self.shared
-
-    @property
-    def proportional(self) -> bool:
-        """Whether an upload takes c / g seconds, so that rates are proportional to shares."""
-        return type(self).upload_s is Law.upload_s
 
     @property
     def units(self) -> int | None:

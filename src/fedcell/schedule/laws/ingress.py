@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from fedcell.errors import InputError, require_number
@@ -48,7 +49,7 @@ class Ingress(Law):
         require_number(f"{name} of the law ingress", getattr(self, name), above=0)
 
     @property
-    def _a(self) -> float:
+    def _a(self) -> float | Floats:
         if self.pipe_s is None:
             raise InputError("the law ingress needs seconds here; write Ingress(pipe_s=model_bits / bits_per_s)")
         return self.pipe_s
@@ -56,6 +57,10 @@ class Ingress(Law):
     @override
     def for_devices(self, snr: Floats | None, model_bits: float) -> "Ingress":
         return self if self.bits_per_s is None else replace(self, bits_per_s=None, pipe_s=model_bits / self.bits_per_s)
+
+    @override
+    def scaled(self, part: Floats) -> "Ingress":
+        return _IngressParts(pipe_s=self.pipe_s, parts=part)
 
     @override
     def check(self, shape: tuple[int, ...]) -> None:
@@ -66,8 +71,8 @@ class Ingress(Law):
         return Needs(IngressNeeds(), np.full(upload_s.shape, self._a), compute_s, upload_s)
 
     @override
-    def upload_s(self, whole_s: Floats, shares: Floats, part: float = 1.0) -> Floats:
-        seconds: Floats = np.maximum(part * whole_s, part * self._a / shares)
+    def upload_s(self, whole_s: Floats, shares: Floats) -> Floats:
+        seconds: Floats = np.maximum(whole_s, self._a / shares)
         return seconds
 
     @override
@@ -84,6 +89,23 @@ class Ingress(Law):
     @override
     def resources(self, share: float, bandwidth_hz: float) -> dict[str, float]:
         return {} if self.bits_per_s is None else {"bits_per_s": share * self.bits_per_s}
+
+
+@dataclass(frozen=True, eq=False)
+class _IngressParts(Ingress):
+    """The same for (n,) devices whose uploads are parts of a model; see `Law.scaled`."""
+
+    parts: Floats = field(default_factory=lambda: np.ones(1), kw_only=True)
+
+    @property
+    @override
+    def _a(self) -> float | Floats:
+        seconds: Floats = self.parts * super()._a
+        return seconds
+
+    @override
+    def take(self, devices: ArrayLike) -> "Ingress":
+        return replace(self, parts=self.parts[np.asarray(devices)])
 
 
 class IngressNeeds(NamedTuple):

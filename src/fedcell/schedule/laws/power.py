@@ -96,8 +96,8 @@ class Power(Law):
         return Needs(PowerNeeds(), c, compute_s, s)
 
     @override
-    def upload_s(self, whole_s: Floats, shares: Floats, part: float = 1.0) -> Floats:
-        seconds: Floats = part * whole_s * (np.log1p(self._s) / (shares * np.log1p(self._s / shares)))
+    def upload_s(self, whole_s: Floats, shares: Floats) -> Floats:
+        seconds: Floats = whole_s * (np.log1p(self._s) / (shares * np.log1p(self._s / shares)))
         return seconds
 
     @override

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.policy import Question, at_least_one
+from fedcell.schedule.plan import Question
+from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
 from fedcell.types import Floats, Indices
 

@@ -24,7 +24,8 @@ from typing import Literal
 import numpy as np
 
 from fedcell.schedule.baselines import FixedNumber
-from fedcell.schedule.policy import Question, at_least_one
+from fedcell.schedule.plan import Question
+from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
 from fedcell.schedule.zoo.common import drawn
 from fedcell.types import Floats, Indices

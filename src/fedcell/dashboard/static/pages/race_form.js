@@ -93,7 +93,7 @@ class Policies {
  * POST /api/races takes, and may throw the server's sentence.
  */
 export function raceForm(info, start) {
-  const { cell, devices, task, budget_s: budget, knowledge, profiles, epsilon, slack, late_weight: late } = info.defaults;
+  const { cell, devices, task, budget_s: budget, knowledge, profiles, epsilon, slack } = info.defaults;
   const choices = info.choices;
   const select = (name, values, value) => {
     const element = h("select", { name });
@@ -105,7 +105,7 @@ export function raceForm(info, start) {
     return element;
   };
   const policies = new Policies(info);
-  const law = lawChoice();
+  const law = lawChoice(info.laws);
   const error = h("p", { class: "error", role: "alert" });
   const button = h("button", { type: "submit", class: "primary wide" }, icon("play"), "Start race");
   const form = h(
@@ -134,13 +134,11 @@ export function raceForm(info, start) {
         field("data", choices.data?.length ? select("data", choices.data, task.data) : textInput("data", task.data)),
         explained("partition", "Partition", field("partition", textInput("partition", task.partition, "partitions"))),
         field("epochs", numberInput("epochs", task.epochs, { min: 0 })),
-        field("averaging", select("averaging", choices.averaging, task.averaging)),
-        field("server", textInput("server", task.server, "servers")),
+        field("aggregator", textInput("aggregator", task.aggregator, "aggregators")),
         explained("profiles", "Profiles", field("profiles", select("profiles", choices.profiles, profiles))),
         field("epsilon", numberInput("epsilon", epsilon ?? "", { min: 0, required: false, placeholder: "no noise" })),
         explained("knowledge", "Knowledge", field("knowledge", select("knowledge", choices.knowledge, knowledge))),
         field("slack", numberInput("slack", slack ?? "", { min: 1, required: false, placeholder: "waits for all" })),
-        field("late weight", numberInput("late_weight", late, { min: 0, max: 1 })),
         field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
         field("seeds", numberInput("seeds", info.seeds, { min: 1, step: 1 })),
         field("target, %", numberInput("target", 100 * info.target, { min: 1, max: 100 })),
@@ -150,7 +148,7 @@ export function raceForm(info, start) {
       suggestions("availabilities", choices.availability),
       suggestions("channels", choices.channel),
       suggestions("partitions", choices.partition),
-      suggestions("servers", choices.server),
+      suggestions("aggregators", choices.aggregator),
     ),
     h("div", { class: "form-foot" }, error, button),
   );
@@ -201,13 +199,11 @@ function formValues({ spec, seeds, target }) {
     data: task.data,
     partition: task.partition,
     epochs: task.epochs,
-    averaging: task.averaging,
-    server: task.server,
+    aggregator: task.aggregator,
     profiles: spec.profiles,
     epsilon: spec.epsilon,
     knowledge: spec.knowledge,
     slack: spec.slack,
-    late_weight: spec.late_weight,
     budget_s: spec.budget_s,
     seeds: seeds.length,
     target: Number((100 * target).toPrecision(12)),
@@ -229,7 +225,6 @@ function raceDocument(form, policies, law, kept) {
       ...(unlimited ? {} : { budget_s: number("budget_s") }),
       knowledge: value("knowledge"),
       slack: value("slack") === "" ? null : number("slack"),
-      late_weight: number("late_weight"),
       profiles: value("profiles"),
       epsilon: value("epsilon") === "" ? null : number("epsilon"),
       cell: {
@@ -249,8 +244,7 @@ function raceDocument(form, policies, law, kept) {
         data: value("data"),
         partition: value("partition"),
         epochs: number("epochs"),
-        averaging: value("averaging"),
-        server: value("server"),
+        aggregator: value("aggregator"),
       },
     },
     policies,

@@ -17,12 +17,10 @@ export function describe(race) {
     cell.csi_error_db > 0 && `SNR error ${cell.csi_error_db} dB`,
     devices.availability !== "always" && devices.availability,
     race.spec.slack && `slack ${race.spec.slack}`,
-    race.spec.late_weight > 0 && `late weight ${race.spec.late_weight}`,
     race.spec.knowledge !== "perfect" && `knowledge ${race.spec.knowledge}`,
     race.spec.profiles !== "gradients" && `profiles ${race.spec.profiles}`,
     race.spec.epsilon && `epsilon ${race.spec.epsilon}`,
-    task.averaging !== "plain" && `${task.averaging} averaging`,
-    task.server !== "mean" && `server ${task.server}`,
+    task.aggregator !== "mean" && `aggregator ${task.aggregator}`,
     task.epochs !== 1 && (task.epochs < 1 ? `${task.epochs} epoch` : plural(task.epochs, "epoch")),
   ];
   const limit = Number.isFinite(budget) ? seconds(budget) : plural(rounds, "round");

@@ -87,7 +87,7 @@ def parse_schedule(text: str) -> Schedule:
         text: ``constant``, ``exponential:factor=...``, ``step:every=...,factor=...`` or ``cosine:rounds=...,end=...``.
 
     Example:
-        >>> from fedcell.learn.rates import parse_schedule
+        >>> from fedcell.learn.learning_rate import parse_schedule
         >>> [parse_schedule("step:every=2,factor=0.5")(r) for r in range(5)]
         [1.0, 1.0, 0.5, 0.5, 0.25]
     """

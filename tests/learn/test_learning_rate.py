@@ -5,7 +5,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.learn.rates import parse_schedule
+from fedcell.learn.learning_rate import parse_schedule
 from fedcell.sim.spec import DevicesSpec, parse_spec
 
 
@@ -55,5 +55,17 @@ def test_stored_runs_keep_their_keys() -> None:
     plain = fc.Spec()
     assert plain.key() == fc.Spec(task=fc.TaskSpec(schedule="constant", precision="float32")).key()
     assert plain.key() != fc.Spec(task=fc.TaskSpec(schedule="exponential:factor=0.9")).key()
-    before = parse_spec({"version": 1, "cell": {"radius_m": 1000.0}}, "0.2's")
-    assert before.key().startswith("9cd8f98ea8f5268f")  # as before there were schedules
+    first = parse_spec({"version": 1, "cell": {"radius_m": 1000.0}}, "of version 0.1")
+    assert first.key().startswith("9cd8f98ea8f5268f")  # as before there were schedules
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["constant", "Constant", " constant "],
+        ["cosine:rounds=200", "cosine:rounds=200,end=0.01", "Cosine:end=1e-2,rounds=200"],
+        ["step:every=5,factor=0.5", "step:factor=0.50,every=5"],
+    ],
+)
+def test_a_schedule_has_one_key_however_it_is_written(same: list[str]) -> None:
+    assert len({fc.Spec(task=fc.TaskSpec(schedule=text)).key() for text in same}) == 1
