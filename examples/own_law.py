@@ -1,7 +1,7 @@
 """A link law of one's own: time slots, of which each device loses a part to switching.
 
-python examples/own_law.py
-fedcell plan examples/devices.csv --law examples.own_law:Slots:guard=0.02
+Run it with ``python examples/own_law.py``, or use the law anywhere, such as
+``fedcell plan examples/devices.csv --law examples.own_law:Slots:guard=0.02``.
 """
 
 import math
@@ -70,7 +70,7 @@ def main() -> None:
             plan = policy.decide(view, np.random.default_rng(0))
             print(f"guard {guard:g}, {type(policy).__name__}: {plan.devices.size} devices in {plan.round_s:.2f} s")
     for line in ("greedy", "all"):
-        spec = fc.Spec(policy=line, rounds=3, cell={"law": Slots(0.02)}, task={"hidden": [8]})
+        spec = fc.Spec(policy=line, rounds=3).changed({"cell.law": Slots(0.02), "task.hidden": [8]})
         *_, last = fc.simulate(spec)
         print(f"{line}: 3 rounds in {last.clock_s:.1f} s")
 

@@ -22,10 +22,10 @@ from fedcell.flower.report import Report
 from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.sim.asking import answering
-from fedcell.sim.knowledge import Foresight, known_compute_s
 from fedcell.types import Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
+from fedcell.world.cell import Foresight
 
 _STEEPEST_BITS = 100.0  # bit/s/Hz: nobody has a better link, and 2^100 is still a number
 
@@ -331,7 +331,9 @@ class SimulatedRadio:
             law.for_devices(conditions.believed_snr[there], bits),
         )
         self._now = Links(conditions.upload_s[there], conditions.compute_s[there], true_law, model_bits=bits)
-        return Links(conditions.believed_upload_s[there], known_compute_s(conditions, self.knowledge)[there], believed)
+        return Links(
+            conditions.believed_upload_s[there], conditions.foreseen_compute_s(self.knowledge)[there], believed
+        )
 
     def _number(self, device: Device) -> int:
         count = len(self.world.devices)

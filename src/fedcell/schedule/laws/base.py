@@ -1,8 +1,9 @@
 """The base class of link laws: all that anybody asks of one."""
 
 import math
+import warnings
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +40,14 @@ class Law(ABC):
         carries_late: whether an upload may go on beside those of the next round; see `held_share`.
         separable: whether an upload takes as long whoever else uploads, as nothing is shared.
         proportional: whether rates are proportional to shares: an upload takes c / g seconds.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> law = fc.parse_law("blocks:count=8")
+        >>> law.upload_s(np.array([1.0, 3.0]), shares=np.array([0.25, 0.75])).tolist()
+        [4.0, 4.0]
+        >>> law.label, law.max_devices, law.resources(0.25, bandwidth_hz=1.44e6)
+        ('resource blocks', 8, {'blocks': 2, 'bandwidth_hz': 360000.0})
     """
 
     label: ClassVar[str]
@@ -182,21 +191,15 @@ class Law(ABC):
         """
         return []
 
-    # --- names of 0.2
+    if not TYPE_CHECKING:
 
-    @property
-    def most(self) -> float:
-        """`max_devices`."""
-        return self.max_devices
+        def __getattr__(self, name: str) -> Any:
+            if name not in _RENAMED:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            new = _RENAMED[name]
+            warnings.warn(f"{name} of a link law is called {new}; write that", DeprecationWarning, stacklevel=2)
+            return getattr(self, new)
 
-    def bound(self, snr: Floats | None, model_bits: float) -> "Law":
-        """`for_devices`."""
-        return self.for_devices(snr, model_bits)
 
-    def takes_s(self, upload_s: Floats, shares: Floats) -> Floats:
-        """`upload_s`."""
-        return self.upload_s(upload_s, shares)
-
-    def power_parts(self, upload_s: Floats, shares: Floats) -> Floats:
-        """`power_fraction`."""
-        return self.power_fraction(upload_s, shares)
+_RENAMED = {"most": "max_devices", "bound": "for_devices", "takes_s": "upload_s", "power_parts": "power_fraction"}
+"""Names of version 0.2."""
