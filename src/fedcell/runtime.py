@@ -17,6 +17,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -194,14 +195,12 @@ def _cache_class() -> Any:
     import numba
     from numba.core import caching
 
-    from fedcell import __version__
-
     numbas: Any = caching.FunctionCache
 
     class Cache(numbas):  # type: ignore[misc]  # Numba has no types
         def __init__(self, function: Any) -> None:
             super().__init__(function)
-            self._cache_file._version = f"{numba.__version__}, fedcell {__version__}"
+            self._cache_file._version = f"{numba.__version__}, fedcell {sys.modules['fedcell'].__version__}"
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             return None if _is_foreign(sig) else super().load_overload(sig, target_context)

@@ -318,9 +318,10 @@ class Registry(Mapping[str, type[T]]):
 
         return self.parse(text) if may_import() or self.is_built_in(text) else None
 
-    def where(self, attribute: str) -> list[str]:
-        """Return the names of our classes of which this attribute is true."""
-        return [name for name, kind in self.items() if getattr(kind, attribute)]
+    def either(self, attribute: str) -> str:
+        """Return the names of our classes of which this attribute is true, for messages: ``a, b or c``."""
+        *names, last = [name for name, kind in self.items() if getattr(kind, attribute)]
+        return f"{', '.join(names)} or {last}" if names else last
 
     def _named(self, name: str) -> type[T]:
         others = self.installed()

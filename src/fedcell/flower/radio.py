@@ -241,7 +241,7 @@ def radio_of(given: Cell | str | None, law: Law | None, model_bits: int) -> Cell
         if law is not None and not law.own_lines:
             raise InputError(
                 f"radio is 'dedicated', but the law {law.line} shares a band; give radio=Cell(...), or the law "
-                f"{' or '.join(LAWS.where('own_lines'))}"
+                f"{LAWS.either('own_lines')}"
             )
         return DedicatedRadio(model_bits, law or Dedicated())
     cell = given if isinstance(given, Cell) else Cell()

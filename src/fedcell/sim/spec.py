@@ -498,7 +498,7 @@ class Spec(_Part):
         if law is not None and not law.carries_late and self.task.make_aggregator().late:
             raise InputError(
                 f"task.aggregator is {self.task.aggregator!r}, but under the law {self.cell.law!r} it is not defined "
-                f"what a late upload leaves of the band; use {' or '.join(LAWS.where('carries_late'))}, or leave late "
+                f"what a late upload leaves of the band; use {LAWS.either('carries_late')}, or leave late "
                 "out"
             )
         # Constructing them checks them.
@@ -679,8 +679,8 @@ class Spec(_Part):
 
     def own_code(self) -> OwnCode:
         """Return what is known of the code of your own policy and model."""
-        kinds = (type(self.make_policy()), type(LAWS.parse(self.cell.law)))
-        return code_of(kinds, self.task.model if self.task.engine == "torch" else "")
+        model = self.task.model if self.task.engine == "torch" else ""
+        return code_of(type(self.make_policy()), model, type(LAWS.parse(self.cell.law)))
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""

@@ -155,7 +155,7 @@ _engines: dict[Any, Engine] = {}
 
 def _engine(data: Dataset, content: str, spec: TaskSpec, threads: int | None) -> Engine:
     """Return a cached engine, or build one: engines keep the data in their own form, so the last few are kept."""
-    own = code_of((), spec.model)
+    own = code_of(object, spec.model)
     if own.unknown:  # a model of one's own that cannot be told from another one
         return _build(data, spec, threads)
     key = (content, spec.model_dump_json(), threads, own.sha256)

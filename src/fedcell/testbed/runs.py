@@ -97,9 +97,7 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
     if not parse_law(spec.cell.law).proportional:
-        raise InputError(
-            f"cell.law is {spec.cell.law!r}, which is not emulated; use {' or '.join(LAWS.where('proportional'))}"
-        )
+        raise InputError(f"cell.law is {spec.cell.law!r}, which is not emulated; use {LAWS.either('proportional')}")
     if spec.cell.model_bits is not None:
         raise InputError("cell.model_bits is set, but the testbed uses the model's actual size; leave it out")
 
