@@ -226,18 +226,14 @@ def stored_run_document(run: "StoredRun") -> dict[str, Any]:
 
 
 def _print_csv(runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
-    import csv
-    import io
     import json
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    from fedcell.tables import csv_text
+
     names = ["key", "policy", "seed", *extra, *TOLD]
-    writer.writerow(names)
-    for run in runs:
-        values = map(values_of(run).get, names)
-        writer.writerow([json.dumps(value) if isinstance(value, list) else value for value in values])
-    typer.echo(text.getvalue(), nl=False)
+    rows = (map(values_of(run).get, names) for run in runs)
+    texts = ([json.dumps(value) if isinstance(value, list) else value for value in row] for row in rows)
+    typer.echo(csv_text(names, texts), nl=False)
 
 
 def _print_table(store: str, runs: Sequence["StoredRun"], of: int, extra: Sequence[str], wide: bool) -> None:
