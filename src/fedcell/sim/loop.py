@@ -16,7 +16,7 @@ from fedcell.protocol.outcome import Turnout, allowed_s, turnout
 from fedcell.protocol.signals import read_signals
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
-from fedcell.schedule.laws import Dedicated, Law, parse_law
+from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
 from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.profiles import balanced_weights, profiles_of
@@ -76,7 +76,7 @@ class Simulation:
 
     def law(self, snr: Floats) -> Law:
         """The law of the uploads of (n,) devices with this SNR."""
-        return self._law_of_cell.bound(snr, self.world.cell.model_bits)
+        return self._law_of_cell.for_devices(snr, self.world.cell.model_bits)
 
     @cached_property
     def _law_of_cell(self) -> Law:
@@ -291,7 +291,7 @@ class Simulation:
         if devices.size == 0:
             return LateModels.empty()
         places = np.searchsorted(plan.devices, devices)
-        shares = np.zeros(devices.size) if isinstance(self._law_of_cell, Dedicated) else plan.shares[places]
+        shares = self._law_of_cell.held_share(plan.shares[places])
         return LateModels(devices, updates.part(slice(first, None)).models(), went.after_s[places], shares)
 
     def _mean(

@@ -25,7 +25,7 @@ def true_j(
 
     A device that is stopped has spent what it got done by then; ``work`` as in `worked_j`.
     """
-    parts = law.take(plan.devices).power_parts(conditions.upload_s[plan.devices], plan.shares)
+    parts = law.take(plan.devices).power_fraction(conditions.upload_s[plan.devices], plan.shares)
     return worked_j(plan.devices, parts, world, conditions, went, work)
 
 

@@ -65,7 +65,7 @@ class TestbedRadio:
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
         require_links(now)
-        # Of density, blocks and dedicated lines, which alone are let in here: their rates are multiples of the band's.
+        # Of the laws let in here, all have rates in proportion to the shares.
         law = parse_law(self.spec.cell.law)
         compute_s = now.foreseen_compute_s(self.spec.knowledge)[there]
         return Links(now.believed_upload_s[there], compute_s, law, self.spec.task.epochs)

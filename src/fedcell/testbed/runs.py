@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from fedcell import defaults, settings
 from fedcell.errors import InputError
-from fedcell.schedule.laws import Density, parse_law
+from fedcell.schedule.laws import LAWS, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, load_spec
@@ -138,8 +138,8 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
         )
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
-    if not isinstance(parse_law(spec.cell.law), Density):
-        raise InputError(f"cell.law is {spec.cell.law!r}, which is not emulated; use density, blocks or dedicated")
+    if not parse_law(spec.cell.law).proportional:
+        raise InputError(f"cell.law is {spec.cell.law!r}, which is not emulated; use {LAWS.either('proportional')}")
     if spec.cell.model_bits is not None:
         raise InputError("cell.model_bits is set, but the testbed uses the model's actual size; leave it out")
 
