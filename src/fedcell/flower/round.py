@@ -14,7 +14,7 @@ from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
 from fedcell.protocol.outcome import deadlines, enough_s
 from fedcell.protocol.question import answering
-from fedcell.schedule.laws import Blocks, Law
+from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Question, Timing
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
@@ -287,13 +287,14 @@ def configs(planned: PlannedRound) -> list[dict[str, float | int]]:
             "fedcell-share": float(share),
             "fedcell-finish-s": float(finish_s),
             "fedcell-round": planned.grant.round_index,
-            **blocks_of(law, float(share)),
+            **_units(law, float(share)),
             **{name: float(column[i]) for name, column in decided.items() if column is not None},
         }
         for i, (share, finish_s) in enumerate(zip(plan.shares, planned.grant.finish_s, strict=True))
     ]
 
 
-def blocks_of(law: Law, share: float) -> dict[str, int]:
-    """What a node is told of its whole resource blocks; nothing where there are none."""
-    return {"fedcell-blocks": round(share * law.count)} if isinstance(law, Blocks) else {}
+def _units(law: Law, share: float) -> dict[str, int]:
+    """What a node is told of whole units that it gets, such as resource blocks."""
+    gets = law.resources(share, 0.0)
+    return {f"fedcell-{name}": value for name, value in gets.items() if isinstance(value, int)}

@@ -15,7 +15,6 @@ from typing_extensions import override
 from fedcell.protocol.columns import Table, column, part
 from fedcell.protocol.estimates import SHORTEST_S, Estimates, look_round
 from fedcell.protocol.signals import SIGNALS, Reports, uses
-from fedcell.schedule.laws import Density, Ingress, Law
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.view import RoundView, Undeclared
@@ -296,7 +295,7 @@ class Knowledge(Table):
             trained_s = trained_s / work
         if (part := plan.part(view.model_bits)) is not None:
             upload_s = upload_s / part
-        whole_band_s = np.maximum(_alone_s(law, upload_s, plan.shares), SHORTEST_S)
+        whole_band_s = np.maximum(law.solo_s(upload_s, plan.shares), SHORTEST_S)
         seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
         unknown = seen & ~np.isfinite(look.upload_s[plan.devices])
 
@@ -377,13 +376,3 @@ def _with_median(values: Floats, otherwise: float) -> Floats:
     if known.all():
         return values
     return np.where(known, values, np.median(values[known]) if known.any() else otherwise)
-
-
-def _alone_s(law: Law, took_s: Floats, shares: Floats) -> Floats:
-    """How long uploads would have taken with everything to themselves, from how long they took with their shares."""
-    if isinstance(law, Density):
-        return took_s * shares
-    if isinstance(law, Ingress):  # no slower than this; how much of it was the pipe's cannot be told
-        return took_s
-    alone_s: Floats = took_s / law.takes_s(np.ones(shares.size), shares)
-    return alone_s

@@ -181,7 +181,7 @@ class Plan:
             t = work * t
         if part is not None:
             c, law = part * c, law.scaled(part)
-        return t, law.takes_s(c, self.shares)
+        return t, law.upload_s(c, self.shares)
 
     def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike, law: Law = Density()) -> Floats:  # noqa: B008 - frozen
         """Return when each scheduled device delivers its model: t_i + c_i / g_i under the paper's law.

@@ -16,7 +16,6 @@ from fedcell.protocol.question import answering
 from fedcell.protocol.round import Collect, Collected, Played, Send, Sight
 from fedcell.protocol.signals import read_signals
 from fedcell.rng import keyed, stream
-from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.plan import Links, Plan
 from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.sim.profiles import output_change, report_j
@@ -131,7 +130,7 @@ class Driver:
         """What comes with the models; None if the round would end after the budget."""
         run, state, plan = self.run, self.state, send.plan
         clock_s = state.clock_s + outcome.round_s
-        parts = self._links.law.take(plan.devices).power_parts(self._links.upload_s[plan.devices], plan.shares)
+        parts = self._links.law.take(plan.devices).power_fraction(self._links.upload_s[plan.devices], plan.shares)
         training_j, sending_j = self._worked_j(plan, parts, outcome)
         self.plan_j = sending_j * state.late.band_left + training_j
         budget_j = math.inf if run.spec.budget_j is None else run.spec.budget_j
@@ -146,7 +145,7 @@ class Driver:
         coming = np.flatnonzero(outcome.coming & arrives)
         updates = yield from self._updates(plan, np.concatenate((own, coming)))
         if coming.size:
-            shares = np.zeros(coming.size) if isinstance(run.cell_law, Dedicated) else plan.shares[coming]
+            shares = run.cell_law.held_share(plan.shares[coming])
             late = updates.part(slice(own.size, None)).models()
             self.late = LateModels(self.there[plan.devices[coming]], late, outcome.after_s[coming], shares)
             updates = updates.part(slice(own.size))

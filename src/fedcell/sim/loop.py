@@ -73,7 +73,7 @@ class Simulation:
 
     def law(self, snr: Floats) -> Law:
         """The law of the uploads of (n,) devices with this SNR."""
-        return self.cell_law.bound(snr, self.world.cell.model_bits)
+        return self.cell_law.for_devices(snr, self.world.cell.model_bits)
 
     @cached_property
     def cell_law(self) -> Law:
