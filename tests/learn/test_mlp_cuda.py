@@ -17,8 +17,7 @@ from harness import run
 
 pytest.importorskip("torch")
 
-from fedcell.learn.mlp_cuda import MlpCudaEngine, obstacle
-from fedcell.learn.mlp_cuda_input import JOB, Shape, packed, shape_of, training_arrays
+from fedcell.learn.mlp_cuda import JOB, MlpCudaEngine, Shape, packed, shape_of, training_arrays, unsupported_reason
 
 ENTRIES = """
 extern "C" void train_all(int blocks, int bytes, const float* starts, float* models, unsigned* slots,
@@ -114,7 +113,7 @@ def test_jobs_that_are_not_sound_are_not_packed(changed: dict[str, Any], message
 
 def test_what_cannot_be_trained_so_is_said() -> None:
     data = load_dataset("mnist")
-    assert "PyTorch" in obstacle(data, (64,), 10, "cuda")
+    assert "PyTorch" in unsupported_reason(data, (64,), 10, "cuda")
     with pytest.raises(InputError, match=r"device is 'cuda', but PyTorch .*; use 'cpu', or the torch engine"):
         MlpCudaEngine(data)
     assert Shape(784, 10, True).parameters == 50890

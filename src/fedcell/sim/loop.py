@@ -154,7 +154,7 @@ class Simulation:
         delivered = arrivals(plan.devices[went.delivered], spec, r)
         coming = arrivals(plan.devices[went.coming], spec, r)
         updates = yield from self._trained(state, scene, plan, np.concatenate((delivered, coming)))
-        own, late = updates.part(slice(delivered.size)), self._under_way(updates, delivered.size, coming, plan, went)
+        own, late = updates.take(slice(delivered.size)), self._under_way(updates, delivered.size, coming, plan, went)
         mean, devices, weights = self._mean(state, first.view, delivered, own, went.round_s)
         knowledge = self._learnt(state, first, scene, chosen, went).averaged(devices, weights)
         knowledge = self._reported(knowledge, state, scene, delivered, own)
@@ -284,7 +284,7 @@ class Simulation:
             epochs = None if plan.epochs is None else plan.epochs[np.searchsorted(plan.devices, devices)]
             updates: Updates = yield Train(self.jobs(state, devices, epochs))
             return updates
-        return scene.trained.part(np.searchsorted(scene.conditions.there, devices))
+        return scene.trained.take(np.searchsorted(scene.conditions.there, devices))
 
     def _under_way(self, updates: Updates, first: int, devices: Indices, plan: Plan, went: Turnout) -> LateModels:
         """The models of these devices, the updates from ``first`` on, that arrive after the round."""
@@ -292,7 +292,7 @@ class Simulation:
             return LateModels.empty()
         places = np.searchsorted(plan.devices, devices)
         shares = self._law_of_cell.held_share(plan.shares[places])
-        return LateModels(devices, updates.part(slice(first, None)).models(), went.after_s[places], shares)
+        return LateModels(devices, updates.take(slice(first, None)).models(), went.after_s[places], shares)
 
     def _mean(
         self, state: State, view: RoundView, delivered: Indices, own: Updates, round_s: float
@@ -327,7 +327,7 @@ class Simulation:
         knowledge = knowledge.hearing(delivered, r, **read_signals(policy, own)).trained(r, own.losses)
         if self.learns_profiles:
             classes = self.task.label_counts.shape[1]
-            knowledge = knowledge.learning(delivered, output_change(own.tail(classes), state.model, classes))
+            knowledge = knowledge.learning(delivered, output_change(own.output_bias(classes), state.model, classes))
         return knowledge
 
     def _wait(self, state: State) -> "Playing[Played | None]":
