@@ -34,9 +34,9 @@ from fedcell.learn.learning_rate import parse_schedule
 from fedcell.learn.partition import parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
-from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
+from fedcell.schedule.laws import LAWS, Law
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.registry import canonical_policy, format_policy, parse_policy
+from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
 from fedcell.toml import read_toml, to_toml
@@ -178,10 +178,12 @@ class CellSpec(_Part):
     channel: str = "paper"
     rate: str = "shannon"
 
-    @field_validator("law")
+    @field_validator("law", mode="before")
     @classmethod
-    def _known_law(cls, text: str) -> str:
-        return format_law(parse_law(text))
+    def _known_law(cls, given: Any) -> Any:
+        if isinstance(given, Law):
+            given = given.line
+        return LAWS.canonical(given) if isinstance(given, str) else given
 
     @field_validator("channel", "rate")
     @classmethod
@@ -455,7 +457,7 @@ class Spec(_Part):
     def _known_policy(cls, given: Any) -> Any:
         if isinstance(given, Policy):
             given = format_policy(given)
-        return canonical_policy(given) if isinstance(given, str) else given
+        return POLICIES.canonical(given) if isinstance(given, str) else given
 
     @model_validator(mode="before")
     @classmethod
@@ -487,14 +489,17 @@ class Spec(_Part):
                 f"epsilon is {self.epsilon}, but with profiles = {self.profiles!r} there are no reports for noise to "
                 "hide; use labels or gradients, or leave epsilon out"
             )
-        if isinstance(parse_law(self.cell.law), Power) and self.cell.rate != CellSpec().rate:
+        law = LAWS.known(self.cell.law)
+        if law is not None and law.needs_snr and self.cell.rate != CellSpec().rate:
             raise InputError(
-                f"law is 'power', which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one of them"
+                f"law is {self.cell.law!r}, which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one "
+                "of them"
             )
-        if self.task.make_aggregator().late and type(parse_law(self.cell.law)) not in (Density, Dedicated):
+        if law is not None and not law.carries_late and self.task.make_aggregator().late:
             raise InputError(
                 f"task.aggregator is {self.task.aggregator!r}, but under the law {self.cell.law!r} it is not defined "
-                "what a late upload leaves of the band; use density or dedicated, or leave late out"
+                f"what a late upload leaves of the band; use {LAWS.either('carries_late')}, or leave late "
+                "out"
             )
         # Constructing them checks them.
         self.world([1] * self.devices.count, 1)
@@ -674,7 +679,8 @@ class Spec(_Part):
 
     def own_code(self) -> OwnCode:
         """Return what is known of the code of your own policy and model."""
-        return code_of(type(self.make_policy()), self.task.model if self.task.engine == "torch" else "")
+        model = self.task.model if self.task.engine == "torch" else ""
+        return code_of(type(self.make_policy()), model, type(LAWS.parse(self.cell.law)))
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""

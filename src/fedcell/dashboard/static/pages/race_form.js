@@ -105,7 +105,7 @@ export function raceForm(info, start) {
     return element;
   };
   const policies = new Policies(info);
-  const law = lawChoice();
+  const law = lawChoice(info.laws);
   const error = h("p", { class: "error", role: "alert" });
   const button = h("button", { type: "submit", class: "primary wide" }, icon("play"), "Start race");
   const form = h(
