@@ -83,6 +83,6 @@ def test_an_unknown_line_is_learnt_through_the_law(law: Law, learnt_s: float) ->
     view = knowledge.view(nothing, 0)
     plan = Plan(np.array([0]), np.array([0.2]), 5.0)
     after = knowledge.after(view, plan, nothing, Timing(np.array([1.0]), np.array([5.0])), clock_s=5.0)
-    upload_s = after.known(nothing, np.arange(1)).upload_s
+    upload_s, _ = after.known(nothing, np.arange(1))
     np.testing.assert_allclose(upload_s, [learnt_s], rtol=1e-12)
     np.testing.assert_allclose(law.upload_s(upload_s, plan.shares), [4.0], rtol=1e-12)

@@ -102,7 +102,7 @@ def test_the_kernels_train_like_the_cpus(kind: str, tmp_path: Path) -> None:
         ({"order": np.array([[0, -1]])}, r"job 1 visits samples -1 to 0; give indices from 0 to 4"),
         ({"order": np.array([[0.5]])}, r"job 1 has an order of shape \(1, 1\) and type float64"),
         ({"order": np.array([1])}, r"job 1 has an order of shape \(1,\) and type int64"),
-        ({"rate": 0.0}, r"job 1 has the learning-rate factor 0.0; give a number above 0"),
+        ({"lr_scale": 0.0}, r"job 1 has the learning-rate factor 0.0; give a number above 0"),
     ],
 )
 def test_jobs_that_are_not_sound_are_not_packed(changed: dict[str, Any], message: str) -> None:

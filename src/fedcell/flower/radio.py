@@ -19,9 +19,9 @@ import numpy as np
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.report import Report
+from fedcell.protocol.question import answering
 from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing
-from fedcell.sim.asking import answering
 from fedcell.types import Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s

@@ -12,11 +12,11 @@ from fedcell.flower.flwr_api import LOG
 from fedcell.flower.inner import UNTIMED, Trained, take_trained
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
-from fedcell.protocol.outcome import allowed_s, enough_s
+from fedcell.protocol.outcome import deadlines, enough_s
+from fedcell.protocol.question import answering
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Question, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.asking import answering
 from fedcell.types import Bools, Floats, Indices
 
 FLEET = 10.0
@@ -110,7 +110,7 @@ class PlannedRound:
 
     def allowed_s(self, slack: float, grace_s: float) -> Floats:
         """(n,) seconds after which a scheduled device is late; infinite if too little is known to plan with."""
-        return allowed_s(self.grant.finish_s, slack, self.known[self.plan.devices], grace_s)
+        return deadlines(self.grant.finish_s, slack, self.known[self.plan.devices], grace_s)
 
     def limits_s(self, came_s: Floats, slack: float, grace_s: float) -> Floats:
         """Return after how many seconds each scheduled device is late, as far as can be told by now.

@@ -61,7 +61,7 @@ class EpisodeSettings:
 
     def load(self, seed: int) -> Simulation:
         """Return the run with this seed."""
-        return Simulation.load(self.spec.changed({"seed": seed}))
+        return replace(Simulation.load(self.spec.changed({"seed": seed})), policy=Given())  # which sees what agents see
 
     def policy(self, action: NDArray[Any]) -> Policy:
         """Return the policy that schedules what an action says; an InputError if it is not an action."""
@@ -95,7 +95,7 @@ class Episode:
         """Return the observation before the next round."""
         conditions, view = self.run.conditions(self.state), None
         if conditions is not None and conditions.there.size:
-            view = self.run.scene(self.state, conditions).view
+            view = self.run.sight(self.state, conditions).view
         return observe(view, self.settings.count, self.settings.profile)
 
     def with_action(self, action: NDArray[Any]) -> tuple[Simulation, State]:

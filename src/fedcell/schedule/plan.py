@@ -139,6 +139,10 @@ class Plan:
         columns = {name: getattr(self, name) for name in PLAN_COLUMNS}
         return replace(self, **{name: column[which] for name, column in columns.items() if column is not None})
 
+    def starting(self, starts_s: Floats | None) -> "Plan":
+        """Return the plan with other times, (n,), at which its devices have the model; None if at once."""
+        return self if starts_s is self.starts_s else replace(self, starts_s=starts_s)
+
     def starts(self) -> Floats:
         """Return (n,) when each starts to train, in seconds from the start of the round."""
         return np.zeros(self.devices.size) if self.starts_s is None else self.starts_s
