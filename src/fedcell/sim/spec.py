@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedcell import defaults, settings, units
+from fedcell import defaults, units
 from fedcell.errors import InputError, did_you_mean, require_number, short_repr
 from fedcell.frozen import frozen
 from fedcell.learn.aggregator import Aggregator, Spelling02, format_aggregator, parse_aggregator
@@ -188,9 +188,7 @@ class CellSpec(_Part):
     @field_validator("channel", "rate")
     @classmethod
     def _known_channel(cls, text: str, field: ValidationInfo) -> str:
-        value = parse_channel(text) if field.field_name == "channel" else parse_rate(text)
-        name = next(name for name, kind in (CHANNELS | RATES).items() if kind is type(value))
-        return settings.write(name, value)
+        return CHANNELS.canonical(text) if field.field_name == "channel" else RATES.canonical(text)
 
 
 class DevicesSpec(_Part):

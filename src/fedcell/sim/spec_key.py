@@ -15,7 +15,7 @@ from fedcell.learn.learning_rate import Constant, parse_schedule
 from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.settings import write
-from fedcell.world import Cell, SnrTrace, Trace, parse_availability, parse_channel, parse_mobility, parse_rate
+from fedcell.world import Cell, Trace, parse_availability, parse_channel, parse_mobility, parse_rate
 
 if TYPE_CHECKING:
     from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
@@ -69,8 +69,8 @@ def run_key(spec: "Spec", code: str) -> str:
 
 def depends_on_files(spec: "Spec") -> bool:
     """Whether the key counts the content of files, which may change: own data, traces."""
-    traces = (parse_channel(spec.cell.channel), parse_availability(spec.devices.availability))
-    return spec.task.data not in PUBLISHED or any(isinstance(one, SnrTrace | Trace) for one in traces)
+    channel, availability = parse_channel(spec.cell.channel), parse_availability(spec.devices.availability)
+    return spec.task.data not in PUBLISHED or not channel.by_place or isinstance(availability, Trace)
 
 
 def _task_document(run: dict[str, Any], task: "TaskSpec") -> dict[str, Any]:
@@ -125,6 +125,8 @@ def _channel_document(spec: "Spec") -> dict[str, Any]:
     channel, rate = parse_channel(spec.cell.channel), parse_rate(spec.cell.rate)
     found = {}
     if channel != Cell.channel:
+        from fedcell.world import SnrTrace
+
         content = {"file": channel.sha256(spec.devices.count)} if isinstance(channel, SnrTrace) else {}
         found["channel"] = [type(channel).__name__, asdict(channel) | content]
     if rate != Cell.rate:

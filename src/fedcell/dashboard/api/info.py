@@ -27,7 +27,6 @@ from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim.spec import Spec
-from fedcell.world import SnrTrace
 from fedcell.world.cell import CHANNELS, Fading
 from fedcell.world.mobility import MOBILITIES
 from fedcell.world.rates import RATES
@@ -56,7 +55,7 @@ LIMITS: dict[str, int] = {
     "listed_runs": limits.LISTED_RUNS,
 }
 CHOICES = {
-    "channel": [name for name, kind in CHANNELS.items() if kind is not SnrTrace],
+    "channel": [name for name, kind in CHANNELS.items() if kind.by_place],
     "rate": list(RATES),
     "fading": list(get_args(Fading)),
     "mobility": list(MOBILITIES),
