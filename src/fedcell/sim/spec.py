@@ -41,19 +41,18 @@ from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
 from fedcell.toml import read_toml, to_toml
 from fedcell.world import (
+    AVAILABILITIES,
+    CHANNELS,
+    MOBILITIES,
+    RATES,
     Always,
     Cell,
     Devices,
     Mobility,
     World,
-    parse_availability,
-    parse_channel,
-    parse_mobility,
-    parse_rate,
 )
-from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading, Foresight
+from fedcell.world.cell import PAPER_POWER_W_PER_HZ, DownlinkKind, Fading, Foresight
 from fedcell.world.channel import may_lack_rate
-from fedcell.world.rates import RATES
 
 Seed = Annotated[int, Field(ge=0)]
 _SEED = TypeAdapter(Seed)
@@ -270,13 +269,13 @@ class DevicesSpec(_Part):
     @field_validator("mobility")
     @classmethod
     def _known_mobility(cls, text: str) -> str:
-        parse_mobility(text)
+        MOBILITIES.parse(text)
         return text
 
     @field_validator("availability")
     @classmethod
     def _known_availability(cls, text: str) -> str:
-        return "always" if parse_availability(text) == Always() else text
+        return "always" if AVAILABILITIES.parse(text) == Always() else text
 
 
 class TaskSpec(_Part):
@@ -591,15 +590,15 @@ class Spec(_Part):
         cell = self.cell.model_dump()
         cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
         del cell["law"]
-        cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
+        cell |= {"channel": CHANNELS.parse(self.cell.channel), "rate": RATES.parse(self.cell.rate)}
         devices = self.devices.model_dump(exclude={"mobility", "failure", "availability", "power_dbm"})
         devices["power_w_per_hz"] = self.devices.density_w_per_hz(self.cell.bandwidth_hz)
-        availability = parse_availability(self.devices.availability)
+        availability = AVAILABILITIES.parse(self.devices.availability)
         return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""
-        return parse_mobility(self.devices.mobility)
+        return MOBILITIES.parse(self.devices.mobility)
 
     def make_policy(self) -> Policy:
         """Return the policy of this run."""
@@ -662,7 +661,7 @@ class Spec(_Part):
     @property
     def may_lack_rate(self) -> bool:
         """Whether devices may be out of reach, so that they have no rate."""
-        return may_lack_rate(Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate)))
+        return may_lack_rate(Cell(channel=CHANNELS.parse(self.cell.channel), rate=RATES.parse(self.cell.rate)))
 
     def code_sha256(self) -> str:
         """Return the SHA-256 of the code of your own policy and model; empty for a run that has neither."""

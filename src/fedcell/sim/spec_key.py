@@ -15,7 +15,7 @@ from fedcell.learn.learning_rate import Constant, parse_schedule
 from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.settings import write
-from fedcell.world import Cell, Trace, parse_availability, parse_channel, parse_mobility, parse_rate
+from fedcell.world import AVAILABILITIES, CHANNELS, MOBILITIES, RATES, Cell, Trace
 
 if TYPE_CHECKING:
     from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
@@ -52,7 +52,7 @@ def run_key(spec: "Spec", code: str) -> str:
             if name in fields and fields[name] == type(model).model_fields[name].default:  # some are unused, left out
                 del fields[name]
     run["cell"] |= _channel_document(spec)
-    mobility = parse_mobility(spec.devices.mobility)
+    mobility = MOBILITIES.parse(spec.devices.mobility)
     run["devices"]["mobility"] = [type(mobility).__name__, asdict(mobility)]
     if "availability" in run["devices"]:
         run["devices"]["availability"] = _availability_document(spec.devices)
@@ -69,7 +69,7 @@ def run_key(spec: "Spec", code: str) -> str:
 
 def depends_on_files(spec: "Spec") -> bool:
     """Whether the key counts the content of files, which may change: own data, traces."""
-    channel, availability = parse_channel(spec.cell.channel), parse_availability(spec.devices.availability)
+    channel, availability = CHANNELS.parse(spec.cell.channel), AVAILABILITIES.parse(spec.devices.availability)
     return spec.task.data not in PUBLISHED or not channel.by_place or isinstance(availability, Trace)
 
 
@@ -95,7 +95,7 @@ def _task_document(run: dict[str, Any], task: "TaskSpec") -> dict[str, Any]:
 
 def _availability_document(devices: "DevicesSpec") -> list[Any]:
     """Who is there as keys have it: a trace is known by what is in it, not by its name."""
-    availability = parse_availability(devices.availability)
+    availability = AVAILABILITIES.parse(devices.availability)
     fields = asdict(availability)
     if isinstance(availability, Trace):
         fields["file"] = availability.content_sha256(devices.count)
@@ -122,7 +122,7 @@ def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
 
 def _channel_document(spec: "Spec") -> dict[str, Any]:
     """The channel and the rate as keys have them, unless they are the paper's; a file is known by its content."""
-    channel, rate = parse_channel(spec.cell.channel), parse_rate(spec.cell.rate)
+    channel, rate = CHANNELS.parse(spec.cell.channel), RATES.parse(spec.cell.rate)
     found = {}
     if channel != Cell.channel:
         from fedcell.world import SnrTrace

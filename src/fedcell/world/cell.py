@@ -308,7 +308,7 @@ def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import uniform_in_disc
+        >>> from fedcell.world.cell import uniform_in_disc
         >>> uniform_in_disc(10.0, np.array([[0.25, 0.0]])).tolist()
         [[5.0, 0.0]]
     """
@@ -318,21 +318,6 @@ def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:
     np.multiply(radius, np.cos(angle), out=points[:, 0])
     np.multiply(radius, np.sin(angle), out=points[:, 1])
     return points
-
-
-def parse_channel(text: str) -> Channel:
-    """A channel by its name on the command line and in TOML.
-
-    Args:
-        text: ``paper``, ``uma``, ``umi`` or ``rma``, with settings such as ``uma:carrier_hz=2e9,los=never``, or
-            ``trace:links.csv,between=linear,end=repeat``.
-
-    Example:
-        >>> from fedcell.world import parse_channel
-        >>> parse_channel("umi:carrier_hz=28e9").carrier_hz
-        28000000000.0
-    """
-    return CHANNELS.parse(text)
 
 
 def _check_channel(cell: Cell) -> None:
