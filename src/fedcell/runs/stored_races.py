@@ -23,6 +23,7 @@ from fedcell.runs.stored import (
 from fedcell.schedule.registry import is_built_in, names_code
 from fedcell.sim.spec import Spec, parse_stored
 from fedcell.sim.spec_upgrade import upgraded
+from fedcell.world import SnrTrace
 
 
 class _RaceFields(BaseModel):
@@ -107,9 +108,9 @@ def old_keys(store: Store, race: StoredRace, spec: Spec) -> list[str]:
 
 def is_ours(spec: Spec) -> bool:
     """Whether nothing in the race is of the user's own, code or files."""
-    files = [spec.cell.channel, spec.devices.availability]
     named = spec.task.data in PUBLISHED and ":" not in spec.task.model
-    return named and all(map(is_built_in, spec.grid["policy"])) and not any(f.startswith("trace") for f in files)
+    traces = isinstance(spec.cell.channel, SnrTrace) or spec.devices.availability.startswith("trace")
+    return named and all(map(is_built_in, spec.grid["policy"])) and not traces
 
 
 def _mark(document: dict[str, Any]) -> str:
