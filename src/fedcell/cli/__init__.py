@@ -15,7 +15,7 @@ import typer
 import typer.core
 
 from fedcell import __version__
-from fedcell.cli import fit, flower, plan, race, reproduce, results, serve, sweep, testbed, tournament
+from fedcell.cli import fit, flower, options, plan, race, reproduce, results, serve, sweep, testbed, tournament
 from fedcell.errors import InputError
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, errno.EBADF)
@@ -25,7 +25,19 @@ typer.core.HAS_RICH = False  # the help is plain text, in which Typer would show
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands, which say so when they are interrupted; Typer would end them in silence."""
+    """The commands, which say so when they are interrupted; Typer would end them in silence.
+
+    A race gets its options from the fields of the spec, which are heavy, and so only when it is asked for.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was asked for, with all its options."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is self.commands.get("race"):
+            whole = typer.Typer(context_settings=self.context_settings, rich_markup_mode=None, add_completion=False)
+            whole.command("race")(options.with_spec_options(race.race, after="seeds"))
+            command = typer.main.get_command(whole)
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
