@@ -1,7 +1,8 @@
-"""Fields that are declared once: what About says of one, its bounds, and sections of a spec made of such fields."""
+"""Fields that are declared once, with bounds, help and option; sections of a spec made of them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, Self, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
@@ -27,7 +28,7 @@ class About:
         step: of the page's input.
         choices: values that may be chosen or, where others are possible, suggested; those of a Literal are known.
         default: the default in words, where its value would not say it.
-        topic: of the page's glossary.
+        topic: the title of the page's explanation of it; it has none if empty.
         since: the version that first had it. At its default, a field that version 0.1 did not have is not in a run's
             key, so that the keys of older runs stay.
     """
@@ -50,7 +51,7 @@ class Declared:
 
     Attributes:
         name: of the field.
-        kind: ``number``, ``whole``, ``text``, ``choice``, ``truth`` or ``list``.
+        kind: ``number``, ``whole``, ``text``, ``truth`` or ``list``.
         types: all that its annotation names.
         about: what is said of it.
         choices: of a choice, or suggested.
@@ -63,6 +64,16 @@ class Declared:
     about: About
     choices: tuple[str, ...]
     bounds: tuple[Any, ...]
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be None."""
+        return NoneType in self.types
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it has one of its choices, and no other value."""
+        return any(get_origin(one) is Literal for one in self.types)
 
     def bound(self, kind: type[Any]) -> float | None:
         """The bound of this kind, such as Gt; None without."""
@@ -98,7 +109,7 @@ def _read(name: str, about: About, hint: Any, extras: list[Any]) -> Declared:
     words = tuple(str(word) for one in types if get_origin(one) is Literal for word in get_args(one))
     suggested = tuple(about.choices() if callable(about.choices) else about.choices)
     bounds = tuple(extra for extra in extras if isinstance(extra, Gt | Ge | Lt | Le))
-    return Declared(name, _kind(types, words), types, about, words or suggested, bounds)
+    return Declared(name, _kind(types), types, about, words or suggested, bounds)
 
 
 def _types(hint: Any) -> tuple[Any, ...]:
@@ -110,9 +121,7 @@ def _types(hint: Any) -> tuple[Any, ...]:
     return inner or (hint,)
 
 
-def _kind(types: tuple[Any, ...], words: tuple[str, ...]) -> str:
-    if words:
-        return "choice"
+def _kind(types: tuple[Any, ...]) -> str:
     if Floats in types:
         return "number"
     for kind, name in ((bool, "truth"), (str, "text"), (float, "number"), (int, "whole")):
@@ -181,6 +190,15 @@ def with_attributes(kind: type[Any]) -> str:
     return f"{head}    Attributes:\n{''.join(lines)}\n{example}{tail}"
 
 
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Begin the sentence of a mistake with the field that it is in."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
 def checked(owner: type[Any], name: str, value: Any) -> Any:
     """A value of a field, as the type that is declared; an InputError if it is none or out of bounds.
 
@@ -190,9 +208,9 @@ def checked(owner: type[Any], name: str, value: Any) -> Any:
         value: what the user gave.
     """
     field = declared(owner)[name]
-    if value is None and NoneType in field.types:
+    if value is None and field.nullable:
         return None
-    if any(get_origin(one) is Literal for one in field.types):
+    if field.is_choice:
         if value not in field.choices:
             raise InputError(f"{name} is {value!r}; {did_you_mean(str(value), field.choices)}")
     elif field.kind == "text" and not isinstance(value, str):

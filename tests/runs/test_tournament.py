@@ -76,7 +76,8 @@ def test_the_standard_scenarios_have_what_the_issue_lists_and_the_paper_for_all_
     assert found["failing"].spec.devices.failure > 0
     assert found["unknown-times"].spec.knowledge == "observed"
     assert (
-        found["unknown-times"].spec.devices.seconds_per_sample == found["slow-devices"].spec.devices.seconds_per_sample
+        found["unknown-times"].spec.devices.document()["seconds_per_sample"]
+        == found["slow-devices"].spec.devices.document()["seconds_per_sample"]
     )
     assert found["day-and-night"].spec.devices.availability.startswith("daynight")
     for one in found.values():

@@ -108,7 +108,7 @@ def test_a_grid_makes_every_combination() -> None:
         ("[cell]\nradius_m = nan", "cell.radius_m is nan; give a finite number above 0"),
         ("[cell]\nfading = 'ricean'", "cell.fading is 'ricean'; did you mean 'rician'"),
         ("[devices]\ncount = 0", "devices.count is 0"),
-        ("[devices]\nmobility = 'statc'", "devices: unknown mobility 'statc'; did you mean 'static'"),
+        ("[devices]\nmobility = 'statc'", "devices.mobility: .*static"),
         ("[devices]\nseconds_per_sample = [1, 2]", "count is 20 but the length of seconds_per_sample is 2|is 2 but"),
         ("[task]\npartition = 'label:2'", "task.partition: .*labels"),
         ("[task]\nlearning_rate = 0", "task.learning_rate is 0"),

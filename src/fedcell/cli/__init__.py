@@ -30,14 +30,21 @@ class Commands(typer.core.TyperGroup):
     A race gets its options from the fields of the spec, which are heavy, and so only when it is asked for.
     """
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that was asked for, with all its options."""
-        name, command, rest = super().resolve_command(ctx, args)
-        if command is self.commands.get("race"):
-            whole = typer.Typer(context_settings=self.context_settings, rich_markup_mode=None, add_completion=False)
-            whole.command("race")(options.with_spec_options(race.race, after="seeds"))
-            command = typer.main.get_command(whole)
-        return name, command, rest
+    _listing = False
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands, of which only the names and the first sentences are needed."""
+        self._listing = True
+        super().format_commands(ctx, formatter)
+        self._listing = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name, with all its options."""
+        if cmd_name != "race" or self._listing:
+            return super().get_command(ctx, cmd_name)
+        whole = typer.Typer(context_settings=dict(self.context_settings), rich_markup_mode=None, add_completion=False)
+        whole.command("race")(options.with_spec_options(race.race, after="seeds"))
+        return typer.main.get_command(whole)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""

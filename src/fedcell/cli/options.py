@@ -234,8 +234,9 @@ def with_spec_options(command: Callable[..., None], after: str) -> Callable[...,
     """
     from fedcell.sim.spec_fields import spec_fields
 
-    signature = inspect.signature(command)
-    found = list[inspect.Parameter]()
+    signature, found = inspect.signature(command), list[inspect.Parameter]()
+    if set(option_parameters().values()) <= signature.parameters.keys():
+        return command  # it has them already
     for one in signature.parameters.values():
         found.append(one)
         if one.name == after:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from fedcell import defaults, settings, units
 from fedcell.errors import InputError, reject, require_array, require_whole
-from fedcell.fields import About, Section, checked, declared, section
+from fedcell.fields import About, Section, checked, declared, naming, section
 from fedcell.types import Floats
 from fedcell.world.device import compute_j, mean_compute_s
 from fedcell.world.rates import RATES, Rate, Shannon, parse_rate
@@ -191,7 +191,8 @@ class Cell(Section):
             object.__setattr__(self, "model_bits", _PaperBits(defaults.MODEL_BITS))
         for name, parse in (("channel", parse_channel), ("rate", parse_rate)):
             if isinstance(given := getattr(self, name), str):
-                object.__setattr__(self, name, parse(given))
+                with naming(name):
+                    object.__setattr__(self, name, parse(given))
         for name in declared(Cell).keys() - {"channel", "rate"}:
             if not isinstance(value := getattr(self, name), _PaperBits):
                 object.__setattr__(self, name, checked(Cell, name, value))
@@ -462,9 +463,11 @@ def _check_models(devices: Devices) -> None:
     from fedcell.world.availability import Always, parse_availability
     from fedcell.world.mobility import parse_mobility
 
-    parse_mobility(devices.mobility)
-    if parse_availability(devices.availability) == Always():
-        object.__setattr__(devices, "availability", "always")
+    with naming("mobility"):
+        parse_mobility(devices.mobility)
+    with naming("availability"):
+        if parse_availability(devices.availability) == Always():
+            object.__setattr__(devices, "availability", "always")
 
 
 def _devices_of(document: dict[str, Any]) -> Devices:
