@@ -3,7 +3,7 @@
 20 devices with compute times of their own, which a server only knows from earlier rounds, are scheduled for 300 rounds
 in four worlds. A run is judged by its seconds per unit of progress, the sum of T over the sum of 1 / (theta + 1/n)
 with the n models that arrived, beside an oracle that knows every device's mean time in each round. `--tune` tries other
-constants of sim/estimates.py, on other seeds than those of the table.
+constants of protocol/estimates.py, on other seeds than those of the table.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 import fedcell as fc
+from fedcell.protocol import estimates
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.runs.stats import mean_of, paired_difference
 from fedcell.runtime import cores
 from fedcell.schedule.plan import Links, Timing
-from fedcell.sim import estimates
-from fedcell.sim.knowledge import Knowledge
 from fedcell.types import Floats
 
 M, ROUNDS, SLACK = 20, 300, 2.0
@@ -70,7 +70,7 @@ def seconds_per_progress(
     seed: int, kind: Kind, policy: fc.Greedy | fc.Optimal, server: Server, deadlines: bool
 ) -> float:
     """One run. With deadlines, a device later than SLACK times its planned finish is dropped, as in Flower."""
-    cell, known, clock_s, progress = world(kind, seed), Knowledge.none(M), 0.0, 0.0
+    cell, known, clock_s, progress = world(kind, seed), Knowledge.empty(M), 0.0, 0.0
     rng, unknown_s = np.random.default_rng(0), np.full(M, np.nan)
     for r in range(ROUNDS):
         look = Links(cell.upload_s, cell.mean_s[r] if server == "oracle" else unknown_s)

@@ -173,6 +173,7 @@ def test_a_value_of_a_module_that_is_assigned_anew_counts(
     before = getattr(sys.modules[where], what)
     setattr(sys.modules[where], what, value)
     assert files.sha256("values_of_a_test") != first
+    assert code_of(sys.modules["values_of_a_test"].Mine, "mlp").typed == name.replace(".", ":")
     setattr(sys.modules[where], what, before)
     sys.modules[where].NOT_READ = 5  # type: ignore[attr-defined]
     assert files.sha256("values_of_a_test") == first

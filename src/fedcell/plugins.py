@@ -139,7 +139,7 @@ class OwnCode:
     Attributes:
         sha256: its hash, in hex; empty if all of it is fedcell's, or if it has none.
         unknown: why it has none; empty if it has.
-        typed: what of it was typed in, so that only this process has it; empty if it is all in files.
+        typed: what of it was typed in or assigned anew, so that only this process has it; empty if all is in files.
     """
 
     sha256: str = ""
@@ -174,7 +174,9 @@ def code_of(policy: type, model: str) -> OwnCode:
         return OwnCode("", str(error), typed)
     imported = _imported([*roots, *walk.modules]) | {name: _file_code(name) for name in walk.modules}
     sources += [f"{name} {code.sha256}" for name, code in sorted(imported.items()) if name not in roots]
-    sources += sorted(_values_not_in_files(things))
+    for name, told, is_constant in sorted(_values_not_in_files(things)):
+        sources.append(f"{name} {told}")
+        typed = typed or (name if is_constant else "")
     return OwnCode(hashlib.sha256(" ".join(sources).encode()).hexdigest(), "", typed)
 
 
@@ -353,8 +355,8 @@ def _constants(tree: ast.Module) -> tuple[dict[str, Any], frozenset[str]]:
     return {name: found[name] for name in found if bound.count(name) == 1}, changed
 
 
-def _values_not_in_files(things: Iterable[Any]) -> Iterator[str]:
-    """What code in files reads of its modules, and what these modules' files do not say of it."""
+def _values_not_in_files(things: Iterable[Any]) -> Iterator[tuple[str, str, bool]]:
+    """What code in files reads of its modules and their files do not say: name, text, and whether they say another."""
     left, met = list(things), set[int]()
     while left:
         thing = left.pop()
@@ -366,7 +368,7 @@ def _values_not_in_files(things: Iterable[Any]) -> Iterator[str]:
                 if isinstance(value, type | FunctionType):
                     left += [value] if _is_own(value) else []
                 elif (told := _not_in_file(module, name, value)) is not None:
-                    yield f"{module if module not in MAIN else ''}:{name} {told}"
+                    yield f"{module if module not in MAIN else ''}:{name}", told, name in _file_code(module).constants
 
 
 def _read(thing: Any) -> Iterator[tuple[str, str, Any]]:

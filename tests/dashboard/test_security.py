@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fedcell.cli.serve import serve as run_server
-from fedcell.dashboard.connections import Connections
+from fedcell.dashboard.events import Hub
 from fedcell.dashboard.security import Guard, Send
 from fedcell.dashboard.state import ServerSettings
 from fedcell.errors import InputError
@@ -160,7 +160,7 @@ def test_the_address_that_is_opened_works_once(tmp_path: Path) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body"})
 
-    guard: Any = Guard(app, settings, Connections())
+    guard: Any = Guard(app, settings, Hub())
 
     async def ask() -> list[int]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://x") as browser:

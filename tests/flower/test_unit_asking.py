@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,15 @@ from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, answer_loss, report_device, timed, upload_when_asked
 from fedcell.flower.answers import ANSWER
 from fedcell.flower.state import load_arrays, load_run
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.zoo.oort import relaxed
-from fedcell.sim.heard import Heard
-from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import Simulation
 from flower.local import LocalGrid, node, run_example
 from flower.runs import assert_as_simulated
 from twins.asks import SEEN, Asks
 
-HEARD = ("losses", "rms_losses", "norms", "heard_round", "updates", "turns", "took_s", "planned_s")
+REPORTS = ("losses", "rms_losses", "norms", "updates", "heard_round")
+HEARD = [f"heard_{name}" for name in (*REPORTS, "turns", "took_s", "planned_s")]
 
 
 # --- as in the simulator ----------------------------------------------------------------------------------------------
@@ -68,11 +69,11 @@ def test_schedule_clock_and_what_is_heard_are_the_simulators(
     assert_as_simulated(tmp_path / "run", records)
     roster, _, _ = load_arrays(tmp_path / "run", load_run(tmp_path / "run"))
     for name in HEARD:
-        got, want = getattr(roster.knowledge.heard, name), getattr(expected.heard, name)
+        got, want = roster.knowledge.to_arrays()[name], expected.to_arrays()[name]
         if not got.size:  # a policy that does not use it
             continue
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-7, err_msg=name)
-    assert np.isfinite(roster.knowledge.heard.losses).any()
+    assert np.isfinite(roster.knowledge.to_arrays()["heard_losses"]).any()
     np.testing.assert_allclose(roster.knowledge.round_losses, expected.round_losses, rtol=1e-4)
     if "overcommit" in values["policy"]:
         assert all(record.delivered.size < record.plan.devices.size for record in records)
@@ -130,8 +131,10 @@ def run(grid: LocalGrid, policy: fc.Policy | str, rounds: int = 2, **settings: A
     return scheduled
 
 
-def heard(scheduled: Scheduled) -> Heard:
-    return scheduled._planner.roster.knowledge.heard
+def heard(scheduled: Scheduled) -> Any:
+    """What the devices have reported, by column."""
+    arrays = scheduled._planner.roster.knowledge.to_arrays()
+    return SimpleNamespace(**{name: arrays[f"heard_{name}"] for name in REPORTS})
 
 
 def test_losses_are_asked_for_with_the_model_and_the_config_of_training() -> None:

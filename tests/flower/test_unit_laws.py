@@ -14,9 +14,9 @@ from fedcell.errors import InputError
 from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, SimulatedRadio, radio_of
 from fedcell.flower.report import Report
 from fedcell.flower.round import blocks_of
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Timing
-from fedcell.sim.knowledge import Knowledge
 from fedcell.world import Devices, World
 
 NAN = math.nan
@@ -79,7 +79,7 @@ def test_nodes_are_told_of_whole_blocks() -> None:
 def test_an_unknown_line_is_learnt_through_the_law(law: Law, learnt_s: float) -> None:
     """Four seconds with a fifth of the band; the law's own time for what was learnt is again those four seconds."""
     nothing = Links(np.array([NAN]), np.array([NAN]), law)
-    knowledge = Knowledge.none(1)
+    knowledge = Knowledge.empty(1)
     view = knowledge.view(nothing, 0)
     plan = Plan(np.array([0]), np.array([0.2]), 5.0)
     after = knowledge.after(view, plan, nothing, Timing(np.array([1.0]), np.array([5.0])), clock_s=5.0)

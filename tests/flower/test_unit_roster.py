@@ -11,9 +11,9 @@ from fedcell.errors import InputError
 from fedcell.flower.radio import CellRadio, Device, Grant, SimulatedRadio
 from fedcell.flower.report import Report, parse_report
 from fedcell.flower.roster import Roster
+from fedcell.protocol.estimates import Estimates
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.plan import Links, Plan, Timing
-from fedcell.sim.estimates import Estimates
-from fedcell.sim.knowledge import Knowledge
 from fedcell.world import Cell, DayNight, Devices, World
 
 NAN = math.nan
@@ -57,7 +57,7 @@ def test_where_nobody_knows_anything_all_are_alike() -> None:
 def test_what_rounds_show_replaces_the_report_and_is_the_simulators_estimate() -> None:
     there = devices(Report(compute_s=1.0), Report(compute_s=1.0), Report(compute_s=1.0))
     look = Links(np.array([0.1, 0.2, 0.3]), np.full(3, NAN))
-    known, twin = Roster.empty().meeting(["0", "1", "2"]), Estimates.none(3)
+    known, twin = Roster.empty().meeting(["0", "1", "2"]), Estimates.empty(3)
     plan = Plan(np.array([0, 2]), np.array([0.5, 0.5]), 1.0)
     for began in ([4.0, 7.0], [6.0, 9.0], [5.0, 5.0]):
         view = known.view(there, look, 0)

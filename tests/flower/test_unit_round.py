@@ -19,10 +19,10 @@ from fedcell.flower.replies import train_demands
 from fedcell.flower.report import RECORD, Report
 from fedcell.flower.round import PlannedRound, PlayedRound, configs, play
 from fedcell.flower.scheduled import Scheduled
+from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol.outcome import turnout
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.knowledge import Knowledge
-from fedcell.sim.turnout import turnout
 
 NAN = float("nan")
 UPLOAD_S, COMPUTE_S = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
@@ -155,7 +155,7 @@ def test_a_late_device_has_trained_as_long_as_was_measured_here_and_in_the_simul
         assert taught.finish_s.tolist() == [12.1, 13.0, 18.0]
     look, view = Links(UPLOAD_S, np.full(3, NAN)), of.view
     for taught in (went.taught, done.taught):
-        after = Knowledge.none(3).after(view, of.plan, look, taught, 18.0)
+        after = Knowledge.empty(3).after(view, of.plan, look, taught, 18.0)
         assert after.compute.mean_s.tolist() == [4.0, 5.0, 6.0]
 
 

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.runs.records import Row, decode, encode, numbers_of
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
-from fedcell.runs.stored import StoredRace
+from fedcell.runs.stored import StoredRace, _doubt
 from fedcell.schedule.plan import Plan
-from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, TaskSpec, parse_spec
@@ -441,7 +441,7 @@ def make_measured(records: list[RoundRecord]) -> list[Measured]:
 
 
 def state_after(rounds: int) -> State:
-    knowledge = Knowledge.none(20)
+    knowledge = Knowledge.empty(20)
     return State(rounds, float(rounds), np.arange(5, dtype=np.float32) + rounds, knowledge, np.arange(20.0))
 
 
@@ -849,3 +849,26 @@ def test_a_pipe_beside_the_file_is_refused(ending: str, tmp_path: Path) -> None:
     os.mkfifo(f"{path}{ending}")
     with pytest.raises(fc.InputError, match=f"results.db{ending} is not a regular file, and SQLite would use it"):
         Store(path, "read")
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds", "said"),
+    [
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 4, "when nobody was in reach"),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 0, "when nobody was in reach"),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 9, ""),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}}, 4, ""),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}}, 0, "no round fits"),
+        ({"rounds": 9, "cell": {"rate": "mcs64"}}, 4, ""),
+        (
+            {"rounds": 9, "policy": "diverse", "budget_j": 5.0, "cell": {"rate": "mcs64"}},
+            0,
+            "reports of devices out of",
+        ),
+    ],
+)
+def test_what_version_0_2_had_wrong_is_said_of_its_runs(changes: dict[str, Any], rounds: int, said: str) -> None:
+    document = parse_spec(changes, "test").model_dump(mode="json")
+    assert said in (found := _doubt(document, old=True, rounds=rounds, infinite=None))
+    assert bool(said) == bool(found)
+    assert not _doubt(document, old=False, rounds=rounds, infinite=None)

@@ -10,10 +10,10 @@ import pytest
 import fedcell as fc
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.engine import Job
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.rng import stream
 from fedcell.schedule.plan import Links
 from fedcell.sim.asking import FORWARD, first_stage
-from fedcell.sim.knowledge import Knowledge
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
@@ -120,10 +120,10 @@ def test_norms_are_those_of_the_updates_and_training_is_paid_for_once() -> None:
     sending_j = transmit_j(everybody.power_w_per_hz[who], run.world.cell.bandwidth_hz, 1.0, c[who]).sum()
     assert record.joules == pytest.approx(training_j + sending_j, rel=1e-3)  # but for reports of 32 bits
     # All that were asked are remembered; those that delivered with their training losses, too.
-    heard = state.knowledge.heard
-    assert np.flatnonzero(np.isfinite(heard.norms)).tolist() == asked.tolist()
-    assert np.flatnonzero(np.isfinite(heard.losses)).tolist() == who.tolist()
-    assert heard.turns.tolist() == [int(i in who) for i in range(8)]
+    heard = state.knowledge.to_arrays()
+    assert np.flatnonzero(np.isfinite(heard["heard_norms"])).tolist() == asked.tolist()
+    assert np.flatnonzero(np.isfinite(heard["heard_losses"])).tolist() == who.tolist()
+    assert heard["heard_turns"].tolist() == [int(i in who) for i in range(8)]
 
 
 def test_the_answers_take_the_downlink_and_the_round_does_not_take_it_again() -> None:
@@ -235,8 +235,8 @@ def test_views_say_what_was_heard() -> None:
 
 
 def test_rounds_that_brought_nothing_have_no_loss() -> None:
-    known = Knowledge.none(3).trained(1, np.array([0.5, np.nan, 1.5])).trained(3, np.full(2, np.nan))
-    known = Knowledge.from_arrays(known.to_arrays()).for_devices(4)
+    known = Knowledge.empty(3).trained(1, np.array([0.5, np.nan, 1.5])).trained(3, np.full(2, np.nan))
+    known = Knowledge.from_arrays(known.to_arrays()).grow(4)
     view = known.view(Links(np.ones(4), np.ones(4)), 5)
     np.testing.assert_array_equal(view.round_losses, [np.nan, 1.0, np.nan, np.nan, np.nan])
 

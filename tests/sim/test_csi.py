@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell import units
+from fedcell.protocol.outcome import turnout
 from fedcell.schedule.plan import Plan, Timing
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
-from fedcell.sim.turnout import turnout
 from fedcell.world import spectral_efficiency, whole_band_upload_s
 
 

@@ -106,6 +106,19 @@ class TestBatteries:
         spec = spec_of(policy="all", rounds=9, devices={"battery_j": 2.0})  # three rounds of 0.6 J
         assert [record.plan.devices.size for record in fc.simulate(spec)] == [20, 20, 20]
 
+    @pytest.mark.parametrize("policy", ["random:k=4", "diverse"])
+    def test_nobody_in_reach_is_no_empty_battery(self, policy: str) -> None:
+        """In version 0.2 the run ended at once, though all batteries were full."""
+        cell = {"rate": "mcs64", "channel": "uma", "radius_m": 3000.0}
+        found = [
+            [(record.clock_s, record.plan.devices.size, record.joules) for record in fc.simulate(spec)]
+            for spec in (spec_of(policy=policy, cell=cell, devices={"battery_j": b}) for b in (None, 5.0))
+        ]
+        assert found[0] == found[1]
+        assert [count for _, count, _ in found[0]] == [0, 1, 0]
+        empty = spec_of(policy=policy, cell=cell, devices={"battery_j": 0.1})  # less than a round of training
+        assert not list(fc.simulate(empty))
+
     def test_what_is_left_survives_a_stop(self) -> None:
         devices = {"battery_j": [2.0] * 10 + [3.0] * 10}
         spec = spec_of(policy="diverse", rounds=15, devices=devices)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.protocol.outcome import turnout
 from fedcell.schedule.plan import Timing
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
-from fedcell.sim.turnout import turnout
 
 SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60] * 8}
 

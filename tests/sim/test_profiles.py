@@ -7,10 +7,10 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.engine import Job
+from fedcell.protocol.knowledge import FADE, Knowledge
 from fedcell.rng import keyed, stream
 from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.sim.asking import visited
-from fedcell.sim.knowledge import FADE, Knowledge
 from fedcell.sim.loop import Simulation, simulate, visits
 from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec, parse_spec
@@ -73,16 +73,16 @@ def test_updates_are_learnt_from_those_who_delivered() -> None:
 
 
 def test_learning_averages_with_what_was_known() -> None:
-    known = Knowledge.none(3, 2).learning(np.array([0, 1]), np.array([[1.0, 0.0], [np.nan, 0.0]]))
+    known = Knowledge.empty(3).learning(np.array([0, 1]), np.array([[1.0, 0.0], [np.nan, 0.0]]))
     assert known.profiles[0].tolist() == [1.0, 0.0]
     assert np.isnan(known.profiles[1:]).all()
     assert known.learning(np.array([0]), np.array([[0.0, 1.0]])).profiles[0].tolist() == [0.5, 0.5]
     assert known.learning(np.array([2]), np.array([[1.0, 2.0, 3.0]])).profiles.shape == (3, 3)
-    assert known.for_devices(5).profiles.shape == (5, 2)
+    assert known.grow(5).profiles.shape == (5, 2)
 
 
 def test_recent_fades_and_has_the_weights_of_the_mean() -> None:
-    known = Knowledge.none(3).averaged(np.array([0, 2]), np.array([3.0, 1.0])).averaged(np.array([2]))
+    known = Knowledge.empty(3).averaged(np.array([0, 2]), np.array([3.0, 1.0])).averaged(np.array([2]))
     assert known.recent.tolist() == pytest.approx([0.75 * FADE**2, 0.0, 0.25 * FADE**2 + FADE])
     assert known.averaged(np.array([], dtype=np.int64)) is known
 

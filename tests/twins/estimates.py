@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fedcell.sim.estimates import CURIOSITY, MOST_DOUBTS, WINDOW
+from fedcell.protocol.estimates import CURIOSITY, MOST_DOUBTS, WINDOW
 
 
 @dataclass

@@ -16,7 +16,6 @@ from starlette.responses import FileResponse, Response
 from fedcell import __version__
 from fedcell.dashboard import plans
 from fedcell.dashboard.api import info, plan, races, runs, tournaments
-from fedcell.dashboard.connections import Connections
 from fedcell.dashboard.limits import BusyError
 from fedcell.dashboard.queue import ConflictError
 from fedcell.dashboard.schemas import ErrorAnswer, as_json
@@ -38,7 +37,7 @@ class Pages(StaticFiles):
         return response
 
 
-def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastAPI, App, AppState]:
+def build_app(settings: ServerSettings) -> tuple[FastAPI, App, AppState]:
     """The API, the same behind its guard, and the state; an InputError if a results file cannot be used."""
     state = AppState(settings)
     app = FastAPI(
@@ -49,7 +48,7 @@ def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastA
         docs_url=None,
         redoc_url=None,
         responses={status: {"model": ErrorAnswer} for status in (401, 403, 421, 503)},
-        lifespan=_lifespan(state, connections),
+        lifespan=_lifespan(state),
     )
     for module in (info, plan, races, runs, tournaments):
         app.include_router(module.router(state), prefix="/api")
@@ -57,18 +56,17 @@ def build_app(settings: ServerSettings, connections: Connections) -> tuple[FastA
     if STATIC.is_dir():
         app.mount("/static", Pages(directory=STATIC), name="static")
     _say_faults(app)
-    return app, Guard(app, settings, connections), state
+    return app, Guard(app, settings, state.hub), state
 
 
-def _lifespan(state: AppState, connections: Connections) -> Any:
+def _lifespan(state: AppState) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         state.hub.start()
-        tasks = [asyncio.create_task(state.plans.run(plans.warm_up)), asyncio.create_task(connections.watch())]
+        warming_up = asyncio.create_task(state.plans.run(plans.warm_up))
         yield
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        warming_up.cancel()
+        await asyncio.gather(warming_up, return_exceptions=True)
         await asyncio.to_thread(state.close)
 
     return lifespan

@@ -12,12 +12,13 @@ from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.plugins import without_imports
+from fedcell.runs.records import ADDED
 from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
 from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import world_of
-from fedcell.sim.record import RoundRecord
+from fedcell.sim.record import Column, RoundRecord
 from fedcell.sim.spec import Spec, TaskSpec, parse_stored
 from fedcell.sim.task import load_task
 from fedcell.types import Floats
@@ -90,8 +91,17 @@ def round_document(
         "blocks": count,
         "sharing": sharing,
         **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
+        **{one.name: one.value(record) for one in ADDED if not one.per_device},
         **_device_rows(conditions, record, shares[sharing], band, measured),
+        "columns": [
+            {"name": _shown_name(one), "unit": one.unit, "text": one.text, "per_device": one.per_device}
+            for one in ADDED
+        ],
     }
+
+
+def _shown_name(one: Column) -> str:
+    return one.name.removeprefix("plan_") if one.per_device else one.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +156,10 @@ def _device_rows(
     takes_of = dict(zip(devices.tolist(), takes_s.tolist(), strict=True))
     start_of = dict(zip(devices.tolist(), record.plan.starts().tolist(), strict=True))
     joules_of = dict(zip(devices.tolist(), record.plan_joules.tolist(), strict=True))
+    lists = {_shown_name(one): one.value(record) for one in ADDED if one.per_device}
+    more = {
+        name: dict(zip(devices.tolist(), one.tolist(), strict=True)) for name, one in lists.items() if one is not None
+    }
     arrived = set(record.delivered.tolist())
     real = _measured(measured)
     with np.errstate(divide="ignore"):
@@ -172,6 +186,7 @@ def _device_rows(
                 "start_s": start_s,
                 "finish_s": None if taken_s is None or start_s is None else start_s + compute_s + taken_s,
                 "joules": joules_of.get(i),
+                **{name: more.get(name, {}).get(i) for name in lists},
                 **dict(zip(MEASURED, real.get(i, (None, None, None)), strict=True)),
             }
         )

@@ -1,7 +1,6 @@
 """Server-sent events. A stream keeps no queue: it remembers how far its reader is, and sends what has come since.
 
-So a slow reader costs nothing but its place, and gets larger pieces less often. One that reads nothing is let go with
-its connection (connections.py).
+So a slow reader costs nothing but its place, and gets larger pieces less often.
 """
 
 import asyncio
@@ -83,7 +82,7 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             sending = asyncio.create_task(self._send(send))
-            leaving = asyncio.create_task(_left(receive))
+            leaving = asyncio.create_task(left(receive))
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
             for task in (sending, leaving):
                 task.cancel()
@@ -97,6 +96,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
-async def _left(receive: Receive) -> None:
+async def left(receive: Receive) -> None:
+    """Wait until the client has gone; its request was read to the end."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -4,7 +4,6 @@
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -19,28 +18,6 @@ from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.world import SnrTrace, parse_channel
 from fedcell.world.cell import Channel
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a client may keep the server waiting.
-
-    Attributes:
-        headers_s: for the whole header of a request, from its first byte or from the connection on.
-        body_s: for its whole body.
-        stuck_s: without reading any of what was sent to it.
-        idle_s: between two requests.
-        closing_s: for what is being answered when the server is told to stop.
-        look_s: how often that is looked at.
-    """
-
-    headers_s: float = 10.0
-    body_s: float = 60.0
-    stuck_s: float = 60.0
-    idle_s: int = 30
-    closing_s: float = 0.3
-    look_s: float = 1.0
-
 
 UPLOAD_BYTES = 8 * 2**20
 PLAN_DEVICES = 100_000
@@ -78,11 +55,11 @@ NAME_CHARACTERS = 100
 NOTE_CHARACTERS = 2000
 STREAMS = 100
 CONNECTIONS = 400
-"""That were let in; each of the others, which have not shown a token yet, gives way to a newer one."""
-STRANGERS = 100
-BACKLOG = 64
-UPLOADS_BYTES = 64 * 2**20
-"""Of all bodies that are being received or worked on."""
+"""Whoever comes while there are so many gets 503."""
+IDLE_S = 30
+"""After which a connection without a request is closed."""
+CLOSING_S = 1
+"""What is being answered when the server is told to stop has so long."""
 KEYS = 64
 EXPORT_SHARES = 2_000_000
 ROUND_DEVICES = 2000

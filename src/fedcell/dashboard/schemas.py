@@ -503,8 +503,10 @@ class RoundDevice(Answer):
     """A device in one round: from share on null unless it is scheduled, the last three null unless measured.
 
     ``blocks``: whole resource blocks, null unless the law is blocks. ``start_s``: when a scheduled device has the model
-    and begins to train, 0 unless there is a downlink.
+    and begins to train, 0 unless there is a downlink. Of the answer's further columns it has those that are per device.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     index: int
     x_m: float
@@ -528,8 +530,19 @@ class RoundDevice(Answer):
     measured_finish_s: Number
 
 
+class AddedColumn(Answer):
+    """A column of rounds that RoundAnswer does not list: the round has a value of this name, or each of its devices."""
+
+    name: str
+    unit: str
+    text: str
+    per_device: bool
+
+
 class RoundAnswer(Answer):
-    """One round of one run."""
+    """One round of one run, with a value for each of the further columns that are not per device."""
+
+    model_config = ConfigDict(extra="allow")
 
     round: int
     rounds: int
@@ -547,6 +560,7 @@ class RoundAnswer(Answer):
     round_s_equal: float
     devices: list[RoundDevice]
     cut: str | None
+    columns: list[AddedColumn]
 
 
 class FieldAnswer(Answer):

@@ -16,10 +16,10 @@ from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 
-from fedcell.dashboard.connections import Connection, Connections
-from fedcell.dashboard.limits import UPLOAD_BYTES, UPLOADS_BYTES
+from fedcell.dashboard.limits import UPLOAD_BYTES
 
 if TYPE_CHECKING:
+    from fedcell.dashboard.events import Hub
     from fedcell.dashboard.state import ServerSettings
 
 Scope = MutableMapping[str, Any]
@@ -45,7 +45,6 @@ NO_TOKEN = (
     "give the token: open the address that fedcell serve printed, or /?token=..., or send Authorization: Bearer ..."
 )
 BUSY = "the server has more to do than it can; try again in a second"
-TOO_SLOW = "the body took too long to come; send it again, faster or less of it"
 TOO_LARGE = f"the body is larger than {UPLOAD_BYTES >> 20} MiB, which is the limit; send less"
 
 
@@ -55,12 +54,11 @@ class Guard:
     Args:
         app: what it guards.
         settings: the values of Host that are ours, the token, and the keys that let a browser in.
-        connections: which are told who was let in.
+        hub: which says whether the server is stopping.
     """
 
-    def __init__(self, app: App, settings: "ServerSettings", connections: Connections) -> None:
-        self._app, self._hosts, self._connections = app, settings.hosts, connections
-        self._held = [0]  # bytes of all bodies; a list, for it is shared
+    def __init__(self, app: App, settings: "ServerSettings", hub: "Hub") -> None:
+        self._app, self._hosts, self._hub = app, settings.hosts, hub
         self._token = _digest(settings.token) if settings.token else None
         self._keys = [_digest(key) for key in (settings.key, settings.once) if key]
         self._once = _digest(settings.once) if settings.once else None
@@ -71,33 +69,22 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        # A plan that nobody waits for any more gives its place to the next: whoever drags a slider drops many.
-        connection = self._connections.begin(scope.get("client"), droppable=scope["path"] == "/api/plan")
         try:
-            await self._admit(connection, scope, receive, _with_headers(send, scope["path"]))
+            await self._admit(scope, receive, _with_headers(send, scope["path"]))
         except asyncio.CancelledError:
-            if not self._connections.gave_up(connection):
+            if not self._hub.closing:  # else the answer is given up
                 raise
-        finally:
-            self._connections.end(connection)
 
-    async def _admit(self, connection: Connection | None, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refused = self._refuse(scope, headers)
-        if refused is None and not self._connections.let_in(connection):
-            refused = 503, BUSY, {"retry-after": "1"}
         if refused is not None:
             status, words, more = refused
             await _answer(send, status, words, more | {"connection": "close"})
-            return
-        if self._token and not _query(scope).keys().isdisjoint(("token", "key")):
+        elif self._token and not _query(scope).keys().isdisjoint(("token", "key")):
             await _answer(send, 303, "welcome", {"location": "/", "set-cookie": self._cookie()})
-            return
-        body = _Body(receive, self._held, self._connections.patience.body_s)
-        try:
-            await self._app(scope, body.receive, send)
-        finally:
-            self._held[0] -= body.seen
+        else:
+            await self._app(scope, _limited(receive), send)
 
     def _refuse(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str, dict[str, str]] | None:
         host = headers.get("host", "").lower()
@@ -137,38 +124,19 @@ class Guard:
         return f"{COOKIE}={(self._token or b'').hex()}; Path=/; HttpOnly; SameSite=Strict"
 
 
-class _Body:
-    """A request's body as it comes: counted, with all others, and awaited for a limited time.
+def _limited(receive: Receive) -> Receive:
+    """The messages of a request whose body may not be too large, also where its header does not say how large it is."""
+    seen = 0
 
-    Args:
-        receive: the next message.
-        held: bytes of all bodies; raised here, lowered when the request is answered.
-        patience_s: for the whole of it.
-    """
-
-    def __init__(self, receive: Receive, held: list[int], patience_s: float) -> None:
-        self.seen = 0
-        self._receive, self._held, self._coming = receive, held, True
-        self._end_s = asyncio.get_running_loop().time() + patience_s
-
-    async def receive(self) -> Message:
-        """The next message."""
-        if not self._coming:
-            return await self._receive()
-        try:
-            async with asyncio.timeout_at(self._end_s):
-                message = await self._receive()
-        except TimeoutError:
-            raise HTTPException(408, TOO_SLOW, {"connection": "close"}) from None
-        size = len(message.get("body", b""))
-        self._coming = message.get("more_body", False)
-        self.seen += size
-        self._held[0] += size
-        if self.seen > UPLOAD_BYTES:
+    async def receiving() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > UPLOAD_BYTES:
             raise HTTPException(413, TOO_LARGE, {"connection": "close"})
-        if self._held[0] > UPLOADS_BYTES:
-            raise HTTPException(503, BUSY, {"connection": "close", "retry-after": "1"})
         return message
+
+    return receiving
 
 
 def _query(scope: Scope) -> dict[str, list[str]]:

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
+from numpy.typing import NDArray
 
 from fedcell.flower.answers import update_of
 from fedcell.flower.inner import records_of
 from fedcell.flower.npy import LARGEST_VALUE
 from fedcell.flower.replies import quoted
 from fedcell.learn.engine import HostUpdates
+from fedcell.protocol.signals import SIGNALS, read_signals, uses
 from fedcell.schedule.policy import Policy
-from fedcell.sim.loop import SKETCH
 from fedcell.types import Floats
 
 RMS = "_rms"
@@ -46,23 +47,27 @@ def reports_of(
         wrong with which reply.
     """
     odd: list[tuple[int, str]] = []
-    found: dict[str, Floats] = {"losses": _metrics(replies, loss_metric, odd)}
+    if not replies:
+        return {}, odd
+    losses, rms = _metrics(replies, loss_metric, odd), np.full(len(replies), np.nan)
     if policy.uses_rms:
-        found["rms_losses"] = _metrics(replies, loss_metric + RMS, odd)
-    if policy.uses_norms or policy.uses_updates:
-        norms, sketches = np.full(len(replies), np.nan), np.full((len(replies), SKETCH), np.nan)
-        for number, reply in enumerate(replies):
-            arrays = next((record for _, record in records_of(reply.content, ArrayRecord)), None)
-            change = update_of(model, arrays)
-            if change is None:
-                odd.append((number, "its arrays of floats are not the model's, so that the update has no length"))
-                continue
-            update = HostUpdates([np.zeros_like(change)], change[np.newaxis], np.zeros(1))
-            with np.errstate(over="ignore"):
-                norms[number], sketches[number] = update.norms()[0], update.sketch(SKETCH)[0]
-        found |= {"norms": norms} if policy.uses_norms else {}
-        found |= {"updates": sketches} if policy.uses_updates else {}
-    return found, odd
+        rms = _metrics(replies, loss_metric + RMS, odd)
+    needed = any(uses(policy, one) for one in SIGNALS if one.name in ("norms", "updates"))
+    changes = [_change(model, reply, number, odd) if needed else None for number, reply in enumerate(replies)]
+    size = max((change.size for change in changes if change is not None), default=1)
+    rows = np.array([np.full(size, np.nan, np.float32) if change is None else change for change in changes])
+    zeros = np.zeros(size, np.float32)
+    updates = HostUpdates([zeros] * len(replies), rows.reshape(len(replies), size), losses, rms)
+    with np.errstate(over="ignore"):
+        return read_signals(policy, updates), odd
+
+
+def _change(model: ArrayRecord, reply: Message, number: int, odd: list[tuple[int, str]]) -> NDArray[np.float32] | None:
+    arrays = next((record for _, record in records_of(reply.content, ArrayRecord)), None)
+    change = update_of(model, arrays)
+    if change is None:
+        odd.append((number, "its arrays of floats are not the model's, so that the update has no length"))
+    return change
 
 
 def _metrics(replies: Sequence[Message], name: str, odd: list[tuple[int, str]]) -> Floats:

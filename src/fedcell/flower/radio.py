@@ -22,10 +22,10 @@ from fedcell.flower.report import Report
 from fedcell.schedule.laws import Dedicated, Density, Ingress, Power, format_law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.sim.asking import answering
-from fedcell.sim.knowledge import Foresight, known_compute_s
 from fedcell.types import Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
+from fedcell.world.cell import Foresight
 
 AnyLaw = Density | Power | Ingress
 _STEEPEST_BITS = 100.0  # bit/s/Hz: nobody has a better link, and 2^100 is still a number
@@ -329,7 +329,9 @@ class SimulatedRadio:
         law, bits = parse_law(self.law), self.world.cell.model_bits
         true_law, believed = law.bound(conditions.snr[there], bits), law.bound(conditions.believed_snr[there], bits)
         self._now = Links(conditions.upload_s[there], conditions.compute_s[there], true_law, model_bits=bits)
-        return Links(conditions.believed_upload_s[there], known_compute_s(conditions, self.knowledge)[there], believed)
+        return Links(
+            conditions.believed_upload_s[there], conditions.foreseen_compute_s(self.knowledge)[there], believed
+        )
 
     def _number(self, device: Device) -> int:
         count = len(self.world.devices)

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.knowledge import Knowledge
 from fedcell.types import Bools, Floats, Indices
 
 FARTHEST = 10.0
@@ -33,14 +33,14 @@ class Roster:
     @classmethod
     def empty(cls) -> "Roster":
         """Before the first device."""
-        return cls((), Knowledge.none(0))
+        return cls((), Knowledge.empty(0))
 
     def meeting(self, names: Sequence[str]) -> "Roster":
         """Return the roster with these devices in it; new ones come last, ordered by number or name."""
         new = sorted(set(names) - set(self.names), key=lambda name: (not name.isdigit(), len(name.lstrip("0")), name))
         if not new:
             return self
-        return Roster((*self.names, *new), self.knowledge.for_devices(len(self.names) + len(new)))
+        return Roster((*self.names, *new), self.knowledge.grow(len(self.names) + len(new)))
 
     def indices(self, devices: Sequence[Device]) -> Indices:
         """The numbers of these devices, which tell them apart from round to round."""

@@ -12,11 +12,11 @@ from fedcell.flower.flwr_api import LOG
 from fedcell.flower.inner import UNTIMED, Trained, take_trained
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
+from fedcell.protocol.outcome import allowed_s, enough_s
 from fedcell.schedule.laws import Blocks, Law
 from fedcell.schedule.plan import Links, Plan, Question, Timing
 from fedcell.schedule.view import RoundView
 from fedcell.sim.asking import answering
-from fedcell.sim.turnout import allowed_s, enough_s
 from fedcell.types import Bools, Floats, Indices
 
 FLEET = 10.0

@@ -26,7 +26,7 @@ from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
 from fedcell.learn.npz import read_npz
-from fedcell.sim.knowledge import Knowledge
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.sim.spec import Spec, parse_stored
 from fedcell.toml import MAX_SPEC_BYTES
 

@@ -29,6 +29,9 @@ FIRST_COLUMNS = frozenset(
 )
 """Those that every results file has; others are added to a file with the first round that has something in them."""
 
+ADDED = tuple(one for one in COLUMNS if one.name not in FIRST_COLUMNS)
+"""Those others."""
+
 RoundNumbers = tuple[int | float, ...]
 """The values of ROUND_COLUMNS."""
 Row = tuple[int | float | bytes | None, ...]

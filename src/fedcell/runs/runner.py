@@ -246,8 +246,8 @@ class Runner:
             code = codes[which] = run.own_code()
         if code.typed and not self._in_process:
             raise InputError(
-                f"{code.typed} was typed in, into a notebook or an interpreter, where no worker process can import it; "
-                "save it in a file, such as mine.py, and name it as mine:..., or run it on threads"
+                f"{code.typed} was typed in, into a notebook or an interpreter, where no worker process can import it, "
+                "or assigned anew; save it in a file, such as mine.py, and name it as mine:..., or run it on threads"
             )
         if code.unknown:  # without a store any key will do that no other run has
             return run.code_sha256() if self._store is not None else secrets.token_hex(32)

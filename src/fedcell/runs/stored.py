@@ -236,19 +236,25 @@ def _doubt(document: dict[str, Any], *, old: bool, rounds: int, infinite: object
         return f"joules of round {infinite} infinite, for devices out of reach sent reports in version 0.2: {AGAIN}"
     if not old:
         return ""
-    if rounds == 0:
-        return "no round fits into the budget, which version 0.2 counted as an accuracy of 0 %"
-    limited = document.get("budget_j") is not None or document.get("devices", {}).get("battery_j") is not None
-    if limited and _reports_may_be_lost(document):
-        return f"in version 0.2 reports of devices out of reach used up the energy of budget or batteries: {AGAIN}"
-    return ""
+    if said := _spending_doubt(document, rounds):
+        return said
+    return "no round fits into the budget, which version 0.2 counted as an accuracy of 0 %" if rounds == 0 else ""
 
 
-def _reports_may_be_lost(document: dict[str, Any]) -> bool:
+def _spending_doubt(document: dict[str, Any], rounds: int) -> str:
+    """What version 0.2 had wrong of batteries and of a budget of joules."""
+    batteries = document.get("devices", {}).get("battery_j") is not None
+    if not batteries and document.get("budget_j") is None:
+        return ""
     try:
-        return parse_stored(document, "the run").reports_may_be_lost
+        spec = parse_stored(document, "the run")
     except InputError:  # a spec that is none today; whoever needs it says so
-        return False
+        return ""
+    if spec.reports_may_be_lost:
+        return f"in version 0.2 reports of devices out of reach used up the energy of budget or batteries: {AGAIN}"
+    if batteries and spec.may_lack_rate and rounds != spec.rounds:
+        return "version 0.2 ended a run with batteries when nobody was in reach: delete it and run it again"
+    return ""
 
 
 def stored_race(row: tuple[Any, ...]) -> StoredRace:

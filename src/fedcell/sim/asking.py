@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.learn.engine import Job, Updates
+from fedcell.protocol.outcome import Turnout, turnout
 from fedcell.rng import keyed
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.plan import Links, Plan, Question, Times
@@ -19,7 +20,6 @@ from fedcell.schedule.view import RoundView
 from fedcell.sim.profiles import BITS_PER_ENTRY
 from fedcell.sim.requests import Losses, Playing, Train
 from fedcell.sim.spending import worked_j
-from fedcell.sim.turnout import Turnout, turnout
 from fedcell.types import Floats, Indices
 from fedcell.world import Conditions
 

@@ -11,6 +11,9 @@ from fedcell.errors import InputError, user_code
 from fedcell.learn.aggregator import Aggregator, LateModels
 from fedcell.learn.engine import Evaluation, Job, Updates
 from fedcell.learn.profile import noise_of
+from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol.outcome import Turnout, allowed_s, turnout
+from fedcell.protocol.signals import read_signals
 from fedcell.rng import keyed, stream
 from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Dedicated, Law, parse_law
@@ -20,7 +23,6 @@ from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.view import RoundView
 from fedcell.sim.asking import Scene, asking, visited
 from fedcell.sim.doubts import warn
-from fedcell.sim.knowledge import Knowledge, known_compute_s
 from fedcell.sim.profiles import output_change, report_j, reports
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import Evaluate, Playing, Train, played
@@ -28,7 +30,6 @@ from fedcell.sim.spec import Spec, require_spec
 from fedcell.sim.spending import can_pay, expected_j, true_j
 from fedcell.sim.state import State
 from fedcell.sim.task import Task, load_task, settled
-from fedcell.sim.turnout import Turnout, allowed_s, turnout
 from fedcell.types import Floats, Indices, Vector
 from fedcell.world import Conditions, World, download_s
 from fedcell.world.channel import may_lack_rate
@@ -109,7 +110,7 @@ class Simulation:
         """The state before the first round."""
         model = self.task.engine.initial(stream(self.spec.seed, "model"))
         M, clock_s = self.spec.devices.count, 0.0
-        knowledge, spent_j = Knowledge.none(M), np.zeros(M)
+        knowledge, spent_j = Knowledge.empty(M), np.zeros(M)
         if self.spec.uses_profiles and self.spec.profiles != "none":
             profiles, clock_s, spent_j = reports(self.spec, self.task, self.world, model)
             knowledge = replace(knowledge, profiles=profiles)
@@ -175,13 +176,13 @@ class Simulation:
         conditions = state.late.with_remaining_band(self.world.conditions(spec.seed, r, state.clock_s))
         if self.world.devices.battery_j is None:
             return conditions
-        left = can_pay(conditions, self.world, state.spent_j)
-        return conditions.among(left) if left.any() else None
+        left, later = can_pay(conditions, self.world, state.spent_j)
+        return conditions.among(left) if left.any() or later.any() else None
 
     def scene(self, state: State, conditions: Conditions) -> Scene:
         """What the server sees before the state's round, if anybody is there."""
         spec, task, there, r = self.spec, self.task, conditions.there, state.round
-        compute_s = known_compute_s(conditions, spec.knowledge)[there]
+        compute_s = conditions.foreseen_compute_s(spec.knowledge)[there]
         law = self.law(conditions.believed_snr[there])
         look = Links(conditions.believed_upload_s[there], compute_s, law, *self._size)
         view = state.knowledge.view(
@@ -323,14 +324,7 @@ class Simulation:
             knowledge = knowledge.hearing(scene.conditions.there, r, **answers)
         if delivered.size == 0:
             return knowledge
-        told = {"losses": own.losses}
-        if policy.uses_rms:
-            told["rms_losses"] = own.rms
-        if policy.uses_norms:
-            told["norms"] = own.norms()
-        if policy.uses_updates:
-            told["updates"] = own.sketch(SKETCH)
-        knowledge = knowledge.hearing(delivered, r, **told).trained(r, own.losses)
+        knowledge = knowledge.hearing(delivered, r, **read_signals(policy, own)).trained(r, own.losses)
         if self.learns_profiles:
             classes = self.task.label_counts.shape[1]
             knowledge = knowledge.learning(delivered, output_change(own.tail(classes), state.model, classes))
@@ -352,9 +346,6 @@ class Simulation:
             aggregation=replace(state.aggregation, late=LateModels.empty()),
         )
 
-
-SKETCH = 256
-"""Numbers in the sketch of an update."""
 
 Played = tuple[RoundRecord, State]
 """What a round did, and the state after it."""

@@ -42,11 +42,11 @@ from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
 from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import canonical_policy, format_policy, parse_policy
-from fedcell.sim.knowledge import Foresight
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
 from fedcell.toml import read_toml, to_toml
 from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
+from fedcell.world.cell import Foresight
 from fedcell.world.channel import may_lack_rate
 from fedcell.world.rates import RATES
 
@@ -605,8 +605,11 @@ class Spec(_Part):
     @property
     def reports_may_be_lost(self) -> bool:
         """Whether devices send reports of their gradients and some may have no rate to send them with."""
-        if not self.reports_gradients:
-            return False
+        return self.reports_gradients and self.may_lack_rate
+
+    @property
+    def may_lack_rate(self) -> bool:
+        """Whether devices may be out of reach, so that they have no rate."""
         return may_lack_rate(self.cell)
 
     def code_sha256(self) -> str:

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from fedcell.protocol.estimates import SHORTEST_S
+from fedcell.protocol.outcome import Turnout
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Plan
 from fedcell.schedule.view import RoundView
-from fedcell.sim.estimates import SHORTEST_S
-from fedcell.sim.turnout import Turnout
 from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
 
@@ -50,8 +50,10 @@ def worked_j(
     return done * work * compute_j(world.devices, conditions.compute_s)[who], sending_j
 
 
-def can_pay(conditions: Conditions, world: World, spent_j: Floats) -> Bools:
+def can_pay(conditions: Conditions, world: World, spent_j: Floats) -> tuple[Bools, Bools]:
     """Which devices have enough left in their batteries for this round's training and upload.
+
+    A device that has no rate in this round cannot upload; its battery may be good for a later one.
 
     Args:
         conditions: of the round, whatever the server believes.
@@ -59,9 +61,10 @@ def can_pay(conditions: Conditions, world: World, spent_j: Floats) -> Bools:
         spent_j: (M,) the joules that each device has spent.
 
     Returns:
-        (M,) booleans.
+        (M,) booleans: who can pay in this round; and who has no rate in it, but enough left to train in another.
     """
     assert world.devices.battery_j is not None
-    cost_j = round_j(world.cell, world.devices, conditions.compute_s, conditions.upload_s)
-    enough: Bools = world.devices.battery_j - spent_j >= cost_j
-    return enough
+    left_j = world.devices.battery_j - spent_j
+    enough: Bools = left_j >= round_j(world.cell, world.devices, conditions.compute_s, conditions.upload_s)
+    trains: Bools = left_j >= compute_j(world.devices, conditions.compute_s)
+    return enough, trains & np.isinf(conditions.upload_s)

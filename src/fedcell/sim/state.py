@@ -7,7 +7,7 @@ import numpy as np
 
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.npz import read_npz
-from fedcell.sim.knowledge import Knowledge
+from fedcell.protocol.knowledge import Knowledge
 from fedcell.types import Floats, Vector
 
 

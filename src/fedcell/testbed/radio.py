@@ -15,7 +15,6 @@ from fedcell.flower import Device, Grant, Timing
 from fedcell.flower.radio import require_links
 from fedcell.schedule.laws import parse_law
 from fedcell.schedule.plan import Links
-from fedcell.sim.knowledge import known_compute_s
 from fedcell.sim.spec import Spec
 from fedcell.testbed import network
 from fedcell.testbed.fault import TENTH, Fault
@@ -68,7 +67,7 @@ class TestbedRadio:
         require_links(now)
         # Of density, blocks and dedicated lines, which alone are let in here: their rates are multiples of the band's.
         law = parse_law(self.spec.cell.law)
-        compute_s = known_compute_s(now, self.spec.knowledge)[there]
+        compute_s = now.foreseen_compute_s(self.spec.knowledge)[there]
         return Links(now.believed_upload_s[there], compute_s, law, self.spec.task.epochs)
 
     def grant(self, grant: Grant) -> None:

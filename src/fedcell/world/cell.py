@@ -409,6 +409,10 @@ class Devices(Section):
             )
 
 
+Foresight = Literal["perfect", "expected", "observed"]
+"""What a server knows about compute times before a round: the true ones, their means, or what earlier rounds showed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Conditions:
     """The conditions of one round: the two vectors that the scheduler needs, and what they are computed from.
@@ -451,6 +455,12 @@ class Conditions:
     def among(self, devices: BoolArray) -> "Conditions":
         """The same conditions with none available but these devices, (M,) booleans."""
         return replace(self, available=devices if self.available is None else self.available & devices)
+
+    def foreseen_compute_s(self, foresight: Foresight) -> Floats:
+        """(M,) seconds of training as far as a server knows them in advance; NaN where only earlier rounds tell."""
+        if foresight == "observed":
+            return np.full(self.compute_s.size, np.nan)
+        return self.compute_s if foresight == "perfect" else self.expected_compute_s
 
     @property
     def there(self) -> IntArray:

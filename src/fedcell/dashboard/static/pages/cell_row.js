@@ -19,6 +19,9 @@ const notYet = (now) => (device) => ({
   measured_finish_s: device.measured_finish_s <= now ? device.measured_finish_s : null,
 });
 
+/** The columns that this page knows only from the answer: of the round, or of its devices. */
+const added = (round, perDevice) => (round.columns ?? []).filter((column) => column.per_device === perDevice);
+
 export class CellRow {
   constructor(name, hover) {
     this.run = null;
@@ -189,6 +192,9 @@ export class CellRow {
       item("clock", this.underWay ? "under way" : `at ${seconds(round.clock_s, 4)}`),
       item("joules", this.underWay ? "" : joules(round.joules)),
       item("accuracy", this.underWay ? this.accuracyBefore() : percent(round.accuracy)),
+      ...added(round, false).map(({ name, unit, text }) =>
+        item(name, Number.isFinite(round[name]) ? `${text || name} ${significant(round[name], 4)} ${unit}`.trim() : ""),
+      ),
       round.cut ? h("span", { class: "muted" }, round.cut) : "",
     );
   }
@@ -222,7 +228,11 @@ export class CellRow {
   fillTable() {
     if (this.table.hidden || !this.devices) return;
     const known = DEVICE_COLUMNS.filter(([head]) => head !== "blocks" || this.round.blocks !== null);
-    const columns = known.map(([head, cell]) => ({ head, cell }));
+    const more = added(this.round, true).map(({ name, unit, text }) => [
+      [text || name, unit].filter(Boolean).join(", "),
+      (device) => (Number.isFinite(device[name]) ? significant(device[name], 4) : ""),
+    ]);
+    const columns = [...known, ...more].map(([head, cell]) => ({ head, cell }));
     this.table.replaceChildren(
       makeTable(`${this.run.policy}, round ${this.round.round}`, columns, this.devices, (device) => ({
         "data-device": device.index,

@@ -13,13 +13,11 @@ the devices that are due are looked at together, and a round lasts as long as it
 are slow.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedcell.protocol.columns import Table, column
 from fedcell.types import Bools, Floats, Indices
 
 WINDOW = 10
@@ -42,7 +40,7 @@ def look_round(round_index: int) -> bool:
     """Whether hopes count in this round, from 0.
 
     Example:
-        >>> from fedcell.sim.estimates import look_round
+        >>> from fedcell.protocol.estimates import look_round
         >>> [r for r in range(30) if look_round(r)]
         [9, 19, 29]
     """
@@ -50,7 +48,7 @@ def look_round(round_index: int) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimates:
+class Estimates(Table):
     """A time of each of M devices, estimated from the rounds in which it was observed.
 
     Attributes:
@@ -62,34 +60,19 @@ class Estimates:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.sim.estimates import Estimates
+        >>> from fedcell.protocol.estimates import Estimates
         >>> both = np.array([0, 1])
-        >>> seen = Estimates.none(3).after(both, np.array([2.0, 4.0]), clock_s=5.0)
+        >>> seen = Estimates.empty(3).after(both, np.array([2.0, 4.0]), clock_s=5.0)
         >>> seen.known_s(np.arange(3)).tolist()
         [2.0, 4.0, nan]
         >>> seen.hoped_s(both, seen.known_s(both), clock_s=5.0 + 64.0, turn_s=4.0).tolist()
         [1.0, 2.0]
     """
 
-    mean_s: Floats
-    seen: Floats
-    last_s: Floats
-    doubts: Indices
-
-    @classmethod
-    def none(cls, M: int) -> "Estimates":
-        """Return the estimates before anything was observed of M devices."""
-        return cls(np.zeros(M), np.zeros(M), np.full(M, np.nan), np.zeros(M, dtype=np.int64))
-
-    def for_devices(self, M: int) -> "Estimates":
-        """Return the estimates extended to M devices; nothing was observed of the new ones."""
-        more = (0, M - self.seen.size)
-        return Estimates(
-            np.pad(self.mean_s, more),
-            np.pad(self.seen, more),
-            np.pad(self.last_s, more, constant_values=np.nan),
-            np.pad(self.doubts, more),
-        )
+    mean_s: Floats = column(0.0, stored="s")
+    seen: Floats = column(0.0)
+    last_s: Floats = column(np.nan)
+    doubts: Indices = column(0, np.int64)
 
     def meeting(self, devices: Indices, clock_s: float) -> "Estimates":
         """Return the estimates with these devices (n,) met by now at the latest: from then on they grow stale."""
@@ -167,20 +150,3 @@ class Estimates:
         more = np.minimum(doubts[devices] + 1, MOST_DOUBTS)
         doubts[devices] = np.where(better, 0, np.where(looked, more, doubts[devices]))
         return Estimates(mean_s, seen, last_s, doubts)
-
-    def to_arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """Return everything as arrays whose names start with ``name``, to be saved."""
-        return {
-            f"{name}_s": self.mean_s,
-            f"{name}_seen": self.seen,
-            f"{name}_last_s": self.last_s,
-            f"{name}_doubts": self.doubts,
-        }
-
-    @classmethod
-    def from_arrays(cls, name: str, arrays: Mapping[str, NDArray[Any]]) -> "Estimates":
-        """The inverse of to_arrays."""
-        mean_s, seen, last_s = (
-            np.array(arrays[f"{name}_{part}"], dtype=np.float64) for part in ("s", "seen", "last_s")
-        )
-        return cls(mean_s, seen, last_s, np.array(arrays[f"{name}_doubts"], dtype=np.int64))

@@ -5,22 +5,20 @@ rounds (see estimates.py), or not known at all: then the median of the other dev
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from fedcell.protocol.columns import Table, column, part
+from fedcell.protocol.estimates import SHORTEST_S, Estimates, look_round
+from fedcell.protocol.signals import Reports
 from fedcell.schedule.laws import Density, Ingress, Law
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.estimates import SHORTEST_S, Estimates, look_round
-from fedcell.sim.heard import Heard
 from fedcell.types import Bools, Floats, Indices
-from fedcell.world import Conditions
-
-Foresight = Literal["perfect", "expected", "observed"]
-"""What a server knows about compute times before a round: the true ones, their means, or what earlier rounds showed."""
 
 FADE = 0.9
 """A round counts this much less for the balance of the model than the round after it."""
@@ -28,25 +26,8 @@ LONGEST_REST = 63
 """A device that keeps failing is left out for at most so many rounds in a row."""
 
 
-def known_compute_s(conditions: Conditions, foresight: Foresight) -> Floats:
-    """Return what a server knows about the compute times of a round in advance.
-
-    Args:
-        conditions: of the round.
-        foresight: ``perfect``, ``expected`` or ``observed``.
-
-    Returns:
-        (M,) seconds; NaN for ``observed``, where only earlier rounds tell.
-    """
-    return {
-        "perfect": conditions.compute_s,
-        "expected": conditions.expected_compute_s,
-        "observed": np.full(conditions.compute_s.size, np.nan),
-    }[foresight]
-
-
 @dataclass(frozen=True, eq=False)
-class Knowledge:
+class Knowledge(Table):
     """What earlier rounds showed about M devices, which are numbered from 0.
 
     Attributes:
@@ -59,15 +40,19 @@ class Knowledge:
         recent: (M,) the sum of a device's weights in the rounds' means, each round counting 0.9 times the next.
         failures: (M,) in how many rounds in a row a scheduled device brought nothing usable.
         retry_round: (M,) the first round in which it may be scheduled again.
-        heard: what the devices reported when they last delivered, and how long that took.
+        reports: what each device reported when it last delivered; see `signals`.
+        heard_round: (M,) the round of that report, -1 for never.
+        turns: (M,) how often a device has delivered.
+        took_s: (M,) how long that took on average, in seconds from the start of a round.
+        planned_s: (M,) how long it was planned to take.
         round_losses: (rounds,) the mean training loss of the devices that delivered in each round, NaN where none did.
 
     Example:
         >>> import fedcell as fc, numpy as np
         >>> from fedcell.schedule.plan import Timing
         >>> from fedcell.schedule.plan import Links
-        >>> from fedcell.sim.knowledge import Knowledge
-        >>> knowledge, look = Knowledge.none(2), Links(upload_s=np.ones(2), compute_s=np.full(2, np.nan))
+        >>> from fedcell.protocol.knowledge import Knowledge
+        >>> knowledge, look = Knowledge.empty(2), Links(upload_s=np.ones(2), compute_s=np.full(2, np.nan))
         >>> view = knowledge.view(look, 0)
         >>> plan = fc.All().decide(view, np.random.default_rng(0))
         >>> timing = Timing(began_s=np.array([2.0, 40.0]), finish_s=np.array([4.0, 42.0]))
@@ -78,45 +63,21 @@ class Knowledge:
         [1.0, 20.0]
     """
 
-    compute: Estimates
-    upload: Estimates
-    last_round: Indices
-    mean_upload_s: Floats
-    looks: Indices
-    profiles: Floats
-    recent: Floats
-    failures: Indices
-    retry_round: Indices
-    heard: Heard
-    round_losses: Floats
-
-    @classmethod
-    def none(cls, M: int, d: int = 0) -> "Knowledge":
-        """Return what is known before the first round of M devices with profiles of d entries: nothing."""
-        nothing, zero = Estimates.none(M), np.zeros(M, dtype=np.int64)
-        never, profiles = np.full(M, -1), np.full((M, d), np.nan)
-        heard, losses = Heard.none(M), np.empty(0)
-        return cls(nothing, nothing, never, np.zeros(M), zero, profiles, np.zeros(M), zero, zero, heard, losses)
-
-    def __len__(self) -> int:
-        return int(self.looks.size)
-
-    def for_devices(self, M: int) -> "Knowledge":
-        """Return the knowledge extended to M devices; nothing is known about the new ones."""
-        more = (0, M - len(self))
-        return Knowledge(
-            self.compute.for_devices(M),
-            self.upload.for_devices(M),
-            np.pad(self.last_round, more, constant_values=-1),
-            np.pad(self.mean_upload_s, more),
-            np.pad(self.looks, more),
-            np.pad(self.profiles, (more, (0, 0)), constant_values=np.nan),
-            np.pad(self.recent, more),
-            np.pad(self.failures, more),
-            np.pad(self.retry_round, more),
-            self.heard.for_devices(M),
-            self.round_losses,
-        )
+    compute: Estimates = part(Estimates, "compute_")
+    upload: Estimates = part(Estimates, "upload_")
+    last_round: Indices = column(-1, np.int64)
+    mean_upload_s: Floats = column(0.0)
+    looks: Indices = column(0, np.int64)
+    profiles: Floats = column(np.nan, wide=True)
+    recent: Floats = column(0.0)
+    failures: Indices = column(0, np.int64)
+    retry_round: Indices = column(0, np.int64)
+    reports: Table = part(Reports, "heard_")
+    heard_round: Indices = column(-1, np.int64, stored="heard_heard_round")
+    turns: Indices = column(0, np.int64, stored="heard_turns")
+    took_s: Floats = column(np.nan, stored="heard_took_s")
+    planned_s: Floats = column(np.nan, stored="heard_planned_s")
+    round_losses: Floats = field(default_factory=lambda: np.empty(0))
 
     def learning(self, devices: Indices, profiles: Floats) -> "Knowledge":
         """Return the knowledge with new profiles of some devices; a device that had one gets the mean of both.
@@ -206,9 +167,18 @@ class Knowledge:
             law=look.law,
             epochs=look.epochs,
             model_bits=look.model_bits,
-            **self.heard.columns(there),
+            heard_round=self.heard_round[there],
+            turns=self.turns[there],
+            took_s=self.took_s[there],
+            planned_s=self.planned_s[there],
+            **self._reported(there),
             **columns,
         )
+
+    def _reported(self, there: Indices) -> dict[str, Any]:
+        """The last reports of these devices; None of a wide one that nobody has made."""
+        found = {name: column[there] for name, column in self.reports.to_arrays().items()}
+        return {name: None if column.ndim > 1 and column.shape[1] == 0 else column for name, column in found.items()}
 
     def averaged(self, devices: Indices, weights: Floats | None = None) -> "Knowledge":
         """Return the knowledge after the mean of a round's models was taken.
@@ -272,13 +242,34 @@ class Knowledge:
         mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / looks[there]
 
         known = self.timed(view, plan, look, timing, clock_s)
-        return replace(
-            known,
-            last_round=last_round,
-            mean_upload_s=mean_upload_s,
-            looks=looks,
-            heard=self.heard.after(trained, timing, plan.timing(view).finish_s),
-        )
+        known = replace(known, last_round=last_round, mean_upload_s=mean_upload_s, looks=looks)
+        return known._delivered(trained, timing, plan.timing(view).finish_s)
+
+    def _delivered(self, devices: Indices, timing: Timing, planned_s: Floats) -> "Knowledge":
+        """Return the knowledge with the mean times in which devices deliver.
+
+        Args:
+            devices: (n,) who was scheduled.
+            timing: when they finished; a device that did not deliver, or only too late, teaches nothing here.
+            planned_s: (n,) when they were planned to finish.
+        """
+        arrived = np.isfinite(timing.finish_s)
+        if timing.censored is not None:
+            arrived &= ~timing.censored
+        if not arrived.any():
+            return self
+        who = devices[arrived]
+        turns = self.turns.copy()
+        turns[who] += 1
+
+        def mean(old: Floats, new: Floats) -> Floats:
+            found = old.copy()
+            before = np.where(np.isnan(old[who]), 0.0, old[who])
+            found[who] = before + (new[arrived] - before) / turns[who]
+            return found
+
+        took_s, plan_s = mean(self.took_s, timing.finish_s), mean(self.planned_s, planned_s)
+        return replace(self, turns=turns, took_s=took_s, planned_s=plan_s)
 
     def timed(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Knowledge":
         """Return the knowledge with the times of a round, which may become known long after it; see after."""
@@ -319,7 +310,16 @@ class Knowledge:
             reports: (n,) ``losses``, ``rms_losses``, ``norms`` and (n, d) ``updates``, as far as there are any; what is
                 not finite counts as not reported.
         """
-        return replace(self, heard=self.heard.hearing(devices, round_index, **reports))
+        changed: dict[str, NDArray[Any]] = {}
+        for name, values in reports.items():
+            old: NDArray[Any] = getattr(self.reports, name)
+            wide = values.ndim > 1 and old.shape[1] != values.shape[1]
+            changed[name] = np.full((len(self), values.shape[1]), np.nan) if wide else old.copy()
+            told = np.isfinite(values) if values.ndim == 1 else np.isfinite(values).all(axis=1)
+            changed[name][devices[told]] = values[told]
+        heard_round = self.heard_round.copy()
+        heard_round[devices] = round_index
+        return replace(self, heard_round=heard_round, reports=replace(self.reports, **changed))
 
     def trained(self, round_index: int, losses: Floats) -> "Knowledge":
         """Return the knowledge with the (n,) training losses of the devices that delivered in a round."""
@@ -332,45 +332,15 @@ class Knowledge:
         missing = round_index - self.round_losses.size
         return self.round_losses if missing <= 0 else np.append(self.round_losses, np.full(missing, np.nan))
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as arrays by name, to be saved."""
-        return {
-            **self.compute.to_arrays("compute"),
-            **self.upload.to_arrays("upload"),
-            "last_round": self.last_round,
-            "mean_upload_s": self.mean_upload_s,
-            "looks": self.looks,
-            "profiles": self.profiles,
-            "recent": self.recent,
-            "failures": self.failures,
-            "retry_round": self.retry_round,
-            **self.heard.to_arrays(),
-            "round_losses": self.round_losses,
-        }
+    @override
+    def to_arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
+        return super().to_arrays(prefix) | {f"{prefix}round_losses": self.round_losses}
 
+    @override
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Knowledge":
-        """The inverse of to_arrays."""
-
-        def floats(name: str) -> Floats:
-            return np.array(arrays[name], dtype=np.float64)
-
-        def whole(name: str) -> Indices:
-            return np.array(arrays[name], dtype=np.int64)
-
-        return cls(
-            Estimates.from_arrays("compute", arrays),
-            Estimates.from_arrays("upload", arrays),
-            whole("last_round"),
-            floats("mean_upload_s"),
-            whole("looks"),
-            floats("profiles"),
-            floats("recent"),
-            whole("failures"),
-            whole("retry_round"),
-            Heard.from_arrays(arrays),
-            floats("round_losses"),
-        )
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Self:
+        known = super().from_arrays(arrays, prefix)
+        return replace(known, round_losses=np.array(arrays[f"{prefix}round_losses"], np.float64))
 
 
 def _first_known(times_s: Floats, estimates: Estimates, there: Indices) -> Floats:

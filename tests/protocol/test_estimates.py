@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
+from fedcell.protocol.estimates import CURIOSITY, LOOK_EVERY, MOST_DOUBTS, Estimates, look_round
+from fedcell.protocol.knowledge import LONGEST_REST, Knowledge
 from fedcell.schedule.plan import Links, Timing
-from fedcell.sim.estimates import CURIOSITY, LOOK_EVERY, MOST_DOUBTS, Estimates, look_round
-from fedcell.sim.knowledge import LONGEST_REST, Knowledge
 from fedcell.types import Bools, Floats
 from twins.estimates import DeviceEstimate
 
@@ -28,7 +28,7 @@ def observed(estimates: Estimates, device: int, time_s: float, **others: object)
 @settings(max_examples=200, deadline=None)
 @given(history=st.lists(OBSERVATION, max_size=30), turn_s=SECONDS)
 def test_ageing_is_that_of_the_slow_twin(history: list[tuple[int, float, float, bool, bool]], turn_s: float) -> None:
-    ours, twins, clock_s = Estimates.none(4), [DeviceEstimate() for _ in range(4)], 0.0
+    ours, twins, clock_s = Estimates.empty(4), [DeviceEstimate() for _ in range(4)], 0.0
     everybody = np.arange(4)
     for device, time_s, later_s, censored, looking in history:
         clock_s += later_s
@@ -52,7 +52,7 @@ def test_ageing_is_that_of_the_slow_twin(history: list[tuple[int, float, float, 
 @settings(max_examples=100, deadline=None)
 @given(before=st.lists(SECONDS, min_size=1, max_size=12), bound_s=SECONDS, age_s=st.floats(0.0, 1e9))
 def test_a_lower_bound_never_lowers_an_estimate(before: list[float], bound_s: float, age_s: float) -> None:
-    known = Estimates.none(1)
+    known = Estimates.empty(1)
     for time_s in before:
         known = observed(known, 0, time_s)
     hoped_s = known.hoped_s(ONE, known.mean_s, age_s, 1.0)
@@ -64,7 +64,7 @@ def test_a_lower_bound_never_lowers_an_estimate(before: list[float], bound_s: fl
 
 
 def test_trust_halves_after_so_many_turns_and_twice_as_late_after_each_disappointment() -> None:
-    known, turn_s = observed(Estimates.none(1), 0, 3.0, clock_s=10.0), 2.0
+    known, turn_s = observed(Estimates.empty(1), 0, 3.0, clock_s=10.0), 2.0
     assert known.hoped_s(ONE, known.mean_s, 10.0, turn_s).tolist() == [3.0]
     assert known.hoped_s(ONE, known.mean_s, 10.0 + CURIOSITY * turn_s, turn_s).tolist() == [1.5]
     for j in range(1, MOST_DOUBTS + 5):
@@ -75,7 +75,7 @@ def test_trust_halves_after_so_many_turns_and_twice_as_late_after_each_disappoin
 
 
 def test_a_look_that_pays_starts_the_estimate_anew() -> None:
-    known = Estimates.none(1)
+    known = Estimates.empty(1)
     for _ in range(12):
         known = observed(known, 0, 8.0)
     known = observed(known, 0, 8.0, hoped_s=2.0)
@@ -95,7 +95,7 @@ def history(
 ) -> Bools:
     """(rounds, M) who is scheduled in each round; who is later than slack times the planned finish is dropped."""
     M, clock_s = compute_s(0).size, 0.0
-    known, look, rng = Knowledge.none(M), Links(np.full(M, 0.2), np.full(M, np.nan)), np.random.default_rng(0)
+    known, look, rng = Knowledge.empty(M), Links(np.full(M, 0.2), np.full(M, np.nan)), np.random.default_rng(0)
     scheduled = np.zeros((rounds, M), dtype=np.bool_)
     for r in range(rounds):
         view = known.view(look, r, clock_s=clock_s, explore=explore)
@@ -147,7 +147,7 @@ def test_looks_at_a_device_that_stays_slow_grow_with_the_logarithm_of_time(polic
 
 def test_hopes_count_in_look_rounds_only_and_only_for_what_was_observed() -> None:
     look = Links(np.array([0.5, np.nan, np.nan]), np.array([np.nan, 2.0, np.nan]))
-    known, rng = Knowledge.none(3), np.random.default_rng(0)
+    known, rng = Knowledge.empty(3), np.random.default_rng(0)
     view = known.view(look, 0)
     plan = fc.All().decide(view, rng)
     began_s = np.array([4.0, 4.0, 4.0])
@@ -165,10 +165,10 @@ def test_hopes_count_in_look_rounds_only_and_only_for_what_was_observed() -> Non
 
 def test_a_reported_time_stays_until_the_device_is_observed_and_an_unknown_one_ages_from_the_first_meeting() -> None:
     nothing, reported_s = Links(np.ones(4), np.full(4, np.nan)), np.array([3.0, 3.0, np.nan, np.nan])
-    known = Knowledge.none(4)
+    known = Knowledge.empty(4)
     view = known.view(nothing, 0, reported_s=reported_s)
     plan = fc.Plan(np.array([0]), np.ones(1), 4.0)
-    known = known.after(view, plan, nothing, Timing(np.array([3.0]), np.array([4.0])), 100.0).for_devices(5)
+    known = known.after(view, plan, nothing, Timing(np.array([3.0]), np.array([4.0])), 100.0).grow(5)
     look, there = Links(np.ones(5), np.full(5, np.nan)), np.arange(5)
     hopeful = known.view(
         *(look, LOOK_EVERY - 1),
@@ -181,7 +181,7 @@ def test_a_reported_time_stays_until_the_device_is_observed_and_an_unknown_one_a
 
 
 def test_a_deadline_teaches_at_least_that_slow() -> None:
-    look, known = Links(np.full(2, np.nan), np.full(2, np.nan)), Knowledge.none(2)
+    look, known = Links(np.full(2, np.nan), np.full(2, np.nan)), Knowledge.empty(2)
     plan = fc.Plan(np.arange(2), np.full(2, 0.5), 10.0)
     for began_s, censored in (([4.0, 4.0], None), ([3.0, 9.0], np.array([True, True]))):
         view = known.view(look, 0)
@@ -191,7 +191,7 @@ def test_a_deadline_teaches_at_least_that_slow() -> None:
 
 
 def test_a_device_that_keeps_failing_rests_longer_each_time_until_it_delivers() -> None:
-    known, r, rests = Knowledge.none(3), 0, []
+    known, r, rests = Knowledge.empty(3), 0, []
     both = np.array([0, 2])
     for _ in range(9):
         known = known.failing(both, np.array([True, False]), r)
@@ -203,11 +203,11 @@ def test_a_device_that_keeps_failing_rests_longer_each_time_until_it_delivers() 
     known = known.failing(both, np.array([False, True]), r)
     assert known.failures.tolist() == [0, 0, 1]
     assert not known.resting(r + 1, np.arange(3)).any()
-    assert known.failing(ONE, np.array([True]), r).for_devices(4).failures.tolist() == [1, 0, 1, 0]
+    assert known.failing(ONE, np.array([True]), r).grow(4).failures.tolist() == [1, 0, 1, 0]
 
 
 def test_everything_is_saved_and_read_back() -> None:
-    look, known, clock_s = Links(np.full(3, np.nan), np.full(3, np.nan)), Knowledge.none(3), 0.0
+    look, known, clock_s = Links(np.full(3, np.nan), np.full(3, np.nan)), Knowledge.empty(3), 0.0
     for r in range(2 * LOOK_EVERY):
         view = known.view(look, r, clock_s=clock_s, explore=True)
         plan = fc.RoundRobin(2).decide(view, np.random.default_rng(r))
@@ -229,7 +229,7 @@ def test_everything_is_saved_and_read_back() -> None:
 
 def test_levelled_times_within_a_factor_of_their_median_are_equal() -> None:
     all_of_them = np.arange(6)
-    seen = Estimates.none(6).after(all_of_them[:5], np.array([1.0, 2.0, 5.0, 7.0, 0.1]))
+    seen = Estimates.empty(6).after(all_of_them[:5], np.array([1.0, 2.0, 5.0, 7.0, 0.1]))
     level = seen.levelled(all_of_them, 3.0)
     np.testing.assert_array_equal(level.known_s(all_of_them), [2.0, 2.0, 2.0, 7.0, 0.1, np.nan])
     assert seen.mean_s.tolist() == [1.0, 2.0, 5.0, 7.0, 0.1, 0.0]

@@ -22,7 +22,7 @@ def allowed_s(planned_s: Floats, slack: float, known: Bools, grace_s: float = 0.
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.sim.turnout import allowed_s
+        >>> from fedcell.protocol.outcome import allowed_s
         >>> allowed_s(np.array([4.0, 5.0]), 2.0, np.array([True, False])).tolist()
         [8.0, inf]
     """
@@ -68,7 +68,7 @@ def enough_s(arrive_s: Floats, needed: int) -> float:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.sim.turnout import enough_s
+        >>> from fedcell.protocol.outcome import enough_s
         >>> round(enough_s(np.array([4.0, 9.0, 5.0]), 2), 6), enough_s(np.array([4.0]), 2)
         (5.0, inf)
     """
@@ -107,7 +107,7 @@ def turnout(
     Example:
         >>> import numpy as np
         >>> from fedcell.schedule.plan import Timing
-        >>> from fedcell.sim.turnout import turnout
+        >>> from fedcell.protocol.outcome import turnout
         >>> timing = Timing(began_s=np.array([2.0, 3.0, 2.0]), finish_s=np.array([6.0, 20.0, 7.0]))
         >>> round = turnout(timing, np.full(3, 4.0), late_s=np.full(3, 12.0), leaves_s=np.array([np.inf, np.inf, 5.0]))
         >>> round.delivered.tolist(), round.round_s
