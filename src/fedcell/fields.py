@@ -144,6 +144,12 @@ class Section(metaclass=_Sections):
 
     def document(self) -> dict[str, Any]:
         """The fields as TOML and JSON have them."""
+        found = self.__dict__.get("_document")
+        if found is None:
+            found = self.__dict__["_document"] = self._written()
+        return {name: list(value) if isinstance(value, list) else value for name, value in found.items()}
+
+    def _written(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in declared(type(self))}
 
     @classmethod
@@ -159,7 +165,11 @@ class Section(metaclass=_Sections):
         return type(self) is type(other) and isinstance(other, Section) and self.document() == other.document()
 
     def __hash__(self) -> int:
-        return hash(tuple((name, _hashable(value)) for name, value in self.document().items()))
+        found = self.__dict__.get("_hash")
+        if found is None:
+            written = tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in self.document().items())
+            found = self.__dict__["_hash"] = hash(written)
+        return int(found)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -167,10 +177,6 @@ class Section(metaclass=_Sections):
 
         write = core_schema.plain_serializer_function_ser_schema(lambda section: section.document())
         return core_schema.no_info_plain_validator_function(cls.of_document, serialization=write)
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass_transform(frozen_default=True)

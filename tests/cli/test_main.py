@@ -196,7 +196,7 @@ def test_the_shell_completes_commands_options_policies_figures_and_fields(tmp_pa
         assert found in run(SCRIPT, env=env).stdout.split()
     with fc.Store(tmp_path / "r.db") as store:
         for radius_m in (300.0, 450.0):
-            store.put(fc.Spec(rounds=1, cell=fc.CellSpec(radius_m=radius_m)), [])
+            store.put(fc.Spec(rounds=1, cell=fc.Cell(radius_m=radius_m)), [])
     for typed, words in (
         ("--where cell.rad", {"cell.radius_m=300", "cell.radius_m=450"}),
         ("--where radius", {"radius_m=300", "radius_m=450"}),

@@ -276,7 +276,7 @@ def test_a_race_under_another_law_is_the_librarys(law: str, tmp_path: Path, fedc
     document = json.loads(fedcell_here("race", *options, "--json", "--plot", "none", cwd=tmp_path).stdout)
     assert {row["policy"] for row in document["rounds"]} == {"greedy", "random:k=3"}
     for policy in ("greedy", "random:k=3"):
-        spec = fc.Spec(policy=policy, budget_s=25.0, cell=fc.CellSpec(radius_m=1400.0, law=law))
+        spec = fc.Spec(policy=policy, budget_s=25.0, cell=fc.Cell(radius_m=1400.0, law=law))
         rows = [row for row in document["rounds"] if row["policy"] == policy]
         records = list(fc.simulate(spec))
         assert [row["clock_s"] for row in rows] == [record.clock_s for record in records]

@@ -32,6 +32,33 @@ def test_a_spec_has_the_defaults_of_cell_and_devices() -> None:
         assert np.array_equal(getattr(world.devices, field.name), getattr(devices, field.name)), field.name
 
 
+def test_a_cell_is_a_section_of_a_spec_and_devices_are_another() -> None:
+    assert fc.CellSpec is fc.Cell
+    assert fc.DevicesSpec is fc.Devices
+    named: Any = {"channel": "uma:carrier_hz=2e9", "rate": "mcs64"}
+    cell = fc.Cell(radius_m=np.float64(500), **named)
+    assert cell == fc.Cell(radius_m=500, channel=fc.UMa(carrier_hz=2e9), rate=fc.Mcs64())
+    spec = Spec(cell=cell, devices=fc.Devices(seconds_per_sample=[1e-3, 2e-3]))
+    assert spec.cell.document()["channel"] == "uma:carrier_hz=2000000000"
+    assert spec == parse_spec(spec.model_dump(), "x") == parse_spec(tomllib.loads(spec.to_toml()), "x")
+    assert len({cell, fc.Cell(radius_m=500.0, **named), fc.Cell()}) == 2
+    assert fc.Cell(model_bits=1_628_480) != fc.Cell()  # whose task may have another model
+    assert Spec(cell=fc.Cell(model_bits=1_628_480)).key() != Spec().key()
+    assert fc.Devices(count=3, kappa=[2e-28] * 3) == fc.Devices(count=3, kappa=2e-28)
+    with pytest.raises(InputError, match=r"x: devices.samples is given, but those of a spec are the task's"):
+        parse_spec({"devices": {"samples": 500}}, "x")
+    with pytest.raises(InputError, match=r"Spec: devices.samples is given"):
+        Spec(devices=fc.Devices(samples=[5, 5]))
+
+
+def test_a_world_takes_from_its_devices_what_is_not_given() -> None:
+    devices = fc.Devices(count=2, mobility="static", availability="daynight:there=0.5", power_dbm=20.0)
+    world = fc.World(fc.Cell(bandwidth_hz=1e6), devices)
+    assert (world.mobility, world.availability) == (fc.Static(), fc.DayNight(there=0.5))
+    np.testing.assert_allclose(world.devices.power_w_per_hz, 0.1 / 1e6)
+    assert fc.World(devices=devices, mobility=fc.Redrawn()).mobility == fc.Redrawn()
+
+
 def test_python_files_options_and_the_page_mean_the_same_cell(tmp_path: Path) -> None:
     race = default_race()
     assert race.cell == Spec().cell == CellSpec(radius_m=1400.0)

@@ -269,7 +269,7 @@ def _run_watched(
     from rich.console import Console
     from rich.live import Live
 
-    from fedcell.cli.live import RaceDisplay, RaceLines
+    from fedcell.cli.console import RaceDisplay, RaceLines
     from fedcell.runs.race import run_race
     from fedcell.runs.store import Store
     from fedcell.sim.task import load_task

@@ -30,7 +30,7 @@ class CellEnv(gymnasium.Env[Observation, NDArray[Any]]):
 
     Example:
         >>> import gymnasium, fedcell as fc, fedcell.gym
-        >>> spec = fc.Spec(rounds=2, devices=fc.DevicesSpec(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
+        >>> spec = fc.Spec(rounds=2, devices=fc.Devices(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
         >>> env = gymnasium.make("fedcell/Cell-v0", spec=spec)
         >>> seen, info = env.reset(seed=1)
         >>> seen["devices"].shape, info["clock_s"] > 0  # the devices have reported their profiles

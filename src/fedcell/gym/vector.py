@@ -31,7 +31,7 @@ class CellVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     Example:
         >>> import gymnasium, fedcell as fc, fedcell.gym
-        >>> spec = fc.Spec(rounds=2, devices=fc.DevicesSpec(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
+        >>> spec = fc.Spec(rounds=2, devices=fc.Devices(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
         >>> envs = gymnasium.make_vec("fedcell/Cell-v0", 3, "vector_entry_point", spec=spec)
         >>> seen, infos = envs.reset(seed=1)
         >>> seen, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())

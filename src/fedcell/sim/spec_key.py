@@ -40,7 +40,7 @@ def run_key(spec: "Spec", code: str) -> str:
     for field, value in run["devices"].items():
         if isinstance(value, list) and len(set(value)) == 1:
             run["devices"][field] = value[0]
-    usual = type(spec)().model_dump()
+    usual = _usual(type(spec))
     for section, kind in {
         "": type(spec),
         "cell": type(spec.cell),
@@ -65,6 +65,12 @@ def run_key(spec: "Spec", code: str) -> str:
     if code:
         document["code"] = code
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _usual(kind: "type[Spec]") -> dict[str, Any]:
+    """The document of a spec where nothing is given."""
+    return kind().model_dump()
 
 
 def depends_on_files(spec: "Spec") -> bool:

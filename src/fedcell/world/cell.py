@@ -208,9 +208,9 @@ class Cell(Section):
         return None if isinstance(self.model_bits, _PaperBits) else self.model_bits
 
     @override
-    def document(self) -> dict[str, Any]:
+    def _written(self) -> dict[str, Any]:
         named = {"channel": _line(self.channel, CHANNELS), "rate": _line(self.rate, RATES)}
-        return super().document() | named | {"model_bits": self.given_model_bits}
+        return super()._written() | named | {"model_bits": self.given_model_bits}
 
 
 def _line(value: Any, kinds: dict[str, type[Any]]) -> Any:
@@ -363,7 +363,7 @@ class Devices(Section):
         self._require_finite()
 
     @override
-    def document(self) -> dict[str, Any]:
+    def _written(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name in declared(Devices):
             value = getattr(self, name)

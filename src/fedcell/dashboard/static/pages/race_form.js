@@ -123,7 +123,9 @@ class Policies {
  */
 export function raceForm(info, start) {
   const fieldset = (...sections) =>
-    info.fields.filter(({ path }) => sections.includes(path.includes(".") ? path.split(".")[0] : "")).flatMap((one) => labelled(info, one));
+    sections
+      .flatMap((section) => info.fields.filter(({ path }) => (path.includes(".") ? path.split(".")[0] : "") === section))
+      .flatMap((one) => labelled(info, one));
   const policies = new Policies(info);
   const law = lawChoice();
   const error = h("p", { class: "error", role: "alert" });
