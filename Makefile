@@ -20,7 +20,7 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
 	@touch $@
 
 # One round planned, then the paper's race: seven policies, five seeds each. About a minute on two cores.
-demo: $(VENV)/.installed
+demo: fresh-cache $(VENV)/.installed
 	@mkdir -p out
 	$(BIN)/fedcell plan examples/devices.csv --plot out/round.png
 	$(BIN)/fedcell race --plot out/race.png

@@ -99,7 +99,5 @@ def test_a_column_of_a_rounds_record(tmp_path: Path) -> None:
     lists = ["plan_devices", "plan_shares", "plan_delivered", "plan_joules", "plan_starts_s"]
     assert [name for name in found["csv columns"] if name in old] == old
     assert [name for name in found["parquet columns"] if name in (*old, *lists)] == [*old, *lists]
-    assert [(one["name"], one["unit"], one["per_device"]) for one in found["columns"]] == [
-        ("spread", "", False),
-        ("wait_s", "s", True),
-    ]
+    described = [(one["name"], one["unit"], one["per_device"]) for one in found["columns"]]
+    assert {("spread", "", False), ("wait_s", "s", True)} < set(described)  # beside those of the plan's decisions

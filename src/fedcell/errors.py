@@ -181,12 +181,3 @@ def _range_text(above: float, least: float) -> str:
     if above > -inf:
         return f" above {above:g}"
     return f" of at least {least:g}" if least > -inf else ""
-
-
-def without_nan(value: Any) -> Any:
-    """The document with None for NaN and infinity, which JSON lacks."""
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: without_nan(inner) for key, inner in value.items()}
-    return [without_nan(inner) for inner in value] if isinstance(value, list) else value

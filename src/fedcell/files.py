@@ -13,8 +13,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from math import isfinite
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fedcell.errors import InputError
 
@@ -201,3 +202,24 @@ def _try_writing(target: Path) -> None:
 def _cannot_write(path: Path, error: Exception) -> InputError:
     reason = getattr(error, "strerror", None) or error
     return InputError(f"cannot write {str(path)[:200]}: {reason}; give another place")
+
+
+def without_nan(value: Any) -> Any:
+    """The document with None for NaN and infinity, which JSON lacks."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: without_nan(inner) for key, inner in value.items()}
+    return [without_nan(inner) for inner in value] if isinstance(value, list) else value
+
+
+def to_json(document: Any, indent: int | None = None) -> str:
+    """The document as JSON, with null for NaN and infinity, which JSON lacks.
+
+    Args:
+        document: as the standard library's encoder takes it.
+        indent: spaces of each level; everything on one line by default.
+    """
+    import json  # when it is needed: start-up time
+
+    return json.dumps(without_nan(document), indent=indent, allow_nan=False)

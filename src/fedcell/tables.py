@@ -1,7 +1,10 @@
-"""Tables and pictures become a self-contained page without scripts, or Markdown; nothing here computes a result."""
+"""Tables become HTML, Markdown or CSV, and with pictures a self-contained page without scripts."""
 
 import base64
-from collections.abc import Sequence
+import csv
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -38,12 +41,60 @@ a { color: #003d99; }
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table: a title, headings and rows of texts."""
+class Table:
+    """A table: a title, headings and rows of texts.
+
+    Example:
+        >>> from fedcell.tables import Table
+        >>> print(Table("Rounds", ["policy", "s"], [["greedy", "12.1"]]).markdown())
+        **Rounds**
+        <BLANKLINE>
+        | policy | s |
+        | --- | --- |
+        | greedy | 12.1 |
+        <BLANKLINE>
+    """
 
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    def html(self) -> str:
+        """The table in HTML; columns of numbers are aligned on the right."""
+        texts = self.rows[1:]  # the first row may be the paper's
+        numeric = tuple(i for i in range(len(self.headings)) if all(_is_number(row[i]) for row in texts))
+        rows = []
+        for row in self.rows:
+            cells = (f"<td{' class=number' * (i in numeric)}>{escape(text)}</td>" for i, text in enumerate(row))
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        return html_rows(self.headings, rows, numeric)
+
+    def markdown(self) -> str:
+        """The table in Markdown, under its title."""
+        lines = [self.headings, ["---"] * len(self.headings), *self.rows]
+        texts = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+        return "\n".join([f"**{self.title}**", "", *texts, ""])
+
+
+def csv_lines(headings: Iterable[object], rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """The lines of a CSV file, one after the other, however many there are.
+
+    Args:
+        headings: of the columns.
+        rows: values; None is empty.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in itertools.chain([headings], rows):
+        writer.writerow(row)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+
+
+def csv_text(headings: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """A small CSV file; see `csv_lines`."""
+    return "".join(csv_lines(headings, rows))
 
 
 def html_page(title: str, parts: Sequence[str]) -> str:
@@ -73,22 +124,6 @@ def html_picture(png: bytes, title: str, *, large: bool = False) -> str:
     return f'<figure{" class=large" * large}><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
 
-def html_table(table: Grid) -> str:
-    """The table; columns of numbers are aligned on the right."""
-    numeric = tuple(
-        column for column in range(len(table.headings)) if all(_is_number(row[column]) for row in table.rows[1:])
-    )
-    rows = [
-        "<tr>"
-        + "".join(
-            f"<td{' class=number' if column in numeric else ''}>{escape(text)}</td>" for column, text in enumerate(row)
-        )
-        + "</tr>"
-        for row in table.rows
-    ]
-    return html_rows(table.headings, rows, numeric)
-
-
 def _is_number(text: str) -> bool:
     return not text or text[0] in "+-[0123456789" or text.startswith(("never", "no fit"))
 
@@ -105,10 +140,3 @@ def html_rows(headings: Sequence[str], rows: Sequence[str], numbers: Sequence[in
         f"<th{' class=number' if column in numbers else ''}>{escape(text)}</th>" for column, text in enumerate(headings)
     )
     return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-
-
-def markdown_table(table: Grid) -> str:
-    """The table in Markdown, under its title."""
-    lines = [table.headings, ["---"] * len(table.headings), *table.rows]
-    texts = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join([f"**{table.title}**", "", *texts, ""])

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.runs.fit import (
-    _median,
     accuracies,
     fit,
     fit_runs,
@@ -48,12 +47,6 @@ def test_both_readings_of_a_hand_made_table() -> None:
 def test_median_is_infinite_where_half_of_the_trials_never_get_there() -> None:
     needed = rounds_needed_in(reached_at([[10, 61], [4, 5]]), (2, 4), 0.5)
     assert needed.medians().tolist() == [math.inf, 4.5]
-
-
-@pytest.mark.parametrize("shape", [(3, 5), (2, 4), (5, 2)])
-def test_medians_are_numpys(shape: tuple[int, int]) -> None:
-    rounds = np.random.default_rng(0).permutation(math.prod(shape)).reshape(shape).astype(float)
-    assert _median(rounds).tolist() == np.median(rounds, axis=-1).tolist()
 
 
 @pytest.mark.parametrize("reading", ["curve", "trials"])

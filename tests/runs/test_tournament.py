@@ -42,7 +42,7 @@ from fedcell.runs.tournament_report import (
 )
 from fedcell.schedule import registry
 from fedcell.schedule.registry import GROUP, POLICIES
-from fedcell.tables import Grid, markdown_table
+from fedcell.tables import Table
 from twins.small import write_small_npz
 
 PAPER = Scenario("paper", "The paper's.", 0.8, fc.Spec(budget_s=300.0))
@@ -389,7 +389,7 @@ def test_markdown_stands_between_the_marks_of_a_page(made: TournamentResult) -> 
 
 
 def test_a_bar_in_a_name_does_not_break_a_table() -> None:
-    assert markdown_table(Grid("t", ["a|b"], [["c"]])) == "**t**\n\n| a\\|b |\n| --- |\n| c |\n"
+    assert Table("t", ["a|b"], [["c"]]).markdown() == "**t**\n\n| a\\|b |\n| --- |\n| c |\n"
 
 
 def test_the_page_of_the_docs_lists_the_standard_scenarios_and_has_the_marks() -> None:

@@ -120,10 +120,9 @@ def _print_fit(partition: str, needed: "RoundsNeeded", found: Mapping["Reading",
 
 def _document(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", "Fit | str"]) -> str:
     """The fit for machines; None where the target was not reached."""
-    import json
     from dataclasses import asdict
 
-    from fedcell.errors import without_nan
+    from fedcell.files import to_json
     from fedcell.runs.fit import policy_line
 
     first = next((one for one in found.values() if not isinstance(one, str)), None)
@@ -139,7 +138,7 @@ def _document(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", 
         },
         "policy": None if first is None else policy_line(first),
     }
-    return json.dumps(without_nan(document), indent=2, allow_nan=False)
+    return to_json(document, indent=2)
 
 
 def _listed(value: object) -> object:

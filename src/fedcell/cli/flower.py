@@ -89,11 +89,9 @@ def flower(
         with importing(allow_import):
             _put(store, runs)
     if as_json:
-        import json
+        from fedcell.files import to_json
 
-        from fedcell.errors import without_nan
-
-        typer.echo(json.dumps(without_nan({"runs": [_document(run) for run in runs]}), indent=2, allow_nan=False))
+        typer.echo(to_json({"runs": [_document(run) for run in runs]}, indent=2))
     else:
         _print(runs, result)
     if plot is not None:

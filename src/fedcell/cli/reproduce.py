@@ -1,6 +1,5 @@
 """`fedcell reproduce`: the paper's figures and tables, and a page that binds them."""
 
-import io
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -123,11 +122,7 @@ def _everything(*folders: Path) -> tuple[list["Section"], dict[str, bytes]]:
 
 
 def _csv(output: "Output") -> str:
-    import csv
+    from fedcell.tables import csv_text
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     headings, rows = output.csv
-    writer.writerow(headings)
-    writer.writerows([["" if isinstance(v, float) and math.isnan(v) else v for v in row] for row in rows])
-    return text.getvalue()
+    return csv_text(headings, ([None if isinstance(v, float) and math.isnan(v) else v for v in row] for row in rows))

@@ -3,8 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -253,18 +252,14 @@ def stored_run_document(run: "StoredRun") -> dict[str, Any]:
 
 
 def _print_csv(runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
-    import csv
-    import io
     import json
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    from fedcell.tables import csv_text
+
     names = ["key", "policy", "seed", *extra, *TOLD]
-    writer.writerow(names)
-    for run in runs:
-        values = map(values_of(run).get, names)
-        writer.writerow([json.dumps(value) if isinstance(value, list) else value for value in values])
-    typer.echo(text.getvalue(), nl=False)
+    rows = (map(values_of(run).get, names) for run in runs)
+    texts = ([json.dumps(value) if isinstance(value, list) else value for value in row] for row in rows)
+    typer.echo(csv_text(names, texts), nl=False)
 
 
 def _print_table(store: str, runs: Sequence["StoredRun"], of: int, extra: Sequence[str], wide: bool) -> None:
@@ -371,7 +366,7 @@ def show_run(
     import json
     from datetime import UTC, datetime
 
-    from fedcell.errors import without_nan
+    from fedcell.files import to_json
     from fedcell.runs.models import checked_ending
     from fedcell.runs.models import save_model as write_model
     from fedcell.runs.records import cells
@@ -393,7 +388,7 @@ def show_run(
         rounds = [cells(record, plan=True) for record in records]
         document = stored_run_document(run) | {"records": rounds}
         document |= {"class_accuracy": classes} if classes is not None else {}
-        typer.echo(json.dumps(without_nan(document)))
+        typer.echo(to_json(document))
         return
     when = datetime.fromtimestamp(run.finished_unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     status = "done, training diverged" if run.diverged else run.status
@@ -527,25 +522,12 @@ def _check_export(path: Path, store_path: Path) -> None:
         raise InputError(f"{path} is the store itself; give another file")
 
 
-@contextmanager
-def _as_text(file: IO[bytes]) -> Iterator[IO[str]]:
-    """The file for text; it stays open, for others to close."""
-    from io import TextIOWrapper
-
-    text = TextIOWrapper(file, newline="", encoding="utf-8")
-    yield text
-    text.detach()  # which writes what is left
-
-
 def _write_runs_csv(file: IO[bytes], runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
-    import csv
+    from fedcell.tables import csv_lines
 
-    with _as_text(file) as text:
-        writer = csv.writer(text, lineterminator="\n")
-        told = ("status", "reason", "duration_s", "rounds", "best_accuracy", "last_accuracy", "doubt")
-        writer.writerow(["key", "policy", "seed", *extra, *told])
-        for run in runs:
-            writer.writerow([*_run_cells(run, extra), *told_of(run, told).values()])
+    told = ("status", "reason", "duration_s", "rounds", "best_accuracy", "last_accuracy", "doubt")
+    rows = ([*_run_cells(run, extra), *told_of(run, told).values()] for run in runs)
+    file.writelines(line.encode() for line in csv_lines(["key", "policy", "seed", *extra, *told], rows))
 
 
 def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
@@ -559,17 +541,12 @@ def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
 
 
 def _write_rounds_csv(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
-    import csv
-
     from fedcell.runs.records import ROUND_COLUMNS, numbers_of
+    from fedcell.tables import csv_lines
 
-    with _as_text(file) as text:
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["key", "policy", "seed", *extra, *ROUND_COLUMNS])
-        for run in runs:
-            cells = _run_cells(run, extra)
-            for record in store.get(run.key) if run.status == "done" else []:
-                writer.writerow([*cells, *numbers_of(record)])
+    finished = ((run, _run_cells(run, extra)) for run in runs if run.status == "done")
+    rows = ([*cells, *numbers_of(record)] for run, cells in finished for record in store.get(run.key))
+    file.writelines(line.encode() for line in csv_lines(["key", "policy", "seed", *extra, *ROUND_COLUMNS], rows))
 
 
 def _load_pyarrow() -> tuple[Any, Any]:

@@ -6,7 +6,6 @@ content-security policy allows nothing from anywhere else.
 """
 
 import base64
-import csv
 import io
 import json
 import math
@@ -35,6 +34,7 @@ from fedcell.runs.race_report import draw_race, to_csv, to_json
 from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import energy_curve, mean_curve
 from fedcell.runs.store import flat
+from fedcell.tables import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -161,11 +161,7 @@ def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:
     ]
     if ending == "json":
         return as_json([dict(zip(columns, row, strict=True)) for row in rows])
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(columns, rows)
 
 
 STATIC = Path(__file__).parent / "static"

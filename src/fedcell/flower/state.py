@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
-from fedcell.errors import UNPRINTABLE, InputError, printable, without_nan
-from fedcell.files import replace_file
+from fedcell.errors import UNPRINTABLE, InputError, printable
+from fedcell.files import replace_file, without_nan
 from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster

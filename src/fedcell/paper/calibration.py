@@ -17,7 +17,7 @@ from fedcell.runs import stats
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
 from fedcell.sim.spec import Spec
-from fedcell.tables import Grid
+from fedcell.tables import Table
 
 CANDIDATES: tuple[tuple[bool, Scaling], ...] = (
     (False, "standard"),
@@ -87,7 +87,7 @@ def _note(default: str, distances: dict[str, dict[str, float]]) -> str:
     )
 
 
-def _fig2_table(accuracy: dict[str, dict[tuple[str, int], Mean]], distances: dict[str, dict[str, float]]) -> Grid:
+def _fig2_table(accuracy: dict[str, dict[tuple[str, int], Mean]], distances: dict[str, dict[str, float]]) -> Table:
     labels = list(fig2.PRINTED)
     rows = [["the paper", *(fig2.PRINTED[label] for label in labels), *("0" for _ in distances)]]
     rows += [
@@ -98,7 +98,7 @@ def _fig2_table(accuracy: dict[str, dict[tuple[str, int], Mean]], distances: dic
         ]
         for candidate, found in accuracy.items()
     ]
-    return Grid(
+    return Table(
         "Fig. 2, averaged curve's best within the rounds, %",
         ("partition, scaling", *(f"{shown(p)}, K = {k}" for p, k in labels), *(f"distance, {r}" for r in distances)),
         rows,
@@ -130,7 +130,7 @@ def _race_texts(runs: list[Rounds], high: list[Rounds], budget_s: float) -> list
     ]
 
 
-def _fig3_table(rows: list[list[str]], settings: Settings) -> Grid:
+def _fig3_table(rows: list[list[str]], settings: Settings) -> Table:
     headings = (
         "partition, scaling",
         "θ of greedy",
@@ -142,4 +142,4 @@ def _fig3_table(rows: list[list[str]], settings: Settings) -> Grid:
         "lead over CL-high",
     )
     paper = ["the paper", "?", "8.31", "12.07", "89.85", "171 s", "224 s", "2.35"]
-    return Grid("Fig. 3 under the same settings (averaged curves)", headings, [paper, *rows])
+    return Table("Fig. 3 under the same settings (averaged curves)", headings, [paper, *rows])

@@ -19,7 +19,7 @@ from fedcell.runs import stats
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean, value_of
 from fedcell.sim.spec import Spec
-from fedcell.tables import Grid
+from fedcell.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,9 +75,11 @@ def make(settings: Settings, collect: Collect) -> Output:
             ],
         ),
         tables=[
-            Grid("Mean seconds to 80 % with 95 % intervals", headings, _rows(means, found)),
-            Grid("Seconds lost by the error, paired by seed, with 95 % intervals", headings, _rows(losses, found, "+")),
-            Grid("Rounds until then, and mean seconds of a round", headings, _by_key(lambda key: _rounds(found[key]))),
+            Table("Mean seconds to 80 % with 95 % intervals", headings, _rows(means, found)),
+            Table(
+                "Seconds lost by the error, paired by seed, with 95 % intervals", headings, _rows(losses, found, "+")
+            ),
+            Table("Rounds until then, and mean seconds of a round", headings, _by_key(lambda key: _rounds(found[key]))),
         ],
         notes=[f"n/{settings.seeds}: so many seeds reached 80 %; the others count as {budget_s:g} s."],
     )

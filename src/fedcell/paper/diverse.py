@@ -19,7 +19,7 @@ from fedcell.runs import stats
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean, Measure, value_of
 from fedcell.sim.spec import Spec
-from fedcell.tables import Grid
+from fedcell.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -205,7 +205,7 @@ def make_table(settings: Settings, collect: Collect) -> Output:
     }
     headings = ("cell", *CONTENDERS)
     tables = [
-        Grid(
+        Table(
             f"Median seconds to the target (seeds of {settings.seeds} that reached it, if not all)",
             ("cell", "target, %", *CONTENDERS),
             [
@@ -214,7 +214,7 @@ def make_table(settings: Settings, collect: Collect) -> Output:
             ],
         ),
         *(
-            Grid(
+            Table(
                 f"Mean {MEASURES[measure]}, %",
                 headings,
                 [
@@ -249,7 +249,7 @@ def make_table(settings: Settings, collect: Collect) -> Output:
     )
 
 
-def _against_baseline(compared: Mapping[tuple[str, str, str, Measure], Comparison], ours: str) -> Grid:
+def _against_baseline(compared: Mapping[tuple[str, str, str, Measure], Comparison], ours: str) -> Table:
     def cell(name: str, measure: Measure) -> str:
         one = compared[name, ours, BASELINE, measure]
         scale, digits = (1.0, 0) if measure == "time" else (100.0, 1)
@@ -257,7 +257,7 @@ def _against_baseline(compared: Mapping[tuple[str, str, str, Measure], Compariso
         half = "" if math.isnan(one.difference.half) else f" ± {scale * one.difference.half:.{digits}f}"
         return f"{scale * one.difference.mean:+.{digits}f}{half}{star}"
 
-    return Grid(
+    return Table(
         f"{ours} less {BASELINE}: seconds to the target, points of best and of last accuracy",
         ("cell", *MEASURES.values()),
         [[name, *(cell(name, measure) for measure in MEASURES)] for name in _cells(compared)],
@@ -268,7 +268,7 @@ def _better(one: Comparison, measure: Measure) -> bool:
     return (one.difference.mean < 0.0) == (measure == "time")
 
 
-def _tally(compared: Mapping[tuple[str, str, str, Measure], Comparison]) -> Grid:
+def _tally(compared: Mapping[tuple[str, str, str, Measure], Comparison]) -> Table:
     rows = []
     for ours in OURS:
         for theirs in (who for who in CONTENDERS if who not in OURS):
@@ -279,7 +279,7 @@ def _tally(compared: Mapping[tuple[str, str, str, Measure], Comparison]) -> Grid
                 losses = sum(one.significant and not _better(one, measure) for one in ones)
                 cells.append(f"{wins} : {losses}")
             rows.append([ours, theirs, *cells])
-    return Grid(
+    return Table(
         f"Cells, of {len(_cells(compared))}, in which it is significantly better : worse",
         ("", "than", *MEASURES.values()),
         rows,
@@ -367,7 +367,7 @@ def make_variants(settings: Settings, collect: Collect) -> Output:
         "row changes one thing of Diverse's default.",
         figure=None,
         csv=(headings, rows),
-        tables=[Grid("Median seconds to 80 %, best and last accuracy with 95 % intervals", headings, rows)],
+        tables=[Table("Median seconds to 80 %, best and last accuracy with 95 % intervals", headings, rows)],
     )
 
 
@@ -397,7 +397,7 @@ def make_privacy(settings: Settings, collect: Collect) -> Output:
         f"{settings.seeds} seeds, bars are 95 % intervals.",
         figure=figure,
         csv=(("epsilon", "seconds_to_80_percent", "best_percent", "last_percent"), rows),
-        tables=[Grid("Accuracy against epsilon", ("", "to 80 %", "best, %", "last, %"), rows)],
+        tables=[Table("Accuracy against epsilon", ("", "to 80 %", "best, %", "last, %"), rows)],
     )
 
 
@@ -439,5 +439,5 @@ def make_epochs(settings: Settings, collect: Collect) -> Output:
         "time is proportional to the samples visited. Bars are 95 % intervals.",
         figure=figure,
         csv=(headings, rows),
-        tables=[Grid("Time to 80 %, best and last accuracy", headings, rows)],
+        tables=[Table("Time to 80 %, best and last accuracy", headings, rows)],
     )

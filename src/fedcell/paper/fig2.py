@@ -10,7 +10,7 @@ from fedcell.paper.settings import Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
-from fedcell.tables import Grid
+from fedcell.tables import Table
 
 PARTITIONS = ("L=1", "L=5", "iid")
 PRINTED = {("L=1", 4): "68.2", ("L=1", 8): "77.6", ("L=1", 12): "82.7", ("L=5", 4): "90.4", ("iid", 4): "97.4"}
@@ -78,9 +78,9 @@ def make(settings: Settings, collect: Collect) -> Output:
     )
 
 
-def _table(readings: dict[tuple[str, int], dict[str, Mean]], settings: Settings) -> Grid:
+def _table(readings: dict[tuple[str, int], dict[str, Mean]], settings: Settings) -> Table:
     rows = [[shown(p), str(k), *(value.text(100, 1) for value in found.values())] for (p, k), found in readings.items()]
-    return Grid(f"Accuracy within {settings.rounds} rounds, %", ("data", "K", CURVE, TRIALS, LAST), rows)
+    return Table(f"Accuracy within {settings.rounds} rounds, %", ("data", "K", CURVE, TRIALS, LAST), rows)
 
 
 def _claim(runs: Runs, few: int, many: int) -> Claim:

@@ -28,7 +28,7 @@ from fedcell.paper.settings import DEVICES, Collect, Settings, gather, within
 from fedcell.plots import Bars, Line, lines_figure, two_bars_figure
 from fedcell.runs import stats
 from fedcell.runs.stats import Mean
-from fedcell.tables import Grid
+from fedcell.tables import Table
 
 
 def the_race(settings: Settings, collect: Collect) -> Race:
@@ -88,20 +88,20 @@ def _width(name: str) -> float:
     return 1.7 if name in (PROPOSED, *BASELINES) else 0.9
 
 
-def _accuracy_table(race: Race) -> Grid:
+def _accuracy_table(race: Race) -> Table:
     rows = []
     for name, runs in race.runs.items():
         readings = [value.text(100) for value in readings_by_time(runs, race.budget_s).values()]
         rows.append([name, *readings, time_to_target(runs, race.budget_s).text(), stats.times_to(runs, TARGET).text()])
     headings = ("policy", CURVE, TRIALS, LAST, "to 80 %, curve", "to 80 %, median trial")
-    return Grid(f"Accuracy in {race.budget_s:g} s, %, and time to 80 %", headings, rows)
+    return Table(f"Accuracy in {race.budget_s:g} s, %, and time to 80 %", headings, rows)
 
 
-def _search_table(race: Race) -> Grid:
+def _search_table(race: Race) -> Table:
     readings = {k: readings_by_time(runs, race.budget_s) for k, runs in race.search.items()}
     rows = [[str(k), *(value.text(100) for value in found.values())] for k, found in readings.items()]
     headings = ("K", CURVE, TRIALS, LAST)
-    return Grid(f"The search for Random-opt: accuracy in {race.budget_s:g} s, %", headings, rows)
+    return Table(f"The search for Random-opt: accuracy in {race.budget_s:g} s, %", headings, rows)
 
 
 def _printed_a(race: Race) -> list[Printed]:
@@ -189,7 +189,7 @@ def make_c(settings: Settings, collect: Collect) -> Output:
         figure=figure,
         csv=(("policy", "devices", "devices_half_95", "round_s", "round_s_half_95"), rows),
         tables=[
-            Grid(
+            Table(
                 "Devices and seconds per round",
                 ("policy", "devices", "seconds", "rounds"),
                 [[name, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1)] for name, s in found.items()],
@@ -253,7 +253,7 @@ def make_d(settings: Settings, collect: Collect) -> Output:
         figure=figure,
         csv=(("policy", "radius_m", "random_opt_k", "reading", "accuracy_percent", "half_95_percent"), rows),
         tables=[
-            Grid(
+            Table(
                 f"Highest accuracy in {budget_s:g} s, %, {reading}",
                 ("policy", *(f"{r:g} m" for r in found)),
                 [[name, *(readings[name, r][reading].text(100, 1) for r in found)] for name in ORDER],

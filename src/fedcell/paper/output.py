@@ -14,7 +14,7 @@ from fedcell import __version__
 from fedcell.distributions import student_t_quantile
 from fedcell.paper.settings import Settings
 from fedcell.runs.stats import Mean, significant_among
-from fedcell.tables import Grid, html_page, html_picture, html_rows, html_table
+from fedcell.tables import Table, html_page, html_picture, html_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,7 +122,7 @@ class Output:
     setting: str
     figure: "Figure | None"
     csv: tuple[Sequence[str], Sequence[Sequence[object]]]
-    tables: list[Grid] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     printed: list[Printed] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Section:
         """What :meth:`Output.to_json` wrote; a ValueError, KeyError or TypeError if it did not."""
         found = json.loads(text)
         made = {name: found.pop(name) for name in ("command", "settings", "quick")}
-        tables = [Grid(**table) for table in found.pop("tables")]
+        tables = [Table(**table) for table in found.pop("tables")]
         claims = [Claim(**claim) for claim in found.pop("claims")]
         printed = [_printed(**line) for line in found.pop("printed")]
         output = Output(**found, figure=None, csv=((), ()), tables=tables, claims=claims, printed=printed)
@@ -335,7 +335,7 @@ def _section(one: Section, picture: bytes | None) -> str:
     if picture is not None:
         parts.append(html_picture(picture, output.title))
     parts += [f"<p>{escape(note)}</p>" for note in output.notes]
-    parts += [f"<h3>{escape(table.title)}</h3>{html_table(table)}" for table in output.tables]
+    parts += [f"<h3>{escape(table.title)}</h3>{table.html()}" for table in output.tables]
     files = f"{output.name}.csv" + (f", {output.name}.png, {output.name}.svg" if picture is not None else "")
     parts.append(f"<p class=note>Command: <code>{escape(one.command)}</code>. Files: {files}.</p>")
     return "\n".join(parts)

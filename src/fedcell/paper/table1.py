@@ -19,7 +19,7 @@ from fedcell.plots import Line, lines_figure
 from fedcell.runs.fit import Fit, Reading, accuracies, fit, rounds_needed_in
 from fedcell.runs.stats import LEVEL, Mean
 from fedcell.schedule.convergence import TABLE_I
-from fedcell.tables import Grid
+from fedcell.tables import Table
 from fedcell.types import Floats
 
 if TYPE_CHECKING:
@@ -91,17 +91,17 @@ def _fit_texts(found: Fit | None) -> list[str]:
     return [f"{found.beta:.3f}", beta, f"{found.theta:.4f}", theta]
 
 
-def _fits_table(fits: dict[str, dict[str, Fit | None]], targets: dict[str, float]) -> Grid:
+def _fits_table(fits: dict[str, dict[str, Fit | None]], targets: dict[str, float]) -> Table:
     rows = []
     for p, found in fits.items():
         for reading, one in found.items():
             name = "averaged curve" if reading == "curve" else "median trial"
             rows.append([shown(p), f"{100 * targets[p]:.0f} %", name, *_fit_texts(one)])
     headings = ("data", "target", "reading", "β", "95 % interval", "θ", "95 % interval")
-    return Grid("Fits of both readings", headings, rows)
+    return Table("Fits of both readings", headings, rows)
 
 
-def _targets_table(accuracy: dict[str, Floats], ks: Sequence[int]) -> Grid:
+def _targets_table(accuracy: dict[str, Floats], ks: Sequence[int]) -> Table:
     """Theta for several targets, on the averaged curve."""
     rows = []
     for p, values in accuracy.items():
@@ -114,7 +114,7 @@ def _targets_table(accuracy: dict[str, Floats], ks: Sequence[int]) -> Grid:
                 left = ", ".join(str(k) for k, has in zip(ks, np.isfinite(rounds), strict=True) if not has)
                 rows.append([shown(p), f"{100 * target:.0f} %", *_fit_texts(found), left or "-"])
     headings = ("data", "target", "β", "95 % interval", "θ", "95 % interval", "n that never reach it")
-    return Grid("How the fit depends on the target accuracy (averaged curve)", headings, rows)
+    return Table("How the fit depends on the target accuracy (averaged curve)", headings, rows)
 
 
 def _printed(p: str, target: float, fits: dict[str, Fit | None], trials: int) -> list[Printed]:

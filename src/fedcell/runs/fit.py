@@ -47,7 +47,8 @@ class RoundsNeeded:
 
     def medians(self) -> Floats:
         """(K,) the median over trials, infinity if half of them or more never got there."""
-        return _median(self.by_trial)
+        medians: Floats = np.median(self.by_trial, axis=-1)
+        return medians
 
     def reading(self, reading: Reading) -> Floats:
         """(K,) rounds in one of the readings."""
@@ -157,7 +158,7 @@ def _bootstrap(accuracy: Floats, counts: Floats, needed: RoundsNeeded, reading: 
         times_drawn = (drawn[..., np.newaxis] == np.arange(trials)).sum(axis=1)  # (RESAMPLES, trials)
         rounds = rounds_to(times_drawn @ accuracy / trials, needed.target)  # (K, RESAMPLES)
     else:
-        rounds = _median(needed.by_trial[:, drawn])
+        rounds = np.median(needed.by_trial[:, drawn], axis=-1)
     return _fits(1.0 / counts, rounds)
 
 
@@ -172,14 +173,6 @@ def _fits(x: Floats, rounds: Floats) -> tuple[Floats, Floats]:
     good = (has.sum(axis=0) >= 2) & (beta > 0.0)
     beta = np.where(good, beta, math.nan)
     return beta, mean_y / beta - mean_x
-
-
-def _median(rounds: Floats) -> Floats:
-    """Along the last axis; infinity where one of the middle values is, for inf - inf is no number."""
-    ordered = np.sort(rounds, axis=-1)
-    low, high = ordered[..., (rounds.shape[-1] - 1) // 2], ordered[..., rounds.shape[-1] // 2]
-    middle: Floats = np.where(np.isinf(high), math.inf, (low + np.where(np.isinf(high), low, high)) / 2)
-    return middle
 
 
 def _interval(values: Floats, outside: float) -> Interval:

@@ -1,21 +1,19 @@
 """What is shown of a race: a picture of its mean curves and who gets there sooner, JSON and CSV of all rounds."""
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedcell import __version__
-from fedcell.errors import without_nan
+from fedcell.files import to_json as json_text
 from fedcell.plots import Curve, Finish, race_figure
 from fedcell.runs import stats
 from fedcell.runs.comparisons import UNITS, Axis, Headline
 from fedcell.runs.race import RaceResult
 from fedcell.runs.records import ROUND_COLUMNS, cells, numbers_of
 from fedcell.sim.record import RoundRecord
+from fedcell.tables import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,7 +109,7 @@ def to_json(result: RaceResult, *, per_class: bool = False) -> str:
     }
     if per_class:
         document["class_accuracy"] = {policy: found.tolist() for policy, found in result.class_accuracy().items()}
-    return json.dumps(without_nan(document), allow_nan=False)
+    return json_text(document)
 
 
 def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
@@ -121,20 +119,19 @@ def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
         result: the race.
         per_class: whether there is a column for each class with the final model's accuracy, in the last line of a run.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     classes = result.class_accuracy() if per_class else {}
     count = max((found.shape[1] for found in classes.values()), default=0)
-    writer.writerow(["policy", "seed", *ROUND_COLUMNS, *(f"accuracy_class_{label}" for label in range(count))])
+    headings = ["policy", "seed", *ROUND_COLUMNS, *(f"accuracy_class_{label}" for label in range(count))]
     last = {(policy, seed): run[-1] for policy, seed, run in _all_runs(result) if run}
+    rows = []
     for policy, seed, record in _all_rounds(result):
         ours: list[Any] = [""] * count
         if count and record is last[policy, seed]:
             begun = [other for name, other in last if name == policy]  # the seeds that have a model, in order
             found = classes[policy][begun.index(seed)].tolist()
             ours = ["" if math.isnan(value) else value for value in found]
-        writer.writerow([policy, seed, *numbers_of(record), *ours])
-    return text.getvalue()
+        rows.append([policy, seed, *numbers_of(record), *ours])
+    return csv_text(headings, rows)
 
 
 def _all_runs(result: RaceResult) -> Iterable[tuple[str, int, list[RoundRecord]]]:

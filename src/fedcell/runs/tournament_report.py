@@ -1,8 +1,5 @@
 """What a tournament showed: tables, pictures, a page or Markdown that binds them, CSV and JSON."""
 
-import csv
-import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -11,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcell import __version__
-from fedcell.errors import InputError, without_nan
+from fedcell.errors import InputError
+from fedcell.files import to_json, without_nan
 from fedcell.plots import critical_difference_figure, ranking_heat_map
 from fedcell.runs.scenarios import Scenario, changed_fields, scenarios_toml
 from fedcell.runs.stats import Measure, Summary
 from fedcell.runs.tournament import MEASURES, TournamentResult, Winner
-from fedcell.tables import Grid, html_page, html_picture, html_table, markdown_table
+from fedcell.tables import Table, csv_text, html_page, html_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +45,7 @@ def _policies(result: TournamentResult) -> list[str]:
     return [names[i] for i in result.ranking("time").order()]
 
 
-def overall_table(result: TournamentResult) -> Grid:
+def overall_table(result: TournamentResult) -> Table:
     """A line for each policy: its mean ranks, where it wins, what failed and how long it takes to decide.
 
     The columns: mean ranks by time to the target, by best and by last accuracy; in how many scenarios it wins by time,
@@ -66,7 +64,7 @@ def overall_table(result: TournamentResult) -> Grid:
         rows.append([policy, *means, str(alone), str(shared), *shown, *([str(failed)] if result.failures else [])])
     headings = ["policy", "by time", "by best", "by last", "wins", "ties"]
     headings += [f"ms, M = {count}" for count in sizes] + ["failed"] * bool(result.failures)
-    return Grid(f"Mean ranks of {len(names)} policies, {_size_text(result)}", headings, rows)
+    return Table(f"Mean ranks of {len(names)} policies, {_size_text(result)}", headings, rows)
 
 
 def _size_text(result: TournamentResult) -> str:
@@ -74,17 +72,17 @@ def _size_text(result: TournamentResult) -> str:
     return f"{scenarios} scenario{'s' * (scenarios != 1)}, {seeds} seed{'s' * (seeds != 1)} each"
 
 
-def winners_table(result: TournamentResult) -> Grid:
+def winners_table(result: TournamentResult) -> Table:
     """Who wins where."""
     rows = [
         [one.name, f"{100 * one.target:g} % in {one.spec.budget_s:g} s"]
         + [result.winners[one.name, measure].text() for measure in MEASURES]
         for one in result.tournament.scenarios
     ]
-    return Grid("Who wins where, ties called ties", ["scenario", "target", *WORDS.values()], rows)
+    return Table("Who wins where, ties called ties", ["scenario", "target", *WORDS.values()], rows)
 
 
-def matrix_table(result: TournamentResult, measure: Measure) -> Grid:
+def matrix_table(result: TournamentResult, measure: Measure) -> Table:
     """Policies by scenarios: median times to the target, or mean accuracies."""
 
     def cell(one: Scenario, policy: str) -> str:
@@ -98,10 +96,10 @@ def matrix_table(result: TournamentResult, measure: Measure) -> Grid:
     rows = [[policy, *(cell(one, policy) for one in scenarios)] for policy in _policies(result)]
     reached = f" (of {len(result.tournament.seeds)} seeds that reached it, if not all)"
     what = f"Median time to the target{reached}" if measure == "time" else f"{WORDS[measure].capitalize()}, %"
-    return Grid(what, ["policy", *(one.name for one in scenarios)], rows)
+    return Table(what, ["policy", *(one.name for one in scenarios)], rows)
 
 
-def scenario_table(result: TournamentResult, one: Scenario) -> Grid:
+def scenario_table(result: TournamentResult, one: Scenario) -> Table:
     """All that is known of the policies in one scenario, the best first."""
     names = result.tournament.policies
     place = result.tournament.scenarios.index(one)
@@ -119,7 +117,7 @@ def scenario_table(result: TournamentResult, one: Scenario) -> Grid:
         rows.append([*row, *([str(failed)] if result.failures else [])])
     headings = ["policy", "mean rank", f"to {100 * one.target:g} %", "best, %", "last, %", "devices a round"]
     headings += ["seconds a round", "rounds"] + ["seeds"] * some_missing + ["failed runs"] * bool(result.failures)
-    return Grid(one.name, headings, rows)
+    return Table(one.name, headings, rows)
 
 
 # --- pictures ------------------------------------------------------------------------------------------------------
@@ -185,7 +183,7 @@ def tournament_page(result: TournamentResult, command: str, png: Mapping[str, by
         *(f"<p class=warning>{escape(trouble)}</p>" for trouble in result.troubles()),
         *(f"<p class=warning>{escape(sentence)}.</p>" for sentence in untold(result, "time")),
         f"<p>{escape(READING)}</p>",
-        f"<h2 id=ranks>The ranking</h2>{html_table(overall_table(result))}",
+        f"<h2 id=ranks>The ranking</h2>{overall_table(result).html()}",
         f"<p class=note>{escape(COLUMNS)}</p>",
         *(f"<p>{escape(sentence)}.</p>" for sentence in verdicts_of(result)),
         *(
@@ -193,7 +191,7 @@ def tournament_page(result: TournamentResult, command: str, png: Mapping[str, by
             for name in ("ranks", "ranks-scenarios", "ranks-last")
             if name in png
         ),
-        f"<h2 id=where>Who wins where</h2>{html_table(winners_table(result))}",
+        f"<h2 id=where>Who wins where</h2>{winners_table(result).html()}",
         html_picture(png["heat-map"], "median times and mean ranks by policy and scenario", large=True),
         *(_section(result, one) for one in scenarios),
         "<h2 id=again>Again</h2><p>The same scenarios, for --scenarios (scenarios.toml has them too). tournament.csv "
@@ -229,7 +227,7 @@ def _section(result: TournamentResult, one: Scenario) -> str:
     return (
         f"<h2 id='{name}'>{name}</h2><p>{escape(one.about)}</p>"
         f"<p class=note>target = {one.target:g}; <code>{escape(fields)}</code></p>"
-        f"{html_table(scenario_table(result, one))}"
+        f"{scenario_table(result, one).html()}"
     )
 
 
@@ -249,9 +247,9 @@ def markdown(result: TournamentResult, command: str, files: Mapping[str, str] | 
     """
     shown = {name: f"![{name}]({file})\n" for name, file in (files or {}).items()}
     listed = "".join(f"- {sentence}.\n" for sentence in [*verdicts_of(result), *result.troubles()])
-    parts = [f"`{command}`, fedcell {__version__}:\n", markdown_table(overall_table(result)), f"{COLUMNS}\n", listed]
-    parts += [shown.get("ranks", ""), markdown_table(winners_table(result)), shown.get("heat-map", "")]
-    return "\n".join(part for part in [*parts, *(markdown_table(matrix_table(result, m)) for m in MEASURES)] if part)
+    parts = [f"`{command}`, fedcell {__version__}:\n", overall_table(result).markdown(), f"{COLUMNS}\n", listed]
+    parts += [shown.get("ranks", ""), winners_table(result).markdown(), shown.get("heat-map", "")]
+    return "\n".join(part for part in [*parts, *(matrix_table(result, m).markdown() for m in MEASURES)] if part)
 
 
 def put_between(text: str, tables: str, source: str) -> str:
@@ -305,11 +303,7 @@ def rows_of(result: TournamentResult) -> list[dict[str, Any]]:
 
 def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as CSV; empty where there is no number."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0])
-    writer.writerows([["" if value is None else value for value in without_nan(dict(row)).values()] for row in rows])
-    return text.getvalue()
+    return csv_text(rows[0], (without_nan(dict(row)).values() for row in rows))
 
 
 _RUN_COLUMNS: dict[Measure, str] = {"time": "s_to_target_or_budget", "best": "best", "last": "last"}
@@ -365,4 +359,4 @@ def tournament_json(result: TournamentResult, command: str) -> str:
             for (scenario, policy, seed), reason in result.failures.items()
         ],
     }
-    return json.dumps(without_nan(document), indent=1, allow_nan=False)
+    return to_json(document, indent=1)
