@@ -239,7 +239,7 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         (["--availability", "daynight:there=2"], "there is 2; give a number up to 1"),
         (["--availability", "trace:missing.csv"], "cannot read the trace 'missing.csv': No such file or directory"),
         (["--csi-error-db", "-1"], "csi_error_db is -1.0; give a finite number of at least 0"),
-        (["--downlink", "multcast"], "cell.downlink is 'multcast'; input should be 'free', 'multicast' or 'unicast'"),
+        (["--downlink", "multcast"], "cell.downlink is 'multcast'; did you mean 'multicast'?"),
         (["--slack", "0.9"], "slack is 0.9; input should be greater than or equal to 1"),
         (["--late-weight", "2"], "late of the aggregator is 2.0; give a number from 0 to 1"),
         (["--server", "adm"], "unknown server 'adm'; did you mean 'adam'?"),

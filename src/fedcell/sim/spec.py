@@ -31,7 +31,7 @@ from pydantic import (
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, short_repr
-from fedcell.fields import About, Section, declared, with_attributes
+from fedcell.fields import About, Section, declared, naming, with_attributes
 from fedcell.frozen import frozen
 from fedcell.learn.aggregator import AGGREGATORS, Aggregator, Spelling02, format_aggregator, parse_aggregator
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
@@ -390,7 +390,8 @@ class Spec(_Part):
     def _known_law(cls, cell: Cell) -> Cell:
         if not isinstance(cell.document()["rate"], str):
             raise InputError(f"rate is {cell.rate!r}; a spec takes one of {', '.join(RATES)}")
-        law = format_law(parse_law(cell.law))
+        with naming("law"):
+            law = format_law(parse_law(cell.law))
         return cell if law == cell.law else dataclasses.replace(cell, law=law)
 
     @field_validator("devices", mode="before")
