@@ -279,7 +279,7 @@ def laws(quick: bool) -> Table:
         profiles = np.zeros((M, 10))
         np.put_along_axis(profiles, np.random.default_rng(M).random((M, 10)).argsort(axis=1)[:, :2], 0.5, axis=1)
         papers: list[float] = []
-        kinds: dict[str, fc.Density | fc.Power | fc.Ingress] = {
+        kinds: dict[str, fc.Law] = {
             "density": fc.Density(),
             "blocks, 10 a device": fc.Blocks(10 * M),
             "power": fc.Power(drawn.snr),

@@ -14,7 +14,7 @@ from fedcell.schedule.optimal import shortest_rounds
 
 world = fc.World(fc.Cell(radius_m=1400.0, bandwidth_hz=25 * 180e3), fc.Devices(count=20))
 drawn = world.conditions(seed=0)
-laws: dict[str, tuple[str, fc.Density | fc.Power | fc.Ingress]] = {
+laws: dict[str, tuple[str, fc.Law]] = {
     "density: one band": ("#000000", fc.Density()),
     "blocks: 25 of 180 kHz": ("#0072b2", fc.Blocks(25)),
     "power: 13.5 dBm a device": ("#d55e00", fc.Power(drawn.snr)),

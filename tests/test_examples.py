@@ -24,6 +24,7 @@ SAYS = {
     "learn_to_schedule.py": "256 rounds played",
     "laws.py": "power: 13.5 dBm a device       20 devices",
     "sionna_channels.py": "Sionna",
+    "own_law.py": "guard 0.02, Optimal: 6 devices in 10.34 s",
     "moving_cell.py": "observed  proportional_fair:k=8",
 }
 

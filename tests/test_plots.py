@@ -1,6 +1,7 @@
 """The pictures have the plan's numbers, and are written whole or not at all."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
@@ -19,7 +20,17 @@ import fedcell as fc
 from fedcell import plots
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import parse_devices
-from fedcell.plots import Curve, Finish, RoundBars, check_picture_path, race_figure, round_figure, save_picture
+from fedcell.plots import (
+    Curve,
+    Finish,
+    MeasuredBars,
+    RoundBars,
+    check_picture_path,
+    measured_figure,
+    race_figure,
+    round_figure,
+    save_picture,
+)
 
 UPLOAD_S = np.array([0.5, 2.0, 1.0])
 COMPUTE_S = np.array([3.0, 0.0, 1.0])
@@ -72,7 +83,7 @@ def test_many_bars_keep_the_pictures_shape() -> None:
     compute_s = np.arange(500.0)[::-1]
     ax = round_figure([panel(500, compute_s=compute_s, finish_s=np.full(500, 600.0), round_s=600.0)]).axes[0]
     widths = [bar.get_width() for bar in bars(ax, plots.COMPUTE)]
-    assert len(widths) == plots.MOST_BARS
+    assert len(widths) == plots.MAX_BARS
     assert (widths[0], widths[-1]) == (0.0, 499.0)
     assert np.diff(widths).max() <= 14
     assert "500 devices" in ax.get_title(loc="left")
@@ -338,3 +349,34 @@ def test_a_heat_map_has_a_text_in_every_field_and_frames_the_best() -> None:
     framed = {(round(p.get_x() + 0.47), round(p.get_y() + 0.46)) for p in ax.patches if isinstance(p, Rectangle)}
     assert framed == {(0, 0), (1, 1), (2, 1)}
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["one", "two"]
+
+
+def measured(measured_s: Sequence[float], number: int = 1) -> MeasuredBars:
+    n = len(measured_s)
+    names = [str(i) for i in range(n)]
+    return MeasuredBars(
+        number, names, np.full(n, 2.0), np.full(n, 1.0), np.array(measured_s), max(2.5, np.nanmax(measured_s))
+    )
+
+
+def measured_rectangles(rounds: Sequence[MeasuredBars]) -> list[Rectangle]:
+    [ax] = measured_figure([("optimal", rounds)]).axes
+    return [patch for patch in ax.patches if isinstance(patch, Rectangle)]
+
+
+def test_a_bar_is_filled_to_what_was_measured_and_outlined_to_what_was_predicted() -> None:
+    drawn = measured_rectangles([measured([2.25, 1.75])])
+    ends = sorted((round(r.get_x() + r.get_width(), 2), bool(to_rgba(r.get_facecolor())[3])) for r in drawn)
+    assert ends == [(1.0, True), (1.0, True), (1.75, True), (2.0, False), (2.0, False), (2.25, True)]
+
+
+def test_a_device_that_was_missing_is_hatched() -> None:
+    drawn = measured_rectangles([measured([2.25, np.nan])])
+    assert [r.get_hatch() for r in drawn if r.get_hatch()] == ["////"]
+
+
+@pytest.mark.parametrize(("devices", "shown"), [(4, plots.MAX_MEASURED_BARS // 4), (50, 1)])
+def test_only_so_many_rounds_are_drawn_as_have_room(devices: int, shown: int) -> None:
+    figure = measured_figure([("optimal", [measured([2.0] * devices, number) for number in range(1, 30)])])
+    titles = [text.get_text().strip() for text in figure.axes[0].texts]
+    assert titles == [f"round {number}" for number in range(1, shown + 1)]

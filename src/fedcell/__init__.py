@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.diverse import Diverse
     from fedcell.schedule.downlink import Multicast, Unicast
     from fedcell.schedule.greedy import Greedy
-    from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Power, format_law, parse_law
+    from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
     from fedcell.schedule.plan import Plan, Question
     from fedcell.schedule.policy import Policy
@@ -92,7 +92,7 @@ __getattr__ = lazy_names(
         "fedcell.schedule.diverse": "Diverse",
         "fedcell.schedule.downlink": "Multicast Unicast",
         "fedcell.schedule.greedy": "Greedy",
-        "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Power format_law parse_law",
+        "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Law Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
         "fedcell.schedule.plan": "Plan Question",
         "fedcell.schedule.policy": "Policy",
@@ -160,6 +160,7 @@ __all__ = [
     "Greedy",
     "Ingress",
     "InputError",
+    "Law",
     "Mcs64",
     "Mcs256",
     "Multicast",

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 COMPUTE, UPLOAD, END = "#9aa5b1", "#0072b2", "#d55e00"  # grey, and Okabe and Ito's blue and vermilion
-MOST_BARS = 40
+MAX_BARS = 40
+MAX_MEASURED_BARS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ def round_figure(panels: Sequence[RoundBars], labelled: str = "the share of the 
     from matplotlib.patches import Patch
 
     columns = 1 if len(panels) < 3 else 2
-    bars = [max(1, min(len(panel.names), MOST_BARS)) for panel in panels]
+    bars = [max(1, min(len(panel.names), MAX_BARS)) for panel in panels]
     slots = [max(bars[start : start + columns]) for start in range(0, len(bars), columns)]
     heights = [slot + 0.2 for slot in slots]  # as the panels' limits: every bar is as thick
     inches = 1.0 + 0.24 * (sum(heights) + 1.3 * len(heights))
@@ -100,8 +101,8 @@ def _draw_round(ax: "Axes", panel: RoundBars, slots: int) -> None:
 
     n = len(panel.names)
     order = np.argsort(panel.compute_s, kind="stable")
-    if n > MOST_BARS:  # evenly from the quickest to the slowest, so that the picture keeps its shape
-        order = order[np.linspace(0, n - 1, MOST_BARS).round().astype(np.int64)]
+    if n > MAX_BARS:  # evenly from the quickest to the slowest, so that the picture keeps its shape
+        order = order[np.linspace(0, n - 1, MAX_BARS).round().astype(np.int64)]
     y = np.arange(order.size)
     compute_s, finish_s = panel.compute_s[order], panel.finish_s[order]
     ax.barh(y, compute_s, color=COMPUTE, height=0.72)
@@ -118,6 +119,118 @@ def _draw_round(ax: "Axes", panel: RoundBars, slots: int) -> None:
     ax.set_yticks(y, [short(panel.names[i], 24) for i in order], fontsize=8, parse_math=False)
     ax.set_ylim(slots - 0.4, -0.6)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredBars:
+    """One round; arrays are of its n scheduled devices, seconds since the round began.
+
+    Attributes:
+        number: from 1.
+        names: of the devices.
+        predicted_s: (n,) when each was to have delivered.
+        began_s: (n,) when its upload began, NaN if it was not seen.
+        measured_s: (n,) when its upload ended, NaN if it did not.
+        round_s: how long the round took; the wait for those that were missing included.
+    """
+
+    number: int
+    names: Sequence[str]
+    predicted_s: NDArray[np.float64]
+    began_s: NDArray[np.float64]
+    measured_s: NDArray[np.float64]
+    round_s: float
+
+
+def measured_figure(panels: Sequence[tuple[str, Sequence[MeasuredBars]]]) -> "Figure":
+    """A panel for each run; the outline of a bar is what the plan said, its fill what the wire showed.
+
+    Args:
+        panels: titles, and rounds in order; as many of the first rounds are drawn as have room.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    shown = [(title, _first_rounds(rounds)) for title, rounds in panels]
+    slots = max(sum(len(r.names) + 1 for r in rounds) for _, rounds in shown)
+    figure = Figure(figsize=(5.2 * len(shown) + 0.6, 1.6 + 0.19 * slots), layout="constrained")
+    axes = figure.subplots(1, len(shown), sharex=True, squeeze=False)[0]
+    for ax, (title, rounds) in zip(axes, shown, strict=True):
+        _draw_measured(ax, rounds)
+        ax.set_title(title, fontsize=10, loc="left", parse_math=False)
+        ax.set_ylim(slots - 0.5, -1.6)
+    axes[0].set_xlim(0, None)
+    figure.supxlabel("seconds from the start of the round", fontsize=10)
+    keys = [Patch(color=COMPUTE, label="trains, measured"), Patch(color=UPLOAD, label="uploads, measured")]
+    keys.append(Patch(facecolor="none", edgecolor="black", label="predicted"))
+    keys.append(Patch(facecolor="none", edgecolor=END, hatch="////", label="nothing arrived"))
+    columns = 3 if len(shown) == 1 else 5
+    round_key = Line2D([], [], color=END, label="round ends")
+    figure.legend(handles=[*keys, round_key], loc="outside upper center", ncols=columns, frameon=False, fontsize=8.5)
+    return figure
+
+
+def _first_rounds(rounds: Sequence[MeasuredBars]) -> list[MeasuredBars]:
+    bars = np.cumsum([len(r.names) for r in rounds])
+    return list(rounds[: max(1, int(np.searchsorted(bars, MAX_MEASURED_BARS, side="right")))])
+
+
+def _draw_measured(ax: "Axes", rounds: Sequence[MeasuredBars]) -> None:
+    row, ticks, labels = 0.0, [], []
+    for one in rounds:
+        ax.text(0.0, row - 0.6, f" round {one.number}", fontsize=7.5, va="bottom", color="#444444")
+        y = row + np.arange(len(one.names))
+        came = np.isfinite(one.measured_s)
+        ax.barh(y[came], one.began_s[came], color=COMPUTE, height=0.7)
+        ax.barh(y[came], (one.measured_s - one.began_s)[came], left=one.began_s[came], color=UPLOAD, height=0.7)
+        ax.barh(y[~came], one.predicted_s[~came], height=0.7, color="none", edgecolor=END, hatch="////", linewidth=0.0)
+        ax.barh(y, one.predicted_s, height=0.7, color="none", edgecolor="black", linewidth=0.9)
+        ax.vlines(one.round_s, y[0] - 0.5, y[-1] + 0.5, color=END, linewidth=1.5)
+        ticks += y.tolist()
+        labels += list(one.names)
+        row += len(one.names) + 1.0
+    ax.set_yticks(ticks, labels, fontsize=7, parse_math=False)
+    ax.tick_params(axis="x", labelsize=8)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def cell_map_figure(
+    positions_m: NDArray[np.float64],
+    radius_m: float,
+    shares: NDArray[np.float64],
+    delivered: NDArray[np.bool_],
+    title: str,
+) -> "Figure":
+    """Draw the devices where they are in the cell; those that were scheduled are larger by their shares.
+
+    Args:
+        positions_m: (M, 2) with the base station at the origin.
+        radius_m: of the cell.
+        shares: (M,) of the band, 0 for devices that were not scheduled.
+        delivered: (M,) whether the device's model arrived.
+        title: of the figure.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Circle
+
+    figure = Figure(figsize=(5.0, 5.2), dpi=100, layout="constrained")
+    ax = figure.subplots()
+    ax.add_patch(Circle((0.0, 0.0), radius_m, fill=False, color=COMPUTE))
+    x, y = positions_m.T
+    ax.scatter(x, y, s=12, color=COMPUTE, label="device")
+    ax.scatter(x[delivered], y[delivered], s=20 + 600 * shares[delivered], color=UPLOAD, alpha=0.8, label="delivered")
+    lost = (shares > 0.0) & ~delivered
+    ax.scatter(x[lost], y[lost], s=20 + 600 * shares[lost], color=END, alpha=0.8, label="scheduled, not delivered")
+    ax.plot(0.0, 0.0, marker="^", color="black", linestyle="none", label="base station")
+    ax.set(xlim=(-1.05 * radius_m, 1.05 * radius_m), ylim=(-1.05 * radius_m, 1.05 * radius_m), aspect="equal")
+    ax.set(xlabel="metres", ylabel="metres")
+    ax.set_title(title, fontsize=10, loc="left")
+    key = figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    for handle in key.legend_handles:
+        if handle is not None and hasattr(handle, "set_sizes"):
+            handle.set_sizes([20.0])  # one size in the key, whatever the shares
+    return figure
 
 
 def short(name: str, most: int) -> str:

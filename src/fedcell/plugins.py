@@ -151,14 +151,15 @@ class UnknownCodeError(InputError):
     """Code of one's own has no hash, so a run of it has no key."""
 
 
-def code_of(policy: type, model: str) -> OwnCode:
-    """What decides a user's own policy and model.
+def code_of(policy: type, model: str, *others: type) -> OwnCode:
+    """What decides a user's own policy, model and link law.
 
     Args:
         policy: the policy's class; its own base classes count too.
         model: ``package.module:function``, or the name of one of fedcell's models.
+        others: further classes, such as that of the law.
     """
-    things = [kind for kind in policy.__mro__ if _is_own(kind)] + _functions(model)
+    things = [base for kind in (policy, *others) for base in kind.__mro__ if _is_own(base)] + _functions(model)
     if not things:
         return OwnCode()
     typed = next((f"{_module_name(thing)}:{thing.__name__}" for thing in things if is_typed(thing)), "")

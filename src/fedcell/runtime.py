@@ -17,6 +17,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -160,7 +161,7 @@ def _listen() -> None:
 
 
 def cached_njit(**options: Any) -> Callable[[F], F]:
-    """As ``numba.njit(cache=True, ...)``, which fails where no directory for its cache can be written.
+    """As ``numba.njit(cache=True, ...)``, with a cache that is right also after an update, and for laws of users.
 
     Args:
         options: of ``numba.njit``.
@@ -171,14 +172,51 @@ def cached_njit(**options: Any) -> Callable[[F], F]:
     import numba
 
     def decorated(function: F) -> F:
+        compiled = numba.njit(**options)(function)
         try:
-            return cast("F", numba.njit(cache=True, **options)(function))
-        except RuntimeError as error:
+            compiled._cache = _cache_class()(function)
+        except RuntimeError as error:  # no directory for it can be written
             if "no locator available" not in str(error):
                 raise
-        return cast("F", numba.njit(cache=_temporary_cache(), **options)(function))
+            if _temporary_cache():
+                compiled._cache = _cache_class()(function)
+        return cast("F", compiled)
 
     return decorated
+
+
+@cache
+def _cache_class() -> Any:
+    """Numba's cache, with two differences.
+
+    What another version of fedcell left is not read: it may name classes that are gone. And what is compiled for a link
+    law of a user's own is not kept: Numba would not notice that the law's code has changed.
+    """
+    import numba
+    from numba.core import caching
+
+    numbas: Any = caching.FunctionCache
+
+    class Cache(numbas):  # type: ignore[misc]  # Numba has no types
+        def __init__(self, function: Any) -> None:
+            super().__init__(function)
+            self._cache_file._version = f"{numba.__version__}, fedcell {sys.modules['fedcell'].__version__}"
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            return None if _is_foreign(sig) else super().load_overload(sig, target_context)
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            if not _is_foreign(sig):
+                super().save_overload(sig, data)
+
+    return Cache
+
+
+def _is_foreign(signature: Any) -> bool:
+    """Whether a function is compiled for a named tuple that is not fedcell's."""
+    types = getattr(signature, "args", signature)
+    modules = [getattr(getattr(one, "instance_class", None), "__module__", "fedcell") for one in types]
+    return any(module.partition(".")[0] != "fedcell" for module in modules)
 
 
 @cache

@@ -5,13 +5,19 @@ field's type says how its value is written: ``true`` or ``false`` for a bool, a 
 words of a Literal, ``least..most`` or one value for ``tuple[float, float]``, and ``none`` where None is allowed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import MISSING, Field, fields
 from functools import cache
+from importlib import import_module
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fedcell.errors import InputError, did_you_mean
+from fedcell.errors import InputError, did_you_mean, user_code
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -113,8 +119,12 @@ def write(name: str, value: Any, *, defaults: bool = False) -> str:
     return f"{name}:{','.join(texts)}" if texts else name
 
 
-settable: Callable[[type], tuple[Field[Any], ...]] = cache(lambda kind: tuple(f for f in fields(kind) if f.init))
-"""The fields that can be set when a dataclass instance is made."""
+NOT_IN_A_LINE = {"line": False}
+"""Metadata of a dataclass's field that is no setting in a line, such as an array."""
+settable: Callable[[type], tuple[Field[Any], ...]] = cache(
+    lambda kind: tuple(f for f in fields(kind) if f.init and f.metadata.get("line", True))
+)
+"""The fields that are settings in a line."""
 
 
 def default(field: Field[Any]) -> Any:
@@ -189,3 +199,191 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return "..".join(_text(part) for part in value)
     return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)
+
+
+class Registry(Mapping[str, type[T]]):
+    """The kinds of one thing by name: ``LAWS["blocks"]`` is a class, ``LAWS.parse("blocks:15")`` one of its instances.
+
+    A class is imported when it is first used, so that whoever only needs the names imports nothing.
+
+    Args:
+        what: what they are, for messages, such as ``"policy"``.
+        kinds: where each class is, as ``module:Class``, by its name.
+        positional: of a class, the names of the settings whose values may stand without a key; by default none.
+        base: where the base class is that a user's own classes must have, which are named ``module:Class:key=value``;
+            by default there are none but these.
+        advice: how to make one's own, for messages.
+        group: of the entry points by which installed packages add names of their own.
+
+    Example:
+        >>> from fedcell.settings import Registry
+        >>> cells = Registry("cell", {"disc": "fedcell.world.cell:Cell"})
+        >>> list(cells), cells.parse("disc:radius_m=5").radius_m
+        (['disc'], 5.0)
+    """
+
+    def __init__(
+        self,
+        what: str,
+        kinds: Mapping[str, str],
+        *,
+        positional: Callable[[type[Any]], Sequence[str]] = lambda _: (),
+        base: str = "",
+        advice: str = "",
+        group: str = "",
+    ) -> None:
+        self.what, self.group = what, group
+        self.places, self._positional, self._base, self._advice = dict(kinds), positional, base, advice
+        self.installed = cache(self._installed)
+
+    def __getitem__(self, name: str) -> type[T]:
+        module, _, attribute = self.places[name].partition(":")
+        kind: type[T] = getattr(import_module(module), attribute)
+        return kind
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def parse(self, text: str, *, allow_import: bool = True, otherwise: Mapping[str, Any] | None = None) -> T:
+        """Return what a line such as ``blocks:count=15`` describes.
+
+        Args:
+            text: ``name[:key=value[,key=value...]]`` with one of the names or one that an installed package adds, or
+                ``package.module:Class[:key=value...]`` where there may be a user's own. Names come first.
+            allow_import: whether a user's own may be imported. False for lines from people who may not run code here.
+            otherwise: values of settings that the line leaves out, instead of their defaults.
+        """
+        with user_code(text, self.what) if self._base else nullcontext():
+            name, rest = split(self.what, text)
+            if not self.names_code(text):
+                kind = self._named(name)
+            elif not allow_import:
+                raise InputError(
+                    f"{self.what} {text!r} is a Python class, which cannot be imported here; give named "
+                    f"{_several(self.what)} only ({', '.join(self)}), or use the command line for your own"
+                )
+            else:
+                kind, rest = self._own(text, name, rest)
+            if ":" in rest and self._base:
+                raise InputError(
+                    f"{self.what} {text!r} has more than one list of settings; write {name}:key=value,key=value"
+                )
+            return build(kind, self.what, name, rest, positional=self._positional(kind), otherwise=otherwise)
+
+    def format(self, value: T) -> str:
+        """Return the line that :meth:`parse` turns into this instance again; defaults are left out."""
+        return write(self.name_of(type(value)), value)
+
+    def name_of(self, kind: type[Any]) -> str:
+        """Return the name of a class: ours, that of an installed package, or ``module:Class``."""
+        from fedcell.plugins import MAIN
+
+        place = f"{kind.__module__}:{kind.__name__}"
+        for name, known in self.places.items():
+            if known == place:
+                return name
+        for name, point in self.installed().items():
+            if point.value == place:
+                return name
+        # A worker process has a script by another name.
+        return f"{MAIN[0]}:{kind.__name__}" if kind.__module__ in MAIN else place
+
+    def names_code(self, text: str) -> bool:
+        """Whether a line describes a user's own class, which is imported, and not one by its name."""
+        name, rest = split(self.what, text)
+        first = split(self.what, rest)[0]
+        if not self._base or _plain(name) in self.places:
+            return False
+        return "." in name or not (not first or "=" in first or first[0] in "+-.0123456789")
+
+    def is_built_in(self, text: str) -> bool:
+        """Whether a line describes one that is part of fedcell."""
+        return _plain(split(self.what, text)[0]) in self.places
+
+    def canonical(self, text: str) -> str:
+        """Return a line as :meth:`format` writes it; that of a user's own stays where nothing may be imported."""
+        from fedcell.plugins import may_import
+
+        return text if not may_import() and not self.is_built_in(text) else self.format(self.parse(text))
+
+    def known(self, text: str) -> T | None:
+        """Return what a line describes; None for a user's own where nothing may be imported."""
+        from fedcell.plugins import may_import
+
+        return self.parse(text) if may_import() or self.is_built_in(text) else None
+
+    def either(self, attribute: str) -> str:
+        """Return the names of our classes of which this attribute is true, for messages: ``a, b or c``."""
+        *names, last = [name for name, kind in self.items() if getattr(kind, attribute)]
+        return f"{', '.join(names)} or {last}" if names else last
+
+    def _named(self, name: str) -> type[T]:
+        others = self.installed()
+        if _plain(name) in self.places:
+            return self[_plain(name)]
+        if _plain(name) not in others:
+            raise InputError(f"unknown {self.what} {name!r}; {did_you_mean(name, [*self, *others])}")
+        point = others[_plain(name)]
+        owner = f"{self.what} {name!r} of the package {_package(point)!r}"
+        try:
+            found = point.load()
+        except Exception as error:  # whatever another package's module raises
+            raise InputError(f"{owner} cannot be loaded ({type(error).__name__}: {error}); reinstall it") from None
+        return self._checked(found, point.value, owner)
+
+    def _own(self, text: str, module: str, rest: str) -> tuple[type[T], str]:
+        """A class of a user's own, and its settings."""
+        from fedcell.plugins import load_own
+
+        name, settings = split(self.what, rest)
+        if not name or rest.count(":") > 1 or not all(map(str.isidentifier, module.split("."))):
+            raise InputError(f"{self.what} {text!r} is not understood; write package.module:Class:key=value")
+        owner = f"{self.what} {text!r}"
+        return self._checked(load_own(owner, module, name), name, owner), settings
+
+    def _checked(self, found: Any, name: str, owner: str) -> type[T]:
+        module, _, base = self._base.partition(":")
+        if not (isinstance(found, type) and issubclass(found, getattr(import_module(module), base))):
+            raise InputError(f"{owner}: {name} is not a fedcell {base}; {self._advice}")
+        return found
+
+    def _installed(self) -> "dict[str, EntryPoint]":
+        """The entry points of installed packages, by name; a name that is taken is not used again, which is said."""
+        if not self.group:
+            return {}
+        from importlib.metadata import entry_points  # 15 ms
+
+        found: dict[str, EntryPoint] = {}
+        for point in sorted(entry_points(group=self.group), key=_package):
+            first = found.setdefault(_plain(point.name), point)
+            if _package(first) != _package(point):
+                warnings.warn(
+                    f"{self.what} {first.name!r} of the package {_package(point)!r} is not used: the package "
+                    f"{_package(first)!r} has one of this name; uninstall one of them",
+                    stacklevel=2,
+                )
+        for name in sorted(found.keys() & self.places):
+            warnings.warn(
+                f"{self.what} {name!r} of the package {_package(found[name])!r} is not used: fedcell has one of this "
+                "name; rename the entry point",
+                stacklevel=2,
+            )
+        return {name: point for name, point in sorted(found.items()) if name not in self.places}
+
+
+def _package(point: "EntryPoint") -> str:
+    return point.dist.name if point.dist else "unknown"
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_").lower()
+
+
+def _several(what: str) -> str:
+    return f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"

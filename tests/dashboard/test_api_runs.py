@@ -18,6 +18,7 @@ from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
+from fedcell.schedule.laws import LAWS
 from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
@@ -83,6 +84,18 @@ def test_info_tells_what_there_is(served: Served) -> None:
     assert [store["writable"] for store in info["stores"]] == [True, False]
     assert info["paper"] is True
     assert info["policies"] == list(RACE_POLICIES)
+    assert [law["name"] for law in info["laws"]] == list(LAWS)
+    assert info["laws"][1]["settings"] == [
+        {
+            "name": "count",
+            "default": None,
+            "required": True,
+            "kind": "whole",
+            "label": "resource blocks",
+            "usual": 15,
+            "scale": 1,
+        }
+    ]
     assert {policy["name"] for policy in info["all_policies"]} == set(fc.POLICIES)
     k = next(policy for policy in info["all_policies"] if policy["name"] == "random")["settings"][-1]
     diverse = next(policy for policy in info["all_policies"] if policy["name"] == "diverse")["settings"]

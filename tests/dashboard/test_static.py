@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 import fedcell
-from fedcell.cli.options import LAW_NAMES
 from fedcell.plots import STYLES
-from fedcell.schedule.laws import LAWS
 
 STATIC = Path(fedcell.__file__).parent / "dashboard" / "static"
 FILES = {str(file.relative_to(STATIC)): file for file in sorted(STATIC.rglob("*")) if file.is_file()}
@@ -96,9 +94,3 @@ def test_every_line_has_a_contrast_of_3_to_1(theme: str) -> None:
     for name in drawn:
         for ground in ("surface", "sunk"):
             assert contrast(palette[name], palette[ground]) >= 3.0, (name, ground)
-
-
-def test_the_page_and_the_completion_know_all_laws() -> None:
-    text = (STATIC / "pages" / "law.js").read_text()
-    table = text[text.index("const LAWS = {") : text.index("};")]
-    assert re.findall(r"^  (\w+): ", table, re.MULTILINE) == list(LAWS) == list(LAW_NAMES)

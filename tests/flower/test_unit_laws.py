@@ -13,7 +13,7 @@ import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, SimulatedRadio, radio_of
 from fedcell.flower.report import Report
-from fedcell.flower.round import blocks_of
+from fedcell.flower.round import _units
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Timing
@@ -61,8 +61,8 @@ def test_what_scheduled_is_given_becomes_a_radio() -> None:
 
 
 def test_nodes_are_told_of_whole_blocks() -> None:
-    assert blocks_of(fc.Blocks(15), 4 / 15) == {"fedcell-blocks": 4}
-    assert blocks_of(fc.Density(), 0.5) == blocks_of(fc.Dedicated(), 1.0) == {}
+    assert _units(fc.Blocks(15), 4 / 15) == {"fedcell-blocks": 4}
+    assert _units(fc.Density(), 0.5) == _units(fc.Dedicated(), 1.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_an_unknown_line_is_learnt_through_the_law(law: Law, learnt_s: float) ->
     view = knowledge.view(nothing, 0)
     plan = Plan(np.array([0]), np.array([0.2]), 5.0)
     after = knowledge.after(view, plan, nothing, Timing(np.array([1.0]), np.array([5.0])), clock_s=5.0)
-    upload_s = after.known(nothing, np.arange(1)).upload_s
+    upload_s, _ = after.known(nothing, np.arange(1))
     np.testing.assert_allclose(upload_s, [learnt_s], rtol=1e-12)
-    np.testing.assert_allclose(law.takes_s(upload_s, plan.shares), [4.0], rtol=1e-12)
+    np.testing.assert_allclose(law.upload_s(upload_s, plan.shares), [4.0], rtol=1e-12)

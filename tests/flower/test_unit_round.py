@@ -20,7 +20,7 @@ from fedcell.flower.report import RECORD, Report
 from fedcell.flower.round import PlannedRound, PlayedRound, configs, play
 from fedcell.flower.scheduled import Scheduled
 from fedcell.protocol.knowledge import Knowledge
-from fedcell.protocol.outcome import turnout
+from fedcell.protocol.outcome import Observed, judge
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
 
@@ -148,13 +148,13 @@ def test_a_late_device_has_trained_as_long_as_was_measured_here_and_in_the_simul
     timing = Timing(np.array([4.0, 5.0, 6.0]), np.array([12.1, 13.0, 18.0]))
     done = played({n: (reply(n), 30.0) for n in (10, 11, 12)}, timing)
     of = planned()
-    went = turnout(timing, of.upload_s(), of.allowed_s(2.0, 0.0), np.full(3, np.inf))
+    went = judge(Observed(timing, of.allowed_s(2.0, 0.0)), of.upload_s())
     assert went.delivered.tolist() == done.delivered.tolist() == [False, True, True]
-    for taught in (went.taught, done.taught):
+    for taught in (went.learnt, done.taught):
         assert taught.began_s.tolist() == [4.0, 5.0, 6.0]
         assert taught.finish_s.tolist() == [12.1, 13.0, 18.0]
     look, view = Links(UPLOAD_S, np.full(3, NAN)), of.view
-    for taught in (went.taught, done.taught):
+    for taught in (went.learnt, done.taught):
         after = Knowledge.empty(3).after(view, of.plan, look, taught, 18.0)
         assert after.compute.mean_s.tolist() == [4.0, 5.0, 6.0]
 

@@ -147,16 +147,16 @@ def test_blocks_are_whole_and_some_may_stay_free() -> None:
     rows = planned.rows()
     assert [row["share"] * 5 for row in rows] == pytest.approx([row["blocks"] for row in rows], rel=1e-12)
     assert all(isinstance(row["blocks"], int) and row["blocks"] >= 1 for row in rows)
-    assert sum(row["blocks"] for row in rows) + planned.free_blocks == 5
-    assert planned.free_blocks == 0
+    assert sum(row["blocks"] for row in rows) + planned.free_units == 5
+    assert planned.free_units == 0
     # Three alike: whoever has one block is the last, so the other two blocks help nobody.
     alike = replace(TABLE, names=("a", "b", "c"), upload_s=np.ones(3), compute_s=np.ones(3))
     (planned,) = plan_round(alike, ["all"], CELL, None, 0, law="blocks:5")
-    assert ([row["blocks"] for row in planned.rows()], planned.free_blocks) == ([1, 1, 1], 2)
+    assert ([row["blocks"] for row in planned.rows()], planned.free_units) == ([1, 1, 1], 2)
 
 
 def test_what_a_device_gets_is_told_in_the_laws_terms() -> None:
-    assert {line.partition(":")[0]: law_of(line, WITH_SNR, CELL).columns for line in LAWS} == {
+    assert {line.partition(":")[0]: list(law_of(line, WITH_SNR, CELL).gets(1.0, 1e6)) for line in LAWS} == {
         "density": ["share", "bandwidth_hz"],
         "blocks": ["share", "blocks", "bandwidth_hz"],
         "power": ["share", "bandwidth_hz"],
@@ -166,7 +166,7 @@ def test_what_a_device_gets_is_told_in_the_laws_terms() -> None:
     for line in LAWS:
         (planned,) = plan_round(WITH_SNR, [], CELL, None, 0, law=line)
         header, *lines = plans_csv([planned], several=False).splitlines()
-        assert header == ",".join(["device", "index", *planned.law.columns, "upload_s", "compute_s", "finish_s"])
+        assert header == ",".join(["device", "index", *planned.law.gets(1.0, 1e6), "upload_s", "compute_s", "finish_s"])
         assert len(lines) == planned.plan.devices.size
         assert json.loads(plans_json([planned], several=False))["law"] == line
     (piped,) = plan_round(TABLE, ["all"], CELL, None, 0, law="ingress:400000")

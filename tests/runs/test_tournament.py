@@ -40,8 +40,7 @@ from fedcell.runs.tournament_report import (
     tournament_page,
     winners_table,
 )
-from fedcell.schedule import registry
-from fedcell.schedule.registry import GROUP, POLICIES
+from fedcell.schedule.registry import POLICIES
 from fedcell.tables import Table
 from twins.small import write_small_npz
 
@@ -161,9 +160,8 @@ def test_a_package_whose_policy_cannot_enter_is_named_and_costs_nobody_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     usual = contenders([PAPER])
-    lost = EntryPoint("lost", "no_such_module:Lost", GROUP)
-    monkeypatch.setattr(registry, "installed", lambda: {"lost": lost})
-    monkeypatch.setattr("fedcell.runs.contest.installed", lambda: {"lost": lost})
+    lost = EntryPoint("lost", "no_such_module:Lost", POLICIES.group)
+    monkeypatch.setattr(POLICIES, "installed", lambda: {"lost": lost})
     assert contenders([PAPER]) == usual
     (said,) = caplog.messages
     assert said.startswith("policy 'lost' does not enter the tournament: policy 'lost' of the package 'unknown' cannot")

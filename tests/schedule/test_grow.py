@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.schedule.greedy import _UNKNOWN, _equals, _grow, grow
+from fedcell.schedule.greedy import _UNKNOWN, _duplicates, _grow, grow
 
 M = 90
 
@@ -62,7 +62,7 @@ def test_what_is_added_is_what_the_literal_algorithm_adds(kind: str, law: str) -
     c, t, snr = cell(kind)
     forced = np.isin(np.arange(M), [5, 50]) if kind != "paper" else None
     view = fc.RoundView(c, t, law=LAWS[law](snr), must_include=forced)
-    equals = _equals(view.needs)
+    equals = _duplicates(view.needs)
     if law in ("blocks", "ingress"):  # several may lengthen the round equally, by nothing: a look at all of them
         found, _ = _grow(*view.needs, view.forced, (M, 0.0, np.inf, M), M, (_UNKNOWN, _UNKNOWN, _UNKNOWN))
         expected = found.tolist()
@@ -77,9 +77,9 @@ def test_what_is_added_is_what_the_literal_algorithm_adds(kind: str, law: str) -
     assert sorted(grow(view, M, theta=0.0)) == sorted(expected)
 
 
-def test_equals_are_kinds_and_ranks() -> None:
+def test_duplicates_are_kinds_and_ranks() -> None:
     view = fc.RoundView(np.array([1.0, 2.0, 1.0, 1.0]), np.array([3.0, 3.0, 3.0, 4.0]))
-    kind, rank, gone = _equals(view.needs)
+    kind, rank, gone = _duplicates(view.needs)
     assert kind[0] == kind[2]
     assert len(set(kind.tolist())) == gone.size == 3
     assert rank.tolist() == [0, 0, 1, 0]
@@ -121,7 +121,7 @@ def test_where_rounding_decides_the_solver_does() -> None:
     view = fc.RoundView(np.full(700, 0.1), np.full(700, 3.0))
     for deadline_s in (62.9, 63.0, 63.1, 63.2):
         with_series, without = (
-            _grow(*view.needs, view.forced, (700, np.nan, deadline_s, many), 4, _equals(view.needs))[0].size
+            _grow(*view.needs, view.forced, (700, np.nan, deadline_s, many), 4, _duplicates(view.needs))[0].size
             for many in (20, 10_000)
         )
         assert with_series == without

@@ -69,7 +69,7 @@ def test_a_policy_that_sorts_in_place_is_told_to_copy(column: str) -> None:
     conditions = run.conditions(state := run.start())
     assert conditions is not None
     with pytest.raises(fc.InputError, match=said):
-        Sorts(column=column).decide(run.scene(state, conditions).view, np.random.default_rng(0))
+        Sorts(column=column).decide(run.sight(state, conditions).view, np.random.default_rng(0))
 
 
 def test_whatever_a_policy_raises_else_is_its_own() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.schedule import registry
 from harness import fedcell, run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own-package"
@@ -31,11 +30,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         lines = [f"{name.replace('_', '-')} = {package}:{value}" for name, value in points.items()]
         (info / "entry_points.txt").write_text("\n".join(["[fedcell.policies]", *lines]))
         monkeypatch.syspath_prepend(tmp_path)
-        registry.installed.cache_clear()
+        fc.POLICIES.installed.cache_clear()
         packages.append(package)
 
     yield put
-    registry.installed.cache_clear()
+    fc.POLICIES.installed.cache_clear()
     for name in packages:
         sys.modules.pop(name, None)
 
@@ -85,7 +84,7 @@ def test_fedcell_s_own_names_cannot_be_taken(install: Install) -> None:
     expected = "policy 'round_robin' of the package 'greedy_one' is not used: fedcell has one of this name; rename"
     with pytest.warns(UserWarning, match=expected):
         assert fc.parse_policy("round-robin:k=3") == fc.RoundRobin(3)
-    assert list(registry.installed()) == ["lucky"]
+    assert list(fc.POLICIES.installed()) == ["lucky"]
     assert type(fc.parse_policy("lucky")).__name__ == "Lucky"
 
 

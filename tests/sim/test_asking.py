@@ -11,9 +11,12 @@ import fedcell as fc
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.engine import Job
 from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol.outcome import judge
+from fedcell.protocol.question import FORWARD, answering, question_plan
+from fedcell.protocol.round import Collect, Send
 from fedcell.rng import stream
 from fedcell.schedule.plan import Links
-from fedcell.sim.asking import FORWARD, first_stage
+from fedcell.sim.driver import Driver
 from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
@@ -82,14 +85,30 @@ def test_an_answer_is_sent_with_the_power_of_the_band_that_is_left() -> None:
     """Late devices of the last round still use some: of half a band, half the power."""
     run = run_of(Asks("loss"))
     state, question = run.start(), fc.Question(np.arange(4), "loss")
-    scene = run.scene(state, run.world.conditions(0, 0, 0.0))
+    conditions = run.world.conditions(0, 0, 0.0)
     late = LateModels(np.array([7]), np.zeros((1, 1), np.float32), np.ones(1), np.array([0.5]))
-    _, whole_j = first_stage(run, state, scene, question)
-    _, half_j = first_stage(run, replace(state, aggregation=AggregatorState(late=late)), scene, question)
-    evaluating_j = FORWARD * compute_j(run.world.devices, scene.conditions.compute_s)[:4]
+    whole_j = answers_j(run, state, question)
+    half_j = answers_j(run, replace(state, aggregation=AggregatorState(late=late)), question)
+    evaluating_j = FORWARD * compute_j(run.world.devices, conditions.compute_s)[:4]
     assert (whole_j[:4] > evaluating_j).all()
     np.testing.assert_allclose(half_j[:4] - evaluating_j, 0.5 * (whole_j[:4] - evaluating_j), rtol=1e-6)
     assert not whole_j[4:].any()
+
+
+def answers_j(run: Simulation, state: State, question: fc.Question) -> Any:
+    """(M,) the joules that answers cost in conditions that do not know of late devices."""
+    conditions = run.world.conditions(0, 0, 0.0)
+    driver = Driver(run, state, conditions, sight := run.sight(state, conditions))
+    plan, links = question_plan(question, sight.view, sight.samples), answering(sight.view)
+    send = Send(plan, plan.timing(links), plan.seconds(links)[1], question)
+
+    def asking() -> Any:
+        observed = yield send
+        yield Collect(send, judge(observed, send.upload_s))
+
+    playing = driver.play(asking())
+    next(playing)
+    return driver.asked_j
 
 
 def conditions_of(run: Simulation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell import units
-from fedcell.protocol.outcome import turnout
+from fedcell.protocol.outcome import Observed, judge
 from fedcell.schedule.plan import Plan, Timing
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
@@ -111,18 +111,18 @@ def test_turnout_against_its_words(n: int, random: Any, deadline: bool, leaving:
     timing = Timing(began_s, began_s + draw(0.1, 5.0))
     late_s = draw(2.0, 8.0) if deadline else np.full(n, np.inf)
     leaves_s = draw(1.0, 9.0) if leaving else np.full(n, np.inf)
-    went = turnout(timing, draw(0.1, 5.0), late_s, leaves_s)
+    went = judge(Observed(timing, late_s, leaves_s), draw(0.1, 5.0))
     for i in range(n):
         stays = timing.finish_s[i] <= leaves_s[i]
         assert went.delivered[i] == (stays and timing.finish_s[i] <= late_s[i])
         assert not went.delivered[i] or timing.finish_s[i] <= went.round_s
-        assert np.isnan(went.taught.finish_s[i]) == (not stays)
+        assert np.isnan(went.learnt.finish_s[i]) == (not stays)
         if stays and timing.finish_s[i] <= went.round_s:
-            assert (went.taught.began_s[i], went.taught.finish_s[i]) == (began_s[i], timing.finish_s[i])
+            assert (went.learnt.began_s[i], went.learnt.finish_s[i]) == (began_s[i], timing.finish_s[i])
         elif stays:
-            assert went.taught.censored is not None
-            assert went.taught.censored[i]
-            assert went.taught.finish_s[i] <= timing.finish_s[i]
+            assert went.learnt.censored is not None
+            assert went.learnt.censored[i]
+            assert went.learnt.finish_s[i] <= timing.finish_s[i]
     if not deadline and not leaving:
         assert went.round_s == timing.finish_s.max()
 

@@ -70,7 +70,7 @@ def test_clock_and_energy_are_those_of_the_plan_device_by_device(law: str, epoch
         mine = laws.take([i])
         upload_s = takes_s(mine, conditions.upload_s[i], plan.shares[j], part)
         ends_s.append(work * conditions.compute_s[i] + upload_s)
-        power = mine.power_parts(conditions.upload_s[[i]], plan.shares[[j]])
+        power = mine.power_fraction(conditions.upload_s[[i]], plan.shares[[j]])
         sending_j = transmit_j(run.world.devices.power_w_per_hz[[i]], cell.bandwidth_hz, power, np.array([upload_s]))
         joules.append(work * compute_j(run.world.devices, conditions.compute_s)[i] + sending_j[0])
     assert record.clock_s == pytest.approx(max(ends_s), rel=1e-12)

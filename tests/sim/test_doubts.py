@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fedcell as fc
-from fedcell.schedule.laws import Blocks, Density, width_note
+from fedcell.schedule.laws import Blocks, Density
 from fedcell.sim.doubts import doubts
 from fedcell.sim.spec import parse_spec
 from harness import fedcell
@@ -93,8 +93,8 @@ def test_a_command_says_it_in_one_line(tmp_path: Path, command: str) -> None:
 
 
 def test_blocks_have_the_width_of_lte_or_nr_or_it_is_said() -> None:
-    assert "blocks of 200 kHz, not of 180 kHz" in width_note(Blocks(15), 3e6)
-    assert "blocks of 400 kHz, not of 360 kHz" in width_note(Blocks(51), 51 * 400e3)
+    assert "blocks of 200 kHz, not of 180 kHz" in Blocks(15).notes(3e6)[0]
+    assert "blocks of 400 kHz, not of 360 kHz" in Blocks(51).notes(51 * 400e3)[0]
     for width_hz in (180e3, 360e3, 720e3, 1440e3):
-        assert width_note(Blocks(51), 51 * width_hz) == ""
-    assert width_note(Density(), 3e6) == ""
+        assert Blocks(51).notes(51 * width_hz) == []
+    assert Density().notes(3e6) == []

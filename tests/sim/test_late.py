@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.protocol.outcome import turnout
+from fedcell.protocol.outcome import Observed, judge
 from fedcell.schedule.plan import Timing
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
@@ -57,10 +57,11 @@ def test_a_policy_without_a_number_invites_what_it_chooses() -> None:
 def test_a_round_that_has_enough_does_not_wait_for_those_that_will_be_late() -> None:
     timing = Timing(began_s=np.array([2.0, 3.0, 2.0]), finish_s=np.array([4.0, 5.0, 20.0]))
     never = np.full(3, np.inf)
-    went = turnout(timing, np.full(3, 2.0), np.full(3, 12.0), never, needed=2)
+    went = judge(Observed(timing, np.full(3, 12.0), never), np.full(3, 2.0), needed=2)
     assert went.round_s == pytest.approx(5.0, rel=1e-8)
     assert went.delivered.tolist() == [True, True, False]
-    assert turnout(timing, np.full(3, 2.0), np.full(3, 4.5), never, needed=2).round_s == 4.5  # too few ever come
+    few = judge(Observed(timing, np.full(3, 4.5), never), np.full(3, 2.0), needed=2)
+    assert few.round_s == 4.5  # too few ever come
 
 
 def test_devices_that_finish_together_are_all_taken() -> None:

@@ -90,24 +90,21 @@ def test_what_a_device_trains_does_not_depend_on_who_else_does() -> None:
 
 
 def test_the_mean_is_plain_or_weighted_by_samples() -> None:
-    view = fc.RoundView(np.ones(2), np.ones(2))
     for aggregator in ("mean", "samples", "balanced"):
-        spec = spec_of(
-            policy="all",
-            task={"aggregator": aggregator, "sizes": [1000, 3000], "partition": "iid"},
-            devices={"count": 2},
+        run = loop.Simulation.load(
+            spec_of(
+                policy="all",
+                profiles="none",
+                task={"aggregator": aggregator, "sizes": [1000, 3000], "partition": "iid"},
+                devices={"count": 2},
+            )
         )
-        task = load_task(spec.task, 2, 0)
-        model, both = task.engine.initial(stream(0, "model")), np.array([0, 1])
-        updates = task.engine.update(loop.jobs(task, model, both, spec, 0))
-        first, second = updates.models().astype(np.float64)
+        state, both = run.start(), np.array([0, 1])
+        first, second = run.task.engine.train(loop.jobs(run.task, state.model, both, run.spec, 0)).astype(np.float64)
         expected = (first + 3 * second) / 4 if aggregator == "samples" else (first + second) / 2
-        np.testing.assert_allclose(
-            updates.mean(loop.mean_weights(spec.task.make_aggregator(), task, view, both)),
-            expected,
-            rtol=1e-6,
-            atol=1e-8,
-        )
+        played = run.step(state)
+        assert played is not None
+        np.testing.assert_allclose(played[1].model, expected, rtol=1e-6, atol=1e-8)
 
 
 def test_nothing_delivered_leaves_the_model_as_it_was() -> None:

@@ -8,9 +8,9 @@ import pytest
 import fedcell as fc
 from fedcell.learn.engine import Job
 from fedcell.protocol.knowledge import FADE, Knowledge
+from fedcell.protocol.question import visited
 from fedcell.rng import keyed, stream
 from fedcell.schedule.profiles import balanced_weights, standardise
-from fedcell.sim.asking import visited
 from fedcell.sim.loop import Simulation, simulate, visits
 from fedcell.sim.profiles import output_change, reports
 from fedcell.sim.spec import Spec, parse_spec

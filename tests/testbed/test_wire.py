@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fedcell.errors import InputError
-from fedcell.testbed.fault import Fault, parse_fault
+from fedcell.testbed.runs import Fault, parse_fault
 from fedcell.testbed.wire import OBJECTS, SEGMENT_BYTES, Packet, exchanges, upload, upload_bytes
 
 MODEL = 200_000

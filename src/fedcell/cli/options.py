@@ -12,36 +12,15 @@ import typer
 from fedcell import defaults
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT
+from fedcell.schedule.laws import LAWS
+from fedcell.schedule.registry import POLICIES
 
 if TYPE_CHECKING:
     from fedcell.sim.spec_fields import SpecField
 
 MAX_SEEDS = 10_000
 # For completion, which must not import the modules that have them.
-POLICY_NAMES = (
-    "diverse",
-    "greedy",
-    "optimal",
-    "random",
-    "round_robin",
-    "deadline",
-    "proportional_fair",
-    "all",
-    "oort",
-    "power_of_choice",
-    "tifl",
-    "fedcs",
-    "age_of_update",
-    "cs_ucb",
-    "best_channel",
-    "best_norm",
-    "channel_then_norm",
-    "div_fl",
-    "fed_cbs",
-    "fed_cgd",
-)
 TRACKER_NAMES = ("tensorboard", "mlflow", "wandb")
-LAW_NAMES = ("density", "blocks", "power", "dedicated", "ingress")
 FIGURE_NAMES = (
     "fig1a",
     "fig1b",
@@ -112,12 +91,12 @@ def output_format(as_json: bool, as_csv: bool) -> Literal["table", "json", "csv"
 
 def complete_policy(incomplete: str) -> list[str]:
     """The policies that begin so, for the shell's completion."""
-    return [name for name in POLICY_NAMES if name.startswith(incomplete)]
+    return [name for name in POLICIES if name.startswith(incomplete)]
 
 
 def complete_law(incomplete: str) -> list[str]:
     """The link laws that begin so."""
-    return [name for name in LAW_NAMES if name.startswith(incomplete)]
+    return [name for name in LAWS if name.startswith(incomplete)]
 
 
 def complete_tracker(incomplete: str) -> list[str]:
@@ -133,8 +112,7 @@ def complete_figure(incomplete: str) -> list[str]:
 LawOption = Annotated[
     str | None,
     typer.Option(
-        help="How uploads share the link: density (default), blocks:count=15, power, dedicated or "
-        "ingress:bits_per_s=1e7.",
+        help=f"How uploads share the link: {', '.join(LAWS)}, such as blocks:count=15; by default density.",
         show_default=False,
         autocompletion=complete_law,
     ),

@@ -136,9 +136,9 @@ def _plan_table(planned: "TablePlan") -> "Table":
     title = f"{planned.name}: {n:,} of {of:,} devices, {planned.plan.round_s:.6g} s{_law_text(planned)}"
     table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
     table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
-    shown = {name: cell for name, cell in _GETS.items() if name in planned.law.columns}
-    if planned.law.columns == ["share"]:  # of its own line, and always all of it
-        shown = {}
+    # Of a line of its own a device always gets all: there is nothing to tell.
+    gets = planned.law.gets(1.0, planned.bandwidth_hz) if planned.law.asked.shared else {}
+    shown = {name: _column(name) for name in gets}
     for heading in (*(heading for heading, _ in shown.values()), "compute s", "upload s", "finish s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in planned.rows(MOST_ROWS):
@@ -148,8 +148,9 @@ def _plan_table(planned: "TablePlan") -> "Table":
             *(f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")),
         )
     captions = [f"the first {MOST_ROWS} of {n:,}; --csv and --json list all"] * (n > MOST_ROWS)
-    if planned.free_blocks:
-        captions.append(f"{planned.free_blocks:,} blocks stay free: they would not shorten the round")
+    if planned.free_units:
+        units = planned.law.asked.unit.split()[-1]
+        captions.append(f"{planned.free_units:,} {units}s stay free: they would not shorten the round")
     table.caption = "\n".join(captions) or None
     return table
 
@@ -160,13 +161,15 @@ def _percent(share: float) -> str:
     return percent(share, 2)
 
 
-_GETS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "share": ("share", _percent),
-    "blocks": ("blocks", lambda blocks: f"{blocks:,}"),
-    "bandwidth_hz": ("kHz", lambda hz: f"{hz / 1e3:.5g}"),
-    "bits_per_s": ("Mbit/s", lambda bps: f"{bps / 1e6:.5g}"),
-}
-"""The columns that say what a device gets: their heading, and how a value is written."""
+def _column(name: str) -> tuple[str, Callable[[float], str]]:
+    """The heading of a column that says what a device gets, by the unit in its name, and how a value is written."""
+    if name == "share":
+        return name, _percent
+    if name.endswith("_hz"):
+        return "kHz", lambda hz: f"{hz / 1e3:.5g}"
+    if name.endswith("bits_per_s"):
+        return "Mbit/s", lambda bps: f"{bps / 1e6:.5g}"
+    return name.replace("_", " "), lambda value: f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
 
 def _law_text(planned: "TablePlan") -> str:

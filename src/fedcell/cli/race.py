@@ -206,11 +206,11 @@ def _race_table(path: Path | None, given: dict[str, Any]) -> "RaceTable":
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":
     """The race: the file's, or the paper's without one, with the options put over it."""
     from fedcell.runs.race import default_race, race_policies, race_spec
-    from fedcell.schedule.registry import canonical_policy
+    from fedcell.schedule.registry import POLICIES
     from fedcell.sim.spec import load_spec
 
     for text in policies or []:
-        canonical_policy(text)  # or its mistakes would be told as those of a grid that nobody wrote
+        POLICIES.canonical(text)  # or its mistakes would be told as those of a grid that nobody wrote
     base = load_spec(path) if path else default_race()
     if "rounds" in changes and "budget_s" not in changes and path is None:
         changes = changes | {"budget_s": float("inf")}

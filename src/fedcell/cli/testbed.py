@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedcell.runs.store import Store
     from fedcell.sim.spec import Spec
     from fedcell.testbed.cell import CellRun
-    from fedcell.testbed.fault import Fault
+    from fedcell.testbed.runs import Fault
 
 
 def emulate_cell(
@@ -96,9 +96,8 @@ def emulate_cell(
     """
     from fedcell.plots import save_picture
     from fedcell.runs.store import Store
-    from fedcell.testbed.fault import check_faults, parse_fault
     from fedcell.testbed.network import why_not
-    from fedcell.testbed.runs import build_runs, default_scale
+    from fedcell.testbed.runs import build_runs, check_faults, default_scale, parse_fault
 
     set_loudness(quiet, verbose)
     runs = build_runs(
@@ -248,7 +247,7 @@ def _paired(first: str, ours: Sequence[float], name: str, theirs: Sequence[float
 
 
 def _figure(runs: Sequence["CellRun"]) -> "Figure":
-    from fedcell.testbed.picture import MeasuredBars, cell_figure
+    from fedcell.plots import MeasuredBars, measured_figure
 
     first = [run for run in runs if run.spec.seed == runs[0].spec.seed]
     panels = [
@@ -262,4 +261,4 @@ def _figure(runs: Sequence["CellRun"]) -> "Figure":
         )
         for run in first
     ]
-    return cell_figure([panel for panel in panels if panel[1]])
+    return measured_figure([panel for panel in panels if panel[1]])

@@ -15,7 +15,7 @@ from fedcell.plugins import without_imports
 from fedcell.runs.records import ADDED
 from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.laws import Blocks, Dedicated, Ingress, Law, parse_law
+from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import world_of
 from fedcell.sim.record import Column, RoundRecord
@@ -72,13 +72,12 @@ def round_document(
     devices = record.plan.devices
     if devices.size and devices.max() >= len(conditions.upload_s):
         raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
-    law = parse_law(run_world.spec.cell.law)
-    bound = law.bound(conditions.snr, run_world.world.cell.model_bits)
+    law = parse_law(run_world.spec.cell.law, allow_import=False)
+    bound = law.for_devices(conditions.snr, run_world.world.cell.model_bits)
     shares, ends = _shared(conditions, record.plan, bound)
+    band = Band(law, bound, run_world.world.cell.bandwidth_hz)
     if measured is None:  # as it went: with slack a round may end before all have finished
         ends["planned"] = record.round_s
-    count = law.count if isinstance(law, Blocks) else None
-    band = Band(bound, count, run_world.world.cell.bandwidth_hz, isinstance(law, Dedicated | Ingress))
     return {
         "round": record.round,
         "rounds": rounds,
@@ -88,7 +87,8 @@ def round_document(
         "accuracy": record.accuracy,
         "radius_m": run_world.world.cell.radius_m,
         "law": run_world.spec.cell.law,
-        "blocks": count,
+        "blocks": law.units,
+        "shared": law.shared,
         "sharing": sharing,
         **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
         **{one.name: one.value(record) for one in ADDED if not one.per_device},
@@ -110,22 +110,20 @@ class Band:
 
     Attributes:
         law: how they share it.
-        blocks: how many resource blocks it has, or None.
+        of: the same law, with what it must know of the devices.
         bandwidth_hz: all of it.
-        own: whether each device has it to itself.
     """
 
     law: Law
-    blocks: int | None
+    of: Law
     bandwidth_hz: float
-    own: bool
 
     def part(self, share: float | None) -> dict[str, Any]:
-        """What a device with this share has of it."""
+        """What a device with this share has of it; of a line of its own all."""
         if share is None:
             return {"share": None, "blocks": None, "bandwidth_hz": None}
-        blocks = None if self.blocks is None else round(share * self.blocks)
-        return {"share": share, "blocks": blocks, "bandwidth_hz": self.bandwidth_hz * (1.0 if self.own else share)}
+        whole = {"blocks": None, "bandwidth_hz": self.bandwidth_hz}
+        return {"share": share, **whole, **self.law.resources(share, self.bandwidth_hz)}
 
 
 def _shared(
@@ -141,7 +139,7 @@ def _shared(
     mine = law.take(devices)
     shares["optimal"] = allocate(c, t, law=mine).shares
     shares["equal"] = allocate(c, t, sharing="equal", law=mine).shares
-    return shares, {name: float((t + mine.takes_s(c, share)).max()) for name, share in shares.items()}
+    return shares, {name: float((t + mine.upload_s(c, share)).max()) for name, share in shares.items()}
 
 
 def _device_rows(
@@ -152,7 +150,7 @@ def _device_rows(
     rest = np.setdiff1d(np.arange(count), devices)
     shown = np.concatenate((devices, rest))[: limits.ROUND_DEVICES]
     share_of = dict(zip(devices.tolist(), shares.tolist(), strict=True))
-    takes_s = band.law.take(devices).takes_s(conditions.upload_s[devices], shares)
+    takes_s = band.of.take(devices).upload_s(conditions.upload_s[devices], shares)
     takes_of = dict(zip(devices.tolist(), takes_s.tolist(), strict=True))
     start_of = dict(zip(devices.tolist(), record.plan.starts().tolist(), strict=True))
     joules_of = dict(zip(devices.tolist(), record.plan_joules.tolist(), strict=True))

@@ -12,7 +12,7 @@ from fedcell import settings
 from fedcell.errors import InputError
 from fedcell.learn.published import PUBLISHED
 from fedcell.runs.race import RACE_POLICIES, race_policies, race_spec
-from fedcell.schedule.laws import Blocks, format_law, parse_law
+from fedcell.schedule.laws import format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
@@ -78,9 +78,9 @@ def known_policy(line: str) -> Policy:
 
 def known_law(line: str) -> str:
     """The link law that a line names, as one would write it."""
-    law = parse_law(line)
-    if isinstance(law, Blocks) and law.count > BLOCKS:
-        raise InputError(f"law has {str(law.count)[:20]} resource blocks; {BLOCKS:,} at most")
+    law = parse_law(line, allow_import=False)
+    if law.units is not None and law.units > BLOCKS:
+        raise InputError(f"law has {str(law.units)[:20]} {law.unit}s; {BLOCKS:,} at most")
     return format_law(law)
 
 

@@ -202,6 +202,7 @@ def _plan_document(
         "fedcell": __version__,
         "policy": plan.name,
         "law": plan.law.name,
+        "shared": plan.law.asked.shared,
         "round_s": plan.plan.round_s,
         "theta": plan.theta,
         "objective_s": plan.objective_s,
@@ -241,7 +242,7 @@ def _curve(table: DeviceTable, plans: list[TablePlan]) -> dict[str, Any]:
         plan = known[0] if known else policy.decide(view, stream(0, "policy"))
         n = int(plan.devices.size)
         stops |= {f"{name}_n": n, f"{name}_objective_s": objective(n, plan.round_s, theta) if n else None}
-    sizes = _sizes(max(1, view.forced.size), int(min(len(view), largest_set(theta), view.law.most)))
+    sizes = _sizes(max(1, view.forced.size), int(min(len(view), largest_set(theta), view.law.max_devices)))
     for n in (stops["greedy_n"], stops["optimal_n"]):
         sizes = np.union1d(sizes, [n])
     round_s = shortest_rounds(view, sizes)

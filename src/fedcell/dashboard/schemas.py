@@ -47,6 +47,22 @@ class PolicySetting(Answer):
     kind: Literal["number", "whole", "truth", "text"]
 
 
+class LawSetting(PolicySetting):
+    """A setting of a link law, with what a form needs: a label, a value to begin with, and how much 1 in it is."""
+
+    label: str
+    usual: float
+    scale: float
+
+
+class LawInfo(Answer):
+    """A link law of the registry."""
+
+    name: str
+    label: str
+    settings: list[LawSetting]
+
+
 class PolicyInfo(Answer):
     """A policy of the registry."""
 
@@ -115,6 +131,7 @@ class Info(Answer):
     limits: dict[str, int]
     policies: list[str]
     all_policies: list[PolicyInfo]
+    laws: list[LawInfo]
     colours: dict[str, Style]
     defaults: dict[str, Any]
     """A race where nothing else is asked for: the document of one of its runs."""
@@ -154,17 +171,19 @@ class PlanAsk(Ask):
 
 
 class PlannedDevice(Answer):
-    """A scheduled device, as `fedcell plan --json` gives it."""
+    """A scheduled device, as `fedcell plan --json` gives it; a law may add columns of what a device gets."""
+
+    model_config = ConfigDict(extra="allow")
 
     device: str
     index: int
     share: float
     blocks: int | None = None
-    """Whole resource blocks, under the law blocks."""
+    """Whole resource blocks, where the band comes in them."""
     bandwidth_hz: Number = None
-    """Under the laws of a shared band."""
+    """Where a band is shared."""
     bits_per_s: Number = None
-    """Of the server's pipe, under the law ingress."""
+    """Where the server's pipe is shared."""
     upload_s: float
     compute_s: float
     finish_s: float
@@ -176,6 +195,8 @@ class PlanDocument(Answer):
     fedcell: str
     policy: str
     law: str
+    shared: str
+    """What a share is a share of; empty where each device has a line of its own."""
     round_s: float
     theta: float
     objective_s: Number
@@ -502,8 +523,9 @@ class RunAnswer(Answer):
 class RoundDevice(Answer):
     """A device in one round: from share on null unless it is scheduled, the last three null unless measured.
 
-    ``blocks``: whole resource blocks, null unless the law is blocks. ``start_s``: when a scheduled device has the model
-    and begins to train, 0 unless there is a downlink. Of the answer's further columns it has those that are per device.
+    ``blocks``: whole resource blocks, null where the band does not come in them; a law may add such columns.
+    ``start_s``: when a scheduled device has the model and begins to train, 0 unless there is a downlink. Of the
+    answer's further columns it has those that are per device.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -553,7 +575,9 @@ class RoundAnswer(Answer):
     radius_m: float
     law: str
     blocks: int | None
-    """How many resource blocks there are; null unless the law is blocks."""
+    """How many whole units the law gives out, such as resource blocks; null where shares are any numbers."""
+    shared: str
+    """What a share is a share of; empty where each device has a line of its own."""
     sharing: Literal["planned", "optimal", "equal"]
     round_s_planned: float
     round_s_optimal: float

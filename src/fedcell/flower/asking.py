@@ -22,8 +22,8 @@ from fedcell.flower.log import listed
 from fedcell.flower.messenger import Came, Messenger
 from fedcell.flower.radio import Grant
 from fedcell.flower.round import Answers, PlannedRound, Sight, by_server_clock, own_times
+from fedcell.protocol.question import answering, question_plan
 from fedcell.schedule.plan import Question
-from fedcell.sim.asking import answering, as_plan
 from fedcell.types import Floats
 
 _NEEDS = {
@@ -94,7 +94,7 @@ def asked_in(round_index: int, messages: Iterable[Message], question: Question) 
 def _planned(sight: Sight, question: Question) -> PlannedRound:
     """The question as a plan."""
     view, samples = sight.view, np.array([device.report.samples or math.nan for device in sight.devices])
-    plan = as_plan(question, view, samples, view.epochs)
+    plan = question_plan(question, view, samples)
     finish_s = plan.timing(answering(view)).finish_s
     grant = Grant(view.round_index, sight.devices, plan, finish_s, view.epochs, view.model_bits, answers=True)
     return PlannedRound(sight.nodes, sight.look, view, grant, sight.known)

@@ -16,10 +16,11 @@ from fedcell.flower.flwr_api import LOG, in_simulation
 from fedcell.flower.heard import reports_of
 from fedcell.flower.inner import take_trained
 from fedcell.flower.nodes import Nodes
-from fedcell.flower.radio import AnyLaw, Device, Grant, Radio, radio_of, reports_band
+from fedcell.flower.radio import Device, Grant, Radio, radio_of, reports_band
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, by_server_clock
 from fedcell.rng import stream
+from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Question
 from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.registry import format_policy
@@ -62,7 +63,7 @@ class Planner:
         epsilon: float | None,
         profiles_wanted: bool,
         least: int,
-        law: AnyLaw | None = None,
+        law: Law | None = None,
         epochs: float | None = None,
     ) -> None:
         self.policy, self.seed, self.radio, self.nodes, self.law = policy, seed, radio, nodes, law
@@ -133,7 +134,7 @@ class Planner:
         radio = self._resolved(devices, arrays)
         look = self._look(devices, arrays, round_index, clock_s)
         view = self._view(devices, look, round_index, clock_s, left_s)
-        alone_s = view.law.takes_s(view.upload_s, np.ones(len(view)))  # with the entire band, or the entire pipe
+        alone_s = view.law.upload_s(view.upload_s, np.ones(len(view)))  # with the entire band, or the entire pipe
         fits = alone_s + view.compute_s <= left_s
         if radio.real_time and fits.any() and not fits.all():
             for name in [device.name for device, fit in zip(devices, fits, strict=True) if not fit]:

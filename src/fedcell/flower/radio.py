@@ -19,15 +19,14 @@ import numpy as np
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.report import Report
-from fedcell.schedule.laws import Dedicated, Density, Ingress, Power, format_law, parse_law
+from fedcell.protocol.question import answering
+from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing
-from fedcell.sim.asking import answering
 from fedcell.types import Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
 from fedcell.world.cell import Foresight
 
-AnyLaw = Density | Power | Ingress
 _STEEPEST_BITS = 100.0  # bit/s/Hz: nobody has a better link, and 2^100 is still a number
 
 
@@ -126,8 +125,8 @@ class CellRadio:
 
     Attributes:
         cell: its bandwidth and the size of one upload, ``model_bits``.
-        law: how uploads share the band, such as ``fc.Blocks(15)``. Under `Power`, a node that reports a rate or an
-            upload time instead of its SNR has the SNR that gives it, and one that reports nothing the median of the
+        law: how uploads share the band, such as ``fc.Blocks(15)``. Under a law that needs the SNR, a node that reports
+            a rate or an upload time instead has the SNR that gives it, and one that reports nothing the median of the
             others.
 
     Example:
@@ -140,13 +139,13 @@ class CellRadio:
     """
 
     cell: Cell
-    law: AnyLaw = Density()  # noqa: RUF009 - frozen, without fields
+    law: Law = Density()  # noqa: RUF009 - frozen, without fields
 
     def __post_init__(self) -> None:
-        if isinstance(self.law, Power) and self.cell.rate != Cell.rate:
+        if self.law.needs_snr and self.cell.rate != Cell.rate:
             raise InputError(
-                f"law is 'power', which holds for Shannon's rate, but the cell's rate is {self.cell.rate}; change one "
-                "of them"
+                f"law is {self.law.line!r}, which holds for Shannon's rate, but the cell's rate is {self.cell.rate}; "
+                "change one of them"
             )
 
     @property
@@ -162,8 +161,8 @@ class CellRadio:
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:  # noqa: ARG002
         """Return the upload times that follow from the latest reports, under the law."""
         upload_s = np.array([self._upload_s(device.report) for device in devices])
-        snr = self._snr(devices, upload_s) if isinstance(self.law, Power) else None
-        return Links(upload_s, np.full(len(devices), np.nan), self.law.bound(snr, self.cell.model_bits))
+        snr = self._snr(devices, upload_s) if self.law.needs_snr else None
+        return Links(upload_s, np.full(len(devices), np.nan), self.law.for_devices(snr, self.cell.model_bits))
 
     def _snr(self, devices: Sequence[Device], upload_s: Floats) -> Floats:
         """(M,) the SNR with the entire band: as reported, or as Shannon's formula has it for the upload time."""
@@ -198,8 +197,8 @@ class DedicatedRadio:
 
     Attributes:
         model_bits: size of one upload in bits.
-        law: `Dedicated`, or `Ingress` where all lines end in one pipe of the server's: ``fc.Ingress(1e7)`` for one of
-            10 Mbit/s. What the pipe makes of an upload is then no news of the node's line.
+        law: one of own lines, such as `Ingress` where all lines end in one pipe of the server's: ``fc.Ingress(1e7)``
+            for one of 10 Mbit/s. What the pipe makes of an upload is then no news of the node's line.
 
     Example:
         >>> from fedcell.flower import DedicatedRadio, Device, Report
@@ -210,7 +209,7 @@ class DedicatedRadio:
     """
 
     model_bits: int
-    law: Dedicated | Ingress = Dedicated()  # noqa: RUF009 - frozen, without fields
+    law: Law = Dedicated()  # noqa: RUF009 - frozen, without fields
 
     @property
     def real_time(self) -> bool:
@@ -220,7 +219,7 @@ class DedicatedRadio:
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:  # noqa: ARG002
         """Return the upload times that the nodes reported, if any."""
         upload_s = np.array([_reported_upload_s(device.report, self.model_bits) for device in devices])
-        return Links(upload_s, np.full(len(devices), np.nan), self.law.bound(None, self.model_bits))
+        return Links(upload_s, np.full(len(devices), np.nan), self.law.for_devices(None, self.model_bits))
 
     def grant(self, grant: Grant) -> None:
         """Do nothing: there is nothing to share."""
@@ -230,7 +229,7 @@ class DedicatedRadio:
         return None
 
 
-def radio_of(given: Cell | str | None, law: AnyLaw | None, model_bits: int) -> CellRadio | DedicatedRadio:
+def radio_of(given: Cell | str | None, law: Law | None, model_bits: int) -> CellRadio | DedicatedRadio:
     """Return the radio for what `Scheduled` was given.
 
     Args:
@@ -238,11 +237,11 @@ def radio_of(given: Cell | str | None, law: AnyLaw | None, model_bits: int) -> C
         law: a link law, or None for the radio's own.
         model_bits: size of one upload in bits.
     """
-    if given == "dedicated" or (given is None and isinstance(law, Dedicated | Ingress)):
-        if not isinstance(law, Dedicated | Ingress | None):
+    if given == "dedicated" or (given is None and law is not None and law.own_lines):
+        if law is not None and not law.own_lines:
             raise InputError(
-                f"radio is 'dedicated', but the law {format_law(law)} shares a band; give radio=Cell(...), or the law "
-                "dedicated or ingress"
+                f"radio is 'dedicated', but the law {law.line} shares a band; give radio=Cell(...), or the law "
+                f"{LAWS.either('own_lines')}"
             )
         return DedicatedRadio(model_bits, law or Dedicated())
     cell = given if isinstance(given, Cell) else Cell()
@@ -327,7 +326,10 @@ class SimulatedRadio:
         conditions = self.world.conditions(self.seed, round_index, clock_s)
         require_links(conditions)
         law, bits = parse_law(self.law), self.world.cell.model_bits
-        true_law, believed = law.bound(conditions.snr[there], bits), law.bound(conditions.believed_snr[there], bits)
+        true_law, believed = (
+            law.for_devices(conditions.snr[there], bits),
+            law.for_devices(conditions.believed_snr[there], bits),
+        )
         self._now = Links(conditions.upload_s[there], conditions.compute_s[there], true_law, model_bits=bits)
         return Links(
             conditions.believed_upload_s[there], conditions.foreseen_compute_s(self.knowledge)[there], believed

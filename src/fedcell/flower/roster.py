@@ -127,8 +127,8 @@ class Roster:
 
     def unknown(self, devices: Sequence[Device], look: Links) -> dict[str, Bools]:
         """By ``link`` and ``speed``, (M,) booleans: the devices of which nothing is known of it."""
-        known = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
-        return {"link": np.isnan(known.upload_s), "speed": np.isnan(known.compute_s)}
+        upload_s, compute_s = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
+        return {"link": np.isnan(upload_s), "speed": np.isnan(compute_s)}
 
     def after(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float = 0.0) -> "Roster":
         """Return the roster with what a round showed; see Knowledge.after."""

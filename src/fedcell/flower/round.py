@@ -12,11 +12,11 @@ from fedcell.flower.flwr_api import LOG
 from fedcell.flower.inner import UNTIMED, Trained, take_trained
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Demands, faults
-from fedcell.protocol.outcome import allowed_s, enough_s
-from fedcell.schedule.laws import Blocks, Law
+from fedcell.protocol.outcome import deadlines, enough_s
+from fedcell.protocol.question import answering
+from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Question, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.sim.asking import answering
 from fedcell.types import Bools, Floats, Indices
 
 FLEET = 10.0
@@ -110,7 +110,7 @@ class PlannedRound:
 
     def allowed_s(self, slack: float, grace_s: float) -> Floats:
         """(n,) seconds after which a scheduled device is late; infinite if too little is known to plan with."""
-        return allowed_s(self.grant.finish_s, slack, self.known[self.plan.devices], grace_s)
+        return deadlines(self.grant.finish_s, slack, self.known[self.plan.devices], grace_s)
 
     def limits_s(self, came_s: Floats, slack: float, grace_s: float) -> Floats:
         """Return after how many seconds each scheduled device is late, as far as can be told by now.
@@ -287,13 +287,14 @@ def configs(planned: PlannedRound) -> list[dict[str, float | int]]:
             "fedcell-share": float(share),
             "fedcell-finish-s": float(finish_s),
             "fedcell-round": planned.grant.round_index,
-            **blocks_of(law, float(share)),
+            **_units(law, float(share)),
             **{name: float(column[i]) for name, column in decided.items() if column is not None},
         }
         for i, (share, finish_s) in enumerate(zip(plan.shares, planned.grant.finish_s, strict=True))
     ]
 
 
-def blocks_of(law: Law, share: float) -> dict[str, int]:
-    """What a node is told of its whole resource blocks; nothing where there are none."""
-    return {"fedcell-blocks": round(share * law.count)} if isinstance(law, Blocks) else {}
+def _units(law: Law, share: float) -> dict[str, int]:
+    """What a node is told of whole units that it gets, such as resource blocks."""
+    gets = law.resources(share, 0.0)
+    return {f"fedcell-{name}": value for name, value in gets.items() if isinstance(value, int)}

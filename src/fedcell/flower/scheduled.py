@@ -44,7 +44,7 @@ from fedcell.flower.privacy import (
     sample_size,
     skip_round,
 )
-from fedcell.flower.radio import AnyLaw, Radio, radio_of
+from fedcell.flower.radio import Radio, radio_of
 from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded, why_untrained
 from fedcell.flower.replies import Demands, enough_usable, evaluate_demands, faults, train_demands, unsound
 from fedcell.flower.resume import Saving
@@ -52,7 +52,7 @@ from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, configs, play
 from fedcell.flower.state import Run
 from fedcell.learn.profile import noise_of
-from fedcell.schedule.laws import Density, Ingress, Power, format_law, parse_law
+from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Question
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.profiles import balanced_weights, profiles_of
@@ -135,7 +135,7 @@ class Scheduled(Strategy):
         policy: Policy | str,
         *,
         radio: AnyRadio = None,
-        law: AnyLaw | str | None = None,
+        law: Law | str | None = None,
         seed: int = 0,
         nodes: int = 2,
         wait_s: float = 300.0,
@@ -563,15 +563,15 @@ class Scheduled(Strategy):
         return result
 
 
-def _checked_law(law: object, radio: AnyRadio) -> AnyLaw | None:
+def _checked_law(law: object, radio: AnyRadio) -> Law | None:
     if law is None:
         return None
     found = parse_law(law) if isinstance(law, str) else law
-    if not isinstance(found, Density | Power | Ingress):
+    if not isinstance(found, Law):
         raise InputError(f"law is {law!r:.60}; give a law such as fedcell.Blocks(15), or a string")
     if radio is not None and not isinstance(radio, Cell | str):
         raise InputError(
-            f"law is {format_law(found)!r}, but {type(radio).__name__} has its own; give the law there, such as "
+            f"law is {found.line!r}, but {type(radio).__name__} has its own; give the law there, such as "
             "CellRadio(cell, law=Blocks(15))"
         )
     radio_of(radio, found, 1)  # refuses what does not go together

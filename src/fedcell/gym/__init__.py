@@ -10,10 +10,8 @@ try:
 except ImportError:
     raise InputError("Gymnasium is not installed; pip install 'fedcell[gym]'") from None
 
-from fedcell.gym.actions import Given, Scored
-from fedcell.gym.env import CellEnv
-from fedcell.gym.observation import DEVICE_FEATURES, observe
-from fedcell.gym.vector import CellVectorEnv
+from fedcell.gym.env import CellEnv, CellVectorEnv
+from fedcell.gym.spaces import DEVICE_FEATURES, Given, Scored, observe
 
 gymnasium.register("fedcell/Cell-v0", entry_point="fedcell.gym:CellEnv", vector_entry_point="fedcell.gym:CellVectorEnv")
 

@@ -1,16 +1,136 @@
-"""The environment ``fedcell/Cell-v0``: one cell, one round a step."""
+"""The environments: `CellEnv`, one cell and a round a step, and `CellVectorEnv`, many cells in lockstep."""
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from fedcell.gym.episode import Actions, Episode, Game
-from fedcell.gym.observation import Observation
-from fedcell.gym.picture import cell_map
+from fedcell.errors import InputError
+from fedcell.gym.spaces import Given, Observation, Scored, observe, space_of
+from fedcell.plots import cell_map_figure
+from fedcell.schedule.policy import Policy
+from fedcell.sim.lockstep import step_together
+from fedcell.sim.loop import Simulation
+from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import played
 from fedcell.sim.spec import Spec
+from fedcell.sim.state import State
+
+Actions = Literal["set", "scores"]
+TARGET = 0.8
+"""The accuracy that ends an episode if the spec has none."""
+
+
+class EpisodeSettings:
+    """The arguments of an environment, checked, and the spaces that follow from them.
+
+    Args:
+        spec: the run; its policy and seed do not matter. By default the paper's race, to an accuracy of 80 %.
+        actions: ``"set"``, a 0 or 1 for each device, or ``"scores"``, a number from -1 to 1 for each, from which
+            `Scored` takes the best set.
+        theta: of `Scored`.
+        time_weight: how much a whole budget of time costs, in accuracy.
+    """
+
+    def __init__(self, spec: Spec | None, actions: Actions, theta: float, time_weight: float) -> None:
+        if actions not in ("set", "scores"):
+            raise InputError(f"actions is {actions!r}; write 'set' or 'scores'")
+        if not (np.isfinite(time_weight) and time_weight >= 0.0):
+            raise InputError(f"time_weight is {time_weight!r}; give a number of at least 0")
+        given = Spec(target_accuracy=TARGET) if spec is None else spec
+        if given.grid:
+            raise InputError("the spec has a grid, but an environment plays one run at a time; leave the grid out")
+        changes: dict[str, Any] = {"policy": "diverse"}  # so that the devices report their profiles
+        if given.target_accuracy is None:
+            changes["target_accuracy"] = TARGET
+        self.spec, self.actions, self.theta, self.time_weight = given.changed(changes), actions, theta, time_weight
+        first = self.load(0)
+        self.count, self.profile = self.spec.devices.count, first.start().knowledge.profiles.shape[1]
+        self.observation_space: spaces.Space[Any] = space_of(self.count, self.profile)
+        self.action_space: spaces.Space[Any] = (
+            spaces.MultiBinary(self.count) if actions == "set" else spaces.Box(-1.0, 1.0, (self.count,), np.float32)
+        )
+        limit = self.spec.budget_s if np.isfinite(self.spec.budget_s) else 0.0
+        self.budget_s = limit or 60.0 * float(self.spec.rounds or 1)
+
+    def load(self, seed: int) -> Simulation:
+        """Return the run with this seed."""
+        return replace(Simulation.load(self.spec.changed({"seed": seed})), policy=Given())  # which sees what agents see
+
+    def policy(self, action: NDArray[Any]) -> Policy:
+        """Return the policy that schedules what an action says; an InputError if it is not an action."""
+        array = np.asarray(action)
+        if array.shape != (self.count,) or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            raise InputError(
+                f"the action has shape {array.shape}; give a finite number for each of {self.count} devices"
+            )
+        if self.actions == "set":
+            return Given(tuple(np.flatnonzero(array).tolist()))
+        return Scored(tuple(array.astype(float).tolist()), self.theta)
+
+
+class Episode:
+    """One episode: a run, advanced by a round with each action.
+
+    Attributes:
+        run: the run.
+        state: of the run, after its last round.
+        record: of the last round; None before the first.
+        accuracy: of the model after the last round.
+    """
+
+    def __init__(self, settings: EpisodeSettings, seed: int) -> None:
+        self.settings, self.run = settings, settings.load(seed)
+        self.state: State = self.run.start()
+        self.record: RoundRecord | None = None
+        self.accuracy = float(self.run.task.engine.evaluate(self.state.model[np.newaxis]).accuracy[0])
+
+    def observed(self) -> Observation:
+        """Return the observation before the next round."""
+        conditions, view = self.run.conditions(self.state), None
+        if conditions is not None and conditions.there.size:
+            view = self.run.sight(self.state, conditions).view
+        return observe(view, self.settings.count, self.settings.profile)
+
+    def with_action(self, action: NDArray[Any]) -> tuple[Simulation, State]:
+        """Return the run with the agent's action as its policy, and the state before the round."""
+        return replace(self.run, policy=self.settings.policy(action)), self.state
+
+    def after(self, played: tuple[RoundRecord, State] | None) -> tuple[float, bool, bool]:
+        """Advance by a round that was played.
+
+        Args:
+            played: its record and the state after it; None if it would have ended after the budget.
+
+        Returns:
+            The reward, and whether the episode is terminated or truncated.
+        """
+        if played is None:
+            return -self.settings.time_weight * max(1.0 - self.state.clock_s / self.settings.budget_s, 0.0), False, True
+        before = self.accuracy
+        self.record, self.state = played
+        self.accuracy = self.record.accuracy
+        diverged = not np.isfinite(self.state.model).all()
+        reward = (self.accuracy - before) - self.settings.time_weight * self.record.round_s / self.settings.budget_s
+        ended = self.state.reached or diverged
+        return float(reward), bool(ended), not ended and self.run.conditions(self.state) is None
+
+    def info(self) -> dict[str, Any]:
+        """Return Gymnasium's ``info``: accuracy, clock and the last round."""
+        record = self.record
+        return {
+            "accuracy": self.accuracy,
+            "clock_s": float(self.state.clock_s),
+            "round": int(self.state.round),
+            "round_s": 0.0 if record is None else float(record.round_s),
+            "delivered": 0 if record is None else int(record.delivered.size),
+        }
 
 
 class CellEnv(gymnasium.Env[Observation, NDArray[Any]]):
@@ -53,33 +173,150 @@ class CellEnv(gymnasium.Env[Observation, NDArray[Any]]):
         time_weight: float = 1.0,
         render_mode: str | None = None,
     ) -> None:
-        self._game = Game(spec, actions, theta, time_weight)
-        self.observation_space, self.action_space = self._game.observation_space, self._game.action_space
+        self._settings = EpisodeSettings(spec, actions, theta, time_weight)
+        self.observation_space, self.action_space = self._settings.observation_space, self._settings.action_space
         self.render_mode = render_mode
         self._episode: Episode | None = None
 
     @property
     def episode(self) -> Episode:
-        """The episode under way."""
+        """The current episode."""
         if self._episode is None:
             raise gymnasium.error.ResetNeeded("call reset before step or render")
         return self._episode
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; see `CellEnv`."""
         super().reset(seed=seed, options=options)
         own = seed if seed is not None else int(self.np_random.integers(2**31))
-        self._episode = Episode(self._game, own)
+        self._episode = Episode(self._settings, own)
         return self.episode.observed(), self.episode.info()
 
+    @override
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play a round; see `CellEnv`."""
-        run, state = self.episode.facing(action)
+        run, state = self.episode.with_action(action)
         reward, ended, cut = self.episode.after(played(run.task.engine, run.playing(state)))
         return self.episode.observed(), reward, ended, cut, self.episode.info()
 
+    @override
     def render(self) -> NDArray[np.uint8] | None:
-        """The map of the cell after the last round, (height, width, 3); None without a render mode."""
-        return None if self.render_mode is None else cell_map(self.episode)
+        return None if self.render_mode is None else _cell_map(self.episode)
+
+
+class CellVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
+    """``num_envs`` episodes of `CellEnv` in lockstep; one that has ended starts over with the next step.
+
+    That step ignores its action, and its reward is 0.
+    ``reset(seed=s)`` gives them the seeds s, s + 1, and so on; later episodes have others.
+
+    Args:
+        num_envs: number of episodes at a time.
+        spec: see `CellEnv`.
+        actions: see `CellEnv`.
+        theta: see `CellEnv`.
+        time_weight: see `CellEnv`.
+        render_mode: see `CellEnv`.
+
+    Example:
+        >>> import gymnasium, fedcell as fc, fedcell.gym
+        >>> spec = fc.Spec(rounds=2, devices=fc.Devices(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
+        >>> envs = gymnasium.make_vec("fedcell/Cell-v0", 3, "vector_entry_point", spec=spec)
+        >>> seen, infos = envs.reset(seed=1)
+        >>> seen, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())
+        >>> seen["devices"].shape, rewards.shape, infos["round"].tolist()
+        ((3, 4, 18), (3,), [1, 1, 1])
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": ["rgb_array"],
+        "render_fps": 2,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        spec: Spec | None = None,
+        actions: Actions = "set",
+        theta: float = 0.0,
+        time_weight: float = 1.0,
+        render_mode: str | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise InputError(f"num_envs is {num_envs}; give a whole number of at least 1")
+        self._settings = EpisodeSettings(spec, actions, theta, time_weight)
+        self.num_envs, self.render_mode = num_envs, render_mode
+        self.single_observation_space, self.single_action_space = (
+            self._settings.observation_space,
+            self._settings.action_space,
+        )
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._episodes: list[Episode] = []
+        self._ended = np.zeros(num_envs, np.bool_)
+
+    @override
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        first = seed if isinstance(seed, int) else None
+        super().reset(seed=first, options=options)
+        wanted = list(seed) if isinstance(seed, list) else [None] * self.num_envs
+        if len(wanted) != self.num_envs:
+            raise InputError(f"seed has {len(wanted)} entries; give one for each of the {self.num_envs} environments")
+        seeds = range(first, first + self.num_envs) if first is not None else [self._seed(own) for own in wanted]
+        self._episodes = [Episode(self._settings, own) for own in seeds]
+        self._ended[:] = False
+        return self._observed(), self._infos()
+
+    @override
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        if not self._episodes:
+            raise gymnasium.error.ResetNeeded("call reset before step")
+        rewards, ended, cut = np.zeros(self.num_envs), np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        going = np.flatnonzero(~self._ended)
+        rounds = step_together([self._episodes[i].with_action(actions[i]) for i in going])
+        for i, found in zip(going, rounds, strict=True):
+            if isinstance(found, Exception):
+                raise found
+            rewards[i], ended[i], cut[i] = self._episodes[i].after(found)
+        for i in np.flatnonzero(self._ended):
+            self._episodes[i] = Episode(self._settings, self._seed(None))
+        self._ended = ended | cut
+        return self._observed(), rewards, ended, cut, self._infos()
+
+    @override
+    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
+        return None if self.render_mode is None else tuple(_cell_map(episode) for episode in self._episodes)
+
+    def _seed(self, own: int | None) -> int:
+        return int(self.np_random.integers(2**31)) if own is None else own
+
+    def _observed(self) -> Observation:
+        seen = [episode.observed() for episode in self._episodes]
+        return {name: np.stack([one[name] for one in seen]) for name in seen[0]}
+
+    def _infos(self) -> dict[str, Any]:
+        told = [episode.info() for episode in self._episodes]
+        return {name: np.array([one[name] for one in told]) for name in told[0]}
+
+
+def _cell_map(episode: Episode) -> NDArray[np.uint8]:
+    """Return the map of the cell in the episode's last round, (height, width, 3)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    run, record = episode.run, episode.record
+    began_s = 0.0 if record is None else record.clock_s - record.round_s
+    conditions = run.world.conditions(run.spec.seed, max(episode.state.round - 1, 0), began_s)
+    shares, delivered = np.zeros(len(conditions.positions_m)), np.zeros(len(conditions.positions_m), np.bool_)
+    if record is not None:
+        shares[record.plan.devices], delivered[record.delivered] = record.plan.shares, True
+    title = f"round {episode.state.round}, {episode.state.clock_s:.0f} s, accuracy {100 * episode.accuracy:.1f} %"
+    figure = cell_map_figure(conditions.positions_m, run.world.cell.radius_m, shares, delivered, title)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

@@ -18,7 +18,7 @@ from fedcell.plots import RoundBars, percent, round_figure
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
-from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law, width_note
+from fedcell.schedule.laws import Density, Law, parse_law
 from fedcell.schedule.plan import Plan
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.profiles import Profiles, imbalance, standardise
@@ -40,48 +40,39 @@ class TableLaw:
         of: the same law, with what it must know of the devices.
     """
 
-    asked: Density | Power | Ingress
+    asked: Law
     of: Law
 
     @property
     def name(self) -> str:
         """As one would write it."""
-        return format_law(self.asked)
+        return self.asked.line
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns of a plan that say what a device gets."""
-        if isinstance(self.asked, Ingress):
-            return ["share", "bits_per_s"]
-        if isinstance(self.asked, Dedicated):
-            return ["share"]
-        return ["share", "blocks", "bandwidth_hz"] if isinstance(self.asked, Blocks) else ["share", "bandwidth_hz"]
-
-    def gets(self, share: float, bandwidth_hz: float) -> dict[str, Any]:
+    def gets(self, share: float, bandwidth_hz: float) -> dict[str, float]:
         """What a device with this share gets, by column."""
-        count = self.asked.count if isinstance(self.asked, Blocks) else 0
-        pipe_bps = getattr(self.asked, "bits_per_s", None) or 0.0
-        values = {"share": share, "blocks": round(share * count), "bandwidth_hz": share * bandwidth_hz}
-        return {name: (values | {"bits_per_s": share * pipe_bps})[name] for name in self.columns}
+        return {"share": share, **self.asked.resources(share, bandwidth_hz)}
 
 
-def law_of(line: str, table: DeviceTable, cell: Cell) -> TableLaw:
+def law_of(line: str, table: DeviceTable, cell: Cell, *, allow_import: bool = True) -> TableLaw:
     """Return the link law of a table's devices.
 
     Args:
         line: the law, such as ``"blocks:count=15"``.
         table: the devices.
         cell: the size of a model.
+        allow_import: whether the line may name a class of one's own; see parse_law.
     """
-    law = parse_law(line)
-    if isinstance(law, Power) and cell.rate != Cell.rate:
-        raise InputError("the law power holds for Shannon's rate; leave out the other rate, or choose another law")
-    if isinstance(law, Power) and table.snr is None:
+    law = parse_law(line, allow_import=allow_import)
+    if law.needs_snr and cell.rate != Cell.rate:
         raise InputError(
-            "the law power needs the SNR of every device, which an upload time or a rate does not tell; give a column "
-            "snr_db, or distance_m and power_dbm, instead of upload_s or rate_bps"
+            f"the law {law.line} holds for Shannon's rate; leave out the other rate, or choose another law"
         )
-    return TableLaw(law, law.bound(table.snr, cell.model_bits))
+    if law.needs_snr and table.snr is None:
+        raise InputError(
+            f"the law {law.line} needs the SNR of every device, which an upload time or a rate does not tell; give a "
+            "column snr_db, or distance_m and power_dbm, instead of upload_s or rate_bps"
+        )
+    return TableLaw(law, law.for_devices(table.snr, cell.model_bits))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +111,7 @@ class TablePlan:
         finish_s = self.finish_s()
         compute_s = self.table.compute_s[devices]
         # Not finish - compute, which has no digits left where training takes a million times as long.
-        upload_s = self.law.of.take(devices).takes_s(self.table.upload_s[devices], shares)
+        upload_s = self.law.of.take(devices).upload_s(self.table.upload_s[devices], shares)
         return [
             {
                 "device": self.table.names[i],
@@ -138,10 +129,10 @@ class TablePlan:
         return self.plan.finish_s(self.table.upload_s, self.table.compute_s, self.law.of)
 
     @property
-    def free_blocks(self) -> int:
-        """Resource blocks that nobody gets, because they would not shorten the round."""
-        law = self.law.asked
-        return law.count - round(law.count * self.plan.shares.sum()) if isinstance(law, Blocks) else 0
+    def free_units(self) -> int:
+        """Resource blocks, or other units of the law, that nobody gets, as they would not shorten the round."""
+        units = self.law.asked.units
+        return 0 if units is None else units - round(units * self.plan.shares.sum())
 
 
 def plan_round(
@@ -172,7 +163,7 @@ def plan_round(
     Returns:
         A plan for each policy; without lines and comparison the optimum's alone.
     """
-    under = law_of(law, table, cell)
+    under = law_of(law, table, cell, allow_import=allow_import)
     if lines:
         chosen = [_parse(line, theta or 0.0, allow_import) for line in lines]
         own = (policy.theta for policy in chosen if isinstance(policy, ByObjective))
@@ -241,13 +232,7 @@ def _told(table: DeviceTable) -> Profiles | None:
 
 def notes(plans: Sequence[TablePlan]) -> list[str]:
     """Say what a reader of the plans might wonder about."""
-    law, bandwidth_hz = plans[0].law.asked, plans[0].bandwidth_hz
-    said = [note] if (note := width_note(law, bandwidth_hz)) else []
-    if plans[0].table.total_power and type(law) in (Density, Blocks):
-        said.append(
-            f"power_dbm: the law {format_law(law)} spreads a device's total power over the whole band of "
-            f"{bandwidth_hz / 1e6:.6g} MHz, so that it sends with no more than its share of it; the law power keeps all"
-        )
+    said = plans[0].law.asked.notes(plans[0].bandwidth_hz, total_power=plans[0].table.total_power)
     for planned in plans:
         if planned.policy.uses_profiles and _told(planned.table) is None:
             said.append(f"{planned.name}: {_why_nothing(planned.table)}")
@@ -292,7 +277,7 @@ def plans_json(plans: Sequence[TablePlan], several: bool) -> str:
 def plans_csv(plans: Sequence[TablePlan], several: bool) -> str:
     """One line a scheduled device; with the policy before it where there are several."""
     text = io.StringIO()
-    columns = ["device", "index", *plans[0].law.columns, "upload_s", "compute_s", "finish_s"]
+    columns = ["device", "index", *plans[0].law.gets(1.0, plans[0].bandwidth_hz), "upload_s", "compute_s", "finish_s"]
     writer = csv.DictWriter(text, ["policy", *columns] if several else columns, lineterminator="\n")
     writer.writeheader()
     for planned in plans:
@@ -321,14 +306,12 @@ def figure(plans: Sequence[TablePlan]) -> "Figure":
 def _labels(planned: TablePlan) -> list[str]:
     """What stands next to the bars of a plan's devices."""
     law, shares = planned.law.asked, planned.plan.shares.tolist()
-    if isinstance(law, Blocks):
-        return [str(round(share * law.count)) for share in shares]
-    return [""] * len(shares) if isinstance(law, Dedicated) else [percent(share) for share in shares]
+    if law.units is not None:
+        return [str(round(share * law.units)) for share in shares]
+    return [percent(share) if law.shared else "" for share in shares]
 
 
-def _labelled(law: Density | Power | Ingress) -> str:
-    if isinstance(law, Blocks):
-        return f"its resource blocks, of {law.count:,}"
-    if isinstance(law, Dedicated):
-        return ""
-    return "the share of the server's pipe" if isinstance(law, Ingress) else "the share of the band"
+def _labelled(law: Law) -> str:
+    if law.units is not None:
+        return f"its {law.unit}s, of {law.units:,}"
+    return f"the share of {law.shared}" if law.shared else ""

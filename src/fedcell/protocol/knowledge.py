@@ -4,7 +4,7 @@ Links and compute times are known in advance (a report, the simulator's perfect 
 rounds (see estimates.py), or not known at all: then the median of the other devices is assumed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -14,10 +14,10 @@ from typing_extensions import override
 
 from fedcell.protocol.columns import Table, column, part
 from fedcell.protocol.estimates import SHORTEST_S, Estimates, look_round
-from fedcell.protocol.signals import Reports
-from fedcell.schedule.laws import Density, Ingress, Law
+from fedcell.protocol.signals import SIGNALS, Reports, uses
 from fedcell.schedule.plan import Links, Plan, Timing
-from fedcell.schedule.view import RoundView
+from fedcell.schedule.policy import Policy
+from fedcell.schedule.view import RoundView, Undeclared
 from fedcell.types import Bools, Floats, Indices
 
 FADE = 0.9
@@ -95,8 +95,8 @@ class Knowledge(Table):
         after[which] = np.where(np.isnan(after[which]), new, 0.5 * (after[which] + new))
         return replace(self, profiles=after)
 
-    def known(self, look: Links, there: Indices, reported_s: Floats | None = None) -> Links:
-        """Return what is known about the connected devices, NaN where nothing is known.
+    def known(self, look: Links, there: Indices, reported_s: Floats | None = None) -> tuple[Floats, Floats]:
+        """Return the (n,) upload and (n,) compute times that are known of the connected devices, NaN where none is.
 
         An upload time comes from ``look``, otherwise from earlier rounds; a compute time likewise, otherwise from the
         device's report.
@@ -109,7 +109,7 @@ class Knowledge(Table):
         compute_s = _first_known(look.compute_s, self.compute, there)
         if reported_s is not None:
             compute_s = np.where(np.isfinite(compute_s), compute_s, reported_s)
-        return Links(_first_known(look.upload_s, self.upload, there), compute_s)
+        return _first_known(look.upload_s, self.upload, there), compute_s
 
     def view(
         self,
@@ -120,6 +120,8 @@ class Knowledge(Table):
         explore: bool = False,
         there: Indices | None = None,
         reported_s: Floats | None = None,
+        joules: Callable[[Indices, Floats, Floats], Floats] | None = None,
+        policy: Policy | None = None,
         **columns: Any,
     ) -> RoundView:
         """Return what a policy sees of the connected devices.
@@ -133,6 +135,8 @@ class Knowledge(Table):
                 those of a device that brought nothing the last time.
             there: (n,) their numbers; all devices by default.
             reported_s: (n,) the compute times they reported, NaN where they reported none.
+            joules: from device numbers, upload and compute times to what each would spend in the round.
+            policy: what it has not said that it uses is an error to read; None if all may be read.
             columns: further fields of the RoundView.
 
         Returns:
@@ -141,8 +145,8 @@ class Knowledge(Table):
             become known.
         """
         there = np.arange(len(self)) if there is None else there
-        known = self.known(look, there, reported_s)
-        upload_s, compute_s = _with_median(known.upload_s, otherwise=1.0), _with_median(known.compute_s, otherwise=0.0)
+        upload_s, compute_s = self.known(look, there, reported_s)
+        upload_s, compute_s = _with_median(upload_s, otherwise=1.0), _with_median(compute_s, otherwise=0.0)
         if explore and look_round(round_index):
             turn_s = float(np.median(upload_s + compute_s))
             failed = self.failures[there] > 0  # that it was not seen since is no sign that it has become faster
@@ -159,7 +163,6 @@ class Knowledge(Table):
             ids=there,
             last_round=self.last_round[there],
             mean_upload_s=np.where(self.looks[there] > 0, self.mean_upload_s[there], upload_s),
-            profiles=self.profiles[there] if self.profiles.shape[1] else None,
             recent=self.recent[there],
             presence=self.looks[there] / round_index if round_index else np.ones(there.size),
             round_losses=self._losses_until(round_index),
@@ -171,14 +174,23 @@ class Knowledge(Table):
             turns=self.turns[there],
             took_s=self.took_s[there],
             planned_s=self.planned_s[there],
-            **self._reported(there),
+            joules=None if joules is None else joules(there, upload_s, compute_s),
+            **self._reported(there, policy),
             **columns,
         )
 
-    def _reported(self, there: Indices) -> dict[str, Any]:
-        """The last reports of these devices; None of a wide one that nobody has made."""
-        found = {name: column[there] for name, column in self.reports.to_arrays().items()}
-        return {name: None if column.ndim > 1 and column.shape[1] == 0 else column for name, column in found.items()}
+    def _reported(self, there: Indices, policy: Policy | None) -> dict[str, Any]:
+        """The last reports of these devices, and their profiles; None of what nobody has made."""
+        found: dict[str, Any] = {"profiles": self.profiles[there] if self.profiles.shape[1] else None}
+        if policy is not None and not policy.uses_profiles:
+            found["profiles"] = Undeclared("profiles", "uses_profiles", policy)
+        for one in SIGNALS:
+            if policy is not None and not uses(policy, one):
+                found[one.name] = Undeclared(one.name, str(one.flag), policy)
+            else:
+                values: NDArray[Any] = getattr(self.reports, one.name)
+                found[one.name] = None if one.wide and values.shape[1] == 0 else values[there]
+        return found
 
     def averaged(self, devices: Indices, weights: Floats | None = None) -> "Knowledge":
         """Return the knowledge after the mean of a round's models was taken.
@@ -283,7 +295,7 @@ class Knowledge(Table):
             trained_s = trained_s / work
         if (part := plan.part(view.model_bits)) is not None:
             upload_s = upload_s / part
-        whole_band_s = np.maximum(_alone_s(law, upload_s, plan.shares), SHORTEST_S)
+        whole_band_s = np.maximum(law.solo_s(upload_s, plan.shares), SHORTEST_S)
         seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
         unknown = seen & ~np.isfinite(look.upload_s[plan.devices])
 
@@ -321,6 +333,16 @@ class Knowledge(Table):
         heard_round[devices] = round_index
         return replace(self, heard_round=heard_round, reports=replace(self.reports, **changed))
 
+    def told(self, devices: Indices, round_index: int, reports: Mapping[str, Floats]) -> "Knowledge":
+        """Return the knowledge with what these devices told, NaN for nothing: whoever told nothing has not reported."""
+        some = [np.isfinite(v) if v.ndim == 1 else np.isfinite(v).all(axis=1) for v in reports.values()]
+        who = np.logical_or.reduce(some) if some else np.zeros(devices.size, np.bool_)
+        if not who.any():
+            return self
+        if who.all():
+            return self.hearing(devices, round_index, **reports)
+        return self.hearing(devices[who], round_index, **{name: column[who] for name, column in reports.items()})
+
     def trained(self, round_index: int, losses: Floats) -> "Knowledge":
         """Return the knowledge with the (n,) training losses of the devices that delivered in a round."""
         told = losses[np.isfinite(losses)]
@@ -354,13 +376,3 @@ def _with_median(values: Floats, otherwise: float) -> Floats:
     if known.all():
         return values
     return np.where(known, values, np.median(values[known]) if known.any() else otherwise)
-
-
-def _alone_s(law: Law, took_s: Floats, shares: Floats) -> Floats:
-    """How long uploads would have taken with everything to themselves, from how long they took with their shares."""
-    if isinstance(law, Density):
-        return took_s * shares
-    if isinstance(law, Ingress):  # no slower than this; how much of it was the pipe's cannot be told
-        return took_s
-    alone_s: Floats = took_s / law.takes_s(np.ones(shares.size), shares)
-    return alone_s

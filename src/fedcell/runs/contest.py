@@ -19,7 +19,7 @@ from fedcell.runs.store import Store, spec_document
 from fedcell.runs.stored import MAX_POLICIES, MOST_REMEMBERED, StoredTournament
 from fedcell.schedule.laws import parse_law
 from fedcell.schedule.policy import Policy, limited
-from fedcell.schedule.registry import POLICIES, canonical_policy, format_policy, installed, parse_policy
+from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.spec import MAX_RUNS, Spec, parse_stored
 
 Entry = tuple[str, str, int]
@@ -66,7 +66,7 @@ class Tournament:
 
 
 def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
-    """The policies as `canonical_policy` writes them, as their runs are stored; an InputError if one is there twice.
+    """The policies as `POLICIES.canonical` writes them, as their runs are stored; an InputError if one is there twice.
 
     Args:
         texts: the policies as a user wrote them.
@@ -74,7 +74,7 @@ def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
     """
     found: dict[str, str] = {}
     for text in texts:
-        policy = canonical_policy(text)
+        policy = POLICIES.canonical(text)
         if policy in found:
             as_written = f" (as {found[policy]!r} and {text!r})" if found[policy] != text else ""
             raise InputError(f"{where} has the policy {policy!r} twice{as_written}; give it once")
@@ -102,7 +102,7 @@ def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
     """
     if len(spec.grid.get("policy", [])) < 2:
         return None
-    policies = {text: canonical_policy(text) for text in spec.grid["policy"]}
+    policies = {text: POLICIES.canonical(text) for text in spec.grid["policy"]}
     entries, scenarios = list[Entry](), dict[str, Scenario]()
     for values in itertools.product(*spec.grid.values()):
         fields = dict(zip(spec.grid, values, strict=True))
@@ -179,8 +179,8 @@ def default_contenders(scenarios: Sequence[Scenario]) -> list[str]:
     Args:
         scenarios: where they are to compete.
     """
-    fewest = int(min(min(one.spec.devices.count, parse_law(one.spec.cell.law).most) for one in scenarios))
-    found = [policy for name in [*POLICIES, *installed()] for policy in _entering(name)]
+    fewest = int(min(min(one.spec.devices.count, parse_law(one.spec.cell.law).max_devices) for one in scenarios))
+    found = [policy for name in [*POLICIES, *POLICIES.installed()] for policy in _entering(name)]
     return [format_policy(limited(policy, fewest)) for policy in found]
 
 

@@ -26,7 +26,7 @@ from fedcell.runs.records import Rounds
 from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import StoredRace
-from fedcell.schedule.laws import parse_law
+from fedcell.schedule.laws import LAWS
 from fedcell.sim.doubts import warn
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, first_fault, require_spec
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list[str]:
     """The policies of the paper's Fig. 3, and Diverse, for a cell of so many devices under a link law."""
-    k = int(min(8, devices, parse_law(law).most))
+    known = LAWS.known(law)
+    k = int(min(8, devices, devices if known is None else known.max_devices))
     by_time = ["diverse", "greedy", "optimal", "deadline:seconds=8", "deadline:seconds=25"]
     return [*by_time, f"proportional_fair:k={k}", f"random:k={k}"]
 

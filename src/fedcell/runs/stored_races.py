@@ -20,7 +20,8 @@ from fedcell.runs.stored import (
     StoredRun,
     StoredSeed,
 )
-from fedcell.schedule.registry import is_built_in, names_code
+from fedcell.schedule.laws import LAWS
+from fedcell.schedule.registry import POLICIES
 from fedcell.sim.spec import Spec, parse_stored
 from fedcell.sim.spec_upgrade import upgraded
 from fedcell.world import SnrTrace
@@ -109,8 +110,10 @@ def old_keys(store: Store, race: StoredRace, spec: Spec) -> list[str]:
 def is_ours(spec: Spec) -> bool:
     """Whether nothing in the race is of the user's own, code or files."""
     named = spec.task.data in PUBLISHED and ":" not in spec.task.model
+    laws = [spec.cell.law, *spec.grid.get("cell.law", [])]
+    built_in = all(map(POLICIES.is_built_in, spec.grid["policy"])) and all(map(LAWS.is_built_in, laws))
     traces = isinstance(spec.cell.channel, SnrTrace) or spec.devices.availability.startswith("trace")
-    return named and all(map(is_built_in, spec.grid["policy"])) and not traces
+    return named and built_in and not traces
 
 
 def _mark(document: dict[str, Any]) -> str:
@@ -120,6 +123,7 @@ def _mark(document: dict[str, Any]) -> str:
 
 
 def own_code(spec: Spec) -> str:
-    """The first policy or model of a race that is code of somebody's own; empty if there is none."""
-    named = [text for text in spec.grid["policy"] if names_code(text)]
+    """The first policy, law or model of a race that is code of somebody's own; empty if there is none."""
+    named = [text for text in spec.grid["policy"] if POLICIES.names_code(text)]
+    named += [text for text in (spec.cell.law, *spec.grid.get("cell.law", [])) if LAWS.names_code(text)]
     return str((named or [spec.task.model if ":" in spec.task.model else ""])[0])

@@ -5,12 +5,12 @@ with the share g_i it ends at t_i + c_i / g_i. Theorem 1: in the optimum all end
 
     f(T) = sum_i c_i / (T - t_i) = 1,      g_i = c_i / (T - t_i).
 
-For other link laws (laws.py) the round ends at the least T at which the shares that the devices need sum to at most 1.
-How all of them are solved is in needs.py.
+For other link laws the round ends at the least T at which the shares that the devices need sum to at most 1. How all of
+them are solved is in the package `laws`.
 """
 
+import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 
 from fedcell.errors import InputError
 from fedcell.runtime import cached_njit
-from fedcell.schedule.laws import Blocks, Dedicated, Density, Law, Power
-from fedcell.schedule.laws.density import band_needed, slack_after_slowest
-from fedcell.schedule.laws.solver import GROUP_ROWS, needs_at, round_time
+from fedcell.schedule.laws.base import Law
+from fedcell.schedule.laws.density import Density
+from fedcell.schedule.laws.solver import share_rows
 from fedcell.types import Bools, Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 
@@ -53,55 +53,11 @@ class Allocation:
 
 @cached_njit(nogil=True)
 def _share_rows(
-    c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats
-) -> None:  # pragma: no cover - compiled
-    """Solve every row of (rows, n) arrays; ``used`` is (rows, n), or (0, 0) when all devices are used."""
-    rows, n = c.shape
-    c_row, t_row, d_row = np.empty(n), np.empty(n), np.empty(n)
-    all_used = used.size == 0
-    for row in range(rows):
-        size, slowest = 0, 0.0
-        for i in range(n):
-            if all_used or used[row, i]:
-                c_row[size], t_row[size] = c[row, i], t[row, i]
-                slowest = max(slowest, t[row, i])
-                size += 1
-        for i in range(size):
-            d_row[i] = slowest - t_row[i]
-        x = slack_after_slowest(c_row[:size], d_row[:size], 0.0)
-        round_s[row] = slowest + x
-        total, _ = band_needed(c_row[:size], d_row[:size], x)
-        at = 0
-        for i in range(n):
-            if all_used or used[row, i]:
-                shares[row, i] = c_row[at] / (x + d_row[at]) / total
-                at += 1
-            else:
-                shares[row, i] = 0.0
-
-
-@cached_njit(nogil=True)
-def _share_rows_by(
     law: Any, c: Floats, t: Floats, e: Floats, used: Bools, shares: Floats, round_s: Floats
-) -> None:  # pragma: no cover - compiled
-    """The same for any law: the shares are what the devices need to be done by the end of the round."""
-    rows, n = c.shape
-    group = np.empty((GROUP_ROWS, n))
-    for row in range(rows):
-        size = 0
-        for i in range(n):
-            if used.size == 0 or used[row, i]:
-                group[0, size], group[1, size], group[2, size] = c[row, i], t[row, i], e[row, i]
-                size += 1
-        T = round_time(law, group, size, 0.0)
-        round_s[row] = T
-        needs_at(law, group[0, :size], group[1, :size], group[2, :size], T, group[3, :size])
-        size = 0
-        for i in range(n):
-            shares[row, i] = 0.0
-            if used.size == 0 or used[row, i]:
-                shares[row, i] = group[3, size]
-                size += 1
+) -> bool:  # pragma: no cover - compiled
+    """Solve every row of (rows, n) arrays; see share_rows."""
+    exact: bool = share_rows(law, c, t, e, used, shares, round_s)
+    return exact
 
 
 @cached_njit(nogil=True)
@@ -171,8 +127,8 @@ def allocate(
         where: boolean mask of that shape; devices that are False are left out and get the share 0. Use it for a batch
             of sets of different sizes.
         sharing: ``"optimal"``, or ``"equal"``: every device gets 1/n, and the slowest device ends the round.
-        law: how the uploads share what carries them; by default the paper's band. See `Blocks`, `Power`, `Dedicated`
-            and `Ingress` for what an upload then takes.
+        law: how the uploads share what carries them; by default the paper's band. Each law says what an upload takes
+            with a share of it.
 
     Returns:
         Allocation: ``shares`` (..., n), which sum to 1 along the last axis (whole blocks to at most 1), and ``round_s``
@@ -200,15 +156,21 @@ def allocate(
         raise InputError(f"sharing is {sharing!r}; write 'optimal' or 'equal'")
     law.check(c.shape)
     batch, n = c.shape[:-1], c.shape[-1]
-    shares, round_s = np.empty((int(np.prod(batch)), n)), np.empty(int(np.prod(batch)))
-    rows = (c.reshape(-1, n), t.reshape(-1, n), used.reshape(-1, n) if used.size else used)
-    _refuse_too_many(rows[2], n, law)
-    papers = type(law) is Density
-    if sharing == "equal" or isinstance(law, Dedicated):
-        (_share_equally if papers else partial(_share_equally_by, law))(*rows, shares, round_s)
+    rows = math.prod(batch)
+    shares, round_s = np.empty((rows, n)), np.empty(rows)
+    used = used.reshape(rows, n) if used.size else used
+    _refuse_too_many(used, n, law)
+    if sharing == "equal" and type(law) is Density:
+        _share_equally(c.reshape(rows, n), t.reshape(rows, n), used, shares, round_s)
+    elif sharing == "equal" or law.separable:
+        _share_equally_by(law, c.reshape(rows, n), t.reshape(rows, n), used, shares, round_s)
     else:
-        (_share_rows if papers else partial(_share_by, law))(*rows, shares, round_s)
-        _refuse_lost_shares(shares, rows[2])
+        needs = law.needs(c, t)
+        flat = [column.reshape(rows, n) for column in (needs.c, needs.t, needs.e)]
+        exact = _share_rows(needs.law, flat[0], flat[1], flat[2], used, shares, round_s)
+        if not exact and law.units is None:  # whole units stay whole; else all of the band is given out
+            shares /= shares.sum(axis=1, keepdims=True)
+        _refuse_lost_shares(shares, used)
     if not batch:
         return Allocation(shares[0], float(round_s[0]))
     return Allocation(shares.reshape(c.shape), round_s.reshape(batch))
@@ -254,32 +216,18 @@ def _share_equally_by(law: Law, c: Floats, t: Floats, used: Bools, shares: Float
     shares[:] = 0.0
     for row in range(len(c)):
         there = np.arange(c.shape[1]) if used.size == 0 else np.flatnonzero(used[row])
-        mine = _of_row(law, row, len(c)).take(there)
-        upload_s, compute_s = c[row, there], t[row, there]
-        shares[row, there] = mine.equal_shares(upload_s, compute_s)
-        round_s[row] = (compute_s + mine.takes_s(upload_s, shares[row, there])).max()
-
-
-def _share_by(law: Law, c: Floats, t: Floats, used: Bools, shares: Floats, round_s: Floats) -> None:
-    needs = [_of_row(law, row, len(c)).needs(c[row], t[row]) for row in range(len(c))]
-    c, t, e = (np.stack([getattr(one, name) for one in needs]) for name in ("c", "t", "e"))
-    _share_rows_by(needs[0].law, c, t, e, used, shares, round_s)
-    if not isinstance(law, Blocks):  # whole blocks are whole; else all of the band is given out
-        shares /= shares.sum(axis=1, keepdims=True)
-
-
-def _of_row(law: Law, row: int, rows: int) -> Law:
-    """The law of one set of a batch."""
-    many = isinstance(law, Power) and law.snr is not None and law.snr.ndim > 1
-    return Power(np.asarray(law.snr).reshape(rows, -1)[row]) if isinstance(law, Power) and many else law
+        mine = law.row(row).take(there)
+        whole_s, ready_s = c[row, there], t[row, there]
+        shares[row, there] = mine.equal_shares(whole_s, ready_s)
+        round_s[row] = (ready_s + mine.upload_s(whole_s, shares[row, there])).max()
 
 
 def _refuse_too_many(used: Bools, n: int, law: Law) -> None:
     most = int(used.sum(axis=1).max()) if used.size else n
-    if most > law.most:
+    if most > law.max_devices:
         raise InputError(
-            f"{most} devices cannot share {law.most:.0f} resource blocks, one each at least; "
-            f"schedule at most {law.most:.0f} devices"
+            f"{most} devices cannot share {law.capacity}, one each at least; "
+            f"schedule at most {law.max_devices:.0f} devices"
         )
 
 

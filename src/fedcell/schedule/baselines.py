@@ -31,8 +31,8 @@ class FixedNumber(Policy):
     def _first(self, order: Indices, view: RoundView) -> Indices:
         """Return the forced devices and the first of the others in ``order``, k in total."""
         require_devices(self.k, view)
-        if self.k > view.law.most:
-            raise InputError(f"k is {self.k}, but there are {view.law.most:.0f} resource blocks; give a smaller k")
+        if self.k > view.law.max_devices:
+            raise InputError(f"k is {self.k}, but there are {view.law.capacity}; give a smaller k")
         room(view, self.k, "k")
         if view.must_include is None:
             return order[: self.k]

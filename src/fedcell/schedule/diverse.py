@@ -18,7 +18,7 @@ import numpy as np
 from fedcell.errors import InputError
 from fedcell.runtime import cached_njit
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.laws.solver import GROUP_ROWS, DensityNeeds, by_law, fits, need, needed, round_time
+from fedcell.schedule.laws.solver import GROUP_ROWS, exceeds, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.profiles import Profiles, profiles_of
@@ -36,22 +36,6 @@ MEDIUM = 32
 
 _TOTAL, _WHOLE = GROUP_ROWS, GROUP_ROWS + 1
 """Two more rows of the group: the sum of the z of its devices, and that of the set from which it came."""
-
-
-def _beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) -> bool:
-    """Return whether a device cannot be done by T with the share that is left."""
-    raise NotImplementedError
-
-
-def _density_beyond(_law: Any, c: float, t: float, _e: float, T: float, room_left: float) -> bool:
-    return t >= T or c > room_left * (T - t)  # most devices fail here, so the division is saved
-
-
-def _any_beyond(law: Any, c: float, t: float, e: float, T: float, room_left: float) -> bool:
-    return need(law, c, t, e, T) > room_left + 1e-12
-
-
-by_law(_beyond, _any_beyond, {DensityNeeds: _density_beyond})
 
 
 @cached_njit(nogil=True)
@@ -88,7 +72,7 @@ def _entrant(  # pragma: no cover - compiled
     # No entrant shortens the round: most fail on this alone, which costs less than asking whether they fit.
     shortest = round_time(law, group, size, 0.0) * (1.0 - 1e-12) if size > 0 else 0.0
     for k in range(c.size):
-        if inside[k] or _beyond(law, c[k], t[k], e[k], longest, room_left):
+        if inside[k] or exceeds(law, c[k], t[k], e[k], longest, room_left):
             continue
         square = 0.0
         for j in range(d):
@@ -386,7 +370,7 @@ def diverse_set(
     starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
     if M <= MEDIUM:
         starts += [best_set(sorted_view, 0.0, most), *([np.arange(M)] if most == M else [])]
-    alone_s = sorted_view.law.takes_s(sorted_view.upload_s, np.ones(M)) + sorted_view.compute_s
+    alone_s = sorted_view.law.upload_s(sorted_view.upload_s, np.ones(M)) + sorted_view.compute_s
     near = np.argsort(alone_s, kind="stable")[:CANDIDATES]
     ends = [_search(*needs, z, unknown, past, forced, start, near, most, theta, M <= SMALL) for start in starts]
     found = min(ends, key=lambda end: end[1])[0]

@@ -8,7 +8,7 @@ The same holds for every link law: at any T the best addition is the device with
 
 A look need not be at all devices. Paces rise with T. Of the m best at T, one is left after fewer than m additions; so
 until then, and until a later time H, a device whose pace at H is below the m-th best at T is never the best one. And
-of devices that are equal in everything only the first m count, as equals are taken in their order.
+of devices that are equal in everything only the first m count, as duplicates are taken in their order.
 """
 
 import math
@@ -22,90 +22,42 @@ from fedcell.errors import InputError
 from fedcell.runtime import cached_njit
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.downlink import best_under
-from fedcell.schedule.laws import Dedicated
-from fedcell.schedule.laws.density import SUMS, longer_by_sums
-from fedcell.schedule.laws.solver import GROUP_ROWS, DensityNeeds, Needs, alone, by_law, nth_largest, paces, round_time
+from fedcell.schedule.laws.solver import (
+    GROUP_ROWS,
+    SERIES_SIZE,
+    Needs,
+    grown_round_time,
+    inverse_shares,
+    nth_largest,
+    round_time,
+    smallest_need,
+    solo_finish_s,
+)
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
 
-Equals = tuple[Indices, Indices, Indices]
+DuplicateGroups = tuple[Indices, Indices, Indices]
 Growth = tuple[int, float, float, float]
 
-AHEAD = 4
+INITIAL_LOOKAHEAD = 4
 """So many additions are looked ahead at first, then twice as many, up to about the root of M."""
-ALL = 64
+FULL_SCAN_BELOW = 64
 """While no more devices than this remain, each look is at all of them."""
-MANY = 512
+SERIES_FROM = 512
 """From so many devices on the paper's law is solved by a series: what one more device costs no longer grows with n."""
 _UNKNOWN: Indices = np.empty(0, dtype=np.int64)
-
-
-@cached_njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
-def _best_pace(rate: Floats, t: Floats, T: float) -> float:  # pragma: no cover - compiled
-    best = -np.inf
-    for i in range(t.size):
-        best = max(best, (T - t[i]) * rate[i])
-    return best
-
-
-@cached_njit(nogil=True)
-def _cheapest(rate: Floats, t: Floats, index: Indices, T: float) -> int:  # pragma: no cover - compiled
-    """Return the position with the smallest share at T, the lowest device index among equals."""
-    best, found = _best_pace(rate, t, T), -1
-    for i in range(t.size):
-        if (T - t[i]) * rate[i] >= best and (found < 0 or index[i] < index[found]):
-            found = i
-    return found
 
 
 @cached_njit(nogil=True)
 def _soonest_alone(law: Any, c: Floats, t: Floats, e: Floats) -> tuple[int, float]:  # pragma: no cover - compiled
     """Return the device that would be done first with everything to itself, and when."""
-    found, found_s = 0, alone(law, c[0], t[0], e[0])
+    found, found_s = 0, solo_finish_s(law, c[0], t[0], e[0])
     for i in range(1, c.size):
-        mine_s = alone(law, c[i], t[i], e[i])
+        mine_s = solo_finish_s(law, c[i], t[i], e[i])
         if mine_s < found_s:
             found, found_s = i, mine_s
     return found, found_s
-
-
-def _next(law: Any, near: Floats, index: Indices, n: int, T: float) -> int:
-    """Return the position, among the first n devices of ``near``, of the one with the smallest need just below T."""
-    raise NotImplementedError
-
-
-def _density_next(_law: Any, near: Floats, index: Indices, n: int, T: float) -> int:
-    return _cheapest(near[3, :n], near[1, :n], index[:n], T)
-
-
-def _any_next(law: Any, near: Floats, index: Indices, n: int, T: float) -> int:
-    mine = near[4, :n]
-    paces(law, near[0, :n], near[1, :n], near[2, :n], T, mine)
-    found = 0
-    for at in range(1, n):
-        if mine[at] > mine[found] or (mine[at] == mine[found] and index[at] < index[found]):
-            found = at
-    return found
-
-
-by_law(_next, _any_next, {DensityNeeds: _density_next})
-
-
-def _longer(law: Any, group: Floats, n: int, T: float, sums: Floats, many: int) -> float:
-    """Return the round time of a group's n devices; T is that of all but the last, ``sums`` are kept between calls."""
-    raise NotImplementedError
-
-
-def _density_longer(_law: Any, group: Floats, n: int, T: float, sums: Floats, many: int) -> float:
-    return longer_by_sums(group, n, T, sums) if n > many else round_time(_law, group, n, T)
-
-
-def _any_longer(law: Any, group: Floats, n: int, T: float, _sums: Floats, _many: int) -> float:
-    return round_time(law, group, n, T)
-
-
-by_law(_longer, _any_longer, {DensityNeeds: _density_longer})
 
 
 @cached_njit(nogil=True)
@@ -115,7 +67,7 @@ def _fill(  # pragma: no cover - compiled
     t: Floats,
     e: Floats,
     taken: Bools,
-    equals: Equals,
+    duplicates: DuplicateGroups,
     m: int,
     until_s: float,
     least: float,
@@ -123,10 +75,10 @@ def _fill(  # pragma: no cover - compiled
     index: Indices,
 ) -> int:
     """Fill ``near`` with the devices whose pace is at least ``least`` at a time, m of equal ones; return how many."""
-    kind, rank, gone = equals
+    kind, rank, gone = duplicates
     found, n = np.zeros(c.size), 0
     if least > -np.inf:
-        paces(law, c, t, e, until_s, found)
+        inverse_shares(law, c, t, e, until_s, found)
     for i in range(c.size):
         if taken[i] or found[i] < least or (kind.size > 0 and rank[i] >= gone[kind[i]] + m):
             continue
@@ -144,7 +96,7 @@ def _bound(  # pragma: no cover - compiled
     The m are the best of the first ``left`` of ``near``.
     """
     found = near[4, :left]
-    paces(law, near[0, :left], near[1, :left], near[2, :left], from_s * (1.0 - 1e-12), found)
+    inverse_shares(law, near[0, :left], near[1, :left], near[2, :left], from_s * (1.0 - 1e-12), found)
     least, n, same = nth_largest(found, m), size, 0
     for at in range(left):
         if found[at] >= least:
@@ -167,7 +119,7 @@ def _add(  # pragma: no cover - compiled
     rules: tuple[int, float, float, int],
     chosen: Indices,
     group: Floats,
-    sums: Floats,
+    series: Floats,
     state: Growth,
 ) -> tuple[Growth, float, int]:
     """Add devices as far as ``near`` reaches: so many, until then, and for so many additions.
@@ -181,17 +133,17 @@ def _add(  # pragma: no cover - compiled
         look_s = T + rise
         if due == 0 or look_s > until_s:
             return (size, T, value, rise), look_s, left
-        i = index[_next(law, near, index, left, look_s)] if size else _soonest_alone(law, c, t, e)[0]
+        i = index[smallest_need(law, near, index, left, look_s)] if size else _soonest_alone(law, c, t, e)[0]
         best, T_next = -1, np.inf
         while i != best:
             group[0, size], group[1, size], group[2, size] = c[i], t[i], e[i]
-            T_mine = _longer(law, group, size + 1, T, sums, many)
+            T_mine = grown_round_time(law, group, size + 1, T, series, many)
             if T_mine > T_next or (T_mine == T_next and i > best):
                 break
             best, T_next = i, T_mine
             if T_next > until_s:
                 return (size, T, value, rise), T_next, left
-            i = index[_next(law, near, index, left, T_next)]
+            i = index[smallest_need(law, near, index, left, T_next)]
         group[0, size], group[1, size], group[2, size] = c[best], t[best], e[best]
         next_value = (theta + 1.0 / (size + 1)) * T_next
         if size >= many and (abs(T_next - deadline_s) < 1e-11 * T_next or abs(next_value - value) < 1e-11 * value):
@@ -229,17 +181,17 @@ def _grow(  # pragma: no cover - compiled
     forced: Indices,
     rules: tuple[int, float, float, int],
     ahead: int,
-    equals: Equals,
+    duplicates: DuplicateGroups,
 ) -> tuple[Indices, bool]:
-    """Return the devices in the order in which they were added, and False; or True if ``equals`` must be given.
+    """Return the devices in the order in which they were added, and False; or True if ``duplicates`` must be given.
 
     Starts from ``forced``. The rules: stop before the set exceeds so many devices, the objective of (P1) with this
     theta rises (NaN turns that off), or the round exceeds a deadline; and from how many devices on the paper's law is
     solved by a series. ``ahead`` is how many additions to look ahead at first.
     """
-    M, (kind, _, gone) = c.size, equals
+    M, (kind, _, gone) = c.size, duplicates
     chosen, taken, group = np.empty(M, np.int64), np.zeros(M, np.bool_), np.empty((GROUP_ROWS, M))
-    near, index, sums = np.empty((5, M)), np.empty(M, np.int64), np.zeros(SUMS)
+    near, index, series = np.empty((5, M)), np.empty(M, np.int64), np.zeros(SERIES_SIZE)
     size, T, value, known = forced.size, 0.0, np.inf, 0
     for at in range(size):
         i = forced[size - 1 - at]
@@ -254,18 +206,18 @@ def _grow(  # pragma: no cover - compiled
             taken[chosen[at]] = True
             if kind.size > 0:
                 gone[kind[chosen[at]]] += 1
-        known, until_s, few = size, np.inf, M - size <= ALL
+        known, until_s, few = size, np.inf, M - size <= FULL_SCAN_BELOW
         m = M - size if few else min(ahead, M - size)
         if few or left < m:
-            left = _fill(law, c, t, e, taken, equals, m, 0.0, -np.inf, near, index)
+            left = _fill(law, c, t, e, taken, duplicates, m, 0.0, -np.inf, near, index)
         if not few:
             least, until_s, same = _bound(law, near, left, m, T, group, size)
             if kind.size == 0 and same > 4 * m:
                 return chosen[:0], True
             until_s = max(until_s, look_s) * (1.0 + 1e-9)
-            left = _fill(law, c, t, e, taken, equals, m, until_s, least, near, index)
-        state, look_s, left = _add(law, c, t, e, near, index, (left, until_s, m), rules, chosen, group, sums, state)
-        ahead = min(2 * ahead, AHEAD + int(math.sqrt(M)))
+            left = _fill(law, c, t, e, taken, duplicates, m, until_s, least, near, index)
+        state, look_s, left = _add(law, c, t, e, near, index, (left, until_s, m), rules, chosen, group, series, state)
+        ahead = min(2 * ahead, INITIAL_LOOKAHEAD + int(math.sqrt(M)))
     return chosen[: state[0]], False
 
 
@@ -281,16 +233,16 @@ def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = 
     Returns:
         (n,) device indices in the order in which they were added.
     """
-    if isinstance(view.law, Dedicated):
+    if view.law.separable:
         return _grow_by_ends(view, most, theta, deadline_s)
-    rules = (most, float(theta), float(deadline_s), MANY)  # as floats: for integers it would be compiled again
-    chosen, crowded = _grow(*view.needs, view.forced, rules, AHEAD, (_UNKNOWN, _UNKNOWN, _UNKNOWN))
+    rules = (most, float(theta), float(deadline_s), SERIES_FROM)  # as floats: for integers it would be compiled again
+    chosen, crowded = _grow(*view.needs, view.forced, rules, INITIAL_LOOKAHEAD, (_UNKNOWN, _UNKNOWN, _UNKNOWN))
     if crowded:
-        chosen, _ = _grow(*view.needs, view.forced, rules, AHEAD, _equals(view.needs))
+        chosen, _ = _grow(*view.needs, view.forced, rules, INITIAL_LOOKAHEAD, _duplicates(view.needs))
     return chosen
 
 
-def _equals(needs: Needs) -> Equals:
+def _duplicates(needs: Needs) -> DuplicateGroups:
     """Return the kind of each device, 0 to K - 1, its rank among the devices of its kind, and K zeros."""
     columns = needs.c, needs.t, needs.e
     order = np.lexsort(columns)

@@ -22,19 +22,18 @@ import numpy as np
 
 from fedcell.runtime import cached_njit
 from fedcell.schedule.greedy import ByObjective, ends_first
-from fedcell.schedule.laws import Dedicated
+from fedcell.schedule.laws.density import DensityNeeds
 from fedcell.schedule.laws.solver import (
     FITS,
     GROUP_ROWS,
-    DensityNeeds,
     Needs,
-    alone,
+    inverse_shares,
+    is_linear,
     needs_at,
     nth_largest,
-    paces,
     parted,
     round_time,
-    straight,
+    solo_finish_s,
     tangent,
 )
 from fedcell.schedule.view import RoundView
@@ -47,10 +46,12 @@ _DOWN = 1.0 - 1e-15
 
 
 @cached_njit(nogil=True)
-def _paces(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> Floats:  # pragma: no cover - compiled
+def _inverse_shares(
+    law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float
+) -> Floats:  # pragma: no cover - compiled
     """Return the paces, (T - t) / c under the paper's law, of the devices from q on: the larger, the less they need."""
     found = np.empty(c.size - q)
-    paces(law, c[q:], t[q:], e[q:], T, found)
+    inverse_shares(law, c[q:], t[q:], e[q:], T, found)
     return found
 
 
@@ -62,7 +63,7 @@ def _take(
     for i in range(q):
         at[i] = i
     if n > q:
-        found = _paces(law, c, t, e, q, T)
+        found = _inverse_shares(law, c, t, e, q, T)
         least = nth_largest(found, n - q)
         size = q
         for i in range(found.size):
@@ -115,7 +116,7 @@ def _soonest(law: Any, c: Floats, t: Floats, e: Floats) -> float:  # pragma: no 
     """Return when the first device would be done that has everything to itself."""
     first_s = np.inf
     for i in range(c.size):
-        first_s = min(first_s, alone(law, c[i], t[i], e[i]))
+        first_s = min(first_s, solo_finish_s(law, c[i], t[i], e[i]))
     return first_s
 
 
@@ -140,11 +141,11 @@ def _contenders(
     law: Any, c: Floats, t: Floats, e: Floats, q: int, n: int, low_s: float, high_s: float
 ) -> Indices:  # pragma: no cover - compiled
     """Return the devices that can be among the best n at some T in [low_s, high_s]; the first q always are."""
-    early, later = _paces(law, c, t, e, q, low_s), np.empty(c.size)
-    paces(law, c, t, e, high_s, later)
+    early, later = _inverse_shares(law, c, t, e, q, low_s), np.empty(c.size)
+    inverse_shares(law, c, t, e, high_s, later)
     beaten = nth_largest(early, n - q) if n > q else np.inf
     beaten_later = beaten
-    if straight(law) and n > q:  # whoever is behind n others both at first and at last is always behind them
+    if is_linear(law) and n > q:  # whoever is behind n others both at first and at last is always behind them
         beaten_later = np.inf
         for i in range(early.size):
             if early[i] >= beaten:
@@ -157,7 +158,7 @@ def _contenders(
             i < q
             or beaten <= 0.0
             or later[i] >= beaten_later * (1.0 - 1e-12)
-            or (straight(law) and later[i] > 0.0 and (low_s - t[i]) / c[i] >= beaten * (1.0 - 1e-12))
+            or (is_linear(law) and later[i] > 0.0 and (low_s - t[i]) / c[i] >= beaten * (1.0 - 1e-12))
         ):
             keep[size] = i
             size += 1
@@ -349,7 +350,7 @@ def best_set(view: RoundView, theta: float, most: int) -> Indices:
     Returns:
         (n,) device indices, in no particular order.
     """
-    if isinstance(view.law, Dedicated):
+    if view.law.separable:
         return _soonest_set(view, theta, most)
     needs, order = _forced_first(view)
     theta = float(theta)  # for an integer all would be compiled a second time

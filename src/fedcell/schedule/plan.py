@@ -139,6 +139,10 @@ class Plan:
         columns = {name: getattr(self, name) for name in PLAN_COLUMNS}
         return replace(self, **{name: column[which] for name, column in columns.items() if column is not None})
 
+    def starting(self, starts_s: Floats | None) -> "Plan":
+        """Return the plan with other times, (n,), at which its devices have the model; None if at once."""
+        return self if starts_s is self.starts_s else replace(self, starts_s=starts_s)
+
     def starts(self) -> Floats:
         """Return (n,) when each starts to train, in seconds from the start of the round."""
         return np.zeros(self.devices.size) if self.starts_s is None else self.starts_s
@@ -177,7 +181,7 @@ class Plan:
             t = work * t
         if part is not None:
             c, law = part * c, law.scaled(part)
-        return t, law.takes_s(c, self.shares)
+        return t, law.upload_s(c, self.shares)
 
     def finish_s(self, upload_s: ArrayLike, compute_s: ArrayLike, law: Law = Density()) -> Floats:  # noqa: B008 - frozen
         """Return when each scheduled device delivers its model: t_i + c_i / g_i under the paper's law.

@@ -138,7 +138,7 @@ class Policy(ABC):
         """
         _require_generator(rng)
         if self.overcommit > 1.0 and hasattr(self, "k"):
-            invited = int(min(ceil(self.overcommit * self.k), max(self.k, min(len(view), view.law.most))))
+            invited = int(min(ceil(self.overcommit * self.k), max(self.k, min(len(view), view.law.max_devices))))
             return replace(self, k=invited, overcommit=1.0).decide(view, rng)  # type: ignore[call-arg]
         if self.max_joules is not None and (allowed := self._affordable(view, self.max_joules)).size < len(view):
             if allowed.size == 0:
@@ -316,11 +316,10 @@ def room(view: RoundView, limit: int | None, name: str) -> int:
     Returns:
         The smaller of the limit and M.
     """
-    carried = min(len(view), view.law.most)
+    carried = min(len(view), view.law.max_devices)
     if view.forced.size > carried:
         raise InputError(
-            f"must_include forces {view.forced.size} devices in, but there are {carried:.0f} resource blocks; "
-            "force in fewer"
+            f"must_include forces {view.forced.size} devices in, but there are {view.law.capacity}; force in fewer"
         )
     most = int(carried if limit is None else min(limit, carried))
     if view.forced.size > most:

@@ -1,6 +1,6 @@
 """What a policy sees of a round: RoundView. Whatever history a policy may use is in it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,47 @@ from fedcell.schedule.laws import Density, Law
 from fedcell.schedule.laws.solver import Needs
 from fedcell.types import Bools, Floats, Indices
 
+# Fields of RoundView with an entry for each device: anything, finite numbers, or what devices tell: NaN if unknown.
+_EACH, _FINITE, _REPORTED = {"each": "any"}, {"each": "finite"}, {"each": "reported"}
+_WIDE = {"wide": True}
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    """Stands for a column that costs something and that the policy has not said it uses: to read it is an error.
+
+    Attributes:
+        column: of the RoundView.
+        flag: what the policy's class lacks.
+        policy: which has not said it.
+    """
+
+    column: str
+    flag: str
+    policy: Any
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise InputError(
+            f"{type(self.policy).__name__} reads view.{self.column}, which nobody has got for it; add this line to the "
+            f"class: {self.flag}: ClassVar[bool] = True"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what copy and pickle look for
+            raise AttributeError(name)
+        self._refuse()
+
+    __array__ = __getitem__ = __len__ = __iter__ = __bool__ = __neg__ = __abs__ = __invert__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = __mod__ = __float__ = __contains__ = _refuse
+
 
 @dataclass(frozen=True, eq=False)
 class RoundView:
     """Everything the server knows when it schedules a round. Only the two times are required.
+
+    What costs something to get (``profiles``, ``rms_losses``, ``norms``, ``updates``) is there for policies whose class
+    says that they use it, such as ``uses_norms: ClassVar[bool] = True``; for others it is an error to read it.
 
     Its arrays are read-only: a policy that wants to sort one in place, or to write into it, copies it first.
 
@@ -73,25 +110,25 @@ class RoundView:
     upload_s: Floats
     compute_s: Floats
     round_index: int = field(default=0, kw_only=True)
-    must_include: Bools | None = field(default=None, kw_only=True)
-    ids: Indices | None = field(default=None, kw_only=True)
-    last_round: Indices | None = field(default=None, kw_only=True)
-    mean_upload_s: Floats | None = field(default=None, kw_only=True)
-    samples: NDArray[Any] | None = field(default=None, kw_only=True)
-    label_counts: NDArray[Any] | None = field(default=None, kw_only=True)
-    profiles: Floats | None = field(default=None, kw_only=True)
+    must_include: Bools | None = field(default=None, kw_only=True, metadata=_EACH)
+    ids: Indices | None = field(default=None, kw_only=True, metadata=_EACH)
+    last_round: Indices | None = field(default=None, kw_only=True, metadata=_EACH)
+    mean_upload_s: Floats | None = field(default=None, kw_only=True, metadata=_EACH)
+    samples: NDArray[Any] | None = field(default=None, kw_only=True, metadata=_EACH)
+    label_counts: NDArray[Any] | None = field(default=None, kw_only=True, metadata=_EACH | _WIDE)
+    profiles: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED | _WIDE)
     profile_noise: float = field(default=0.0, kw_only=True)
-    recent: Floats | None = field(default=None, kw_only=True)
-    joules: Floats | None = field(default=None, kw_only=True)
-    losses: Floats | None = field(default=None, kw_only=True)
-    rms_losses: Floats | None = field(default=None, kw_only=True)
-    norms: Floats | None = field(default=None, kw_only=True)
-    heard_round: Indices | None = field(default=None, kw_only=True)
-    updates: Floats | None = field(default=None, kw_only=True)
-    turns: Indices | None = field(default=None, kw_only=True)
-    took_s: Floats | None = field(default=None, kw_only=True)
-    planned_s: Floats | None = field(default=None, kw_only=True)
-    presence: Floats | None = field(default=None, kw_only=True)
+    recent: Floats | None = field(default=None, kw_only=True, metadata=_FINITE)
+    joules: Floats | None = field(default=None, kw_only=True, metadata=_FINITE)
+    losses: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
+    rms_losses: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
+    norms: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
+    heard_round: Indices | None = field(default=None, kw_only=True, metadata=_EACH)
+    updates: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED | _WIDE)
+    turns: Indices | None = field(default=None, kw_only=True, metadata=_EACH)
+    took_s: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
+    planned_s: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
+    presence: Floats | None = field(default=None, kw_only=True, metadata=_FINITE)
     round_losses: Floats | None = field(default=None, kw_only=True)
     clock_s: float = field(default=0.0, kw_only=True)
     left_s: float = field(default=inf, kw_only=True)
@@ -123,7 +160,7 @@ class RoundView:
         object.__setattr__(self, "upload_s", read_only(upload_s))
         object.__setattr__(self, "compute_s", read_only(compute_s))
         for name in _COLUMNS:
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), Undeclared):
                 object.__setattr__(self, name, read_only(self._column(name)))
         if self.round_losses is not None:
             losses = np.asarray(self.round_losses, dtype=np.float64)
@@ -133,7 +170,7 @@ class RoundView:
 
     def _column(self, name: str) -> NDArray[Any]:
         column = np.asarray(getattr(self, name))
-        if column.shape[:1] != self.upload_s.shape or column.ndim != (2 if name in _WIDE else 1):
+        if column.shape[:1] != self.upload_s.shape or column.ndim != (2 if name in _WIDE_COLUMNS else 1):
             raise InputError(f"{name} has shape {column.shape}; give one entry for each of the {len(self)} devices")
         if name == "must_include" and column.dtype != np.bool_:
             raise InputError(f"must_include is of type {column.dtype}; give booleans, one for each device")
@@ -142,7 +179,7 @@ class RoundView:
         if name == "mean_upload_s" and not (np.isfinite(column).all() and (column > 0).all()):
             bad = int(np.flatnonzero(~(np.isfinite(column) & (column > 0)))[0])
             raise InputError(f"mean_upload_s[{bad}] is {column[bad]!r}; give a positive number of seconds")
-        return self._numbers(name, column) if name in _FINITE or name in _REPORTED else column
+        return self._numbers(name, column) if name in _FINITE_COLUMNS or name in _REPORTED_COLUMNS else column
 
     def _numbers(self, name: str, given: NDArray[Any]) -> Floats:
         """The column as floats: finite, or NaN where nothing may be known."""
@@ -152,13 +189,13 @@ class RoundView:
             raise InputError(f"{name} is of type {given.dtype}; give numbers, one for each device") from None
         rows = column.reshape(len(self), -1)
         valid = np.isfinite(rows).all(axis=1)
-        if name in _REPORTED:
+        if name in _REPORTED_COLUMNS:
             valid |= np.isnan(rows).all(axis=1)
         if not valid.all():
             bad = int(np.flatnonzero(~valid)[0])
             raise InputError(
                 f"{name}[{bad}] is {column[bad].tolist()}; give finite numbers"
-                + (", or NaN throughout where nothing is known" if name in _REPORTED else "")
+                + (", or NaN throughout where nothing is known" if name in _REPORTED_COLUMNS else "")
             )
         return column
 
@@ -180,10 +217,18 @@ class RoundView:
 
     def only(self, devices: Indices) -> "RoundView":
         """Return the view of these devices alone, (n,) indices; the view's device j is devices[j]."""
-        columns = {name: getattr(self, name) for name in ("upload_s", "compute_s", *_COLUMNS)}
-        few = {name: column[devices] for name, column in columns.items() if column is not None}
+        if len(devices) == 0:
+            raise InputError("a view of no devices was asked for; give at least one device")
+        c, t = (times[devices] for times in self._times)
+        few: dict[str, Any] = {"_times": (c, t), "upload_s": read_only(c), "compute_s": read_only(t)}
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            if column is not None and not isinstance(column, Undeclared):
+                few[name] = read_only(column[devices])
         downlink = None if self.downlink is None else self.downlink.take(devices)
-        return replace(self, law=self.law.take(devices), downlink=downlink, **few)
+        view = object.__new__(type(self))  # what is here was checked when this view was made
+        view.__dict__.update(self.__dict__ | few | {"law": self.law.take(devices), "downlink": downlink})
+        return view
 
     def answered(self, devices: Indices, waited_s: float, **answers: Floats) -> "RoundView":
         """Return the view of the devices that answered a question, once all answers are in.
@@ -207,30 +252,11 @@ class RoundView:
         return np.lexsort((self.compute_s, self.upload_s)) if self.ids is None else np.argsort(self.ids)
 
 
-_COLUMNS = (
-    "must_include",
-    "ids",
-    "last_round",
-    "mean_upload_s",
-    "samples",
-    "label_counts",
-    "profiles",
-    "recent",
-    "joules",
-    "losses",
-    "rms_losses",
-    "norms",
-    "heard_round",
-    "updates",
-    "turns",
-    "took_s",
-    "planned_s",
-    "presence",
-)
-_WIDE = ("label_counts", "profiles", "updates")
-_FINITE = ("recent", "joules", "presence")
-_REPORTED = ("profiles", "losses", "rms_losses", "norms", "updates", "took_s", "planned_s")
-"""What devices told or rounds showed: NaN where nothing is known."""
+_COLUMNS = tuple(one.name for one in fields(RoundView) if "each" in one.metadata)
+"""The fields that may be None and else have an entry for each device."""
+_WIDE_COLUMNS = frozenset(one.name for one in fields(RoundView) if "wide" in one.metadata)
+_FINITE_COLUMNS = frozenset(one.name for one in fields(RoundView) if one.metadata.get("each") == "finite")
+_REPORTED_COLUMNS = frozenset(one.name for one in fields(RoundView) if one.metadata.get("each") == "reported")
 _NO_DEVICES = np.empty(0, dtype=np.int64)
 
 

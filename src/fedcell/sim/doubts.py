@@ -7,7 +7,7 @@ from math import prod
 
 from fedcell import units
 from fedcell.errors import InputError
-from fedcell.schedule.laws import Power, parse_law
+from fedcell.schedule.laws import LAWS
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import layers
 
@@ -54,8 +54,10 @@ def already_said() -> Iterator[None]:
 
 
 def _power_follows_the_band(runs: Sequence[Spec]) -> str:
-    """Under the law power a density over another band is another phone."""
-    mine = [run for run in runs if isinstance(parse_law(run.cell.law), Power) and run.devices.power_dbm is None]
+    """Under a law of total powers a density over another band is another phone."""
+    laws = {line: LAWS.known(line) for line in {run.cell.law for run in runs}}
+    named = [line for line, law in laws.items() if law is not None and law.needs_snr]
+    mine = [run for run in runs if run.cell.law in named and run.devices.power_dbm is None]
     if len({run.cell.bandwidth_hz for run in mine}) < 2:
         return ""
     watts = [
@@ -65,7 +67,7 @@ def _power_follows_the_band(runs: Sequence[Spec]) -> str:
     ]
     low, high = (units.ratio_to_db(value) + 30.0 for value in (min(watts), max(watts)))
     return (
-        "cell.bandwidth_hz varies under the law power, and with it the devices' total power, which is "
+        f"cell.bandwidth_hz varies under the law {mine[0].cell.law}, and with it the devices' total power, which is "
         f"devices.power_w_per_hz times the band: from {low:.1f} to {high:.1f} dBm; give devices.power_dbm to keep it"
     )
 

@@ -39,9 +39,9 @@ from fedcell.learn.learning_rate import parse_schedule
 from fedcell.learn.partition import parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
-from fedcell.schedule.laws import Dedicated, Density, Power, format_law, parse_law
+from fedcell.schedule.laws import LAWS
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.registry import canonical_policy, format_policy, parse_policy
+from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
 from fedcell.toml import read_toml, to_toml
@@ -391,7 +391,7 @@ class Spec(_Part):
         if not isinstance(cell.document()["rate"], str):
             raise InputError(f"rate is {cell.rate!r}; a spec takes one of {', '.join(RATES)}")
         with naming("law"):
-            law = format_law(parse_law(cell.law))
+            law = LAWS.canonical(cell.law)
         return cell if law == cell.law else dataclasses.replace(cell, law=law)
 
     @field_validator("devices", mode="before")
@@ -410,7 +410,7 @@ class Spec(_Part):
     def _known_policy(cls, given: Any) -> Any:
         if isinstance(given, Policy):
             given = format_policy(given)
-        return canonical_policy(given) if isinstance(given, str) else given
+        return POLICIES.canonical(given) if isinstance(given, str) else given
 
     @model_validator(mode="before")
     @classmethod
@@ -442,15 +442,17 @@ class Spec(_Part):
                 f"epsilon is {self.epsilon}, but with profiles = {self.profiles!r} there are no reports for noise to "
                 "hide; use labels or gradients, or leave epsilon out"
             )
-        if isinstance(parse_law(self.cell.law), Power) and self.cell.rate != Cell.rate:
+        law = LAWS.known(self.cell.law)
+        if law is not None and law.needs_snr and self.cell.rate != Cell.rate:
             raise InputError(
-                "law is 'power', which holds for Shannon's rate, but rate is "
+                f"law is {self.cell.law!r}, which holds for Shannon's rate, but rate is "
                 f"{self.cell.document()['rate']!r}; change one of them"
             )
-        if self.task.make_aggregator().late and type(parse_law(self.cell.law)) not in (Density, Dedicated):
+        if law is not None and not law.carries_late and self.task.make_aggregator().late:
             raise InputError(
                 f"task.aggregator is {self.task.aggregator!r}, but under the law {self.cell.law!r} it is not defined "
-                "what a late upload leaves of the band; use density or dedicated, or leave late out"
+                f"what a late upload leaves of the band; use {LAWS.either('carries_late')}, or leave late "
+                "out"
             )
         # Constructing them checks them.
         self.world([1] * self.devices.count, 1)
@@ -626,7 +628,8 @@ class Spec(_Part):
 
     def own_code(self) -> OwnCode:
         """Return what is known of the code of your own policy and model."""
-        return code_of(type(self.make_policy()), self.task.model if self.task.engine == "torch" else "")
+        model = self.task.model if self.task.engine == "torch" else ""
+        return code_of(type(self.make_policy()), model, type(LAWS.parse(self.cell.law)))
 
     def to_toml(self) -> str:
         """Return this spec as a TOML document, which load_spec reads back."""

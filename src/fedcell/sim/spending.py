@@ -3,51 +3,46 @@
 import numpy as np
 
 from fedcell.protocol.estimates import SHORTEST_S
-from fedcell.protocol.outcome import Turnout
-from fedcell.schedule.laws import Law
-from fedcell.schedule.plan import Plan
-from fedcell.schedule.view import RoundView
+from fedcell.schedule.plan import Timing
 from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
 
 
-def expected_j(view: RoundView, world: World) -> Floats:
-    """(n,) what the devices of the view would spend in the round, in joules, by the times in the view."""
-    compute_s, upload_s = np.zeros((2, len(world.devices)))
-    compute_s[view.ids], upload_s[view.ids] = view.compute_s, view.upload_s
-    return round_j(world.cell, world.devices, compute_s, upload_s)[view.ids]
-
-
-def true_j(
-    plan: Plan, world: World, conditions: Conditions, law: Law, went: Turnout, work: Floats | float = 1.0
-) -> tuple[Floats, Floats]:
-    """(n,) and (n,): what the scheduled devices really spend on training and on sending, in joules.
-
-    A device that is stopped has spent what it got done by then; ``work`` as in `worked_j`.
-    """
-    parts = law.take(plan.devices).power_parts(conditions.upload_s[plan.devices], plan.shares)
-    return worked_j(plan.devices, parts, world, conditions, went, work)
+def expected_j(world: World, devices: Indices, upload_s: Floats, compute_s: Floats) -> Floats:
+    """(n,) what these devices would spend in a round, in joules, if training and upload took so long."""
+    t, c = np.zeros((2, len(world.devices)))
+    t[devices], c[devices] = compute_s, upload_s
+    return round_j(world.cell, world.devices, t, c)[devices]
 
 
 def worked_j(
-    who: Indices, parts: Floats, world: World, conditions: Conditions, went: Turnout, work: Floats | float = 1.0
+    devices: Indices,
+    parts: Floats,
+    world: World,
+    conditions: Conditions,
+    worked: Timing,
+    starts_s: Floats | None,
+    work: Floats | float = 1.0,
 ) -> tuple[Floats, Floats]:
     """(n,) and (n,): what devices spend on computing and on sending, in joules.
 
+    A device that is stopped has spent what it got done by then.
+
     Args:
-        who: (n,) the devices.
+        devices: (n,) their numbers.
         parts: (n,) the part of the band that each fills with its power.
         world: its cell and devices.
         conditions: of the round.
-        went: when each began to send and was stopped.
+        worked: when each began to send and was stopped.
+        starts_s: (n,) when each had the model; None if at once.
         work: (n,) what each computes, as a part of a round's training.
     """
-    worked, work_s = went.worked, work * conditions.compute_s[who]
-    computed_s = worked.began_s if went.starts_s is None else np.maximum(worked.began_s - went.starts_s, 0.0)
+    work_s = work * conditions.compute_s[devices]
+    computed_s = worked.began_s if starts_s is None else np.maximum(worked.began_s - starts_s, 0.0)
     done = np.where(computed_s < work_s, computed_s / np.maximum(work_s, SHORTEST_S), 1.0)
     on_air_s = worked.finish_s - worked.began_s
-    sending_j = transmit_j(world.devices.power_w_per_hz[who], world.cell.bandwidth_hz, parts, on_air_s)
-    return done * work * compute_j(world.devices, conditions.compute_s)[who], sending_j
+    sending_j = transmit_j(world.devices.power_w_per_hz[devices], world.cell.bandwidth_hz, parts, on_air_s)
+    return done * work * compute_j(world.devices, conditions.compute_s)[devices], sending_j
 
 
 def can_pay(conditions: Conditions, world: World, spent_j: Floats) -> tuple[Bools, Bools]:

@@ -19,7 +19,6 @@ from fedcell.learn.partition import label_counts, partition
 from fedcell.plugins import code_of, load_own
 from fedcell.rng import stream
 from fedcell.runtime import WORKER_NUMBER, memory_bytes
-from fedcell.schedule.policy import Policy
 from fedcell.sim.spec import Spec, TaskSpec
 
 _LOADING = Lock()  # runs in several threads share what is loaded
@@ -156,7 +155,7 @@ _engines: dict[Any, Engine] = {}
 
 def _engine(data: Dataset, content: str, spec: TaskSpec, threads: int | None) -> Engine:
     """Return a cached engine, or build one: engines keep the data in their own form, so the last few are kept."""
-    own = code_of(Policy, spec.model)
+    own = code_of(object, spec.model)
     if own.unknown:  # a model of one's own that cannot be told from another one
         return _build(data, spec, threads)
     key = (content, spec.model_dump_json(), threads, own.sha256)

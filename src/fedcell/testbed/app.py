@@ -24,11 +24,10 @@ from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
 from fedcell.sim.loop import Simulation, visits, world_of
 from fedcell.sim.spec import Spec
-from fedcell.testbed.fault import Fault
 from fedcell.testbed.federation import SERVER_PORT
 from fedcell.testbed.network import Links
 from fedcell.testbed.radio import TestbedRadio, read_round
-from fedcell.testbed.runs import task_of
+from fedcell.testbed.runs import Fault, task_of
 from fedcell.testbed.wire import Tap
 
 HANDOVER_S = 0.015

@@ -1,4 +1,4 @@
-"""Runs in the emulated cell: the network and Flower's parts are made once, then run after run is trained in them."""
+"""Runs in the emulated cell, one after the other: the network and Flower are started once for all of them."""
 
 import json
 import os
@@ -20,10 +20,9 @@ from fedcell.sim.loop import world_of
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.testbed.app import Emulation, prepare
-from fedcell.testbed.fault import Fault, check_faults
 from fedcell.testbed.federation import Federation
 from fedcell.testbed.network import network
-from fedcell.testbed.runs import on_the_wire, task_of
+from fedcell.testbed.runs import Fault, check_faults, on_the_wire, task_of
 from fedcell.types import Floats
 from fedcell.world import Conditions
 
@@ -39,8 +38,8 @@ class CellRun:
 
     Attributes:
         spec: of the run, scaled, with the size of an upload on the wire as ``cell.model_bits``.
-        rounds: what happened.
-        duration_s: how long it took, with all that Flower adds.
+        rounds: the record of each round.
+        duration_s: wall-clock seconds of the run, Flower's overhead included.
     """
 
     spec: Spec
@@ -48,11 +47,11 @@ class CellRun:
     duration_s: float
 
     def records(self) -> list[RoundRecord]:
-        """As the simulator would write them."""
+        """Return the rounds as the simulator records them."""
         return [one.record() for one in self.rounds]
 
     def measured(self) -> list[Measured]:
-        """Predicted against measured, for each round."""
+        """Return predicted and measured times, for each round."""
         return [
             Measured(
                 np.array([int(name) for name in one.names], dtype=np.int64),

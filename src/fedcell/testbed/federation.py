@@ -1,9 +1,11 @@
-"""Flower's own parts in the cell's namespaces: a SuperLink at the base station, a SuperNode at each device, with TLS.
+"""Flower's own parts in the cell's namespaces: a SuperLink, a SuperNode for each device, and TLS.
 
 They are Flower's commands, called with their usual arguments in forked processes. What is changed inside them is all in
 flower_patches.py.
 """
 
+import datetime
+import ipaddress
 import os
 import socket
 import tempfile
@@ -14,16 +16,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-# Imported once, and forked with the process; Flower itself imports the first two late.
 import flwr.superlink.main
 import flwr.supernode.main  # noqa: F401
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from flwr.cli.app import app as flwr_command
 from flwr.supercore.superexec.run_superexec import run_superexec
 from flwr.superlink.cli import flower_superlink
 from flwr.supernode.cli import flower_supernode
 
 from fedcell.errors import InputError
-from fedcell.testbed.certificates import make_certificate
 from fedcell.testbed.flower_patches import (
     Bell,
     call_as_command,
@@ -34,6 +38,38 @@ from fedcell.testbed.flower_patches import (
 )
 from fedcell.testbed.network import BASE_ADDRESS, Links
 from fedcell.testbed.process import APP, SERVICE, end, ended, inside, start
+
+_VALID = datetime.timedelta(days=2)
+
+
+def make_certificate(folder: Path, addresses: list[str]) -> tuple[Path, Path]:
+    """Write ``certificate.pem``, for a server at these addresses, and ``key.pem`` into a folder; return their paths."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedcell base station")])
+    now = datetime.datetime.now(datetime.UTC)
+    hosts = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(text)) for text in addresses])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _VALID)
+        .not_valid_after(now + _VALID)
+        .add_extension(hosts, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate_path, key_path = folder / "certificate.pem", folder / "key.pem"
+    certificate_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_path.touch(mode=0o600)
+    private = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    key_path.write_bytes(key.private_bytes(serialization.Encoding.PEM, *private))
+    return certificate_path, key_path
+
+
+# Imported once, and forked with the process; Flower itself imports the first two late.
+
 
 SERVER_PORT = 8000
 NODE_PORT = 9094

@@ -28,7 +28,7 @@ from fedcell.errors import InputError
 from fedcell.testbed.process import inside
 
 BASE_ADDRESS = "10.77.0.1"
-MOST_DEVICES = 250
+MAX_DEVICES = 250
 FRAME_BYTES = 1514
 """A full Ethernet frame: 1,500 bytes of IP and 14 of header. The shaper counts these, as the wire does here."""
 BUCKET_BYTES = 1600
@@ -103,8 +103,8 @@ def network(count: int) -> Iterator[Links]:
     reason = why_not()
     if reason is not None:
         raise InputError(reason)
-    if not 1 <= count <= MOST_DEVICES:
-        raise InputError(f"the emulated cell has {count} devices; give 1 to {MOST_DEVICES}")
+    if not 1 <= count <= MAX_DEVICES:
+        raise InputError(f"the emulated cell has {count} devices; give 1 to {MAX_DEVICES}")
     remove_leftovers()
     links = Links(_new_prefix(), count)
     try:

@@ -17,8 +17,8 @@ from fedcell.schedule.laws import parse_law
 from fedcell.schedule.plan import Links
 from fedcell.sim.spec import Spec
 from fedcell.testbed import network
-from fedcell.testbed.fault import TENTH, Fault
 from fedcell.testbed.network import CONTROL_BITS_PER_S
+from fedcell.testbed.runs import DEGRADED, Fault
 from fedcell.testbed.wire import Tap, upload
 from fedcell.types import Floats
 from fedcell.world import Conditions, World
@@ -39,7 +39,7 @@ class TestbedRadio:
         tap: at the base station.
         model_bytes: of the model alone.
         folder: where the round's beginning is written for the devices.
-        faults: to be put.
+        faults: to inject.
     """
 
     __test__ = False  # no test of pytest's
@@ -57,7 +57,7 @@ class TestbedRadio:
 
     @property
     def real_time(self) -> bool:
-        """Its seconds are the wall clock's."""
+        """True: a round takes as long on the wall clock as it says."""
         return True
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:
@@ -65,7 +65,7 @@ class TestbedRadio:
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
         require_links(now)
-        # Of density, blocks and dedicated lines, which alone are let in here: their rates are multiples of the band's.
+        # Of the laws let in here, all have rates in proportion to the shares.
         law = parse_law(self.spec.cell.law)
         compute_s = now.foreseen_compute_s(self.spec.knowledge)[there]
         return Links(now.believed_upload_s[there], compute_s, law, self.spec.task.epochs)
@@ -116,7 +116,7 @@ class TestbedRadio:
             self._mend.add(fault.device)
             self.links.cut(fault.device)
         elif fault.kind == "degrade":
-            self.links.set_rates({fault.device: TENTH * rate})
+            self.links.set_rates({fault.device: DEGRADED * rate})
         else:
             self.links.kill(fault.device)
 
@@ -141,11 +141,11 @@ class RoundStart:
 
 
 def write_round(folder: Path, start: RoundStart) -> None:
-    """Write it for the devices, whole or not at all."""
+    """Write the start of a round to a file for the devices, atomically."""
     text = json.dumps([start.round_index, start.began_s, start.compute_s])
     replace_file(folder / ROUND_FILE, lambda file: file.write(text.encode()))
 
 
 def read_round(folder: Path) -> RoundStart:
-    """Read what write_round wrote."""
+    """Read the file of `write_round`."""
     return RoundStart(*json.loads((folder / ROUND_FILE).read_text()))

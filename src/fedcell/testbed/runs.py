@@ -1,13 +1,13 @@
-"""Which runs the emulated cell makes: a spec or the paper's cell, with what the command line changes, scaled."""
+"""What is emulated: specs of runs, scaled in time, and injected faults. Needs neither Flower nor a network."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from fedcell import defaults
+from fedcell import defaults, settings
 from fedcell.errors import InputError
-from fedcell.schedule.laws import Density, parse_law
+from fedcell.schedule.laws import LAWS, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, load_spec
@@ -15,7 +15,49 @@ from fedcell.sim.task import Task, load_task
 from fedcell.testbed.wire import upload_bytes
 from fedcell.world import RandomWaypoint
 
-MOST_ROUNDS = 1000
+FaultKind = Literal["cut", "degrade", "kill"]
+DEGRADED = 0.1
+"""What is left of the rate of a device whose link is degraded."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An injected fault, in the middle of a device's upload.
+
+    Attributes:
+        kind: ``cut``: its link is down until the round ends; ``degrade``: its rate falls to a tenth for the rest of the
+            round; ``kill``: its processes are killed and never come back.
+        device: number of the device, from 0.
+        round: number of the round, from 1.
+    """
+
+    kind: FaultKind
+    device: int
+    round: int
+
+
+def parse_fault(text: str, devices: int) -> Fault:
+    """Parse a fault.
+
+    Args:
+        text: ``cut:device=2,round=3``, and likewise ``degrade`` and ``kill``.
+        devices: how many devices there are.
+    """
+    name, rest = settings.split("fault", text)
+    kind = settings.choose("fault", name, {kind: kind for kind in get_args(FaultKind)})
+    fault = settings.build(Fault, "fault", name, rest, given={"kind": kind})
+    if not 0 <= fault.device < devices or fault.round < 1:
+        raise InputError(f"fault {text!r}: give a device from 0 to {devices - 1} and a round of at least 1")
+    return fault
+
+
+def check_faults(faults: Sequence[Fault], runs: int) -> None:
+    """Refuse faults that cannot be injected into each of so many runs."""
+    if runs > 1 and any(fault.kind == "kill" for fault in faults):
+        raise InputError("a killed device is missing in the next run; emulate one run only, or cut its link instead")
+
+
+MAX_ROUNDS = 1000
 
 
 def build_runs(
@@ -29,7 +71,7 @@ def build_runs(
     seeds: int = 1,
     target_accuracy: float | None = None,
 ) -> list[Spec]:
-    """Every policy with every seed.
+    """Return the specs to emulate: every policy with every seed.
 
     Args:
         path: of a spec; None for the paper's cell.
@@ -47,7 +89,7 @@ def build_runs(
     if base.grid:
         raise InputError(f"{path} has a grid; give a spec of one run, and other policies with --compare")
     if target_accuracy is not None and rounds is None and path is None:
-        rounds = MOST_ROUNDS
+        rounds = MAX_ROUNDS
     named: dict[str, Any] = {"devices.count": devices, "rounds": rounds, "policy": policy, "seed": seed}
     named |= {"target_accuracy": target_accuracy}
     base = base.changed({field: value for field, value in named.items() if value is not None})
@@ -96,8 +138,8 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
         )
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
-    if not isinstance(parse_law(spec.cell.law), Density):
-        raise InputError(f"cell.law is {spec.cell.law!r}, which is not emulated; use density, blocks or dedicated")
+    if not parse_law(spec.cell.law).proportional:
+        raise InputError(f"cell.law is {spec.cell.law!r}, which is not emulated; use {LAWS.either('proportional')}")
     if spec.cell.given_model_bits is not None:
         raise InputError("cell.model_bits is set, but the testbed uses the model's actual size; leave it out")
 

@@ -189,6 +189,9 @@ class Cell(Section):
         given_bits: Any = self.model_bits
         if given_bits is None:
             object.__setattr__(self, "model_bits", _PaperBits(defaults.MODEL_BITS))
+        law: Any = self.law
+        if not isinstance(law, str):  # laws are of schedule/, which knows cells; they have their line
+            object.__setattr__(self, "law", getattr(law, "line", law))
         for name, parse in (("channel", parse_channel), ("rate", parse_rate)):
             if isinstance(given := getattr(self, name), str):
                 with naming(name):

@@ -27,7 +27,7 @@ tied_cells = st.lists(
 thetas = st.sampled_from([0.0, 0.05, 0.94, 5.0])
 NO_DRAWS = np.random.default_rng(0)
 
-LAWS: dict[str, Callable[[np.ndarray], fc.Density | fc.Power | fc.Ingress]] = {
+LAWS: dict[str, Callable[[np.ndarray], fc.Law]] = {
     "blocks": lambda _: fc.Blocks(7),
     "power": fc.Power,
     "ingress": lambda _: fc.Ingress(pipe_s=0.7),
@@ -86,8 +86,8 @@ def test_greedy_adds_what_lengthens_the_round_least(law: str, cell: Cell) -> Non
     def seconds(devices: list[int]) -> float:
         return float(fc.allocate(c[devices], t[devices], law=value.take(devices)).round_s)
 
-    order = grow(view, int(min(c.size, value.most))).tolist()
-    assert len(order) == min(c.size, value.most)
+    order = grow(view, int(min(c.size, value.max_devices))).tolist()
+    assert len(order) == min(c.size, value.max_devices)
     for n in range(1, len(order) + 1):
         rest = [k for k in range(c.size) if k not in order[: n - 1]]
         least = min(seconds([*order[: n - 1], k]) for k in rest)
@@ -132,7 +132,7 @@ def test_optimal_equals_a_search_over_all_n_in_larger_cells(law: str, kind: str)
     rng, M = np.random.default_rng(4), 40
     drawn = fc.World(fc.Cell(radius_m=1400.0), fc.Devices(M)).conditions(3)
     c, t = (drawn.upload_s, drawn.compute_s) if kind == "paper" else (rng.lognormal(0, 2, M), rng.lognormal(2, 1, M))
-    kinds: dict[str, fc.Density | fc.Power | fc.Ingress] = {
+    kinds: dict[str, fc.Law] = {
         "blocks": fc.Blocks(50),
         "power": fc.Power(drawn.snr),
         "ingress": fc.Ingress(pipe_s=0.3),
@@ -342,7 +342,6 @@ def test_read_only_arrays_do_as_others_and_nothing_is_compiled_for_them(law: str
         optimal._best_set,
         optimal._best_set_by,
         bandwidth._share_rows,
-        bandwidth._share_rows_by,
     ]
     counts = [len(function.signatures) for function in compiled]
     assert plans() == before

@@ -23,6 +23,7 @@ from fedcell.paper import FIGURES
 from fedcell.runs.race import RACE_POLICIES, default_race
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
+from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim.spec_fields import spec_fields
 
@@ -71,6 +72,9 @@ def router(state: AppState) -> APIRouter:
                 "limits": LIMITS,
                 "policies": list(paper),
                 "all_policies": [{"name": name, "settings": _settings(kind)} for name, kind in POLICIES.items()],
+                "laws": [
+                    {"name": name, "label": kind.label, "settings": _settings(kind)} for name, kind in LAWS.items()
+                ],
                 "colours": {line: {"colour": c, "dash": d} for line, (c, d) in styles(paper).items()},
                 "defaults": spec_document(default_race()),
                 "seeds": defaults.SEEDS,
@@ -172,7 +176,8 @@ def _settings(kind: type[Any]) -> list[dict[str, Any]]:
         default = settings.default(field)
         required = default is MISSING
         word = KINDS[settings.scalar(hints[field.name])]
-        found.append({"name": field.name, "default": None if required else default, "required": required, "kind": word})
+        said = {"name": field.name, "default": None if required else default, "required": required, "kind": word}
+        found.append(said | dict(field.metadata))
     return found
 
 

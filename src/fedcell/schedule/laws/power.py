@@ -1,4 +1,4 @@
-"""Compiled: when devices are done that have a total power each, so that a narrower share has a better SNR.
+"""A total power for each device, so that a narrower share has a better SNR.
 
 With the share g an upload takes y = c u / ln(1 + u) seconds, u = s / g, s the SNR over the entire band and c the time
 with a band without limits. To be done by T a device needs g = s / u, where u / ln(1 + u) = (T - t) / c =: x. There is
@@ -12,13 +12,102 @@ It starts Newton's method on 1 / (sum of needs) = 1, which takes two or three st
 """
 
 import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import ArrayLike
+from typing_extensions import override
 
+from fedcell.errors import InputError, read_only
 from fedcell.runtime import cached_njit
+from fedcell.schedule.laws.base import Law
 from fedcell.schedule.laws.density import BLOCK, FAST, density_time
+from fedcell.schedule.laws.solver import Needs, register
+from fedcell.settings import NOT_IN_A_LINE
 from fedcell.types import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Power(Law):
+    """Each device has a total transmit power, so with a narrower share it has a better signal-to-noise ratio.
+
+    With the share g of the band B, the power P and the channel h a device sends g B log2(1 + P h / (g N0 B)) bit/s.
+    With s = P h / (N0 B), its SNR if it has the entire band, an upload takes c log(1 + s) / (g log(1 + s/g)) seconds.
+    The rate grows with the share, but never beyond P h / (N0 ln 2): to have delivered within less than c log(1 + s) / s
+    seconds no share is enough.
+
+    Attributes:
+        snr: (M,) s_i, a linear ratio, positive; None where it is filled in later, as in a spec.
+
+    Example:
+        >>> import fedcell as fc
+        >>> band = fc.allocate([1.0, 3.0], [2.0, 2.0], law=fc.Power([10.0, 1.0]))
+        >>> band.shares.round(3).tolist(), round(band.round_s, 3)  # 6 s with a fixed power density
+        ([0.188, 0.812], 5.191)
+    """
+
+    label: ClassVar[str] = "one band, total power"
+    needs_snr: ClassVar[bool] = True
+
+    snr: Floats | None = field(default=None, metadata=NOT_IN_A_LINE)
+
+    def __post_init__(self) -> None:
+        if self.snr is not None:
+            snr = np.asarray(self.snr, dtype=np.float64)
+            bad = ~(np.isfinite(snr) & (snr > 0.0))
+            if bad.any():
+                where = int(np.flatnonzero(bad)[0])
+                raise InputError(
+                    f"snr[{where}] of the law power is {snr.reshape(-1)[where]:g}; give a positive linear ratio"
+                )
+            object.__setattr__(self, "snr", read_only(snr))
+
+    @property
+    def _s(self) -> Floats:
+        if self.snr is None:
+            raise InputError("the law power needs the SNR of every device; write Power(snr), with the entire band")
+        return self.snr
+
+    @override
+    def for_devices(self, snr: Floats | None, model_bits: float) -> "Power":
+        return self if self.snr is not None else Power(snr)
+
+    @override
+    def take(self, devices: ArrayLike) -> "Power":
+        return Power(self._s[np.asarray(devices)])
+
+    @override
+    def row(self, index: int) -> "Power":
+        return self if self._s.ndim == 1 else Power(self._s.reshape(-1, self._s.shape[-1])[index])
+
+    @override
+    def check(self, shape: tuple[int, ...]) -> None:
+        if self._s.shape not in (shape, shape[-1:]):
+            raise InputError(
+                f"snr of the law power has shape {self._s.shape}, upload_s has {shape}; give one for every device"
+            )
+
+    @override
+    def needs(self, upload_s: Floats, compute_s: Floats) -> Needs:
+        s = np.broadcast_to(self._s, upload_s.shape).copy()  # a view would be read-only: see bandwidth.times
+        c = without_limits(upload_s.reshape(-1), s.reshape(-1)).reshape(s.shape)
+        return Needs(PowerNeeds(), c, compute_s, s)
+
+    @override
+    def upload_s(self, whole_s: Floats, shares: Floats) -> Floats:
+        seconds: Floats = whole_s * (np.log1p(self._s) / (shares * np.log1p(self._s / shares)))
+        return seconds
+
+    @override
+    def power_fraction(self, whole_s: Floats, shares: Floats) -> Floats:
+        return np.ones(shares.size)
+
+
+class PowerNeeds(NamedTuple):
+    """The needs s / u with ln(1 + u) / u = c / (T - t), c the time with a band without limits."""
+
 
 _FAR = math.exp(40.0)
 # v / ln x for ln x in [0, 40]: interpolated at 27 points, those of Chebyshev in z = ln x / (ln x + 10.5); to 2e-16.
@@ -211,3 +300,44 @@ def power_time(group: Floats, n: int) -> float:  # pragma: no cover - compiled
             if not low < T < high:
                 break
     return T
+
+
+def _inverse_share(_law: Any, c: float, t: float, e: float, T: float) -> float:
+    return power_pace(c, t, e, T)
+
+
+def _inverse_shares(_law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
+    power_paces(c, t, e, T, found)
+
+
+def _need(_law: Any, c: float, t: float, e: float, T: float) -> float:
+    rate = power_pace(c, t, e, T)
+    return 1.0 / rate if rate > 0.0 else np.inf
+
+
+def _needs_at(_law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
+    power_needs(c, t, e, T, found)
+
+
+def _tangent(_law: Any, c: float, t: float, e: float, T: float) -> tuple[float, float]:
+    return power_tangent(c, t, e, T)
+
+
+def _solo_finish_s(_law: Any, c: float, t: float, e: float) -> float:
+    return power_alone(c, t, e)
+
+
+def _round_time(_law: Any, group: Floats, n: int, _start_s: float) -> float:
+    return power_time(group, n)
+
+
+register(
+    PowerNeeds,
+    need=_need,
+    inverse_share=_inverse_share,
+    inverse_shares=_inverse_shares,
+    needs_at=_needs_at,
+    tangent=_tangent,
+    solo_finish_s=_solo_finish_s,
+    round_time=_round_time,
+)

@@ -1,23 +1,17 @@
-"""Compiled: which share a device needs to be done by T, and when a set of devices is done, for every link law.
+"""Compiled: which share a device needs to be done by T, and when a set is done, by the functions that a law registers.
 
-A law is, here, a tuple whose type selects the code (Numba compiles each function once for each law that is used) and
-three numbers for each device: c and t, mostly its upload and compute time in seconds, and e, whatever else the law has
-to know. The need g(T) falls with T for every law; all that is built on it uses nothing else.
-
-| law | c | e | need at T |
-|---|---|---|---|
-| DensityNeeds | upload time with the entire band | - | c / (T - t) |
-| BlocksNeeds(N) | the same | - | ceil(N c / (T - t)) / N |
-| IngressNeeds | upload time with the entire pipe | of its own line | c / (T - t), from T = t + e on |
-| PowerNeeds | upload time with a band without limits | SNR s over the whole band | s / u, ln(1 + u) / u = c / (T - t) |
+A law is, here, a named tuple whose type selects the code (Numba compiles each caller once for each law that is used)
+and three numbers for each device: c and t, mostly its upload and compute time in seconds, and e, whatever else the law
+has to know. The need g(T) falls with T for every law; all that is built on it uses nothing else. So a law has to
+register `need`, and all other functions of this module follow from it; a law registers those of them that it can
+compute faster, and those where its needs fall in steps.
 
 A group is a set of devices that changes: the first n columns of an array of GROUP_ROWS rows, of which the first three
 are their c, t and e, and the others are scratch.
-
-How a set's round time is found: density.py, blocks.py and power.py; docs/optimal.md has the proofs.
 """
 
-import math
+# ruff: noqa: ARG001 - a function takes whatever any law may need
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,213 +19,140 @@ import numpy as np
 from numba.extending import overload
 
 from fedcell.runtime import cached_njit
-from fedcell.schedule.laws.blocks import WHOLE, blocks_time
-from fedcell.schedule.laws.density import density_time
-from fedcell.schedule.laws.power import power_alone, power_needs, power_pace, power_paces, power_tangent, power_time
-from fedcell.types import Floats
+from fedcell.types import Bools, Floats, Indices
 
 FITS = 1.0 + 1e-12
 """Needs that sum to this fit: they are rounded, and the exact round time is solved for later."""
-
-
 GROUP_ROWS = 7
-
-
-class DensityNeeds(NamedTuple):
-    """The paper's law."""
-
-
-class BlocksNeeds(NamedTuple):
-    """Whole resource blocks, so many of them."""
-
-    blocks: float
-
-
-class IngressNeeds(NamedTuple):
-    """Own lines into one pipe."""
-
-
-class PowerNeeds(NamedTuple):
-    """A total power for each device."""
-
-
-Tag = DensityNeeds | BlocksNeeds | IngressNeeds | PowerNeeds
+SERIES_SIZE = 32
+"""So many numbers a law may keep while a group grows; see `grown_round_time`."""
+_LATEST_S = 1e300
 
 
 class Needs(NamedTuple):
     """What the compiled functions take of M devices under a law.
 
     Attributes:
-        law: which law.
-        c: (M,) see the table above.
+        law: a named tuple of the law's own type, for which its functions are registered, with its numbers.
+        c: (M,) what the law's `need` takes as c.
         t: (M,) likewise.
         e: (M,) likewise; c again where the law has no use for it.
     """
 
-    law: Tag
+    law: Any
     c: Floats
     t: Floats
     e: Floats
 
 
-def by_law(function: Callable[..., Any], otherwise: Callable[..., Any], kinds: dict[type, Callable[..., Any]]) -> None:
-    """Have Numba compile calls of ``function`` as the one of ``kinds`` for the law that is the first argument."""
-    overload(function, strict=False)(lambda law, *_: kinds.get(law.instance_class, otherwise))
+_registered: dict[str, dict[type, Callable[..., Any]]] = {}
 
 
-def pace(law: Any, c: float, t: float, e: float, T: float) -> float:
-    """Return a number that ranks devices by their needs just below T: larger for a smaller need."""
-    raise NotImplementedError
+def register(kind: type, **functions: Callable[..., Any]) -> None:
+    """Register a law's functions, which Numba compiles in place of those of this module.
+
+    Args:
+        kind: the named tuple that stands for the law in compiled code.
+        functions: at least ``need``, and any other function of this module that takes a law first; written in Python
+            that Numba compiles, with the same arguments.
+    """
+    for name, function in functions.items():
+        _registered[name][kind] = function
 
 
-def _pace(_law: Any, c: float, t: float, _e: float, T: float) -> float:
-    # For blocks too: of these a device never needs fewer than one with a smaller c / (T - t).
-    return (T - t) / c
+def _by_law(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Numba compile calls of this function as the law's own one, or as itself if the law has none."""
+    own = _registered[function.__name__] = {}
+    overload(function, strict=False)(lambda law, *_: own.get(law.instance_class, function))
+    return function
 
 
-def _ingress_pace(_law: Any, c: float, t: float, e: float, T: float) -> float:
-    return (T - t) / c if t + e < T else -np.inf
+# What a law has to say.
 
 
-def _power_law_pace(_law: Any, c: float, t: float, e: float, T: float) -> float:
-    return power_pace(c, t, e, T)
-
-
-by_law(pace, _pace, {IngressNeeds: _ingress_pace, PowerNeeds: _power_law_pace})
-
-
-def paces(law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
-    """Fill ``found`` with the paces of devices."""
-    raise NotImplementedError
-
-
-def _paces(law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
-    for i in range(c.size):
-        found[i] = pace(law, c[i], t[i], e[i], T)
-
-
-def _power_paces(_law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
-    power_paces(c, t, e, T, found)
-
-
-by_law(paces, _paces, {PowerNeeds: _power_paces})
-
-
-def straight(law: Any) -> bool:
-    """Return whether paces are straight lines, (T - t) / c, where a device can be done at all."""
-    raise NotImplementedError
-
-
-def _straight(_law: Any) -> bool:
-    return True
-
-
-def _bent(_law: Any) -> bool:
-    return False
-
-
-by_law(straight, _straight, {PowerNeeds: _bent})
-
-
+@_by_law
 def need(law: Any, c: float, t: float, e: float, T: float) -> float:
     """Return the share that a device needs to be done by T; infinite if none is enough."""
     raise NotImplementedError
 
 
-def _density_need(_law: Any, c: float, t: float, _e: float, T: float) -> float:
-    return c / (T - t) if t < T else np.inf
+# What follows from it for one device.
 
 
-def _blocks_need(law: Any, c: float, t: float, _e: float, T: float) -> float:
-    return math.ceil(law.blocks * c / (T - t) * WHOLE) / law.blocks if t < T else np.inf
+@_by_law
+def inverse_share(law: Any, c: float, t: float, e: float, T: float) -> float:
+    """Return a number that ranks devices by their needs just below T: the larger, the smaller the need.
+
+    It rises with T, and is not positive where no share is enough. A law whose needs fall in steps registers one that
+    tells devices of equal needs apart.
+    """
+    share = need(law, c, t, e, T)
+    if share == np.inf:
+        return -np.inf
+    return 1.0 / share if share > 0.0 else np.inf
 
 
-def _ingress_need(_law: Any, c: float, t: float, e: float, T: float) -> float:
-    return c / (T - t) if t + e <= T else np.inf
+@_by_law
+def is_linear(law: Any) -> bool:
+    """Return whether inverse shares are straight lines, (T - t) / c, where a device can be done at all."""
+    return False
 
 
-def _power_need(_law: Any, c: float, t: float, e: float, T: float) -> float:
-    rate = power_pace(c, t, e, T)
-    return 1.0 / rate if rate > 0.0 else np.inf
+@_by_law
+def tangent(law: Any, c: float, t: float, e: float, T: float) -> tuple[float, float]:
+    """Return value and falling slope at T of a convex function that is never above the need.
+
+    It is infinite where no share is enough, or 0 everywhere, which says nothing: the exact optimum then takes longer.
+    """
+    return 0.0, 0.0
 
 
-by_law(need, _density_need, {BlocksNeeds: _blocks_need, IngressNeeds: _ingress_need, PowerNeeds: _power_need})
+@_by_law
+def solo_finish_s(law: Any, c: float, t: float, e: float) -> float:
+    """Return when a device is done that has everything to itself."""
+    high = t + c
+    while not need(law, c, t, e, high) <= 1.0:
+        high = t + 2.0 * (high - t)
+        if not high < _LATEST_S:
+            return np.inf
+    low = t
+    while True:
+        T = low + 0.5 * (high - low)
+        if not low < T < high:
+            return high
+        if need(law, c, t, e, T) <= 1.0:
+            high = T
+        else:
+            low = T
 
 
+@_by_law
+def exceeds(law: Any, c: float, t: float, e: float, T: float, share_left: float) -> bool:
+    """Return whether a device cannot be done by T with the share that is left."""
+    share: float = need(law, c, t, e, T)
+    return share > share_left + 1e-12
+
+
+# What follows from it for several devices.
+
+
+@_by_law
+def inverse_shares(law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
+    """Fill ``found`` with the inverse shares of devices."""
+    for i in range(c.size):
+        found[i] = inverse_share(law, c[i], t[i], e[i], T)
+
+
+@_by_law
 def needs_at(law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
     """Fill ``found`` with the needs of devices at T."""
-    raise NotImplementedError
-
-
-def _needs_at(law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
     for i in range(c.size):
         found[i] = need(law, c[i], t[i], e[i], T)
 
 
-def _power_needs_at(_law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
-    power_needs(c, t, e, T, found)
-
-
-by_law(needs_at, _needs_at, {PowerNeeds: _power_needs_at})
-
-
-def tangent(law: Any, c: float, t: float, e: float, T: float) -> tuple[float, float]:
-    """Return value and falling slope at T of a convex function that is never above the need; infinite before it is."""
-    raise NotImplementedError
-
-
-def _tangent(_law: Any, c: float, t: float, _e: float, T: float) -> tuple[float, float]:
-    # Blocks need no less, nor do own lines.
-    return (c / (T - t), c / (T - t) / (T - t)) if t < T else (np.inf, 0.0)
-
-
-def _power_tangent(_law: Any, c: float, t: float, e: float, T: float) -> tuple[float, float]:
-    return power_tangent(c, t, e, T)
-
-
-by_law(tangent, _tangent, {PowerNeeds: _power_tangent})
-
-
-def alone(law: Any, c: float, t: float, e: float) -> float:
-    """Return when a device is done that has everything to itself."""
-    raise NotImplementedError
-
-
-def _alone(_law: Any, c: float, t: float, _e: float) -> float:
-    return c + t
-
-
-def _ingress_alone(_law: Any, c: float, t: float, e: float) -> float:
-    return max(c, e) + t
-
-
-def _power_alone(_law: Any, c: float, t: float, e: float) -> float:
-    return power_alone(c, t, e)
-
-
-by_law(alone, _alone, {IngressNeeds: _ingress_alone, PowerNeeds: _power_alone})
-
-
+@_by_law
 def needed(law: Any, group: Floats, n: int, T: float) -> float:
     """Return the sum of the shares with which a group's n devices are done by T; infinite if one cannot be."""
-    raise NotImplementedError
-
-
-@cached_njit(nogil=True)
-def _shares_at(group: Floats, n: int, T: float) -> float:  # pragma: no cover - compiled
-    total = 0.0
-    for i in range(n):
-        if group[1, i] >= T:
-            return np.inf
-        total += group[0, i] / (T - group[1, i])
-    return total
-
-
-def _density_needed(_law: Any, group: Floats, n: int, T: float) -> float:
-    return _shares_at(group, n, T)
-
-
-def _any_needed(law: Any, group: Floats, n: int, T: float) -> float:
     needs_at(law, group[0, :n], group[1, :n], group[2, :n], T, group[3, :n])
     total = 0.0
     for i in range(n):
@@ -239,54 +160,93 @@ def _any_needed(law: Any, group: Floats, n: int, T: float) -> float:
     return total
 
 
-by_law(needed, _any_needed, {DensityNeeds: _density_needed})
-
-
+@_by_law
 def fits(law: Any, total: float) -> bool:
     """Return whether devices whose needs at T sum to ``total`` can be done before T, or perhaps at it."""
-    raise NotImplementedError
+    return total <= FITS  # needs that fall in steps may be met exactly
 
 
-def _fits_before(_law: Any, total: float) -> bool:
-    return total < 1.0
-
-
-def _fits_perhaps(_law: Any, total: float) -> bool:  # needs that fall in steps may be met exactly
-    return total <= FITS
-
-
-by_law(fits, _fits_perhaps, {DensityNeeds: _fits_before})
-
-
+@_by_law
 def round_time(law: Any, group: Floats, n: int, start_s: float) -> float:
     """Return t*(S), the least T at which the needs of a group's n devices sum to at most 1; infinite if there is none.
 
     ``start_s`` is a lower bound on it that the caller happens to know (0 if none).
     """
-    raise NotImplementedError
-
-
-def _density_round(_law: Any, group: Floats, n: int, start_s: float) -> float:
-    return density_time(group[0, :n], group[1, :n], group[3, :n], start_s)
-
-
-def _blocks_round(law: Any, group: Floats, n: int, start_s: float) -> float:
-    c, t, k = group[0, :n], group[1, :n], group[3, :n]
-    return blocks_time(law.blocks, c, t, k, density_time(c, t, k, start_s))
-
-
-def _ingress_round(_law: Any, group: Floats, n: int, start_s: float) -> float:
-    end_s = density_time(group[0, :n], group[1, :n], group[3, :n], start_s)
+    low = start_s
     for i in range(n):
-        end_s = max(end_s, group[1, i] + group[2, i])
+        low = max(low, solo_finish_s(law, group[0, i], group[1, i], group[2, i]))
+    if not low < _LATEST_S:
+        return np.inf
+    if needed(law, group, n, low) <= FITS:
+        return low
+    high = 2.0 * low
+    while not needed(law, group, n, high) <= FITS:
+        high *= 2.0
+        if not high < _LATEST_S:
+            return np.inf
+    while True:
+        T = low + 0.5 * (high - low)
+        if not low < T < high:
+            return high
+        if needed(law, group, n, T) <= FITS:
+            high = T
+        else:
+            low = T
+
+
+@_by_law
+def grown_round_time(law: Any, group: Floats, n: int, T: float, series: Floats, many: int) -> float:
+    """Return the round time of a group's n devices, where T is that of all but the last.
+
+    ``series`` has SERIES_SIZE numbers, zeros at first, that are kept from call to call while a group grows. A law may
+    use them for groups of more than ``many`` devices, so that a device more costs no more in a larger group.
+    """
+    end_s: float = round_time(law, group, n, T)
     return end_s
 
 
-def _power_round(_law: Any, group: Floats, n: int, _start_s: float) -> float:
-    return power_time(group, n)
+@_by_law
+def smallest_need(law: Any, near: Floats, index: Indices, n: int, T: float) -> int:
+    """Return the position, among n devices, of the one with the smallest need just below T, of equal ones the first.
+
+    ``near`` has their c, t, e and 1/c in its first rows, one row of scratch, and ``index`` their order.
+    """
+    mine = near[4, :n]
+    inverse_shares(law, near[0, :n], near[1, :n], near[2, :n], T, mine)
+    found = 0
+    for at in range(1, n):
+        if mine[at] > mine[found] or (mine[at] == mine[found] and index[at] < index[found]):
+            found = at
+    return found
 
 
-by_law(round_time, _density_round, {BlocksNeeds: _blocks_round, IngressNeeds: _ingress_round, PowerNeeds: _power_round})
+@_by_law
+def share_rows(law: Any, c: Floats, t: Floats, e: Floats, used: Bools, shares: Floats, round_s: Floats) -> bool:
+    """Fill the shares, and the round time, of every row of (rows, n) arrays; ``used`` is (0, 0) where all devices are.
+
+    The shares are what the devices need to be done by the end of the round. Returns whether they sum to 1 exactly.
+    """
+    rows, n = c.shape
+    group = np.empty((GROUP_ROWS, n))
+    for row in range(rows):
+        size = 0
+        for i in range(n):
+            if used.size == 0 or used[row, i]:
+                group[0, size], group[1, size], group[2, size] = c[row, i], t[row, i], e[row, i]
+                size += 1
+        T = round_time(law, group, size, 0.0)
+        round_s[row] = T
+        needs_at(law, group[0, :size], group[1, :size], group[2, :size], T, group[3, :size])
+        size = 0
+        for i in range(n):
+            shares[row, i] = 0.0
+            if used.size == 0 or used[row, i]:
+                shares[row, i] = group[3, size]
+                size += 1
+    return False
+
+
+# The n-th largest of many numbers, which NumPy has, but which would take eight times as long to compile.
 
 
 @cached_njit(nogil=True)

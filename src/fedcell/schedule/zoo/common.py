@@ -3,7 +3,6 @@
 import numpy as np
 
 from fedcell.errors import InputError
-from fedcell.schedule.laws import Dedicated
 from fedcell.schedule.view import RoundView
 from fedcell.types import Floats, Indices
 
@@ -28,9 +27,9 @@ def fair_s(view: RoundView, k: int, upload_s: Floats | None = None) -> Floats:
         >>> fair_s(fc.RoundView(upload_s=[1.0, 2.0], compute_s=[3.0, 0.5]), k=2).tolist()
         [5.0, 4.5]
     """
-    share = 1.0 if isinstance(view.law, Dedicated) else 1.0 / k
+    share = 1.0 if view.law.separable else 1.0 / k
     uploads: Floats = view.upload_s if upload_s is None else upload_s
-    seconds: Floats = view.compute_s + view.law.takes_s(uploads, np.full(len(view), share))
+    seconds: Floats = view.compute_s + view.law.upload_s(uploads, np.full(len(view), share))
     return seconds
 
 

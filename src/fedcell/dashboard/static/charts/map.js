@@ -1,15 +1,14 @@
 // The cell from above: the base station, the SNR as shade and contours, and the devices.
 
 import { s } from "../lib/dom.js";
-import { hertz, integer, joules, percent, seconds, share, significant } from "../lib/format.js";
+import { bitRate, hertz, integer, joules, percent, seconds, share, significant } from "../lib/format.js";
 import { ink } from "./ink.js";
 import { contour, levels, readable, shade } from "./field.js";
 
 const EDGE = 0.465; // of the map's width, from the base station to the cell's edge
 
-/** What is said of a device: label and value, in the order one asks. */
-export function facts(device, law = "density") {
-  const pipe = law.startsWith("ingress");
+/** What is said of a device, under a law that shares this: label and value, in the order one asks. */
+export function facts(device, shared = "the band") {
   const always = [
     ["distance", `${significant(device.distance_m, 4)} m`],
     ["SNR", `${significant(device.snr_db, 3)} dB`],
@@ -21,8 +20,8 @@ export function facts(device, law = "density") {
     ["in this round", device.delivered === false ? "scheduled, lost" : "scheduled"],
     ...always,
     ...(device.blocks === null ? [] : [["resource blocks", integer(device.blocks)]]),
-    [pipe ? "share of the pipe" : "share of the band", share(device.share)],
-    ...(pipe ? [] : [["that is", hertz(device.bandwidth_hz)]]),
+    ...(shared ? [[`share of ${shared}`, share(device.share)]] : []),
+    ["that is", device.bits_per_s === undefined ? hertz(device.bandwidth_hz) : bitRate(device.bits_per_s)],
     ["uploads, its share", seconds(device.upload_with_share_s)],
     ["finishes at", seconds(device.finish_s)],
     ["spends", joules(device.joules)],

@@ -35,9 +35,16 @@ export function bitRate(value) {
 }
 
 /** What a scheduled device gets, next to its bar: whole blocks, a share, or nothing to tell where its line is its own. */
-export function gets(device, law) {
+export function gets(device, shared) {
   if (known(device.blocks)) return plural(device.blocks, "block");
-  return law === "dedicated" ? "" : share(device.share);
+  return shared ? share(device.share) : "";
+}
+
+/** The heading of a column that says what a device gets, by the unit in its name, and how its values are written. */
+export function resource(name) {
+  if (name === "share") return ["share", share];
+  if (name.endsWith("_hz")) return ["band", hertz];
+  return name.endsWith("bits_per_s") ? ["of the pipe", bitRate] : [name.replaceAll("_", " "), (value) => (Number.isInteger(value) ? integer(value) : significant(value))];
 }
 
 /** When something was, as one would say it. */

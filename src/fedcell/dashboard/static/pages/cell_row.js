@@ -166,7 +166,7 @@ export class CellRow {
         compute_s: device.start_s + device.compute_s,
         finish_s: device.finish_s,
         share: device.share,
-        label: gets(device, round.law),
+        label: gets(device, round.shared),
         delivered: device.delivered,
         measured_s: device.measured_finish_s ?? undefined,
       }));
@@ -212,7 +212,7 @@ export class CellRow {
     this.strip.highlight(index);
     const device = this.devices?.find((other) => other.index === index);
     const rows = device
-      ? [["device", String(index)], ...facts(device, this.round.law)]
+      ? [["device", String(index)], ...facts(device, this.round.shared)]
       : [["device", "hover over one, or tap it"]];
     this.facts.replaceChildren(
       ...rows.map(([name, value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, value))),

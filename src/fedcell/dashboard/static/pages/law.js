@@ -1,49 +1,42 @@
-// The link law of a plan or a race: a name and, where it has one, its number.
+// The link law of a plan or a race: a name and, where it has one, its first setting.
 
 import { field, h, setOptions } from "../lib/dom.js";
 import { explained } from "./glossary.js";
 
-const LAWS = {
-  density: { text: "one band, as in the paper" },
-  blocks: { text: "resource blocks", number: "resource blocks", key: "count", usual: 15, scale: 1 },
-  power: { text: "one band, total power" },
-  dedicated: { text: "a line for each device" },
-  ingress: { text: "own lines into one pipe", number: "server’s pipe, Mbit/s", key: "bits_per_s", usual: 10, scale: 1e6 },
-};
-
-/** Two fields; `line()` is what the server takes, `set(line)` chooses one. `changed` is told of every change. */
-export function lawChoice(changed = () => {}) {
-  const select = h("select", { name: "law", onchange: () => chosen(LAWS[select.value].usual) });
+/** Two fields; `line()` is what the server takes, `set(line)` chooses one of `laws`. `changed` is told of every change. */
+export function lawChoice(laws, changed = () => {}) {
+  const first = Object.fromEntries(laws.map(({ name, settings }) => [name, settings[0]]));
+  const select = h("select", { name: "law", onchange: () => chosen(first[select.value]) });
   setOptions(
     select,
-    Object.entries(LAWS).map(([name, { text }]) => [name, `${name}: ${text}`]),
+    laws.map(({ name, label }) => [name, `${name}: ${label}`]),
   );
   const number = h("input", { type: "number", name: "law_number", step: "any", min: 0, oninput: changed });
   const settingField = field("", number);
   settingField.hidden = true;
 
   function show(value) {
-    const { number: label } = LAWS[select.value];
-    settingField.hidden = !label;
-    settingField.firstChild.textContent = label ?? "";
+    const setting = first[select.value];
+    settingField.hidden = !setting;
+    settingField.firstChild.textContent = setting?.label ?? "";
     number.value = value ?? "";
   }
-  function chosen(value) {
-    show(value);
+  function chosen(setting) {
+    show(setting && setting.usual / setting.scale);
     changed();
   }
   function line() {
-    const { key, scale } = LAWS[select.value];
-    if (!key) return select.value;
+    const setting = first[select.value];
+    if (!setting) return select.value;
     const text = number.value.trim();
-    return `${select.value}:${key}=${text === "" ? "" : Number((Number(text) * scale).toPrecision(12))}`;
+    return `${select.value}:${setting.name}=${text === "" ? "" : Number((Number(text) * setting.scale).toPrecision(12))}`;
   }
   function set(text) {
     const [name, rest = ""] = text.split(":");
-    if (!LAWS[name]) return;
+    if (!laws.some((law) => law.name === name)) return;
     select.value = name;
     const given = rest.split("=")[1] ?? "";
-    show(given === "" ? "" : Number(given) / (LAWS[name].scale ?? 1));
+    show(given === "" ? "" : Number(given) / (first[name]?.scale ?? 1));
   }
   return { fields: [explained("law", "Link law", field("link law", select)), settingField], line, set };
 }

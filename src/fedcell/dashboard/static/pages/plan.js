@@ -70,7 +70,7 @@ class PlanPage {
       model: slider("model", "one upload, Mbit", { min: 0.1, max: 30, step: 0.1, value: info.plan_cell.model_bits / 1e6 }, changed),
       theta: slider("theta", "theta", { min: -0.05, max: 0.2, step: 0.005, value: 0 }, changed),
     };
-    this.law = lawChoice(changed);
+    this.law = lawChoice(info.laws, changed);
     this.radiusNote = h(
       "small",
       { class: "note blank" }, // its place is kept: the map must not move under a device that is dragged

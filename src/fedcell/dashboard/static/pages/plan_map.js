@@ -147,7 +147,7 @@ export class PlanMap {
       ["distance", `${significant(device.distance_m, 4)} m`],
       ["trains", seconds(device.compute_s)],
       ["uploads, entire band", seconds(device.upload_s)],
-      [plan.policy, device.planned ? ["scheduled", gets(device.planned, plan.law)].filter(Boolean).join(", ") : "not scheduled"],
+      [plan.policy, device.planned ? ["scheduled", gets(device.planned, plan.shared)].filter(Boolean).join(", ") : "not scheduled"],
       ...(device.planned ? [["finishes at", seconds(device.planned.finish_s)]] : []),
       ["scheduled by", takers.length ? takers.map(({ policy }) => policy).join(", ") : "nobody"],
     ];

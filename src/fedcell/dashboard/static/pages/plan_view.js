@@ -4,7 +4,7 @@ import { RoundBars, barsLegend } from "../charts/bars.js";
 import { LineChart } from "../charts/chart.js";
 import { swatch } from "../charts/ink.js";
 import { announce, h, scroller, segmented, setOptions } from "../lib/dom.js";
-import { bitRate, fixed, gets, hertz, integer, plural, seconds, share, significant } from "../lib/format.js";
+import { fixed, gets, plural, resource, seconds, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";
 
 const SCALES = [
@@ -12,13 +12,8 @@ const SCALES = [
   ["own", "each its own"],
 ];
 
-/** What a device gets, by the law: field, heading and text. */
-const OF_THE_LAW = [
-  ["blocks", "blocks", (row) => integer(row.blocks)],
-  ["share", "share", (row) => share(row.share)],
-  ["bandwidth_hz", "band", (row) => hertz(row.bandwidth_hz)],
-  ["bits_per_s", "of the pipe", (row) => bitRate(row.bits_per_s)],
-];
+/** Fields of a device that say nothing of what it gets. */
+const TIMES = ["device", "index", "upload_s", "compute_s", "finish_s"];
 
 /** The cards of an answer of /api/plan; `exports` are its buttons. */
 export class PlanView {
@@ -178,7 +173,7 @@ export class PlanView {
         bars: plan.devices.map((device) => ({
           id: device.index,
           name: device.device,
-          label: gets(device, plan.law),
+          label: gets(device, plan.shared),
           ...device,
         })),
         round_s: plan.round_s,
@@ -219,11 +214,15 @@ export class PlanView {
   fillDevices() {
     const plan = this.answer?.plans.find(({ policy }) => policy === this.pick.value);
     if (!plan) return;
-    const own = plan.law === "dedicated"; // all of it: there is nothing to tell
-    const has = (name) => !own && plan.devices.some((device) => Number.isFinite(device[name]));
+    const has = (name) => plan.devices.some((device) => Number.isFinite(device[name]));
+    // Of a line of its own a device has all: there is nothing to tell.
+    const names = plan.shared ? Object.keys(plan.devices[0] ?? {}).filter((name) => !TIMES.includes(name) && has(name)) : [];
     const columns = [
       { head: "device", left: true, cell: (row) => row.device },
-      ...OF_THE_LAW.filter(([name]) => has(name)).map(([, head, cell]) => ({ head, cell })),
+      ...names.map((name) => {
+        const [head, write] = resource(name);
+        return { head, cell: (row) => write(row[name]) };
+      }),
       { head: "trains, s", cell: (row) => significant(row.compute_s, 5) },
       { head: "uploads, s", cell: (row) => significant(row.upload_s, 5) },
       { head: "finish, s", cell: (row) => significant(row.finish_s, 5) },

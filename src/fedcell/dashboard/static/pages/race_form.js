@@ -127,7 +127,7 @@ export function raceForm(info, start) {
       .flatMap((section) => info.fields.filter(({ path }) => (path.includes(".") ? path.split(".")[0] : "") === section))
       .flatMap((one) => labelled(info, one));
   const policies = new Policies(info);
-  const law = lawChoice();
+  const law = lawChoice(info.laws);
   const error = h("p", { class: "error", role: "alert" });
   const button = h("button", { type: "submit", class: "primary wide" }, icon("play"), "Start race");
   const form = h(

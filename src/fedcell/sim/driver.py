@@ -1,0 +1,210 @@
+"""A round in a simulated cell: the world says what comes of a plan, an engine trains."""
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcell.errors import InputError
+from fedcell.learn.aggregator import LateModels
+from fedcell.learn.engine import Job, Updates
+from fedcell.protocol.outcome import Observed, Outcome, deadlines
+from fedcell.protocol.question import answering
+from fedcell.protocol.round import Collect, Collected, Played, Send, Sight
+from fedcell.protocol.signals import read_signals
+from fedcell.rng import keyed, stream
+from fedcell.schedule.plan import Links, Plan
+from fedcell.schedule.profiles import balanced_weights, standardise
+from fedcell.sim.profiles import output_change, report_j
+from fedcell.sim.requests import Losses, Playing, Train
+from fedcell.sim.spending import worked_j
+from fedcell.types import Floats, Indices, Vector
+from fedcell.world import Conditions
+from fedcell.world.channel import may_lack_rate
+
+if TYPE_CHECKING:
+    from fedcell.sim.loop import Simulation
+    from fedcell.sim.state import State
+
+
+@dataclass(eq=False)
+class Driver:
+    """One round of a simulation.
+
+    Attributes:
+        run: the run.
+        state: before the round.
+        conditions: of the round; its devices are those that are there.
+        sight: what the server sees of them.
+        mean: (P,) of the models that arrived; None if there is none.
+        late: models under way when the round ended.
+        delivered: (n,) numbers of the devices whose models arrived.
+        plan_j: (n,) what each scheduled device spent, in joules.
+        asked_j: (M,) what answers cost each device.
+        reports_j: (M,) what reports of their data cost devices that have a rate for the first time.
+    """
+
+    run: "Simulation"
+    state: "State"
+    conditions: Conditions
+    sight: Sight
+    mean: Vector | None = None
+    late: LateModels = field(default_factory=LateModels.empty)
+    delivered: Indices = field(default_factory=lambda: np.empty(0, np.int64))
+    plan_j: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        self.there = self.conditions.there
+        self.asked_j: Floats = np.zeros(self.state.spent_j.size)
+        self._starts_s: Floats | None = None
+        self._trained: tuple[Indices, Updates] | None = None  # by devices that trained for their answers
+
+    def play(self, playing: Generator[Send | Collect, Any, Played]) -> Playing[Played | None]:
+        """Play the round; None if it would end after the budget."""
+        request = next(playing)
+        while True:
+            answer: Any
+            if isinstance(request, Send):
+                answer = self._observed(request)
+            elif request.send.question is not None:
+                answer = yield from self._answers(request.send, request.outcome)
+            elif (answer := (yield from self._collected(request.send, request.outcome))) is None:
+                return None
+            try:
+                request = playing.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    @cached_property
+    def _links(self) -> Links:
+        return self.run.true_links(self.conditions)
+
+    def _observed(self, send: Send) -> Observed:
+        """What really becomes of a plan."""
+        plan, run = send.plan, self.run
+        if send.asked is None:  # else they have the model already
+            down = run.downlink(self.there, self.conditions.snr[self.there])
+            plan = plan.starting(None if down is None else down.starts_s(plan.devices))
+        self._starts_s = plan.starts_s
+        timing = plan.timing(self._links if send.question is None else answering(self._links))
+        late_s, until_s, leaves_s = np.full(plan.devices.size, np.inf), self.conditions.until_s, None
+        if until_s is not None:
+            leaves_s = until_s[self.there][plan.devices] - self.state.clock_s
+        if run.spec.slack is not None:
+            upload_s, compute_s = self.state.knowledge.known(self.sight.links, self.there)
+            known = np.isfinite(upload_s) & np.isfinite(compute_s)
+            late_s = deadlines(send.expected.finish_s, run.spec.slack, known[plan.devices])
+        return Observed(timing, late_s, leaves_s, starts_s=plan.starts_s)
+
+    def _answers(self, send: Send, outcome: Outcome) -> Playing[Floats]:
+        """What those answer that do."""
+        assert send.question is not None
+        run, devices, places = self.run, self.there[send.plan.devices], send.plan.devices[outcome.delivered]
+        band = (
+            send.plan.shares * self.state.late.band_left
+        )  # what late devices of the last round still use is not theirs
+        self.asked_j[devices] = sum(self._worked_j(send.plan, band, outcome))
+        who = self.there[places]
+        if who.size == 0:
+            return np.empty(0)
+        if send.question.about == "norm":
+            updates: Updates = yield Train(run.jobs(self.state, who))
+            self._trained = places, updates
+            return updates.norms()
+        some, draw, parts = send.question.samples, keyed(run.spec.seed, "poll", self.state.round), run.task.parts
+        orders = [parts[i] if some is None else draw(int(i)).permutation(parts[i])[:some] for i in who]
+        losses: Floats = yield Losses([Job(self.state.model, order[np.newaxis]) for order in orders])
+        return losses
+
+    def _worked_j(self, plan: Plan, parts: Floats, outcome: Outcome) -> tuple[Floats, Floats]:
+        """(n,) and (n,): what devices spend on computing and on sending; who trained to answer has paid for that."""
+        work, who = plan.work(self._links.epochs), self.there[plan.devices]
+        return worked_j(
+            who, parts, self.run.world, self.conditions, outcome.worked, self._starts_s, 1.0 if work is None else work
+        )
+
+    def _collected(self, send: Send, outcome: Outcome) -> Playing[Collected | None]:
+        """What comes with the models; None if the round would end after the budget."""
+        run, state, plan = self.run, self.state, send.plan
+        clock_s = state.clock_s + outcome.round_s
+        parts = self._links.law.take(plan.devices).power_fraction(self._links.upload_s[plan.devices], plan.shares)
+        training_j, sending_j = self._worked_j(plan, parts, outcome)
+        self.plan_j = sending_j * state.late.band_left + training_j
+        budget_j = math.inf if run.spec.budget_j is None else run.spec.budget_j
+        if clock_s > run.spec.budget_s or self.spent_j(plan).sum() > budget_j:
+            return None
+        if outcome.round_s == 0.0 and run.spec.rounds is None:
+            raise InputError(
+                f"{run.spec.policy} scheduled nobody and its round takes no time: it would never end; set rounds"
+            )
+        arrives = self._not_lost(plan)
+        own = np.flatnonzero(outcome.delivered & arrives)
+        coming = np.flatnonzero(outcome.coming & arrives)
+        updates = yield from self._updates(plan, np.concatenate((own, coming)))
+        if coming.size:
+            shares = run.cell_law.held_share(plan.shares[coming])
+            late = updates.part(slice(own.size, None)).models()
+            self.late = LateModels(self.there[plan.devices[coming]], late, outcome.after_s[coming], shares)
+            updates = updates.part(slice(own.size))
+        places = plan.devices[own]
+        self.delivered = self.there[places]
+        weights = run.aggregator.model_weights(run.task.samples[self.delivered], lambda: self._balanced(places))
+        arrived = state.late.arrived(outcome.round_s)
+        self.mean, devices, each = run.aggregator.mean(updates, self.delivered, weights, arrived, run.task.samples)
+        return Collected(
+            clock_s,
+            places,
+            read_signals(run.policy, updates) if own.size else {},
+            (devices, each),
+            self._profiles(updates) if own.size and run.learns_profiles else None,
+        )
+
+    def spent_j(self, plan: Plan) -> Floats:
+        """(M,) what each device has spent by the end of the round, in joules."""
+        spent_j = self.state.spent_j + self.asked_j + self.reports_j
+        spent_j[self.there[plan.devices]] += self.plan_j
+        return spent_j
+
+    @cached_property
+    def reports_j(self) -> Floats:
+        """(M,) what reports cost, beside the round that goes on.
+
+        Whoever had a rate at the start has spent something by then; see `Simulation.start`.
+        """
+        run, cost_j = self.run, np.zeros(self.state.spent_j.size)
+        if run.spec.reports_gradients and may_lack_rate(run.world.cell):
+            new = self.there[self.state.spent_j[self.there] == 0.0]
+            cost_j[new] = report_j(run.task, run.world, self.conditions, self.state.late.band_left)[new]
+        return cost_j
+
+    def _not_lost(self, plan: Plan) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """(n,) booleans: the scheduled devices whose models are not lost on the way, as with the spec's probability."""
+        devices = self.run.spec.devices
+        if devices.failure == 0.0:
+            return np.ones(plan.devices.size, np.bool_)
+        drawn = stream(self.run.spec.seed, "failure", self.state.round).random(devices.count)
+        return drawn[self.there[plan.devices]] >= devices.failure
+
+    def _updates(self, plan: Plan, which: Indices) -> Playing[Updates]:
+        """The updates of some of the plan's devices; they may have trained already, to answer."""
+        if self._trained is not None:
+            places, trained = self._trained
+            return trained.part(np.searchsorted(places, plan.devices[which]))
+        epochs = None if plan.epochs is None else plan.epochs[which]
+        updates: Updates = yield Train(self.run.jobs(self.state, self.there[plan.devices[which]], epochs))
+        return updates
+
+    def _balanced(self, places: Indices) -> Floats | None:
+        """(n,) the weights that make the round most like all devices that are there, by their profiles."""
+        profiles = self.state.knowledge.profiles
+        if profiles.shape[1] == 0:
+            return None
+        return balanced_weights(standardise(profiles[self.there], self.sight.view.profile_noise), places)
+
+    def _profiles(self, updates: Updates) -> Floats:
+        """(n, classes) what updates say of their devices' data."""
+        classes = self.run.task.label_counts.shape[1]
+        return output_change(updates.tail(classes), self.state.model, classes)
