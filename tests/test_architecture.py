@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gym": {"runs", "sim", "protocol", "schedule", "learn", "world", "plots"},
     "testbed": {"flower", "runs", "sim", "protocol", "schedule", "learn", "world", "plots"},
     "dashboard": {
+        "tables",
         "paper",
         "runs",
         "sim",
@@ -40,7 +41,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "learn",
         "world",
         "__init__",
-        "tables",
     },
     "__main__": {"cli"},
     "cli": {

@@ -54,7 +54,7 @@ class Declared:
         kind: ``number``, ``whole``, ``text``, ``truth`` or ``list``.
         types: all that its annotation names.
         about: what is said of it.
-        choices: of a choice, or suggested.
+        words: of a choice.
         bounds: the metadata Gt, Ge, Lt and Le of a number.
     """
 
@@ -62,8 +62,13 @@ class Declared:
     kind: str
     types: tuple[Any, ...]
     about: About
-    choices: tuple[str, ...]
+    words: tuple[str, ...]
     bounds: tuple[Any, ...]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Of a choice, or suggested."""
+        return self.words or tuple(self.about.choices() if callable(self.about.choices) else self.about.choices)
 
     @property
     def nullable(self) -> bool:
@@ -107,9 +112,8 @@ def _parts(hint: Any) -> tuple[Any, list[Any]]:
 def _read(name: str, about: About, hint: Any, extras: list[Any]) -> Declared:
     types = _types(hint)
     words = tuple(str(word) for one in types if get_origin(one) is Literal for word in get_args(one))
-    suggested = tuple(about.choices() if callable(about.choices) else about.choices)
     bounds = tuple(extra for extra in extras if isinstance(extra, Gt | Ge | Lt | Le))
-    return Declared(name, _kind(types), types, about, words or suggested, bounds)
+    return Declared(name, _kind(types), types, about, words, bounds)
 
 
 def _types(hint: Any) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import product
 
-from fedcell.runs.contest import Tournament, remember
+from fedcell.runs.contest import Tournament, save_tournament
 from fedcell.runs.race import race_spec, race_to_store
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store
@@ -53,7 +53,7 @@ def _fill_tournament(store: Store, base: Spec, record: RoundRecord) -> None:
     for (name, _, seed), run in runs.items():
         if name == "small":
             store.put(run, _rounds(record, 5.0 * (1 + 0.01 * seed)))
-    remember(store, tournament, {entry: run.key() for entry, run in runs.items()})
+    save_tournament(store, tournament, {entry: run.key() for entry, run in runs.items()})
 
 
 def _rounds(record: RoundRecord, round_s: float) -> list[RoundRecord]:

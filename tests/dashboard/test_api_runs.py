@@ -15,13 +15,13 @@ from fedcell.dashboard.colours import Looks, group_styles, plan_styles, styles
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
 from fedcell.plots import STYLES
 from fedcell.runs.race import RACE_POLICIES, default_race
-from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import simulate
-from fedcell.sim.record import RoundRecord
+from fedcell.sim.record import ROUND_COLUMNS, RoundRecord
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.task import load_task
 from harness import Served, run, serve
@@ -100,8 +100,14 @@ def test_info_tells_what_there_is(served: Served) -> None:
     k = next(policy for policy in info["all_policies"] if policy["name"] == "random")["settings"][-1]
     diverse = next(policy for policy in info["all_policies"] if policy["name"] == "diverse")["settings"]
     assert [(one["name"], one["default"]) for one in diverse][-2:] == [("theta", 0.05), ("memory", 0.5)]
-    assert info["choices"]["profiles"] == ["labels", "gradients", "updates", "none"]
-    assert info["choices"]["aggregator"][:3] == ["mean", "samples", "balanced"]
+    assert info["choices"] == {"sharing": ["optimal", "equal"]}
+    fields = {one["path"]: one for one in info["fields"]}
+    assert fields["profiles"]["choices"] == ["labels", "gradients", "updates", "none"]
+    assert fields["task.aggregator"]["choices"][:3] == ["mean", "samples", "balanced"]
+    assert (fields["profiles"]["others"], fields["task.aggregator"]["others"]) == (False, True)
+    assert fields["cell.channel"]["choices"] == ["paper", "uma", "umi", "rma"]
+    band = {name: fields["cell.bandwidth_hz"][name] for name in ("label", "unit", "scale", "least", "required")}
+    assert band == {"label": "bandwidth", "unit": "MHz", "scale": 1e6, "least": 0.0, "required": True}
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
     assert [info["colours"][line]["colour"] for line in RACE_POLICIES] == [colour for colour, _ in STYLES[:7]]
     assert parse_spec(info["defaults"], "info") == default_race().changed({}, {})
@@ -151,7 +157,7 @@ def test_a_run_is_its_rounds(served: Served, runs: dict[Any, list[RoundRecord]])
     found = served.get(f"/api/runs/{key('greedy', 1)}")
     RunAnswer.model_validate(found)
     assert found["columns"] == list(ROUND_COLUMNS)
-    assert found["rows"] == [list(numbers_of(record)) for record in runs["greedy", 1]]
+    assert found["rows"] == [list(record.numbers()) for record in runs["greedy", 1]]
     assert parse_spec(found["spec"], "x") == tiny("greedy", 1)
     assert served.get(f"/api/runs/{key('greedy', 1)[:12]}") == found
     for bad, status in (("0" * 64, 404), ("xyz", 422), ("abc", 422), ("%2e%2e", 422)):

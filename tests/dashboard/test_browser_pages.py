@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fedcell.runs.records import ROUND_COLUMNS
 from fedcell.runs.store import Measured, Store
 from fedcell.sim.loop import simulate
+from fedcell.sim.record import ROUND_COLUMNS
 from fedcell.sim.spec import Spec
 
 pytest.importorskip("dashboard.browser")  # which says why where there is no browser

@@ -255,7 +255,7 @@ def test_a_key_is_64_hexadecimal_digits(tmp_path: Path, stored: Callable[[Path],
 
 
 def test_a_damaged_tournament_hides_no_other(tmp_path: Path, stored: Callable[[Path], str]) -> None:
-    from fedcell.runs.contest import Tournament, remember
+    from fedcell.runs.contest import Tournament, save_tournament
     from fedcell.runs.scenarios import Scenario
     from fedcell.runs.store import Store
     from fedcell.sim.spec import parse_spec
@@ -264,7 +264,7 @@ def test_a_damaged_tournament_hides_no_other(tmp_path: Path, stored: Callable[[P
     stored(path)
     wanted = Tournament([Scenario("one", "", 0.5, parse_spec(TINY, "x"))], ["all", "greedy"], [0])
     with Store(path) as store:
-        remember(store, wanted, {entry: run.key() for entry, run in wanted.runs().items()})
+        save_tournament(store, wanted, {entry: run.key() for entry, run in wanted.runs().items()})
         (one,) = store.tournaments()
     deep = json.loads(json.dumps(one.document))
     deep["scenarios"][0]["spec"] = None

@@ -21,8 +21,6 @@ from dashboard.races import LONG, begin
 from fedcell.dashboard.schemas import Curves
 from fedcell.runs.race import race_spec, run_race
 from fedcell.runs.race_report import curves as race_curves
-from fedcell.runs.race_report import to_csv, to_json
-from fedcell.runs.records import numbers_of
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec, parse_spec
 from harness import LIMIT_S, TINY, Served, read_events, serve, wait_until
@@ -71,7 +69,7 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
     contest = expected(spec, policies, 2)
     result = run_race(contest, target=0.3)
     wanted = {
-        (policy, seed, r.round): list(numbers_of(r))
+        (policy, seed, r.round): list(r.numbers())
         for policy in policies
         for seed, run in zip(result.seeds, result.runs[policy], strict=True)
         for r in run
@@ -82,9 +80,9 @@ def test_a_race_gives_what_fedcell_race_gives(served: Served) -> None:
         assert rows == wanted, name
         assert sum(len(told["rows"]) for told in rounds) == len(wanted)  # each once
         assert (found[0][0], found[-1]) == ("race", ("end", {"state": "done"}))
-    assert served.http.get(f"/api/races/{race['id']}/data.csv").text == to_csv(result)
+    assert served.http.get(f"/api/races/{race['id']}/data.csv").text == result.to_csv()
     told = served.get(f"/api/races/{race['id']}/data.json")
-    assert told == json.loads(to_json(result))
+    assert told == json.loads(result.to_json())
     against_energy = served.get(f"/api/races/{race['id']}/curves?by=energy")
     Curves.model_validate(against_energy)
     for drawn, line in zip(race_curves(result, "energy"), against_energy["policies"], strict=True):
@@ -261,7 +259,7 @@ def test_killed_workers_are_replaced_and_no_round_is_lost(served: Served) -> Non
         served.until(path, lambda race, seen=seen: race["runs"][0]["rounds"] > seen + 1)
     rows = [row for kind, told in _some_events(served, id, 30) if kind == "rounds" for row in told["rows"]]
     whole = fc.simulate(expected(LONG | {"rounds": 3999}, ["all"], 1).runs()[0])
-    assert rows[:5] == [list(numbers_of(record)) for record in itertools.islice(whole, 5)]
+    assert rows[:5] == [list(record.numbers()) for record in itertools.islice(whole, 5)]
     assert [row[0] for row in rows] == list(range(1, len(rows) + 1))
     end(served, id)
     other = begin(served, TINY)

@@ -17,11 +17,11 @@ from fedcell.dashboard import rankings
 from fedcell.dashboard.rankings import Rankings, ended_of, listed_document, ranking_document, runs_document
 from fedcell.dashboard.schemas import RankingAnswer, TournamentDocument
 from fedcell.dashboard.state import StoreReader
-from fedcell.runs.contest import remembered
+from fedcell.runs.contest import load_tournament
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.tournament import MEASURES, TournamentResult, stored_result
-from fedcell.runs.tournament_report import matrix_table, overall_table, pictures, winners_table
+from fedcell.runs.tournament_report import TournamentReport
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ranks_texts_and_winners_are_those_of_the_command(path: Path, measure: Measure) -> None:
     with Store(path, "read") as store:
         (stored,) = store.tournaments()
-        result = stored_result(store, *remembered(stored))
+        result = stored_result(store, *load_tournament(stored))
     told = RankingAnswer.model_validate(ranking_document(stored, result, measure))
-    ranks = {row[0]: row[1 + MEASURES.index(measure)] for row in overall_table(result).rows}
+    ranks = {row[0]: row[1 + MEASURES.index(measure)] for row in TournamentReport(result).overall().rows}
     assert {one.line: f"{one.rank:.2f}" for one in told.policies} == ranks
     assert [one.rank for one in told.policies] == sorted(one.rank for one in told.policies)
-    texts = {row[0]: row[1:] for row in matrix_table(result, measure).rows}
+    texts = {row[0]: row[1:] for row in TournamentReport(result).matrix(measure).rows}
     assert {one.line: [cell.text for cell in row] for one, row in zip(told.policies, told.cells, strict=True)} == texts
-    said = [row[2 + MEASURES.index(measure)] for row in winners_table(result).rows]
+    said = [row[2 + MEASURES.index(measure)] for row in TournamentReport(result).winners().rows]
     assert [one.said for one in told.scenarios] == said
     for place, scenario in enumerate(told.scenarios):
         best = {one.line for one, row in zip(told.policies, told.cells, strict=True) if row[place].verdict != "loses"}
@@ -56,7 +56,7 @@ def test_ranks_texts_and_winners_are_those_of_the_command(path: Path, measure: M
 def test_nobody_is_framed_who_never_gets_there_or_with_too_few_seeds(path: Path) -> None:
     with Store(path, "read") as store:
         (stored,) = store.tournaments()
-        result = stored_result(store, *remembered(stored))
+        result = stored_result(store, *load_tournament(stored))
     high = [replace(one, target=0.99) for one in result.tournament.scenarios]
     never = replace(result, tournament=replace(result.tournament, scenarios=high))
     few = replace(result, tournament=replace(result.tournament, seeds=[0, 1, 2]))
@@ -69,7 +69,7 @@ def test_nobody_is_framed_who_never_gets_there_or_with_too_few_seeds(path: Path)
         assert {one.said for one in told.scenarios} == {why}
         assert told.troubles == [f"Everywhere: {why}"]
         assert [(one.wins, one.shares) for one in told.policies] == [(0, 0)] * 3
-        picture = pictures(found)["heat-map"].axes[0]
+        picture = TournamentReport(found).pictures()["heat-map"].axes[0]
         assert not [patch for patch in picture.patches if isinstance(patch, Rectangle)]
         assert why in picture.get_title(loc="left")
     (race, _), cells = result.tournament.scenarios, ranking_document(stored, result, "time")["cells"]

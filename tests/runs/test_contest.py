@@ -12,7 +12,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.runs.contest import Tournament, remember, remembered, swept
+from fedcell.runs.contest import Tournament, load_tournament, save_tournament, sweep_as_tournament
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
@@ -37,7 +37,7 @@ def record() -> RoundRecord:
 
 def test_a_sweep_over_policies_is_a_tournament_of_the_same_runs() -> None:
     spec = TINY.changed({}, GRID)
-    found = swept(spec)
+    found = sweep_as_tournament(spec)
     assert found is not None
     tournament, entries = found
     assert [one.name for one in tournament.scenarios] == ["radius_m=300 partition=iid", "radius_m=900 partition=iid"]
@@ -46,7 +46,7 @@ def test_a_sweep_over_policies_is_a_tournament_of_the_same_runs() -> None:
     assert [runs[entry].key() for entry in entries] == [run.key() for run in spec.runs()]
     assert set(entries) == set(tournament.entries())
     others: list[dict[str, list[Any]]] = [{}, {"seed": [0, 1]}, {"policy": ["all"]}]
-    assert [swept(TINY.changed({}, grid)) for grid in others] == [None] * 3
+    assert [sweep_as_tournament(TINY.changed({}, grid)) for grid in others] == [None] * 3
 
 
 def test_a_sweep_is_remembered_with_the_keys_of_its_runs(tmp_path: Path, record: RoundRecord) -> None:
@@ -61,7 +61,7 @@ def test_a_sweep_is_remembered_with_the_keys_of_its_runs(tmp_path: Path, record:
             store.put(run, [record])
         assert run_sweep(spec, store).skipped == 8  # half of the 16 are equal to others
         (stored,) = store.tournaments()
-        tournament, keys = remembered(stored)
+        tournament, keys = load_tournament(stored)
         assert {entry: run.key() for entry, run in tournament.runs().items()} == keys
         result = stored_result(store, tournament, keys)
         assert result.tournament.seeds == [0, 1]
@@ -73,9 +73,9 @@ def test_more_seeds_replace_a_tournament_and_whole_seeds_count(tmp_path: Path, r
     short, long = (Tournament(cells, ["all", "greedy"], list(range(n))) for n in (1, 3))
     with Store(tmp_path / "results.db") as store:
         for one in (short, long):
-            remember(store, one, {entry: run.key() for entry, run in one.runs().items()})
+            save_tournament(store, one, {entry: run.key() for entry, run in one.runs().items()})
         (stored,) = store.tournaments()
-        tournament, keys = remembered(stored)
+        tournament, keys = load_tournament(stored)
         assert tournament == long
         with pytest.raises(InputError, match="no seed is finished by all policies"):
             stored_result(store, tournament, keys)
@@ -93,7 +93,9 @@ def test_more_seeds_replace_a_tournament_and_whole_seeds_count(tmp_path: Path, r
 
 
 def test_scenarios_whose_values_are_close_are_told_apart() -> None:
-    found = swept(TINY.changed({}, {"policy": ["all", "greedy"], "cell.radius_m": [1000.0001, 1000.0002]}))
+    found = sweep_as_tournament(
+        TINY.changed({}, {"policy": ["all", "greedy"], "cell.radius_m": [1000.0001, 1000.0002]})
+    )
     assert found is not None
     assert [one.name for one in found[0].scenarios] == ["radius_m=1000.0001", "radius_m=1000.0002"]
     assert len(set(found[1])) == 4
@@ -113,7 +115,7 @@ def test_nobody_who_reads_a_tournament_imports_a_policy_of_ones_own(
         run_sweep(spec, store)
     monkeypatch.delitem(sys.modules, "own_of_a_test")
     with Store(tmp_path / "results.db", "read") as store:
-        tournament, keys = remembered(store.tournaments()[0])
+        tournament, keys = load_tournament(store.tournaments()[0])
         assert len(stored_result(store, tournament, keys).rounds) == 2
     assert tournament.policies == ["all", "own_of_a_test:Mine:k=2"]
     assert "own_of_a_test" not in sys.modules
@@ -127,10 +129,10 @@ def test_no_file_makes_its_reader_import_a_module(
     monkeypatch.syspath_prepend(str(tmp_path))
     wanted = Tournament([Scenario("one", "", 0.5, TINY)], ["all", "greedy"], [0])
     with Store(tmp_path / "results.db") as store:
-        remember(store, wanted, {entry: run.key() for entry, run in wanted.runs().items()})
+        save_tournament(store, wanted, {entry: run.key() for entry, run in wanted.runs().items()})
         (stored,) = store.tournaments()
     stored.document["scenarios"][0]["spec"] |= planted
-    assert remembered(stored)[0].policies == wanted.policies
+    assert load_tournament(stored)[0].policies == wanted.policies
     assert "planted" not in sys.modules
 
 
@@ -139,10 +141,10 @@ def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.Mo
     keys = {entry: run.key() for entry, run in wanted.runs().items()}
     path = tmp_path / "results.db"
     with Store(path) as store:
-        remember(store, wanted, keys)
+        save_tournament(store, wanted, keys)
         (stored,) = store.tournaments()
         with pytest.raises(InputError, match=f"tournament {stored.id} is damaged; run it again"):
-            remembered(replace(stored, keys=stored.keys[1:]))
+            load_tournament(replace(stored, keys=stored.keys[1:]))
     whole = stored.document
     for damaged in ("[", "{}", "[" * 100_000, *({**whole, name: None} for name in whole), {**whole, "seeds": [0, 1]}):
         with closing(sqlite3.connect(path)) as db, db:
@@ -152,8 +154,8 @@ def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.Mo
             (found,) = store.tournaments()
             assert (found.id, found.document["policies"], found.keys) == (stored.id, [], []), damaged
             with pytest.raises(InputError, match=f"tournament {stored.id} is damaged in the file .*; run it again"):
-                remembered(found)
+                load_tournament(found)
     monkeypatch.setattr("fedcell.runs.contest.MOST_REMEMBERED", 1)
     with Store(tmp_path / "other.db") as store:
-        remember(store, wanted, keys)
+        save_tournament(store, wanted, keys)
         assert store.tournaments() == []

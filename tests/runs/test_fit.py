@@ -11,7 +11,6 @@ from fedcell.runs.fit import (
     accuracies,
     fit,
     fit_runs,
-    policy_line,
     rounds_needed_in,
     rounds_to,
 )
@@ -58,8 +57,8 @@ def test_exact_rounds_give_back_beta_and_theta(reading: str) -> None:
     assert found.beta_interval == pytest.approx((80.0, 80.0))  # all trials are alike
     assert found.theta_interval == pytest.approx((0.05, 0.05))
     assert found.used == KS
-    assert policy_line(found) == "optimal:theta=0.05"
-    parse_policy(policy_line(found))
+    assert found.policy == "optimal:theta=0.05"
+    parse_policy(found.policy)
 
 
 def test_the_bootstrap_interval_holds_the_estimate_and_grows_with_the_spread() -> None:

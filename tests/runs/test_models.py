@@ -16,7 +16,6 @@ import fedcell as fc
 from fedcell.learn.data import load_dataset
 from fedcell.runs import runner as module
 from fedcell.runs.models import model_paths, read_arrays, write_arrays
-from fedcell.runs.race_report import to_csv, to_json
 from fedcell.runs.runner import RoundsDone, RunDone
 from fedcell.runs.store import Store
 from fedcell.sim.loop import Simulation
@@ -158,14 +157,14 @@ def test_a_race_tells_its_classes_in_json_and_csv(small_npz: Path) -> None:
     for policy, found in classes.items():
         for seed, run in enumerate(result.runs[policy]):
             assert found[seed] @ samples / samples.sum() == pytest.approx(run[-1].accuracy, abs=1e-12)
-    assert json.loads(to_json(result, per_class=True))["class_accuracy"] == {p: f.tolist() for p, f in classes.items()}
-    assert "class_accuracy" not in json.loads(to_json(result))
-    head, *lines = [line.split(",") for line in to_csv(result, per_class=True).splitlines()]
+    assert json.loads(result.to_json(per_class=True))["class_accuracy"] == {p: f.tolist() for p, f in classes.items()}
+    assert "class_accuracy" not in json.loads(result.to_json())
+    head, *lines = [line.split(",") for line in result.to_csv(per_class=True).splitlines()]
     at = head.index("accuracy_class_0")
     for line in lines:
         last = line[2] == "3"
         assert line[at:] == ([str(v) for v in classes[line[0]][int(line[1])]] if last else [""] * len(samples))
-    assert to_csv(result) == "".join(",".join(line[:at]) + "\n" for line in [head, *lines])
+    assert result.to_csv() == "".join(",".join(line[:at]) + "\n" for line in [head, *lines])
 
 
 def test_a_race_that_was_stopped_has_the_models_of_its_whole_seeds(

@@ -19,7 +19,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.protocol.knowledge import Knowledge
-from fedcell.runs.records import Row, decode, encode, numbers_of
+from fedcell.runs.records import Row, decode, encode
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace, _doubt
@@ -106,7 +106,7 @@ def test_encoded_rounds_are_plain_values() -> None:
     rows = rows_of(make_records(3))
     assert {type(value) for row in rows for value in row} == {int, float, bytes, type(None)}
     assert bits([decode(row) for row in rows]) == bits(make_records(3))
-    assert [row[:9] for row in rows] == [numbers_of(record) for record in make_records(3)]
+    assert [row[:9] for row in rows] == [record.numbers() for record in make_records(3)]
     with pytest.raises(ValueError, match="round 1 counts"):
         decode((*rows[0][:9], *rows[1][9:]))
 

@@ -28,17 +28,8 @@ from fedcell.runs.tournament import MEASURES, TournamentResult, deciding_s, run_
 from fedcell.runs.tournament_report import (
     BEGIN,
     END,
-    markdown,
-    overall_table,
-    pictures,
+    TournamentReport,
     put_between,
-    rows_of,
-    runs_of,
-    scenario_table,
-    table_csv,
-    tournament_json,
-    tournament_page,
-    winners_table,
 )
 from fedcell.schedule.registry import POLICIES
 from fedcell.tables import Table
@@ -240,8 +231,8 @@ def test_failed_runs_are_counted_and_named_and_rank_last(result: TournamentResul
         assert result.ranking(measure).mean[2] == 3.0
     assert np.isinf(result.scores("near", "last")[:, 2]).all()
     assert (result.values("near", "time")[:, 2] == 500.0).all()
-    assert overall_table(result).rows[-1][0] == "random:k=9"
-    assert overall_table(result).rows[-1][-1] == "6"
+    assert TournamentReport(result).overall().rows[-1][0] == "random:k=9"
+    assert TournamentReport(result).overall().rows[-1][-1] == "6"
 
 
 def test_interrupted_it_resumes_and_ends_the_same(wanted: Tournament, result: TournamentResult, tmp_path: Path) -> None:
@@ -251,7 +242,7 @@ def test_interrupted_it_resumes_and_ends_the_same(wanted: Tournament, result: To
     again = run(wanted, tmp_path / "results.db", seen)
     assert 3 <= seen[0].skipped < 12
     assert (seen[0].done, seen[-1].left) == (0, 0)
-    assert tournament_json(again, "") == tournament_json(result, "")
+    assert TournamentReport(again).to_json("") == TournamentReport(result).to_json("")
 
 
 def test_a_tournament_whose_runs_all_fail_says_why(scenarios: list[Scenario], tmp_path: Path) -> None:
@@ -323,7 +314,7 @@ def test_winners_and_ties(made: TournamentResult) -> None:
     assert {other.best, *other.tied} == {"fast", "even"}
     assert other.text() in ("tie of 2: fast, even", "tie of 2: even, fast")
     assert made.winners["paper", "last"].text() == "slow"
-    shown = {row[0]: row for row in winners_table(made).rows}
+    shown = {row[0]: row for row in TournamentReport(made).winners().rows}
     assert shown["paper"][:3] == ["paper", "80 % in 300 s", "fast"]
 
 
@@ -339,34 +330,34 @@ def test_mean_ranks_over_blocks_and_over_scenarios(made: TournamentResult) -> No
 
 
 def test_tables_say_what_the_statistics_do(made: TournamentResult) -> None:
-    overall = {row[0]: row for row in overall_table(made).rows}
-    assert overall_table(made).rows[0][0] == "fast"
+    overall = {row[0]: row for row in TournamentReport(made).overall().rows}
+    assert TournamentReport(made).overall().rows[0][0] == "fast"
     assert overall["fast"] == ["fast", f"{made.ranking('time').mean[1]:.2f}", *overall["fast"][2:4], "1", "1", "1.50"]
     assert overall["never"][4:6] == ["0", "0"]
-    one = {row[0]: row for row in scenario_table(made, PAPER).rows}
+    one = {row[0]: row for row in TournamentReport(made).scenario(PAPER).rows}
     found = summarise([made.rounds["paper", "fast", seed] for seed in range(12)], 0.8, 300.0)
     assert one["fast"][:5] == ["fast", "1.00", found.to_target.text(), found.best.text(100, 1), found.last.text(100, 1)]
     assert one["never"][2] == "never (0/12)"
 
 
 def test_data_for_machines(made: TournamentResult) -> None:
-    document = json.loads(tournament_json(made, "fedcell tournament"))
+    document = json.loads(TournamentReport(made).to_json("fedcell tournament"))
     assert document["rankings"]["time"]["mean_ranks"]["never"] == 4.0
     assert document["winners"][0] == {"scenario": "paper", "by": "time", "best": "fast", "tied": [], "untold": ""}
     assert document["results"][0]["median_s_to_target"] is None  # never
-    lines = table_csv(rows_of(made)).splitlines()
+    lines = TournamentReport(made).to_csv().splitlines()
     assert len(lines) == 1 + 2 * 4
     assert lines[1].startswith("paper,never,0.8,300.0,12,0,,0,")
-    runs = table_csv(runs_of(made)).splitlines()
+    runs = TournamentReport(made).runs_csv().splitlines()
     assert len(runs) == 1 + 2 * 4 * 12
     assert runs[0] == "scenario,policy,seed,s_to_target_or_budget,best,last,failed"
     assert runs[1] == "paper,never,0,300.0,0.7,0.7,"
 
 
 def test_the_page_needs_nothing_else_and_shows_everything(made: TournamentResult) -> None:
-    names = pictures(made)
+    names = TournamentReport(made).pictures()
     assert set(names) == {"ranks", "ranks-scenarios", "ranks-last", "heat-map"}
-    page = tournament_page(made, "fedcell tournament --policy 'a<b'", dict.fromkeys(names, b"png"))
+    page = TournamentReport(made).page("fedcell tournament --policy 'a<b'", dict.fromkeys(names, b"png"))
     assert not re.search(r"<script|<link|@import|url\(|src=\"(?!data:image/png;base64,)", page)
     assert page.count("<figure class=large>") == 4
     assert "a&lt;b" in page
@@ -375,7 +366,7 @@ def test_the_page_needs_nothing_else_and_shows_everything(made: TournamentResult
 
 
 def test_markdown_stands_between_the_marks_of_a_page(made: TournamentResult) -> None:
-    tables = markdown(made, "fedcell tournament")
+    tables = TournamentReport(made).markdown("fedcell tournament")
     assert "| fast | " in tables
     assert put_between("", tables, "new.md") == tables
     page = f"# Ours\n{BEGIN}\nold\n{END}\nrest\n"

@@ -22,8 +22,8 @@ import fedcell as fc
 from fedcell.cli.options import TRACKER_NAMES
 from fedcell.files import alone_in
 from fedcell.runs.race import race_runs
-from fedcell.runs.records import ROUND_COLUMNS, numbers_of
 from fedcell.runs.trackers import TRACKERS, MLflow, TensorBoard, TrackedRun, Values, WeightsAndBiases, parse_tracker
+from fedcell.sim.record import ROUND_COLUMNS
 from harness import LIMIT_S, wait_until
 
 Here = Callable[..., CompletedProcess[str]]
@@ -74,7 +74,7 @@ def tracked(tracker: str, race: fc.Spec = RACE, store: fc.Store | None = None) -
 
 def expected(result: fc.RaceResult) -> Numbers:
     return {
-        f"{policy} seed{seed}": [dict(zip(ROUND_COLUMNS, numbers_of(record), strict=True)) for record in run]
+        f"{policy} seed{seed}": [dict(zip(ROUND_COLUMNS, record.numbers(), strict=True)) for record in run]
         for policy, runs in result.runs.items()
         for seed, run in zip(result.seeds, runs, strict=True)
     }

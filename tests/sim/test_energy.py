@@ -6,7 +6,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.profile import REPORT_SAMPLES
-from fedcell.runs.records import cells, decode, encode
+from fedcell.runs.records import decode, encode
 from fedcell.schedule.plan import Plan
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
@@ -174,7 +174,7 @@ def test_a_record_that_knows_no_energy_says_so() -> None:
     for found in (record, decode(encode(record))):
         assert math.isnan(found.joules)
         assert np.isnan(found.plan_joules).tolist() == [True, True]
-    assert np.isnan(cells(record, plan=True)["plan_joules"]).all()
+    assert np.isnan(record.to_dict(plan=True)["plan_joules"]).all()
 
 
 def test_energy_at_its_defaults_leaves_keys_alone() -> None:

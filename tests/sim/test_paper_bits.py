@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.records import PLAN_COLUMNS, ROUND_COLUMNS, encode
+from fedcell.runs.records import PLAN_COLUMNS, encode
+from fedcell.sim.record import ROUND_COLUMNS
 
 FOUND = set(np.show_config(mode="dicts")["SIMD Extensions"]["found"])
 SAME_ARITHMETIC = bool(FOUND & {"X86_V4", "AVX512_SKX"})

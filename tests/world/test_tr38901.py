@@ -249,7 +249,7 @@ def test_the_mean_upload_time_is_the_integral(kind: type[Outdoor38901]) -> None:
     z = np.linspace(-8, 8, 801)
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
     mean_s = 0.0
-    for probability, loss, sigma in cell.channel.states(d):  # type: ignore[union-attr]
+    for probability, loss, sigma in cell.channel.states(d):  # type: ignore[attr-defined]
         snr = power / cell.noise_w_per_hz * 10 ** (-(loss[:, None] + sigma[:, None] * z) / 10)
         mean_s += float((probability[:, None] * density * cell.model_bits / 3e6 / np.log2(1 + snr)).sum() / len(d))
     assert mean_upload_s(cell, power) == pytest.approx(mean_s, rel=2e-4)

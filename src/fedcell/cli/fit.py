@@ -123,7 +123,6 @@ def _document(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", 
     from dataclasses import asdict
 
     from fedcell.files import to_json
-    from fedcell.runs.fit import policy_line
 
     first = next((one for one in found.values() if not isinstance(one, str)), None)
     columns = zip(needed.ks, needed.on_curve.tolist(), needed.medians().tolist(), needed.by_trial.tolist(), strict=True)
@@ -136,7 +135,7 @@ def _document(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", 
             reading: {"reason": one} if isinstance(one, str) else {k: _listed(v) for k, v in asdict(one).items()}
             for reading, one in found.items()
         },
-        "policy": None if first is None else policy_line(first),
+        "policy": None if first is None else first.policy,
     }
     return to_json(document, indent=2)
 
@@ -160,10 +159,9 @@ def _span(interval: tuple[float, float]) -> str:
 
 
 def _print_policy(one: "Fit") -> None:
-    from fedcell.runs.fit import policy_line
     from fedcell.schedule.convergence import largest_set
 
-    typer.echo(f"Policy: {policy_line(one)}")
+    typer.echo(f"Policy: {one.policy}")
     most = largest_set(one.theta)
     if math.isfinite(most):
         typer.echo(

@@ -142,12 +142,9 @@ def race(
     table = _race_table(spec, {name: context.params[name] for name in ("target", "by") if _is_given(context, name)})
     target, by = table.target, table.by
     if print_spec:
-        from fedcell.runs.race import race_toml
-
-        typer.echo(race_toml(contest, table), nl=False)
+        typer.echo(table.toml(contest), nl=False)
         return
     from fedcell.plots import save_picture
-    from fedcell.runs.race_report import to_csv, to_json
     from fedcell.sim.task import settled
 
     contest = settled(contest)
@@ -169,9 +166,9 @@ def race(
             typer.echo(NOTHING_KEPT, err=True)
         raise typer.Exit(130)
     if output == "json":
-        typer.echo(to_json(result, per_class=per_class))
+        typer.echo(result.to_json(per_class=per_class))
     elif output == "csv":
-        typer.echo(to_csv(result, per_class=per_class), nl=False)
+        typer.echo(result.to_csv(per_class=per_class), nl=False)
     else:
         _print(result, by, per_class)
     sys.stdout.flush()  # the table is there whatever becomes of the picture
@@ -198,9 +195,9 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 def _race_table(path: Path | None, given: dict[str, Any]) -> "RaceTable":
     """The target and what the race is by: as given, else the file's."""
-    from fedcell.runs.race import RaceTable, load_race_table
+    from fedcell.runs.race import RaceTable
 
-    return (load_race_table(path) if path is not None else RaceTable()).model_copy(update=given)
+    return (RaceTable.load(path) if path is not None else RaceTable()).model_copy(update=given)
 
 
 def _build(path: Path | None, policies: list[str] | None, seeds: int | None, changes: dict[str, Any]) -> "Spec":

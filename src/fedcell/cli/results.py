@@ -369,7 +369,6 @@ def show_run(
     from fedcell.files import to_json
     from fedcell.runs.models import checked_ending
     from fedcell.runs.models import save_model as write_model
-    from fedcell.runs.records import cells
     from fedcell.runs.store import Store, flat
     from fedcell.sim.task import class_accuracy
 
@@ -385,7 +384,7 @@ def show_run(
             write_model(save_model, run.spec, model)
             typer.echo(f"wrote {save_model}", err=True)
     if as_json:
-        rounds = [cells(record, plan=True) for record in records]
+        rounds = [record.to_dict(plan=True) for record in records]
         document = stored_run_document(run) | {"records": rounds}
         document |= {"class_accuracy": classes} if classes is not None else {}
         typer.echo(to_json(document))
@@ -541,11 +540,11 @@ def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
 
 
 def _write_rounds_csv(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
-    from fedcell.runs.records import ROUND_COLUMNS, numbers_of
+    from fedcell.sim.record import ROUND_COLUMNS
     from fedcell.tables import csv_lines
 
     finished = ((run, _run_cells(run, extra)) for run in runs if run.status == "done")
-    rows = ([*cells, *numbers_of(record)] for run, cells in finished for record in store.get(run.key))
+    rows = ([*cells, *record.numbers()] for run, cells in finished for record in store.get(run.key))
     file.writelines(line.encode() for line in csv_lines(["key", "policy", "seed", *extra, *ROUND_COLUMNS], rows))
 
 
@@ -560,7 +559,6 @@ def _load_pyarrow() -> tuple[Any, Any]:
 
 
 def _write_parquet(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
-    from fedcell.runs.records import cells
 
     pa, parquet = _load_pyarrow()
     names = ["key", "policy", "seed", *extra]
@@ -573,7 +571,7 @@ def _write_parquet(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"],
         for at, run in enumerate(runs):
             ours = {name: values[at] for name, values in columns.items()}
             records = store.get(run.key) if run.status == "done" else []
-            rows += [ours | cells(record, plan=True) for record in records]
+            rows += [ours | record.to_dict(plan=True) for record in records]
             if len(rows) >= ROWS_IN_A_GROUP or at == len(runs) - 1:
                 writer.write_table(pa.Table.from_pylist(rows, schema))
                 rows = []

@@ -144,8 +144,7 @@ def _old_markdown(path: Path | None) -> str:
 
 def _hand_over(result: "TournamentResult", command: str, out: Path, markdown: Path | None) -> None:
     """Print the tables, then write the files."""
-    from fedcell.runs.tournament_report import markdown as to_markdown
-    from fedcell.runs.tournament_report import put_between
+    from fedcell.runs.tournament_report import TournamentReport, put_between
 
     _print(result)
     for trouble in result.troubles():
@@ -154,7 +153,7 @@ def _hand_over(result: "TournamentResult", command: str, out: Path, markdown: Pa
     typer.echo(f"Page: {out / 'index.html'}")
     if markdown is not None:
         files = {} if markdown == STANDARD_OUTPUT else {n: f"{markdown.stem}-{n}.png" for n in ("ranks", "heat-map")}
-        text = put_between(_old_markdown(markdown), to_markdown(result, command, files), str(markdown))
+        text = put_between(_old_markdown(markdown), TournamentReport(result).markdown(command, files), str(markdown))
         for name, file in files.items():
             _put(markdown.with_name(file), (out / f"{name}.png").read_bytes())
         _put(markdown, text.encode())
@@ -166,35 +165,37 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def _print(result: "TournamentResult") -> None:
-    from fedcell.runs.tournament_report import COLUMNS, overall_table, verdicts_of, winners_table
+    from fedcell.runs.tournament_report import TournamentReport
 
-    screen, overall = console(), overall_table(result)
+    report = TournamentReport(result)
+    screen, overall = console(), report.overall()
     shown = policy_table(overall.title, *overall.headings[1:])
     for row in overall.rows:
         shown.add_row(*row)
     screen.print(shown)
-    won = [f"  {name} ({target}): {who}" for name, target, who, *_ in winners_table(result).rows]
-    lines = [COLUMNS, "", "Who wins where, by time to the target:", *won, ""]
-    for line in [*lines, *(f"{sentence}." for sentence in verdicts_of(result))]:
+    won = [f"  {name} ({target}): {who}" for name, target, who, *_ in report.winners().rows]
+    lines = [report.COLUMNS, "", "Who wins where, by time to the target:", *won, ""]
+    for line in [*lines, *(f"{sentence}." for sentence in report.verdicts())]:
         screen.print(line, highlight=False, markup=False, soft_wrap=not screen.is_terminal)
 
 
 def _write(result: "TournamentResult", command: str, out: Path) -> None:
     from fedcell.plots import save_picture
     from fedcell.runs.scenarios import scenarios_toml
-    from fedcell.runs.tournament_report import pictures, rows_of, runs_of, table_csv, tournament_json, tournament_page
+    from fedcell.runs.tournament_report import TournamentReport
 
+    report = TournamentReport(result)
     with filled_folder(out, "--out") as folder:
-        figures = pictures(result)
+        figures = report.pictures()
         for name, figure in figures.items():
             save_picture(figure, folder / f"{name}.png")
             save_picture(figure, folder / f"{name}.svg")
         png = {name: (folder / f"{name}.png").read_bytes() for name in figures}
         texts = {
-            "index.html": tournament_page(result, command, png),
-            "tournament.csv": table_csv(rows_of(result)),
-            "runs.csv": table_csv(runs_of(result)),
-            "tournament.json": tournament_json(result, command),
+            "index.html": report.page(command, png),
+            "tournament.csv": report.to_csv(),
+            "runs.csv": report.runs_csv(),
+            "tournament.json": report.to_json(command),
             "scenarios.toml": scenarios_toml(result.tournament.scenarios),
         }
         for name, text in texts.items():

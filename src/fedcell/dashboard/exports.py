@@ -29,11 +29,12 @@ from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
 from fedcell.runs.comparisons import Axis
-from fedcell.runs.race import RaceResult, comparable, result_of
-from fedcell.runs.race_report import draw_race, to_csv, to_json
-from fedcell.runs.records import ROUND_COLUMNS, Rounds, numbers_of
+from fedcell.runs.race import RaceResult, comparable
+from fedcell.runs.race_report import draw_race
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import energy_curve, mean_curve
 from fedcell.runs.store import flat
+from fedcell.sim.record import ROUND_COLUMNS
 from fedcell.tables import csv_text
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def race_result(state: AppState, race: LiveRace) -> RaceResult:
     if not comparable(race.spec, done, failures)[1]:
         raise HTTPException(409, "no seed is finished by all policies yet; wait, or take fewer")
     records = {run: state.stores[0].store.get(key) for run, key in done.items()}
-    return result_of(race.spec, records, failures, race.target)
+    return RaceResult.of(race.spec, records, failures, race.target)
 
 
 def failures_of(state: AppState, race: LiveRace) -> dict[tuple[str, int], str]:
@@ -70,11 +71,11 @@ def race_data(state: AppState, race: LiveRace, ending: str) -> str:
     """As `fedcell race --csv` and `--json` print it."""
     result = race_result(state, race)
     if ending == "csv":
-        return to_csv(result)
+        return result.to_csv()
     shares = sum(record.plan.devices.size for runs in result.runs.values() for run in runs for record in run)
     if shares > limits.EXPORT_SHARES:
         raise InputError(f"the race's JSON would have {shares:,} shares; take its CSV, which has none of them")
-    return to_json(result)
+    return result.to_json()
 
 
 def picture(figure: "Figure", ending: str) -> bytes:
@@ -154,7 +155,7 @@ def compared_data(groups: dict[str, list[FoundRun]], ending: str) -> str:
     """Every round of the runs, a line each."""
     columns = ["group", "key", "policy", "seed", *ROUND_COLUMNS]
     rows = [
-        [name, run.key, run.document["policy"], run.document["seed"], *numbers_of(record)]
+        [name, run.key, run.document["policy"], run.document["seed"], *record.numbers()]
         for name, runs in groups.items()
         for run in runs
         for record in run.records

@@ -6,12 +6,11 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, cast
 
 from fedcell.errors import InputError
-from fedcell.runs.race import ENDED, is_under_way, race_runs, race_to_store
-from fedcell.runs.records import ROUND_COLUMNS
+from fedcell.runs.race import race_runs, race_to_store
 from fedcell.runs.store import Store
-from fedcell.runs.stored import StoredRace
-from fedcell.runs.stored_races import old_keys, race_from_store
-from fedcell.sim.record import RoundRecord
+from fedcell.runs.stored import ENDED, StoredRace
+from fedcell.runs.stored_races import KnownRace, old_keys
+from fedcell.sim.record import ROUND_COLUMNS, RoundRecord
 from fedcell.sim.spec import Spec
 
 RaceState = Literal["queued", "running", "paused", "stopping", "stopped", "done", "failed", "interrupted", "damaged"]
@@ -111,11 +110,11 @@ class LiveRace:
 
     def follow(self, stored: StoredRace) -> None:
         """Take over what the store says of a race that this server does not run; an InputError if it is damaged."""
-        known = race_from_store(stored)
+        known = KnownRace.of(stored)
         if known.keys is not None and known.keys != list(self.runs):
             self.renew(known.keys)
         self.reason, self.name, self.note = known.reason, known.name, known.note
-        self.elsewhere = is_under_way(stored)
+        self.elsewhere = stored.is_under_way
         if self.elsewhere or stored.state in ENDED:
             self.state = cast(RaceState, stored.state)
         else:
@@ -126,7 +125,7 @@ class LiveRace:
 def from_store(stored: StoredRace, store: Store) -> LiveRace:
     """A race that another process left or runs; a damaged one says why, and hides no other."""
     try:
-        known = race_from_store(stored)
+        known = KnownRace.of(stored)
         keys = known.keys or old_keys(store, stored, known.spec)
         race = LiveRace(stored.id, known.spec, known.target, stored.created_unix_s, keys=keys)
         race.follow(stored)

@@ -17,11 +17,10 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.live import LiveRace, LiveRun, RaceState, from_store
 from fedcell.errors import InputError
 from fedcell.runs.processes import Processes
-from fedcell.runs.race import ENDED, Heartbeat, failures_text, is_under_way
-from fedcell.runs.records import numbers_of, size_bytes
+from fedcell.runs.race import Heartbeat, failures_text
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store
-from fedcell.runs.stored import StoredRace
+from fedcell.runs.stored import ENDED, StoredRace
 from fedcell.runs.stored_races import is_ours, own_code
 from fedcell.sim.spec import Spec
 
@@ -300,13 +299,13 @@ class RaceQueue:
         with self.lock:
             run.records += [record for record in event.records if record.round > len(run.records)]
             run.numbers = run.numbers if run.numbers is not None else []
-            run.numbers += [numbers_of(record) for record in event.records if record.round > len(run.numbers)]
+            run.numbers += [record.numbers() for record in event.records if record.round > len(run.numbers)]
             if run.state == "waiting":
                 run.state = "running"
                 self._set(race, race.state)
             rounds = sum(len(one.numbers or []) for one in race.runs.values())
         self._changed()
-        size = sum(map(size_bytes, event.records[-1:])) * len(run.records)
+        size = sum(one.nbytes for one in event.records[-1].lists().values() if one is not None) * len(run.records)
         if len(run.records) > limits.RACE_ROUNDS:
             raise InputError(f"a run passed {limits.RACE_ROUNDS:,} rounds; lower budget_s, or set rounds")
         if rounds > limits.RACE_ALL_ROUNDS:
@@ -338,7 +337,7 @@ class RaceQueue:
             known = {id for id, race in self._races.items() if race.state != "damaged"}
             new = [race for id, race in stored.items() if id not in known]
             ended = [race for race in self._races.values() if race.state in ENDED and race.id in stored]
-            followed += [race for race in ended if is_under_way(stored[race.id])]  # resumed by another process
+            followed += [race for race in ended if stored[race.id].is_under_way]  # resumed by another process
             for race in followed:
                 if race.id not in stored:
                     self._races.pop(race.id, None)

@@ -7,20 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedcell.dashboard.colours import styles
-from fedcell.runs.contest import remembered
+from fedcell.runs.contest import load_tournament
 from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredTournament
 from fedcell.runs.tournament import TournamentResult, Winner, stored_result
-from fedcell.runs.tournament_report import (
-    READING,
-    matrix_table,
-    ranks_picture,
-    rows_of,
-    table_csv,
-    tournament_json,
-    untold,
-)
+from fedcell.runs.tournament_report import TournamentReport
 
 if TYPE_CHECKING:
     from fedcell.dashboard.state import StoreReader
@@ -61,7 +53,7 @@ class Rankings:
             own = await self.result(reader, stored, None)
             scenarios = [replace(one, target=target) for one in own.tournament.scenarios]
             return replace(own, tournament=replace(own.tournament, scenarios=scenarios))
-        return await reader.ask(lambda store: stored_result(store, *remembered(stored)))
+        return await reader.ask(lambda store: stored_result(store, *load_tournament(stored)))
 
 
 def ended_of(store: Store, keys: Sequence[str]) -> Ended:
@@ -104,7 +96,7 @@ def ranking_document(stored: StoredTournament, result: TournamentResult, by: Mea
         "critical": ranks.critical,
         "said": ranks.text(),
         "said_of_others": result.ranking(by, seeds=False).text() if several else None,
-        "reading": READING,
+        "reading": TournamentReport.READING,
         "policies": [
             {
                 "line": line,
@@ -129,18 +121,18 @@ def ranking_document(stored: StoredTournament, result: TournamentResult, by: Mea
             }
             for one in tournament.scenarios
         ],
-        "what": matrix_table(result, by).title,
+        "what": TournamentReport(result).matrix(by).title,
         "cells": _cells(result, by, lines),
         "seeds": tournament.seeds,
         "seeds_asked": len(stored.document["seeds"]),
-        "troubles": [*untold(result, by), *result.troubles()],
+        "troubles": [*TournamentReport(result).untold(by), *result.troubles()],
     }
 
 
 def _cells(result: TournamentResult, by: Measure, lines: Sequence[str]) -> list[list[dict[str, Any]]]:
     """A row for each policy: what it reached in each scenario, its mean rank there, and whether it wins."""
     tournament, ranks = result.tournament, result.mean_ranks(by)
-    texts = {policy: row for policy, *row in matrix_table(result, by).rows}
+    texts = {policy: row for policy, *row in TournamentReport(result).matrix(by).rows}
     return [
         [
             {
@@ -179,11 +171,11 @@ def runs_document(stored: StoredTournament, scenario: str, policy: str, ended: E
 
 def ranking_data(result: TournamentResult, ending: str) -> str:
     """As `fedcell tournament` writes tournament.csv and tournament.json."""
-    return table_csv(rows_of(result)) if ending == "csv" else tournament_json(result, "fedcell serve")
+    return TournamentReport(result).to_csv() if ending == "csv" else TournamentReport(result).to_json("fedcell serve")
 
 
 def ranking_picture(result: TournamentResult, by: Measure, ending: str) -> bytes:
     """The critical-difference diagram as `fedcell tournament` draws it."""
     content = io.BytesIO()
-    ranks_picture(result, by).savefig(content, format=ending, dpi=200)
+    TournamentReport(result).ranks_picture(by).savefig(content, format=ending, dpi=200)
     return content.getvalue()

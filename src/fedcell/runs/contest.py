@@ -82,7 +82,7 @@ def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
     return list(found)
 
 
-def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
+def sweep_as_tournament(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
     """A sweep as the tournament that it is.
 
     Args:
@@ -94,9 +94,9 @@ def swept(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
 
     Example:
         >>> import fedcell as fc
-        >>> from fedcell.runs.contest import swept
+        >>> from fedcell.runs.contest import sweep_as_tournament
         >>> spec = fc.Spec(grid={"cell.radius_m": [300, 900], "policy": ["all", "greedy"], "seed": [0, 1]})
-        >>> tournament, entries = swept(spec)
+        >>> tournament, entries = sweep_as_tournament(spec)
         >>> [one.name for one in tournament.scenarios], tournament.policies, entries[1]
         (['radius_m=300', 'radius_m=900'], ['all', 'greedy'], ('radius_m=300', 'all', 1))
     """
@@ -120,7 +120,7 @@ def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
-def remember(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> None:
+def save_tournament(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> None:
     """Write a tournament down, in place of the same one with other seeds.
 
     Args:
@@ -147,7 +147,7 @@ def _cell_document(spec: Spec) -> dict[str, Any]:
     return {name: value for name, value in spec_document(spec).items() if name not in ("policy", "seed")}
 
 
-def remembered(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
+def load_tournament(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
     """A tournament that `remember` wrote down, and the keys of its runs; an InputError if it is damaged."""
     if stored.damage:
         raise InputError(f"tournament {stored.id} is {stored.damage}; run it again, its runs are kept")

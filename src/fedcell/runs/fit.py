@@ -83,6 +83,11 @@ class Fit:
     used: tuple[int, ...]
     left_out: tuple[int, ...]
 
+    @property
+    def policy(self) -> str:
+        """The policy to use, as the command line and specs name it."""
+        return f"optimal:theta={self.theta:.4g}"
+
 
 def fit_runs(
     partition: str, ks: Sequence[int], limit: int, scaling: Literal["standard", "unit"] = "standard"
@@ -181,8 +186,3 @@ def _interval(values: Floats, outside: float) -> Interval:
         return (-math.inf, math.inf)
     low, high = np.nanpercentile(values, [100 * tail, 100 * (1.0 - tail)])
     return (float(low), float(high))
-
-
-def policy_line(found: Fit) -> str:
-    """The policy to use, as the command line and specs name it."""
-    return f"optimal:theta={found.theta:.4g}"

@@ -58,12 +58,8 @@ def default_race() -> Spec:
 Watch = Callable[[Event], None]
 """Called with every event of the race's runs."""
 
-ENDED = ("stopped", "done", "failed", "interrupted", "damaged")
-"""The states of a race that nobody runs; a damaged one is what stands for a race that cannot be read."""
 BEAT_S = 2.0
 """A race under way says so in the store this often."""
-LATE_S = 10.0
-"""A race that has not said so for this long is taken for interrupted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +107,23 @@ class RaceResult:
     failures: dict[tuple[str, int], str] = field(default_factory=dict)
     models: dict[str, list[Vector]] = field(default_factory=dict)
     stopped: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        spec: Spec,
+        done: dict[tuple[str, int], list[RoundRecord]],
+        failures: dict[tuple[str, int], str],
+        target: float,
+        models: Mapping[tuple[str, int], Vector] | None = None,
+    ) -> "RaceResult":
+        """The result of a race, from the runs that are finished and those that failed, by policy and seed."""
+        names, whole = comparable(spec, done, failures)
+        runs = {name: [done.get((name, seed), []) for seed in whole] for name in names}
+        left = len(spec.grid["policy"]) * len(spec.grid["seed"]) - len(done) - len(failures)
+        begun = {name: [seed for seed in whole if done.get((name, seed))] for name in names}
+        of_whole = {name: [models[name, seed] for seed in begun[name]] for name in names} if models and whole else {}
+        return cls(spec, names, whole, runs, not left and not failures, target, failures, of_whole, left > 0)
 
     @cached_property
     def rounds(self) -> dict[str, list[Rounds]]:
@@ -220,6 +233,27 @@ class RaceResult:
         _require_axis(by)
         return draw_race(self, by)
 
+    def to_json(self, *, per_class: bool = False) -> str:
+        """The whole race for machines: the spec, the summaries, the differences and every round.
+
+        Args:
+            per_class: whether the final models' accuracies by class are in it, for each policy a list for each seed.
+        """
+        from fedcell.runs import race_report
+
+        return race_report.to_json(self, per_class=per_class)
+
+    def to_csv(self, *, per_class: bool = False) -> str:
+        """Every round of every run, a line each.
+
+        Args:
+            per_class: whether there is a column for each class with the final model's accuracy, in the last line of a
+                run.
+        """
+        from fedcell.runs import race_report
+
+        return race_report.to_csv(self, per_class=per_class)
+
 
 def _require_axis(by: str) -> None:
     if by not in comparisons.UNITS:
@@ -238,20 +272,19 @@ class RaceTable(BaseModel):
     target: float = Field(default=TARGET_ACCURACY, gt=0.0, le=1.0)
     by: Axis = "time"
 
+    @classmethod
+    def load(cls, path: str | Path) -> "RaceTable":
+        """Read the table of a TOML file; the defaults if it has none."""
+        table = read_toml(path, "fedcell race --print-spec").get("race", {})
+        try:
+            return cls.model_validate(table)
+        except ValidationError as error:
+            raise InputError(f"{path}: race: {first_fault(error, cls)}") from None
 
-def load_race_table(path: str | Path) -> RaceTable:
-    """Read the table ``[race]`` of a TOML file; the defaults if it has none."""
-    table = read_toml(path, "fedcell race --print-spec").get("race", {})
-    try:
-        return RaceTable.model_validate(table)
-    except ValidationError as error:
-        raise InputError(f"{path}: race: {first_fault(error, RaceTable)}") from None
-
-
-def race_toml(spec: Spec, table: RaceTable) -> str:
-    """The race as a TOML document that `fedcell race` reads."""
-    lines = [f"{name} = {toml_value(value)}" for name, value in table.model_dump().items()]
-    return "\n".join([spec.to_toml(), "[race]", *lines, ""])
+    def toml(self, spec: Spec) -> str:
+        """The race as a TOML document that `fedcell race` reads."""
+        lines = [f"{name} = {toml_value(value)}" for name, value in self.model_dump().items()]
+        return "\n".join([spec.to_toml(), "[race]", *lines, ""])
 
 
 def race_spec(spec: Spec) -> Spec:
@@ -367,7 +400,7 @@ def run_race(
                 (policy, seed), reason = next(iter(failures.items()))
                 raise InputError(f"{policy}, seed {seed}: {reason}")
             end("done" if runner.ended else "stopped", failures_text(failures, spec) if failures else "")
-        return result_of(spec, done, failures, target, found)
+        return RaceResult.of(spec, done, failures, target, found)
 
 
 def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
@@ -375,22 +408,6 @@ def _records(event: RunDone, store: Store | None) -> list[RoundRecord]:
         assert store is not None  # it had the run
         return store.get(event.key)
     return event.records
-
-
-def result_of(
-    spec: Spec,
-    done: dict[tuple[str, int], list[RoundRecord]],
-    failures: dict[tuple[str, int], str],
-    target: float,
-    models: Mapping[tuple[str, int], Vector] | None = None,
-) -> RaceResult:
-    """The result of a race, from the runs that are finished and those that failed, by policy and seed."""
-    names, whole = comparable(spec, done, failures)
-    runs = {name: [done.get((name, seed), []) for seed in whole] for name in names}
-    left = len(spec.grid["policy"]) * len(spec.grid["seed"]) - len(done) - len(failures)
-    begun = {name: [seed for seed in whole if done.get((name, seed))] for name in names}
-    of_whole = {name: [models[name, seed] for seed in begun[name]] for name in names} if models and whole else {}
-    return RaceResult(spec, names, whole, runs, not left and not failures, target, failures, of_whole, left > 0)
 
 
 # --- a race in a store ---------------------------------------------------------------------------------------------
@@ -427,24 +444,6 @@ def race_to_store(
     document = fields | {"target": target, "reason": reason, "name": name, "note": note, "keys": list(keys)}
     owner = f"{platform.node()} {os.getpid()}"
     return StoredRace(id, document, state, created_unix_s, time.time(), owner)
-
-
-def is_under_way(race: StoredRace) -> bool:
-    """Whether a process runs the race or has it in its queue, as far as the store and this machine know."""
-    machine, _, process = race.owner.rpartition(" ")
-    if machine == platform.node() and not (process.isascii() and process.isdigit() and _is_alive(int(process))):
-        return False
-    return race.state not in ENDED and time.time() - race.seen_unix_s < LATE_S
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
 
 
 class Heartbeat:

@@ -11,8 +11,7 @@ from fedcell.plots import Curve, Finish, race_figure
 from fedcell.runs import stats
 from fedcell.runs.comparisons import UNITS, Axis, Headline
 from fedcell.runs.race import RaceResult
-from fedcell.runs.records import ROUND_COLUMNS, cells, numbers_of
-from fedcell.sim.record import RoundRecord
+from fedcell.sim.record import ROUND_COLUMNS, RoundRecord
 from fedcell.tables import csv_text
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def to_json(result: RaceResult, *, per_class: bool = False) -> str:
         "comparisons": _comparisons_document(result),
         "differences": _differences_document(result),
         "rounds": [
-            {"policy": policy, "seed": seed} | cells(record, plan=True) for policy, seed, record in _all_rounds(result)
+            {"policy": policy, "seed": seed} | record.to_dict(plan=True) for policy, seed, record in _all_rounds(result)
         ],
     }
     if per_class:
@@ -130,7 +129,7 @@ def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
             begun = [other for name, other in last if name == policy]  # the seeds that have a model, in order
             found = classes[policy][begun.index(seed)].tolist()
             ours = ["" if math.isnan(value) else value for value in found]
-        rows.append([policy, seed, *numbers_of(record), *ours])
+        rows.append([policy, seed, *record.numbers(), *ours])
     return csv_text(headings, rows)
 
 

@@ -1,8 +1,4 @@
-"""Rounds as rows, as documents and as columns: how a RoundRecord is stored, exported and read by statistics.
-
-The columns are those of sim/record.py. ROUND_COLUMNS are the numbers of a round, with the scheduled and the delivered
-devices counted; PLAN_COLUMNS have something for each device.
-"""
+"""Rounds as rows of a file and as columns for statistics; the columns are those of sim/record.py."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.schedule.plan import Plan
-from fedcell.sim.record import Column, RoundRecord, columns
+from fedcell.sim.record import ROUND_COLUMNS, Column, RoundRecord, columns
 from fedcell.types import Floats, Indices
 
 COLUMNS = columns()
 NUMBERS = tuple(one for one in COLUMNS if not one.per_device)
 LISTS = tuple(one for one in COLUMNS if one.per_device)
-ROUND_COLUMNS = tuple(one.name for one in NUMBERS)
 PLAN_COLUMNS = tuple(one.name for one in LISTS)
 FIRST_COLUMNS = frozenset(
     (
@@ -41,14 +36,10 @@ A list that a plan does not have, or that is all unknown, is None.
 """
 
 
-def numbers_of(record: RoundRecord) -> RoundNumbers:
-    """The round in numbers: the values of ROUND_COLUMNS."""
-    return tuple(one.value(record) for one in NUMBERS)
-
-
 def encode(record: RoundRecord) -> Row:
     """The round as a row."""
-    return (*numbers_of(record), *(_blob(one, record) for one in LISTS))
+    lists = record.lists()
+    return (*record.numbers(), *(_blob(one, lists[one.name]) for one in LISTS))
 
 
 def decode(row: Row) -> RoundRecord:
@@ -64,25 +55,6 @@ def decode(row: Row) -> RoundRecord:
         planned["starts_s"] = None
     known = {name: value for name, value in values.items() if value is not None}
     return RoundRecord(plan=Plan(devices, **planned), delivered=there, **known)
-
-
-def size_bytes(record: RoundRecord) -> int:
-    """How much memory what it has for each device takes."""
-    return sum(found.nbytes for one in LISTS if (found := one.value(record)) is not None)
-
-
-def cells(record: RoundRecord, *, plan: bool) -> dict[str, Any]:
-    """The round by column, for JSON and tables.
-
-    Args:
-        record: the round.
-        plan: with PLAN_COLUMNS, as lists.
-    """
-    found: dict[str, Any] = dict(zip(ROUND_COLUMNS, numbers_of(record), strict=True))
-    if plan:
-        lists = ((one.name, _values(one, record)) for one in LISTS)
-        found |= {name: None if values is None else values.tolist() for name, values in lists}
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +92,7 @@ class Rounds:
     @classmethod
     def of_records(cls, records: Iterable[RoundRecord]) -> "Rounds":
         """From records, in order."""
-        return cls.of(map(numbers_of, records))
+        return cls.of(record.numbers() for record in records)
 
     def __len__(self) -> int:
         return int(self.clock_s.size)
@@ -136,14 +108,7 @@ class Rounds:
         return Rounds(clock_s, round_s, devices, accuracy, self.diverged and whole, self.spent_j[:n])
 
 
-def _values(one: Column, record: RoundRecord) -> NDArray[Any] | None:
-    """What a record has of a list; when devices start is known of all plans, at once if the downlink takes no time."""
-    found: NDArray[Any] | None = one.value(record)
-    return record.plan.starts() if found is None and one.path == ("plan", "starts_s") else found
-
-
-def _blob(one: Column, record: RoundRecord) -> bytes | None:
-    found = _values(one, record)
+def _blob(one: Column, found: NDArray[Any] | None) -> bytes | None:
     if one.kind == "ids":
         return to_blob(np.asarray(found), "<u4")
     unknown = found is None or (one.name not in FIRST_COLUMNS and np.isnan(found).all())

@@ -26,7 +26,6 @@ from fedcell.plugins import UnknownCodeError
 from fedcell.runs.records import (
     COLUMNS,
     FIRST_COLUMNS,
-    ROUND_COLUMNS,
     RoundNumbers,
     Rounds,
     decode,
@@ -58,7 +57,7 @@ from fedcell.runs.stored import (
     stored_run,
     stored_tournament,
 )
-from fedcell.sim.record import RoundRecord
+from fedcell.sim.record import ROUND_COLUMNS, RoundRecord
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 from fedcell.types import Floats, Indices, Vector

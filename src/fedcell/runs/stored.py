@@ -7,7 +7,10 @@ that says so, with the state ``damaged`` and the reason, and so hides none of th
 import hashlib
 import json
 import math
+import os
+import platform
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
@@ -18,6 +21,10 @@ from fedcell.errors import UNPRINTABLE, InputError, printable
 from fedcell.sim.spec import Spec, parse_stored
 from fedcell.sim.spec_upgrade import upgraded
 
+ENDED = ("stopped", "done", "failed", "interrupted", "damaged")
+"""The states of a race that nobody runs; a damaged one is what stands for a race that cannot be read."""
+LATE_S = 10.0
+"""A race that has not said so for this long is taken for interrupted."""
 MAX_TEXT = 32 * 2**20
 """Characters of a document: lists with a number for each of a million devices fit."""
 MAX_REASON = 2000
@@ -110,6 +117,14 @@ class StoredRace:
     created_unix_s: float
     seen_unix_s: float = 0.0
     owner: str = ""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a process runs the race or has it in its queue, as far as the store and this machine know."""
+        machine, _, process = self.owner.rpartition(" ")
+        if machine == platform.node() and not (process.isascii() and process.isdigit() and _is_alive(int(process))):
+            return False
+        return self.state not in ENDED and time.time() - self.seen_unix_s < LATE_S
 
 
 @dataclass(frozen=True)
@@ -366,3 +381,13 @@ def _or_damaged(make: Callable[[], T], damaged: Callable[[str], T]) -> T:
     except Exception as error:  # whatever somebody has written there
         why = str(error) if type(error) in (ValueError, TypeError) else type(error).__name__
     return damaged(printable(f"damaged in the file ({why[:300]})"))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True

@@ -70,21 +70,21 @@ class KnownRace:
     note: str
     keys: list[str] | None
 
-
-def race_from_store(race: StoredRace) -> KnownRace:
-    """A race that a store has; an InputError if it is damaged. Nothing that it names is imported, opened or hashed."""
-    if race.state == "damaged":
-        raise InputError(str(race.document["reason"]))
-    try:
-        fields = _RaceFields.model_validate(race.document)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise InputError(f"damaged in the file ({place}{': ' if place else ''}{fault['msg']})") from None
-    grid = {"policy": fields.policies, "seed": fields.seeds}
-    spec = parse_stored(fields.spec | {"grid": grid}, f"race {race.id}")
-    reason = printable(fields.reason[:MAX_REASON])
-    return KnownRace(spec, fields.target, reason, fields.name, fields.note, fields.keys)
+    @classmethod
+    def of(cls, race: StoredRace) -> "KnownRace":
+        """Of a race that a store has; an InputError if it is damaged. Nothing that it names is imported or hashed."""
+        if race.state == "damaged":
+            raise InputError(str(race.document["reason"]))
+        try:
+            fields = _RaceFields.model_validate(race.document)
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, fault["loc"]))
+            raise InputError(f"damaged in the file ({place}{': ' if place else ''}{fault['msg']})") from None
+        grid = {"policy": fields.policies, "seed": fields.seeds}
+        spec = parse_stored(fields.spec | {"grid": grid}, f"race {race.id}")
+        reason = printable(fields.reason[:MAX_REASON])
+        return cls(spec, fields.target, reason, fields.name, fields.note, fields.keys)
 
 
 def old_keys(store: Store, race: StoredRace, spec: Spec) -> list[str]:

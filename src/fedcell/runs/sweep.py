@@ -12,7 +12,7 @@ from threading import Event
 from typing import Literal
 
 from fedcell.errors import InputError
-from fedcell.runs.contest import remember, swept
+from fedcell.runs.contest import save_tournament, sweep_as_tournament
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RunDone, RunFailed, Runner, any_typed
 from fedcell.runs.store import Store, opened
@@ -122,10 +122,10 @@ def run_sweep(
         if kept is None:
             raise InputError("run_sweep needs a store; give a Store, or the path of a results file")
         runner = Runner(runs, store=kept, on=executor or here, workers=workers, models=models)
-        tournament = None if grid is None else swept(grid)
+        tournament = None if grid is None else sweep_as_tournament(grid)
         if tournament is not None:
             wanted, entries = tournament
-            remember(kept, wanted, dict(zip(entries, map(runner.key_of, runs), strict=True)))
+            save_tournament(kept, wanted, dict(zip(entries, map(runner.key_of, runs), strict=True)))
         known = len(kept.done(runner.keys, models=models))
 
         def report() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from fedcell.errors import InputError
 from fedcell.runs import stats
 from fedcell.runs.comparisons import fewest_seeds, sign_flip_p
-from fedcell.runs.contest import Entry, Tournament, distinct_policies, remember
+from fedcell.runs.contest import Entry, Tournament, distinct_policies, save_tournament
 from fedcell.runs.ranks import Ranking, block_ranks, ranking
 from fedcell.runs.records import Rounds
 from fedcell.runs.scenarios import Scenario
@@ -299,7 +299,7 @@ def run_tournament(
     with opened(store) as kept:
         if kept is None:
             raise InputError("run_tournament needs a store; give a Store, or the path of a results file")
-        remember(kept, tournament, keys)
+        save_tournament(kept, tournament, keys)
         run_sweep(list(runs.values()), kept, executor, workers, watch)
         result = stored_result(kept, tournament, keys)
     if not result.rounds:

@@ -17,7 +17,7 @@ from typing import Any
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 from fedcell.runs import stats
-from fedcell.runs.records import Rounds, cells
+from fedcell.runs.records import Rounds
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RoundsDone, RunDone, RunFailed
 from fedcell.runs.store import Store, differing_fields, flat, stored_document
@@ -144,7 +144,7 @@ def _step(event: RunnerEvent, target: float, store: Store | None) -> _Step | Non
 
 def _values(record: RoundRecord) -> Values:
     """A round by column."""
-    return _finite(cells(record, plan=False))
+    return _finite(record.to_dict(plan=False))
 
 
 def _summary(records: Sequence[RoundRecord], target: float) -> Values:

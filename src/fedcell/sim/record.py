@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcell.schedule.plan import Plan
 from fedcell.types import Floats, Indices
@@ -104,6 +105,28 @@ class RoundRecord:
             if getattr(self, one.name).size == 0:
                 object.__setattr__(self, one.name, np.full(self.plan.devices.size, np.nan))
 
+    def numbers(self) -> tuple[int | float, ...]:
+        """The round in numbers: the values of ROUND_COLUMNS."""
+        return tuple(one.value(self) for one in columns() if not one.per_device)
+
+    def lists(self) -> dict[str, NDArray[Any] | None]:
+        """By column, what it has for each device; None for what its plan does not say."""
+        found = {one.name: one.value(self) for one in columns() if one.per_device}
+        if found["plan_starts_s"] is None:  # known of all plans: at once, if the downlink takes no time
+            found["plan_starts_s"] = np.zeros(self.plan.devices.size)
+        return found
+
+    def to_dict(self, *, plan: bool = True) -> dict[str, Any]:
+        """The round by column, for JSON and tables.
+
+        Args:
+            plan: whether what it has for each device is in it, as lists.
+        """
+        found: dict[str, Any] = dict(zip(ROUND_COLUMNS, self.numbers(), strict=True))
+        if plan:
+            found |= {name: None if one is None else one.tolist() for name, one in self.lists().items()}
+        return found
+
 
 _NUMBERS = (
     Column("round", "", "number of the round, from 1", "count", ("round",)),
@@ -149,3 +172,7 @@ def _declared(per: str) -> tuple["Field[Any]", ...]:
 def _column(one: "Field[Any]", kind: Kind, path: tuple[str, ...]) -> Column:
     unit = one.metadata.get("unit", "s" if one.name.endswith("_s") else "")
     return Column("_".join(path), unit, one.metadata.get("text", ""), kind, path)
+
+
+ROUND_COLUMNS = tuple(one.name for one in columns() if not one.per_device)
+"""The names of the numbers of a round, with the scheduled and the delivered devices counted."""

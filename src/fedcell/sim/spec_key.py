@@ -16,7 +16,7 @@ from fedcell.learn.learning_rate import Constant, parse_schedule
 from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.settings import write
-from fedcell.world import Cell, Devices, SnrTrace, Trace, parse_availability, parse_mobility
+from fedcell.world import Cell, Devices, Trace, parse_availability, parse_mobility
 
 if TYPE_CHECKING:
     from fedcell.sim.spec import Spec, TaskSpec
@@ -75,8 +75,8 @@ def _usual(kind: "type[Spec]") -> dict[str, Any]:
 
 def depends_on_files(spec: "Spec") -> bool:
     """Whether the key counts the content of files, which may change: own data, traces."""
-    traces = (spec.cell.channel, parse_availability(spec.devices.availability))
-    return spec.task.data not in PUBLISHED or any(isinstance(one, SnrTrace | Trace) for one in traces)
+    availability = parse_availability(spec.devices.availability)
+    return spec.task.data not in PUBLISHED or not spec.cell.channel.by_place or isinstance(availability, Trace)
 
 
 def _task_document(run: dict[str, Any], task: "TaskSpec") -> dict[str, Any]:
@@ -131,6 +131,8 @@ def _channel_document(spec: "Spec") -> dict[str, Any]:
     channel, rate = spec.cell.channel, spec.cell.rate
     found = {}
     if channel != Cell.channel:
+        from fedcell.world import SnrTrace
+
         content = {"file": channel.sha256(spec.devices.count)} if isinstance(channel, SnrTrace) else {}
         found["channel"] = [type(channel).__name__, asdict(channel) | content]
     if rate != Cell.rate:

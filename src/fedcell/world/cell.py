@@ -1,5 +1,6 @@
 """The cell and its devices, which stay the same from round to round, and the conditions of one round."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -14,8 +15,6 @@ from fedcell.fields import About, Section, checked, declared, naming, section
 from fedcell.types import Floats
 from fedcell.world.device import compute_j, mean_compute_s
 from fedcell.world.rates import RATES, Rate, Shannon, parse_rate
-from fedcell.world.snr_trace import SnrTrace
-from fedcell.world.tr38901 import FARTHEST_M, Outdoor38901, RMa, UMa, UMi
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -29,7 +28,20 @@ PAPER_POWER_W_PER_HZ = units.dbm_per_mhz(defaults.POWER_DBM_PER_MHZ)
 
 
 @dataclass(frozen=True)
-class PaperChannel:
+class Channel:
+    """Where the SNR of links comes from: the base class of all channels.
+
+    Attributes:
+        by_place: whether it follows from the place of a device; if not, a file has it.
+        farthest_m: the largest distance that it knows, in metres.
+    """
+
+    by_place: ClassVar[bool] = True
+    farthest_m: ClassVar[float] = math.inf
+
+
+@dataclass(frozen=True)
+class PaperChannel(Channel):
     """The paper's channel: L(1 km) + 10 alpha log10(d / 1 km) and shadowing, by the fields of the `Cell`.
 
     Example:
@@ -39,8 +51,18 @@ class PaperChannel:
     """
 
 
-Channel: TypeAlias = PaperChannel | Outdoor38901 | SnrTrace
-CHANNELS: dict[str, type[Channel]] = {"paper": PaperChannel, "uma": UMa, "umi": UMi, "rma": RMa, "trace": SnrTrace}
+CHANNELS = settings.Registry[Channel](
+    "channel",
+    {
+        "paper": "fedcell.world.cell:PaperChannel",
+        "uma": "fedcell.world.tr38901:UMa",
+        "umi": "fedcell.world.tr38901:UMi",
+        "rma": "fedcell.world.tr38901:RMa",
+        "trace": "fedcell.world.snr_trace:SnrTrace",
+    },
+    positional=settings.file_first,
+)
+"""Channels by name."""
 
 
 class _PaperBits(int):
@@ -169,7 +191,7 @@ class Cell(Section):
             "such as uma:carrier_hz=2e9, or trace:links.csv for the SNR of every device from a file.",
             option="channel",
             label="channel",
-            choices=lambda: [name for name, kind in CHANNELS.items() if kind is not SnrTrace],
+            choices=lambda: [name for name, kind in CHANNELS.items() if kind.by_place],
             since="0.2",
         ),
     ] = PaperChannel()
@@ -216,10 +238,9 @@ class Cell(Section):
         return super()._written() | named | {"model_bits": self.given_model_bits}
 
 
-def _line(value: Any, kinds: dict[str, type[Any]]) -> Any:
+def _line(value: Any, kinds: settings.Registry[Any]) -> Any:
     """A channel or rate as a spec has it; one of a class of the user's own has no line, and stays what it is."""
-    name = next((name for name, kind in kinds.items() if kind is type(value)), None)
-    return value if name is None else settings.write(name, value)
+    return kinds.format(value) if kinds.name_of(type(value)) in kinds else value
 
 
 @section
@@ -556,14 +577,12 @@ def parse_channel(text: str) -> Channel:
         >>> parse_channel("umi:carrier_hz=28e9").carrier_hz
         28000000000.0
     """
-    name, rest = settings.split("channel", text)
-    kind = settings.choose("channel", name, CHANNELS)
-    return settings.build(kind, "channel", name, rest, positional=("file",) if kind is SnrTrace else ())
+    return CHANNELS.parse(text)
 
 
 def _check_channel(cell: Cell) -> None:
     """Refuse what a channel of its own would ignore, and a cell beyond its tables."""
-    if not isinstance(cell.channel, PaperChannel | Outdoor38901 | SnrTrace):
+    if not isinstance(cell.channel, Channel):
         raise InputError(f"channel is {cell.channel!r}; give a channel, such as fedcell.UMa()")
     if not hasattr(cell.rate, "efficiency"):
         raise InputError(f"rate is {cell.rate!r}; give a law from SNR to rate, such as fedcell.Mcs64()")
@@ -574,9 +593,9 @@ def _check_channel(cell: Cell) -> None:
         value, default = getattr(cell, name), getattr(type(cell), name)
         if value != default:
             raise InputError(f"{name} is {value:g}, but the channel {kind} has its own; leave it at {default:g}")
-    if isinstance(cell.channel, Outdoor38901) and cell.radius_m > FARTHEST_M:
+    if cell.radius_m > (farthest_m := cell.channel.farthest_m):
         raise InputError(
-            f"radius_m is {cell.radius_m:g}, but the tables of {kind} end at {FARTHEST_M:g} m; give a smaller cell"
+            f"radius_m is {cell.radius_m:g}, but the tables of {kind} end at {farthest_m:g} m; give a smaller cell"
         )
 
 

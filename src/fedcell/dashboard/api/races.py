@@ -30,9 +30,10 @@ from fedcell.dashboard.schemas import (
 from fedcell.dashboard.state import AppState
 from fedcell.runs.command import race_command
 from fedcell.runs.comparisons import Axis
-from fedcell.runs.race import ENDED
-from fedcell.runs.records import ROUND_COLUMNS, Rounds
+from fedcell.runs.records import Rounds
 from fedcell.runs.store import spec_document
+from fedcell.runs.stored import ENDED
+from fedcell.sim.record import ROUND_COLUMNS
 from fedcell.sim.spec_fields import in_words
 
 ROWS_AN_EVENT = 500

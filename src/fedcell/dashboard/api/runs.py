@@ -25,9 +25,9 @@ from fedcell.dashboard.schemas import (
 from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError
 from fedcell.runs.comparisons import Axis
-from fedcell.runs.records import ROUND_COLUMNS, numbers_of
 from fedcell.runs.store import differing_fields
 from fedcell.runs.stored import Source, StoredRun
+from fedcell.sim.record import ROUND_COLUMNS
 
 Key = Path(pattern="^[0-9a-f]{8,64}$", description="The first digits of a run's key, eight at least.")
 StoreName = Query(None, description="One results file; all of them by default.")
@@ -86,7 +86,7 @@ def router(state: AppState) -> APIRouter:
     async def run(key: str = Key, store: str | None = StoreName) -> Response:
         """One run and its rounds; runs of the race that computes too."""
         found = await state.run(key, store)
-        rows = [numbers_of(record) for record in found.records]
+        rows = [record.numbers() for record in found.records]
         told = {"run": run_document(found), "spec": found.document, "columns": ROUND_COLUMNS, "rows": rows}
         return Response(as_json(told), media_type="application/json")
 
