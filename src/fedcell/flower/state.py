@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedcell.errors import UNPRINTABLE, InputError, printable
-from fedcell.files import replace_file, without_nan
+from fedcell.files import read_npz, replace_file, without_nan
 from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import Form
 from fedcell.flower.roster import Roster
-from fedcell.learn.npz import read_npz
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.sim.spec import Spec, parse_stored
 from fedcell.toml import MAX_SPEC_BYTES
