@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedcell.world.availability import AVAILABILITIES, Always, Availability, AvailabilitySnapshot, DayNight, Trace
+    from fedcell.world.availability import AVAILABILITIES, Always, AvailabilitySnapshot, DayNight, Trace
     from fedcell.world.cell import (
         CHANNELS,
         PAPER_POWER_W_PER_HZ,
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
         Channel,
         Conditions,
         Devices,
-        DownlinkKind,
-        Fading,
         Foresight,
         PaperChannel,
     )
@@ -43,15 +41,12 @@ __all__ = [
     "PAPER_POWER_W_PER_HZ",
     "RATES",
     "Always",
-    "Availability",
     "AvailabilitySnapshot",
     "Cell",
     "Channel",
     "Conditions",
     "DayNight",
     "Devices",
-    "DownlinkKind",
-    "Fading",
     "Foresight",
     "Mcs64",
     "Mcs256",
@@ -85,9 +80,8 @@ __all__ = [
 _look_up = lazy_names(
     "fedcell.world",
     {
-        "fedcell.world.availability": "AVAILABILITIES Always Availability AvailabilitySnapshot DayNight Trace",
-        "fedcell.world.cell": "CHANNELS Cell Channel Conditions Devices DownlinkKind Fading Foresight"
-        " PAPER_POWER_W_PER_HZ PaperChannel",
+        "fedcell.world.availability": "AVAILABILITIES Always AvailabilitySnapshot DayNight Trace",
+        "fedcell.world.cell": "CHANNELS Cell Channel Conditions Devices Foresight PAPER_POWER_W_PER_HZ PaperChannel",
         "fedcell.world.channel": "download_s link_snr loss_db may_lack_rate mean_upload_s path_loss_db"
         " unchecked_upload_s whole_band_upload_s",
         "fedcell.world.device": "compute_j mean_compute_s round_j transmit_j",
@@ -102,6 +96,7 @@ _look_up = lazy_names(
 _MOVED = lazy_names(
     "fedcell.world",
     {
+        "fedcell.world.availability": "Availability",
         "fedcell.world.cell": "uniform_in_disc",
         "fedcell.world.channel": "believed_snr fading_power shadowing_db",
         "fedcell.world.device": "cmos_j draw_compute_s expected_compute_s",

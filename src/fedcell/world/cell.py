@@ -279,7 +279,7 @@ class Devices(Section):
         Le(MOST_DBM),
         About(
             "Total transmit power, in dBm, instead of the density, which is then this power over the entire band: "
-            "under the law power it stays when the band changes.",
+            "under a law of total powers it stays when the band changes.",
             default="the density",
             since="0.2",
         ),
