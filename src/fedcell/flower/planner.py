@@ -12,13 +12,13 @@ from flwr.serverapp import Grid
 
 from fedcell.errors import InputError, user_code
 from fedcell.flower.collect import POLL_S
-from fedcell.flower.flwr_api import LOG, in_simulation
+from fedcell.flower.compat import LOG, in_simulation
 from fedcell.flower.heard import reports_of
-from fedcell.flower.inner import take_trained
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.radio import Device, Grant, Radio, radio_of, reports_band
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, by_server_clock
+from fedcell.flower.wrapped import take_trained
 from fedcell.rng import stream
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Question

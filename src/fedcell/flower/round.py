@@ -8,10 +8,10 @@ import numpy as np
 from flwr.app import Message
 
 from fedcell.flower.collect import Replies
-from fedcell.flower.flwr_api import LOG
-from fedcell.flower.inner import UNTIMED, Trained, take_trained
+from fedcell.flower.compat import LOG
 from fedcell.flower.radio import Device, Grant
-from fedcell.flower.replies import Demands, faults
+from fedcell.flower.replies import ReplyRequirements, faults
+from fedcell.flower.wrapped import UNTIMED, Trained, take_trained
 from fedcell.protocol.outcome import deadlines, enough_s
 from fedcell.protocol.question import answering
 from fedcell.schedule.laws import Law
@@ -194,7 +194,7 @@ def play(
     replies: Replies,
     measured: Timing | None,
     allowed_s: Floats,
-    demands: Demands,
+    demands: ReplyRequirements,
     needed: int | None = None,
     *,
     in_turn: bool = False,

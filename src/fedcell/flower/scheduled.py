@@ -18,22 +18,7 @@ from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, require_number, require_whole
 from fedcell.flower.asking import ask, loss_messages, send_messages
 from fedcell.flower.collect import POLL_S, Later, collect
-from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
-from fedcell.flower.folder import held
-from fedcell.flower.inner import (
-    ChosenNodes,
-    evaluating,
-    messages_for,
-    name_of,
-    overridden,
-    own_weights,
-    personal,
-    refuse_own_start,
-    take_trained,
-    weighing,
-    weight_key,
-)
-from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
+from fedcell.flower.compat import LOG, calling_strategy, log_start
 from fedcell.flower.messenger import Messenger
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.planner import AnyRadio, Planner
@@ -45,12 +30,41 @@ from fedcell.flower.privacy import (
     skip_round,
 )
 from fedcell.flower.radio import Radio, radio_of
-from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded, why_untrained
-from fedcell.flower.replies import Demands, enough_usable, evaluate_demands, faults, train_demands, unsound
-from fedcell.flower.resume import Saving
+from fedcell.flower.record import (
+    ScheduledRound,
+    explain_no_update,
+    log_metrics,
+    log_plan,
+    log_result,
+    log_round,
+    make_record,
+    metrics_of,
+    store_metrics,
+)
+from fedcell.flower.replies import (
+    ReplyRequirements,
+    enough_usable,
+    evaluate_requirements,
+    faults,
+    invalid_reason,
+    train_requirements,
+)
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, configs, play
-from fedcell.flower.state import Run
+from fedcell.flower.state import Run, StateDirectory, locked_directory
+from fedcell.flower.wrapped import (
+    chosen_nodes,
+    evaluating,
+    messages_for,
+    name_of,
+    overridden,
+    own_weights,
+    refuse_own_start,
+    take_trained,
+    weight_key,
+    weights_overridden,
+    with_node_config,
+)
 from fedcell.learn.profile import noise_of
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Question
@@ -221,8 +235,8 @@ class Scheduled(Strategy):
         self._start_s, self._timeout_s = start_s, math.inf
         self._planned: PlannedRound | None = None
         self._metric_said = False
-        self._demands: Demands | None = None
-        self._saving = Saving(self.state, strategy)
+        self._demands: ReplyRequirements | None = None
+        self._saving = StateDirectory(self.state, strategy)
         self._begin()
 
     def _begin(self) -> None:
@@ -277,7 +291,7 @@ class Scheduled(Strategy):
             raise InputError(f"initial_arrays is a {type(initial_arrays).__name__}; give an ArrayRecord")
         self._begin()
         size = sum(len(array.data) for array in initial_arrays.values())
-        with held(self.state, size), closing(self._later):
+        with locked_directory(self.state, size), closing(self._later):
             return self._start(
                 grid,
                 initial_arrays,
@@ -303,8 +317,8 @@ class Scheduled(Strategy):
         log_start(num_rounds, initial_arrays, train_config, evaluate_config)
         self.summary()
         LOG.info("")
-        self._demands = train_demands(self.strategy, initial_arrays)
-        if fault := unsound(initial_arrays, self._demands):
+        self._demands = train_requirements(self.strategy, initial_arrays)
+        if fault := invalid_reason(initial_arrays, self._demands):
             raise InputError(f"initial_arrays cannot be trained: {fault}; give another model")
         result = self._resumed(Result(arrays=initial_arrays), self._demands)
         if not self._ends(num_rounds):  # a resumed run goes on with those that are there
@@ -312,7 +326,7 @@ class Scheduled(Strategy):
         if evaluate_fn and not self.rounds:
             found = _metrics_from(evaluate_fn(0, result.arrays))
             LOG.info("Initial global evaluation results: %s", found)
-            note(result, 0, {"server": found})
+            store_metrics(result, 0, {"server": found})
         while not self._ends(num_rounds):
             if not self._train(grid, result, num_rounds, timeout, train_config):
                 break
@@ -337,7 +351,7 @@ class Scheduled(Strategy):
 
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
-            why = why_untrained(self.rounds, format_policy(self.policy), self.budget_s)
+            why = explain_no_update(self.rounds, format_policy(self.policy), self.budget_s)
             raise InputError(f"nothing was learnt: {why}")
 
     # --- one round -------------------------------------------------------------------------------------------------
@@ -374,10 +388,10 @@ class Scheduled(Strategy):
         new, metrics, used = self._average(number, planned, played, demands)
         result.arrays = result.arrays if new is None else new
         self._planner.learn(planned, played, self._clock_s)
-        self.rounds.append(recorded(number, self._clock_s, round_s, planned, played, used=used))
+        self.rounds.append(make_record(number, self._clock_s, round_s, planned, played, used=used))
         log_round(self.rounds[-1])
         log_metrics(metrics)
-        note(result, number, {"train": metrics})
+        store_metrics(result, number, {"train": metrics})
         return True
 
     def _learn_later(self) -> None:
@@ -416,7 +430,7 @@ class Scheduled(Strategy):
         planned = self._planned = planned.only({message.metadata.dst_node_id for message in made})
         require_round_size(self.strategy, len(made))
         config_of = dict(zip(planned.chosen, configs(planned), strict=True))
-        return [personal(message, config_of[message.metadata.dst_node_id]) for message in made]
+        return [with_node_config(message, config_of[message.metadata.dst_node_id]) for message in made]
 
     def _messenger(self, grid: Grid) -> Messenger:
         radio, left_s = self._planner.resolved_radio, self.budget_s - self._clock_s
@@ -427,7 +441,7 @@ class Scheduled(Strategy):
             self._began_s = time.monotonic() - self._clock_s
 
     def _average(
-        self, number: int, planned: PlannedRound, played: PlayedRound, demands: Demands
+        self, number: int, planned: PlannedRound, played: PlayedRound, demands: ReplyRequirements
     ) -> tuple[ArrayRecord | None, MetricRecord | None, bool]:
         """Let the wrapped strategy aggregate the replies, and remember how much of each device is in the mean.
 
@@ -446,10 +460,10 @@ class Scheduled(Strategy):
         if self.averaging == "balanced":
             balanced = balanced_weights(profiles_of(view), delivered)
         weights = own_weights(self.strategy, played.kept) if balanced is None else balanced
-        with weighing(self.strategy, played.kept, balanced):
+        with weights_overridden(self.strategy, played.kept, balanced):
             new, metrics = self.aggregate_train(number, played.kept)
-        self._saving.keep_spent()
-        if new is not None and (fault := unsound(new, demands)):
+        self._saving.save_privacy()
+        if new is not None and (fault := invalid_reason(new, demands)):
             LOG.warning("fedcell: the model of round %d is not used: %s", number, fault)
             return None, metrics, False
         if new is not None:
@@ -479,13 +493,13 @@ class Scheduled(Strategy):
         self, grid: Grid, result: Result, timeout: float, config: ConfigRecord, evaluate_fn: EvaluateFn | None
     ) -> None:
         number, devices = len(self.rounds), self._planner.nodes.devices
-        awake = ChosenNodes(grid, self._planner.awake(list(grid.get_node_ids()), number))
-        with evaluating(self.strategy, len(awake.get_node_ids())):
-            messages = list(self.configure_evaluate(number, result.arrays, config, awake))
+        awake = self._planner.awake(list(grid.get_node_ids()), number)
+        with evaluating(self.strategy, len(awake)):
+            messages = list(self.configure_evaluate(number, result.arrays, config, chosen_nodes(grid, awake)))
         left_s = max(self.budget_s - self._clock_s, self.grace_s)
         replies = collect(grid, messages, min(timeout, left_s), self.poll_s) if messages else {}
         names = {node: devices[node].name if node in devices else str(node) for node in replies}
-        bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_demands(self.strategy))
+        bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_requirements(self.strategy))
         for node, fault in bad.items():
             LOG.warning("fedcell: the evaluation of device %s is not used: %s", names[node], fault)
         # In the order of the devices, not of arrival: the last bit of the mean must not depend on it.
@@ -497,7 +511,7 @@ class Scheduled(Strategy):
             LOG.info("Global evaluation")
             found = _metrics_from(evaluate_fn(number, result.arrays))
             log_metrics(found, clients=False)
-        note(result, number, {"evaluate": evaluated, "server": found})
+        store_metrics(result, number, {"evaluate": evaluated, "server": found})
 
     # --- around the rounds -----------------------------------------------------------------------------------------
 
@@ -541,7 +555,7 @@ class Scheduled(Strategy):
         """Complete the round's record with its metrics, save the state, and tell ``on_round``."""
         done = self.rounds[-1] = replace(self.rounds[-1], metrics=metrics_of(result, len(self.rounds)))
         run = replace(self._run(), initial=metrics_of(result, 0))
-        self._saving.keep(run, self._planner.roster, result.arrays)
+        self._saving.save_round(run, self._planner.roster, result.arrays)
         if self.on_round is not None:
             self.on_round(done, result.arrays)
 
@@ -550,7 +564,7 @@ class Scheduled(Strategy):
         line, inner = format_policy(self.policy), name_of(self.strategy)
         return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging)
 
-    def _resumed(self, result: Result, demands: Demands) -> Result:
+    def _resumed(self, result: Result, demands: ReplyRequirements) -> Result:
         """Return the result so far of the run in the state directory, if there is one, and go on from there."""
         saved = self._saving.resume(self._run(), demands.model or {})
         if saved is None:
@@ -558,7 +572,7 @@ class Scheduled(Strategy):
         self._planner.roster, result.arrays, self.rounds = saved.roster, saved.arrays, saved.run.rounds
         self._clock_s, self._resumed_after = self.rounds[-1].clock_s, len(self.rounds)
         for number, metrics in [(0, saved.run.initial), *((done.round, done.metrics) for done in self.rounds)]:
-            note(result, number, {source: MetricRecord(values) for source, values in metrics.items()})
+            store_metrics(result, number, {source: MetricRecord(values) for source, values in metrics.items()})
         LOG.info("fedcell: resuming after round %d, %.6g s, from %s", self._resumed_after, self._clock_s, self.state)
         return result
 
