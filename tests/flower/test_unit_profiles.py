@@ -1,6 +1,7 @@
 """What devices bring, in Flower: profiles from report to plan, and balanced averaging, with Flower's own strategies."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +246,7 @@ def test_most_devices_say_how_long_a_profile_is_whoever_came_first() -> None:
 def test_the_view_has_profiles_noise_and_what_is_in_the_model() -> None:
     there = [Device(str(i), Report(profile=profile)) for i, profile in enumerate(KINDS)]
     roster = Roster.empty().meeting([device.name for device in there]).hearing(there)
-    roster = roster.averaged(np.array([1, 3]), np.array([1.0, 3.0]))
+    roster = replace(roster, knowledge=roster.knowledge.averaged(np.array([1, 3]), np.array([1.0, 3.0])))
     view = roster.view(there[1:], Links(np.ones(3), np.ones(3)), 0, epsilon=8.0)
     assert view.profiles is not None
     assert view.recent is not None

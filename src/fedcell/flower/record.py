@@ -11,8 +11,9 @@ from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedcell.flower.compat import LOG
-from fedcell.flower.round import PlannedRound, PlayedRound
-from fedcell.schedule.plan import Plan
+from fedcell.flower.round import PlannedRound
+from fedcell.protocol.outcome import Outcome
+from fedcell.schedule.plan import Plan, Timing
 from fedcell.sim.record import RoundRecord
 from fedcell.types import Floats
 
@@ -97,7 +98,7 @@ class ScheduledRound:
 
 
 def make_record(
-    number: int, clock_s: float, round_s: float, planned: PlannedRound, played: PlayedRound, *, used: bool
+    number: int, clock_s: float, round_s: float, planned: PlannedRound, timing: Timing, outcome: Outcome, *, used: bool
 ) -> ScheduledRound:
     """Return the record of a round, as yet without metrics.
 
@@ -106,10 +107,11 @@ def make_record(
         clock_s: when it ended.
         round_s: how long it took.
         planned: the round as it was planned.
-        played: the outcome of the round.
+        timing: when the devices started to upload and finished.
+        outcome: how it went.
         used: whether the models that arrived were used.
     """
-    plan, answers, there = planned.plan, planned.answers, np.asarray(planned.view.ids)
+    plan, asked, there = planned.plan, planned.asked, np.asarray(planned.view.ids)
     ids = there[plan.devices]
     return ScheduledRound(
         round=number,
@@ -120,13 +122,13 @@ def make_record(
         names=[device.name for device in planned.devices],
         shares=plan.shares.tolist(),
         planned_finish_s=planned.grant.finish_s.tolist(),
-        began_s=_or_none(played.timing.began_s),
-        finish_s=_or_none(played.timing.finish_s),
-        delivered=ids[played.delivered].tolist() if used else [],
-        late=ids[played.late].tolist(),
-        asked=[] if answers is None else there[answers.question.devices].tolist(),
-        answered=[] if answers is None else there[answers.places].tolist(),
-        waited_s=0.0 if answers is None else answers.waited_s,
+        began_s=_or_none(timing.began_s),
+        finish_s=_or_none(timing.finish_s),
+        delivered=ids[outcome.delivered].tolist() if used else [],
+        late=ids[outcome.late].tolist(),
+        asked=[] if asked is None else there[asked.question.devices].tolist(),
+        answered=[] if asked is None else there[asked.answered].tolist(),
+        waited_s=0.0 if asked is None else asked.waited_s,
     )
 
 
