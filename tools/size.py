@@ -1,7 +1,8 @@
 """How large fedcell is, beside what it may be: ``make size`` prints it, and writes it into docs/architecture.md.
 
-Lines are those of the package's Python files, blank ones and docstrings included; public names are the functions and classes of modules that do not begin with an underscore; exported names are those in
-the ``__all__`` of a package; the README's words are counted as ``wc -w`` does.
+Lines are those of the package's Python files, blank ones and docstrings included; public names are the functions and
+classes of modules that do not begin with an underscore; exported names are those in the ``__all__`` of a package; the
+README's words are counted as ``wc -w`` does.
 """
 
 import ast
