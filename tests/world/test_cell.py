@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from fedcell.errors import InputError
-from fedcell.world import Cell, Devices, uniform_in_disc
+from fedcell.world import Cell, Devices
+from fedcell.world.cell import uniform_in_disc
 
 
 def test_cell_defaults_are_the_papers() -> None:
@@ -43,7 +44,7 @@ def test_a_cell_is_a_frozen_value() -> None:
         ("rician_k", -0.1, "rician_k is -0.1; give a finite number of at least 0"),
         ("model_bits", 0, "model_bits is 0; give a whole number of at least 1"),
         ("model_bits", 1.5, "model_bits is 1.5; give a whole number of at least 1"),
-        ("model_bits", 10**400, "0; give a finite number above 0"),
+        ("model_bits", 10**400, "0; give a finite number"),
         ("fading", "raleigh", "fading is 'raleigh'; did you mean 'rayleigh'?"),
         ("fading", "xyz", "fading is 'xyz'; choose from none, rayleigh, rician"),
         ("fading", None, "fading is None; "),

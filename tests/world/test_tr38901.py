@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedcell.errors import InputError
 from fedcell.types import Floats
-from fedcell.world import Cell, Devices, Redrawn, RMa, Static, UMa, UMi, World, loss_db, mean_upload_s, parse_channel
+from fedcell.world import CHANNELS, Cell, Devices, Redrawn, RMa, Static, UMa, UMi, World, loss_db, mean_upload_s
 from fedcell.world.tr38901 import Outdoor38901, normal_quantile
 
 SCENARIOS = (UMa, UMi, RMa)
@@ -281,7 +281,7 @@ def test_the_normal_quantile() -> None:
 )
 def test_bad_settings_get_one_sentence(line: str, sentence: str) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
-        parse_channel(line)
+        CHANNELS.parse(line)
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_bad_settings_get_one_sentence(line: str, sentence: str) -> None:
         ({"radius_m": 5001.0}, "radius_m is 5001, but the tables of UMa end at 5000 m; give a smaller cell"),
         ({"shadowing_db": 8.0}, "shadowing_db is 8, but the channel UMa has its own; leave it at 0"),
         ({"path_loss_1km_db": 120.0}, "path_loss_1km_db is 120, but the channel UMa has its own; leave it at 128.1"),
-        ({"channel": "uma"}, "channel is 'uma'; give a channel, such as fedcell.UMa()"),
-        ({"rate": "mcs64"}, "rate is 'mcs64'; give a law from SNR to rate, such as fedcell.Mcs64()"),
+        ({"channel": 3}, "channel is 3; give a channel, such as fedcell.UMa()"),
+        ({"rate": 3}, "rate is 3; give a law from SNR to rate, such as fedcell.Mcs64()"),
     ],
 )
 def test_a_cell_refuses_what_its_channel_would_ignore(fields: dict[str, Any], sentence: str) -> None:
