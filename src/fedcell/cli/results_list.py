@@ -102,7 +102,8 @@ def list_runs(
 
     Where the terminal is too narrow for all these fields, the others are named below the table.
     """
-    from fedcell.runs.store import Store, column_of, differing_fields
+    from fedcell.runs.store import Store, differing_fields
+    from fedcell.runs.stored import column_of
 
     output = output_format(as_json, as_csv)
     with Store(store, "read") as kept:
@@ -124,9 +125,7 @@ def list_runs(
 
 def values_of(run: "StoredRun") -> dict[str, Any]:
     """All that can be asked about a run, by field; nested ones with a dot."""
-    from fedcell.runs.store import columns_of
-
-    return columns_of(run.document) | {"key": run.key} | told_of(run, TOLD)
+    return run.columns | {"key": run.key} | told_of(run, TOLD)
 
 
 def told_of(run: "StoredRun", names: Sequence[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from fedcell.dashboard.state import AppState
 from fedcell.learn.aggregator import AGGREGATORS
 from fedcell.learn.published import PUBLISHED
 from fedcell.paper import FIGURES
-from fedcell.runs.race import RACE_POLICIES, default_race
+from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.laws import LAWS
@@ -79,7 +79,7 @@ def router(state: AppState) -> APIRouter:
     @routes.get("/info")
     async def info() -> Info:
         """Versions, results files, limits, policies and what can be chosen."""
-        paper = RACE_POLICIES
+        paper = race_policies()
         return Info.model_validate(
             {
                 "version": __version__,
