@@ -49,9 +49,11 @@ notebooks: $(VENV)/.installed-test
 	done
 
 # The tree of docs/architecture.md, from the modules' docstrings; and how large the package is, beside what it may be.
-.PHONY: tree size
+.PHONY: tree fields size
 tree:
 	@$(PYTHON) tools/tree.py
+fields:
+	@$(BIN)/python tools/fields.py
 
 size: $(VENV)/.installed
 	@$(BIN)/python tools/size.py

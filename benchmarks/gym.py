@@ -16,9 +16,9 @@ import fedcell as fc
 import fedcell.gym
 
 TASKS = {
-    "the paper's task": fc.Spec(cell=fc.CellSpec(radius_m=1400.0), target_accuracy=1.0, rounds=1000),
+    "the paper's task": fc.Spec(cell=fc.Cell(radius_m=1400.0), target_accuracy=1.0, rounds=1000),
     "a tenth of the samples": fc.Spec(
-        cell=fc.CellSpec(radius_m=1400.0), target_accuracy=1.0, rounds=1000, task=fc.TaskSpec(epochs=0.1)
+        cell=fc.Cell(radius_m=1400.0), target_accuracy=1.0, rounds=1000, task=fc.TaskSpec(epochs=0.1)
     ),
 }
 

@@ -111,8 +111,10 @@ def public_names(modules: list[str]) -> list[str]:
     ]  # with public names of their own
     for package in ("fedcell", *own):
         for name in import_module(package).__all__:
-            defined = getattr(getattr(import_module(package), name), "__module__", "")
-            if any(f"{defined}.".startswith(f"{module}.") for module in modules):
+            thing = getattr(import_module(package), name)
+            defined = getattr(thing, "__module__", "")
+            other_name = getattr(thing, "__name__", name) != name  # such as CellSpec, which is Cell
+            if not other_name and any(f"{defined}.".startswith(f"{module}.") for module in modules):
                 found.append(f"{defined}.{name}")
     return sorted(set(found), key=lambda full: full.rpartition(".")[2].lower())
 

@@ -76,7 +76,7 @@ def race(data: str, rounds: int, small: bool) -> fc.RaceResult:
         learning_rate=0.05,
         momentum=0.9,
     )
-    devices = fc.DevicesSpec(count=4 if small else 20)
+    devices = fc.Devices(count=4 if small else 20)
     policies = ["proportional_fair:k=2", "random:k=2"] if small else ["diverse", "random:k=8"]
     return fc.run_race(fc.Spec(rounds=rounds, devices=devices, task=task, grid={"policy": policies, "seed": [0]}))
 

@@ -10,7 +10,7 @@ Run: python examples/cnn_torch.py [rounds]
 import sys
 
 import fedcell as fc
-from fedcell.sim.spec import CellSpec, TaskSpec
+from fedcell.sim.spec import TaskSpec
 
 rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
 task = TaskSpec(
@@ -22,7 +22,7 @@ task = TaskSpec(
     learning_rate=0.05,
     momentum=0.5,
 )
-spec = fc.Spec(policy="optimal:max_devices=6", rounds=rounds, cell=CellSpec(radius_m=1400.0), task=task)
+spec = fc.Spec(policy="optimal:max_devices=6", rounds=rounds, cell=fc.Cell(radius_m=1400.0), task=task)
 for record in fc.simulate(spec):
     print(
         f"round {record.round:3}  {record.clock_s:6.1f} s  {len(record.delivered):2} devices  "

@@ -27,8 +27,8 @@ DISCOUNT, CLIP = 0.97, 0.2
 SPEC = fc.Spec(
     budget_s=200.0,
     target_accuracy=0.8,
-    cell=fc.CellSpec(radius_m=1400.0),
-    devices=fc.DevicesSpec(seconds_per_sample=1e-2, samples_per_second=800.0),
+    cell=fc.Cell(radius_m=1400.0),
+    devices=fc.Devices(seconds_per_sample=1e-2, samples_per_second=800.0),
     task=fc.TaskSpec(epochs=0.2),
 )
 

@@ -11,13 +11,12 @@ import sys
 
 import fedcell as fc
 from fedcell.runs.race import run_race
-from fedcell.sim.spec import CellSpec, DevicesSpec
 
 seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 speeds = [6e-3 if device % 3 == 0 else 2e-3 for device in range(20)]
-cell = CellSpec(radius_m=1000.0, shadowing_db=6.0, fading="rician")
+cell = fc.Cell(radius_m=1000.0, shadowing_db=6.0, fading="rician")
 walk = "waypoint:speed_mps=1..3,pause_s=0..30"
-devices = DevicesSpec(count=20, seconds_per_sample=speeds, mobility=walk, failure=0.05)
+devices = fc.Devices(count=20, seconds_per_sample=speeds, mobility=walk, failure=0.05)
 
 for knowledge in ("perfect", "expected", "observed"):
     spec = fc.Spec(

@@ -27,7 +27,7 @@ class Rested(fc.Policy):
 if __name__ == "__main__":
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     spec = fc.Spec(
-        cell=fc.CellSpec(radius_m=1400.0),
+        cell=fc.Cell(radius_m=1400.0),
         budget_s=120.0,
         grid={"policy": [f"{__name__}:Rested", "greedy", "random:k=6"], "seed": list(range(seeds))},
     )

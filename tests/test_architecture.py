@@ -14,7 +14,7 @@ from tree import first_line, page_with_tree
 SOURCE = Path(fedcell.__file__).parent
 ROOT = SOURCE.parents[1]
 BASE = {"errors", "lazy", "files", "types", "rng", "units", "distributions", "settings", "defaults"}
-BASE |= {"frozen", "plugins", "runtime", "toml"}
+BASE |= {"frozen", "plugins", "runtime", "toml", "fields"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
@@ -31,7 +31,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "flower": {"sim", "protocol", "schedule", "learn", "world"},
     "gym": {"runs", "sim", "protocol", "schedule", "learn", "world", "plots"},
     "testbed": {"flower", "runs", "sim", "protocol", "schedule", "learn", "world", "plots"},
-    "dashboard": {"paper", "runs", "sim", "protocol", "plan", "plots", "schedule", "learn", "world", "__init__"},
+    "dashboard": {
+        "tables",
+        "paper",
+        "runs",
+        "sim",
+        "protocol",
+        "plan",
+        "plots",
+        "schedule",
+        "learn",
+        "world",
+        "__init__",
+    },
     "__main__": {"cli"},
     "cli": {
         "dashboard",

@@ -67,7 +67,7 @@ def test_a_module_that_imports_nothing_of_its_owners_has_the_key_of_version_0_2(
     files.write("plain_of_a_test", POLICY)
     content = hashlib.sha256(POLICY.encode()).hexdigest()
     assert files.sha256("plain_of_a_test") == hashlib.sha256(content.encode()).hexdigest()
-    cell, task = fc.CellSpec(radius_m=500.0), fc.TaskSpec(partition="iid")
+    cell, task = fc.Cell(radius_m=500.0), fc.TaskSpec(partition="iid")
     spec = fc.Spec(policy="plain_of_a_test:Mine", rounds=2, cell=cell, task=task)
     assert spec.key() == "36f43eb80bf6aa9742f4dbc918e5512b06265b4fe793272ba105c8a4a7058cfe"
     assert fc.Spec().own_code().sha256 == fc.Spec().code_sha256() == ""
@@ -364,7 +364,7 @@ def test_a_model_typed_again_is_trained(notebook: Notebook) -> None:
         "def net(data): return nn.Sequential(nn.Flatten(), nn.Linear(784, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))"
     )
     task: dict[str, Any] = {"engine": "torch", "model": "__main__:net"}
-    spec = fc.Spec(policy="random:k=1", rounds=1, devices=fc.DevicesSpec(count=60), task=fc.TaskSpec(**task))
+    spec = fc.Spec(policy="random:k=1", rounds=1, devices=fc.Devices(count=60), task=fc.TaskSpec(**task))
 
     def weights() -> int:
         *_, last = fc.Runner([spec], on="threads", models=True)

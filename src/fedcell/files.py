@@ -1,4 +1,4 @@
-"""Files that a user asked for: the place is checked before the work, and a file is written whole or not at all.
+"""Files: places checked before the work, writes whole or not at all, and .npz files of anybody read with care.
 
 Only a regular file can be replaced as a whole. A device or a pipe is written to; ``-`` is standard output; a symbolic
 link stays, and the file that it leads to is replaced.
@@ -11,13 +11,17 @@ import shutil
 import stat
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from fedcell.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Write = Callable[[IO[bytes]], object]
 """Writes a file's content into an open, seekable binary file."""
@@ -26,6 +30,8 @@ STANDARD_OUTPUT = Path("-")
 ROOM_BYTES = 2**18
 """A picture or a small table; if not even this fits on the disk, that is said before the work."""
 IN_MEMORY_BYTES = 2**26
+ALWAYS_UNPACKED_BYTES = 2**28
+"""So much may be unpacked of any .npz file, however small."""
 _OWN_DESCRIPTOR = re.compile(r"(?:/dev|/proc/(?:self|thread-self))/fd/(\d+)")
 
 
@@ -223,3 +229,43 @@ def to_json(document: Any, indent: int | None = None) -> str:
     import json  # when it is needed: start-up time
 
     return json.dumps(without_nan(document), indent=indent, allow_nan=False)
+
+
+def unpacked_bytes(source: Path | IO[bytes]) -> int:
+    """Return the bytes that a zip file says it unpacks to; zipfile reads no more, whatever is really there."""
+    with zipfile.ZipFile(source) as archive:
+        return sum(entry.file_size for entry in archive.infolist())
+
+
+def read_npz(source: Path | IO[bytes]) -> dict[str, "NDArray[Any]"]:
+    """Read all arrays of a file that ``numpy.savez`` wrote: it does not compress, so they take no more than the file.
+
+    Args:
+        source: a path or an open file, of anybody: a zip may say that it unpacks to a thousand times its size.
+
+    Returns:
+        The arrays by name.
+
+    Raises:
+        ValueError: if anything is wrong with the content.
+        OSError: if the file cannot be read.
+    """
+    import numpy as np
+
+    if isinstance(source, Path):
+        if not source.is_file():
+            raise ValueError("it is not a regular file")  # a pipe would never end
+        with source.open("rb") as file:
+            return read_npz(file)
+    here = source.seek(0, os.SEEK_END)
+    try:
+        size = unpacked_bytes(source)
+        if size > max(here, ALWAYS_UNPACKED_BYTES):
+            raise ValueError(f"its {here:,} bytes would unpack to {size:,}")
+        source.seek(0)
+        with np.load(source, allow_pickle=False) as members:
+            return {name: members[name] for name in members.files}
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # encrypted, packed in an unknown way, cut short, of shapes that fit nowhere
+        raise ValueError(f"{type(error).__name__}: {error}") from None

@@ -377,6 +377,11 @@ class Registry(Mapping[str, type[T]]):
         return {name: point for name, point in sorted(found.items()) if name not in self.places}
 
 
+def file_first(kind: type[Any]) -> list[str]:
+    """The setting of a class that may stand without a key: its file, if it has one."""
+    return [field.name for field in settable(kind) if field.name == "file"]
+
+
 def _package(point: "EntryPoint") -> str:
     return point.dist.name if point.dist else "unknown"
 

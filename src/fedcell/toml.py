@@ -37,11 +37,16 @@ def read_toml(path: str | Path, example: str) -> dict[str, Any]:
 def to_toml(document: dict[str, Any]) -> str:
     """A document of values, and of tables of values, as TOML."""
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
-    lines = [f"{name} = {toml_value(value)}" for name, value in document.items() if name not in tables]
+    lines = _lines({name: value for name, value in document.items() if name not in tables})
     for name, table in tables.items():
         if table:
-            lines += ["", f"[{name}]", *(f"{_toml_key(key)} = {toml_value(value)}" for key, value in table.items())]
+            lines += ["", f"[{name}]", *_lines(table)]
     return "\n".join(lines) + "\n"
+
+
+def _lines(values: dict[str, Any]) -> list[str]:
+    """What is None is left out, which TOML cannot say."""
+    return [f"{_toml_key(key)} = {toml_value(value)}" for key, value in values.items() if value is not None]
 
 
 def _toml_key(key: str) -> str:

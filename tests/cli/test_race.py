@@ -239,7 +239,7 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         (["--availability", "daynight:there=2"], "there is 2; give a number up to 1"),
         (["--availability", "trace:missing.csv"], "cannot read the trace 'missing.csv': No such file or directory"),
         (["--csi-error-db", "-1"], "csi_error_db is -1.0; give a finite number of at least 0"),
-        (["--downlink", "multcast"], "cell.downlink is 'multcast'; input should be 'free', 'multicast' or 'unicast'"),
+        (["--downlink", "multcast"], "cell.downlink is 'multcast'; did you mean 'multicast'?"),
         (["--slack", "0.9"], "slack is 0.9; input should be greater than or equal to 1"),
         (["--late-weight", "2"], "late of the aggregator is 2.0; give a number from 0 to 1"),
         (["--server", "adm"], "unknown server 'adm'; did you mean 'adam'?"),
@@ -276,7 +276,7 @@ def test_a_race_under_another_law_is_the_librarys(law: str, tmp_path: Path, fedc
     document = json.loads(fedcell_here("race", *options, "--json", "--plot", "none", cwd=tmp_path).stdout)
     assert {row["policy"] for row in document["rounds"]} == {"greedy", "random:k=3"}
     for policy in ("greedy", "random:k=3"):
-        spec = fc.Spec(policy=policy, budget_s=25.0, cell=fc.CellSpec(radius_m=1400.0, law=law))
+        spec = fc.Spec(policy=policy, budget_s=25.0, cell=fc.Cell(radius_m=1400.0, law=law))
         rows = [row for row in document["rounds"] if row["policy"] == policy]
         records = list(fc.simulate(spec))
         assert [row["clock_s"] for row in rows] == [record.clock_s for record in records]

@@ -453,7 +453,7 @@ def test_runs_that_version_0_2_had_wrong_are_marked(tmp_path: Path, fedcell_here
     packed = Path(__file__).parents[1] / "fixtures" / "store_0_2.db.gz"
     path = tmp_path / "old.db"
     path.write_bytes(gzip.decompress(packed.read_bytes()))
-    base = Spec(rounds=1, cell=fc.CellSpec(rate="mcs64"), task=fc.TaskSpec(hidden=[4]))
+    base = Spec(rounds=1, cell=fc.Cell(rate=fc.Mcs64()), task=fc.TaskSpec(hidden=[4]))
     limited = base.changed({"devices.battery_j": 20.0, "policy": "diverse"})
     with Store(path) as store:
         for spec in (limited, limited.changed({"policy": "greedy"}), limited.changed({"seed": 7}), base):

@@ -9,7 +9,8 @@ from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
+from fedcell.sim.spec import Spec, TaskSpec
+from fedcell.world import Devices
 
 ROUND_S = {"greedy": 10.0, "diverse": 4.0, "random:k=2": 20.0}
 SEEDS = 7
@@ -25,7 +26,7 @@ RADII_M, BANDS_HZ = (600.0, 1200.0, 900.0), (1e6, 5e6)
 
 def fill(store: Store) -> None:
     """A race whose curves are known: 5 points a round, a round so many seconds by policy, a little more by seed."""
-    base = Spec(budget_s=END_S, devices=DevicesSpec(count=4), task=TaskSpec(hidden=[4]))
+    base = Spec(budget_s=END_S, devices=Devices(count=4), task=TaskSpec(hidden=[4]))
     (record,) = simulate(base.changed({"rounds": 1, "policy": "all"}, {}))
     spec = race_spec(base.changed({}, {"policy": list(ROUND_S), "seed": list(range(SEEDS))}))
     for run in spec.runs():

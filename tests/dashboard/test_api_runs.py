@@ -100,8 +100,14 @@ def test_info_tells_what_there_is(served: Served) -> None:
     k = next(policy for policy in info["all_policies"] if policy["name"] == "random")["settings"][-1]
     diverse = next(policy for policy in info["all_policies"] if policy["name"] == "diverse")["settings"]
     assert [(one["name"], one["default"]) for one in diverse][-2:] == [("theta", 0.05), ("memory", 0.5)]
-    assert info["choices"]["profiles"] == ["labels", "gradients", "updates", "none"]
-    assert info["choices"]["aggregator"][:3] == ["mean", "samples", "balanced"]
+    assert info["choices"] == {"sharing": ["optimal", "equal"]}
+    fields = {one["path"]: one for one in info["fields"]}
+    assert fields["profiles"]["choices"] == ["labels", "gradients", "updates", "none"]
+    assert fields["task.aggregator"]["choices"][:3] == ["mean", "samples", "balanced"]
+    assert (fields["profiles"]["others"], fields["task.aggregator"]["others"]) == (False, True)
+    assert fields["cell.channel"]["choices"] == ["paper", "uma", "umi", "rma"]
+    band = {name: fields["cell.bandwidth_hz"][name] for name in ("label", "unit", "scale", "least", "required")}
+    assert band == {"label": "bandwidth", "unit": "MHz", "scale": 1e6, "least": 0.0, "required": True}
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
     assert [info["colours"][line]["colour"] for line in race_policies()] == [colour for colour, _ in STYLES[:7]]
     assert parse_spec(info["defaults"], "info") == default_race().changed({}, {})

@@ -92,7 +92,7 @@ def test_the_form_has_what_diverse_and_the_radio_need(server: Served, page: Page
     form.get_by_label("link law").select_option("blocks")
     form.get_by_label("resource blocks", exact=True).fill("6")
     form.get_by_role("button", name="Start race").click()
-    told = ["law blocks:count=6", "profiles labels", "epsilon 8", "0.1 epoch ", "SNR error 3 dB"]
+    told = ["law blocks:count=6", "profiles labels", "epsilon 8", "epochs 0.1", "SNR error 3 dB"]
     for words in (*told, "slack 2", "aggregator fedavgm:beta=0.5,weights=balanced"):
         expect(page.locator(".race-head .race-spec")).to_contain_text(words)
     state(page, "done")

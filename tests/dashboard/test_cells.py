@@ -8,7 +8,7 @@ from fedcell.sim.loop import Simulation
 
 
 def test_a_round_that_ended_with_devices_late_is_shown_as_it_went() -> None:
-    cell, devices = fc.CellSpec(csi_error_db=6.0, radius_m=1400.0), fc.DevicesSpec(availability="daynight:day_s=900")
+    cell, devices = fc.Cell(csi_error_db=6.0, radius_m=1400.0), fc.Devices(availability="daynight:day_s=900")
     run = Simulation.load(fc.Spec(policy="all", rounds=2, slack=1.1, cell=cell, devices=devices))
     run_world, before_s, late = RunWorld(run.spec, run.world), 0.0, 0
     for record in fc.simulate(run.spec):
@@ -27,7 +27,7 @@ def test_a_round_that_ended_with_devices_late_is_shown_as_it_went() -> None:
 
 @pytest.mark.parametrize("downlink", ["multicast", "unicast"])
 def test_devices_begin_when_they_have_the_model(downlink: Literal["multicast", "unicast"]) -> None:
-    run = Simulation.load(fc.Spec(policy="random:k=4", rounds=2, cell=fc.CellSpec(downlink=downlink, downlink_hz=2e4)))
+    run = Simulation.load(fc.Spec(policy="random:k=4", rounds=2, cell=fc.Cell(downlink=downlink, downlink_hz=2e4)))
     run_world, before_s = RunWorld(run.spec, run.world), 0.0
     for record in fc.simulate(run.spec):
         shown = round_document(run_world, before_s, record, 2, "planned", None)

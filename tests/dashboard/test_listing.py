@@ -34,9 +34,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
                     accuracy = 0.99 if (policy, seed, radius_m) == ("diverse", 0, 200.0) else rng.uniform(0.1, 0.9)
                     plan = Plan(np.array([0]), np.array([1.0]), 2.0, np.array([2.0]))
                     record = fc.RoundRecord(1, 2.0, 2.0, plan, np.array([0]), accuracy, 1.0)
-                    spec = fc.Spec(policy=policy, seed=seed, rounds=1, cell=fc.CellSpec(radius_m=radius_m))
+                    spec = fc.Spec(policy=policy, seed=seed, rounds=1, cell=fc.Cell(radius_m=radius_m))
                     store.put(spec, [record], 0.1)
-        store.put(fc.Spec(policy="all", rounds=1, cell=fc.CellSpec(radius_m=900.0)), [], 0.1)
+        store.put(fc.Spec(policy="all", rounds=1, cell=fc.Cell(radius_m=900.0)), [], 0.1)
         yield [(run, "results.db") for run in store.runs()]
 
 

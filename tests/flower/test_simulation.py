@@ -13,7 +13,7 @@ import fedcell as fc
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from fedcell.cli.flower_new import write_app
+from fedcell.cli.flower import write_app
 from flower.deployment import Deployment
 from flower.runs import APPS, EXAMPLE, assert_as_simulated, rounds_of, run_config
 from harness import Process

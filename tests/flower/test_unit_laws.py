@@ -11,8 +11,8 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 
 import fedcell as fc
 from fedcell.errors import InputError
+from fedcell.flower.client import Report
 from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, SimulatedRadio, radio_of
-from fedcell.flower.report import Report
 from fedcell.flower.round import _units
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.laws import Law

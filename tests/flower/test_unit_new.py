@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch
 
-from fedcell.cli.flower_new import write_app
+from fedcell.cli.flower import write_app
 from flower.local import node, run_app
 from flower.runs import rounds_of
 

@@ -1,6 +1,7 @@
 """What devices bring, in Flower: profiles from report to plan, and balanced averaging, with Flower's own strategies."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ from flwr.serverapp.strategy import (
 import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower import Device, Report, Scheduled, report_device
-from fedcell.flower.inner import WEIGHT, own_weights, weighing
-from fedcell.flower.report import RECORD, parse_report
+from fedcell.flower.client import RECORD, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.flower.state import load_arrays, load_run
+from fedcell.flower.wrapped import WEIGHT, own_weights, weights_overridden
 from fedcell.learn.profile import noise_of
 from fedcell.schedule.plan import Links
 from fedcell.schedule.profiles import balanced_weights, standardise
@@ -245,7 +246,7 @@ def test_most_devices_say_how_long_a_profile_is_whoever_came_first() -> None:
 def test_the_view_has_profiles_noise_and_what_is_in_the_model() -> None:
     there = [Device(str(i), Report(profile=profile)) for i, profile in enumerate(KINDS)]
     roster = Roster.empty().meeting([device.name for device in there]).hearing(there)
-    roster = roster.averaged(np.array([1, 3]), np.array([1.0, 3.0]))
+    roster = replace(roster, knowledge=roster.knowledge.averaged(np.array([1, 3]), np.array([1.0, 3.0])))
     view = roster.view(there[1:], Links(np.ones(3), np.ones(3)), 0, epsilon=8.0)
     assert view.profiles is not None
     assert view.recent is not None
@@ -339,7 +340,7 @@ def test_what_was_changed_in_strategy_and_replies_is_put_back_after_an_error() -
         seen.extend([strategy.weighted_by_key, *(r.content["metrics"][WEIGHT] for r in replies)])
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), weighing(strategy, replies, np.array([0.25, 0.75])):
+    with pytest.raises(ZeroDivisionError), weights_overridden(strategy, replies, np.array([0.25, 0.75])):
         fail()
     assert seen == [WEIGHT, 0.25, 0.75]
     assert (strategy.weighted_by_key, strategy.train_metrics_aggr_fn) == ("num-examples", metrics)

@@ -1,7 +1,7 @@
 """Judging a round's replies, and what is done to the strategy inside; with Flower's own messages and strategies."""
 
-import logging
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedAvgM
 
 from fedcell.errors import InputError
-from fedcell.flower import inner
+from fedcell.flower.client import RECORD, Report
 from fedcell.flower.radio import Device, Grant
-from fedcell.flower.replies import train_demands
-from fedcell.flower.report import RECORD, Report
-from fedcell.flower.round import PlannedRound, PlayedRound, configs, play
+from fedcell.flower.replies import faults, train_requirements
+from fedcell.flower.round import Came, PlannedRound, configs, observe
 from fedcell.flower.scheduled import Scheduled
+from fedcell.flower.wrapped import arrays_of, chosen_nodes, restore_arrays, sampling_all, with_node_config
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.outcome import Observed, judge
 from fedcell.schedule.plan import Links, Plan, Timing
@@ -50,12 +50,17 @@ def planned(link_known: bool = True) -> PlannedRound:
     return PlannedRound([10, 11, 12], look, view, grant, known=np.full(3, True))
 
 
-def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = None, **kwargs: Any) -> PlayedRound:
-    """With a slack of 2 and a second's grace."""
+def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = None, **kwargs: Any) -> Any:
+    """With a slack of 2 and a second's grace; the wait was over after 99 s, or when the last reply had come."""
     of = kwargs.get("of") or planned(kwargs.get("link_known", True))
     allowed_s = of.allowed_s(2.0, 1.0 if measured is None else 0.0)
-    demands = train_demands(FedAvg(), reply(10).content.array_records["arrays"])
-    return play(of, replies, measured, allowed_s, demands, in_turn=kwargs.get("in_turn", False))
+    demands = train_requirements(FedAvg(), reply(10).content.array_records["arrays"])
+    ended_s = max([99.0, *(came_s for _, came_s in replies.values())])
+    came = Came(replies, measured, allowed_s, ended_s, in_turn=kwargs.get("in_turn", False))
+    observed, usable, why = observe(of, came, lambda replies: faults(replies, demands))
+    outcome = judge(observed, of.upload_s())
+    kept = [usable[node] for node, used in zip(of.chosen, outcome.delivered, strict=True) if used]
+    return SimpleNamespace(**vars(outcome), kept=kept, timing=observed.timing, why=why)
 
 
 def test_replies_in_time_are_kept_and_what_the_link_does_not_explain_was_compute() -> None:
@@ -64,13 +69,13 @@ def test_replies_in_time_are_kept_and_what_the_link_does_not_explain_was_compute
     assert done.delivered.all()
     assert not done.late.any()
     # 7 - 1/0.5, 12 - 2/0.25, and 20 - 3/0.25 = 8, but the node itself says 9.
-    assert done.taught.began_s.tolist() == [5.0, 4.0, 9.0]
+    assert done.learnt.began_s.tolist() == [5.0, 4.0, 9.0]
     assert RECORD not in done.kept[2].content
 
 
 def test_with_an_unknown_link_the_nodes_own_clock_splits_the_time_and_else_the_plan() -> None:
     done = played({10: (reply(10, train_s=3.0), 7.0), 11: (reply(11), 26.0)}, link_known=False)
-    assert done.taught.began_s[:2].tolist() == [3.0, 26.0 * 5 / 13]
+    assert done.learnt.began_s[:2].tolist() == [3.0, 26.0 * 5 / 13]
 
 
 def test_who_comes_after_slack_times_the_plan_is_left_out_and_a_miss_is_no_time() -> None:
@@ -80,10 +85,10 @@ def test_who_comes_after_slack_times_the_plan_is_left_out_and_a_miss_is_no_time(
     assert done.timing.finish_s[0] == 13.5
     assert np.isnan(done.timing.finish_s[2])
     # The late one is as slow as it was. How long the missing one was waited for says nothing of it, but that it failed.
-    np.testing.assert_array_equal(done.taught.finish_s, [13.5, 13.0, NAN])
-    np.testing.assert_array_equal(done.taught.began_s, [11.5, 5.0, NAN])
-    assert done.taught.censored is not None
-    assert not done.taught.censored.any()
+    np.testing.assert_array_equal(done.learnt.finish_s, [13.5, 13.0, NAN])
+    np.testing.assert_array_equal(done.learnt.began_s, [11.5, 5.0, NAN])
+    assert done.learnt.censored is not None
+    assert not done.learnt.censored.any()
     assert done.failed.tolist() == [False, False, True]
 
 
@@ -92,7 +97,7 @@ def test_of_whom_too_little_is_known_nothing_is_demanded_by_the_plan() -> None:
     assert of.allowed_s(2.0, 1.0).tolist() == [np.inf, 27.0, np.inf]
     done = played({10: (reply(10), 1e3), 11: (reply(11), 13.0)}, of=of)
     assert done.delivered.tolist() == [True, True, False]
-    np.testing.assert_array_equal(done.taught.finish_s, [1e3, 13.0, NAN])
+    np.testing.assert_array_equal(done.learnt.finish_s, [1e3, 13.0, NAN])
     assert done.failed.tolist() == [False, False, True]
 
 
@@ -120,11 +125,11 @@ def test_nodes_that_take_turns_are_as_slow_as_they_trained_and_have_no_link() ->
     done = played(came, link_known=False, in_turn=True, of=replace(planned(False), known=np.zeros(3, bool)))
     assert done.delivered.all()
     assert done.timing.finish_s.tolist() == [50.0, 60.0, 70.0]  # when they came is said as it was
-    np.testing.assert_array_equal(done.taught.began_s, [3.0, NAN, NAN])
-    np.testing.assert_array_equal(done.taught.finish_s, [3.0, NAN, NAN])
+    np.testing.assert_array_equal(done.learnt.began_s, [3.0, NAN, NAN])
+    np.testing.assert_array_equal(done.learnt.finish_s, [3.0, NAN, NAN])
     # A link that is reported still counts: 1 s over half of it.
     done = played({10: (reply(10, train_s=3.0), 50.0)}, in_turn=True, of=replace(planned(), known=np.zeros(3, bool)))
-    assert (done.taught.began_s[0], done.taught.finish_s[0]) == (3.0, 5.0)
+    assert (done.learnt.began_s[0], done.learnt.finish_s[0]) == (3.0, 5.0)
 
 
 def test_whom_the_strategy_left_out_is_not_in_the_round() -> None:
@@ -150,12 +155,12 @@ def test_a_late_device_has_trained_as_long_as_was_measured_here_and_in_the_simul
     of = planned()
     went = judge(Observed(timing, of.allowed_s(2.0, 0.0)), of.upload_s())
     assert went.delivered.tolist() == done.delivered.tolist() == [False, True, True]
-    for taught in (went.learnt, done.taught):
-        assert taught.began_s.tolist() == [4.0, 5.0, 6.0]
-        assert taught.finish_s.tolist() == [12.1, 13.0, 18.0]
+    for learnt in (went.learnt, done.learnt):
+        assert learnt.began_s.tolist() == [4.0, 5.0, 6.0]
+        assert learnt.finish_s.tolist() == [12.1, 13.0, 18.0]
     look, view = Links(UPLOAD_S, np.full(3, NAN)), of.view
-    for taught in (went.learnt, done.taught):
-        after = Knowledge.empty(3).after(view, of.plan, look, taught, 18.0)
+    for learnt in (went.learnt, done.learnt):
+        after = Knowledge.empty(3).after(view, of.plan, look, learnt, 18.0)
         assert after.compute.mean_s.tolist() == [4.0, 5.0, 6.0]
 
 
@@ -169,24 +174,20 @@ def test_a_late_device_has_trained_as_long_as_was_measured_here_and_in_the_simul
         (lambda: Message(Error(1, "ZeroDivisionError"), reply_to=message(11)), "its app failed: ZeroDivisionError"),
     ],
 )
-def test_a_reply_that_would_spoil_the_mean_is_left_out_and_teaches_nothing(
-    bad: Any, reason: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    logging.getLogger("flwr").propagate = True
-    with caplog.at_level(logging.WARNING, "flwr"):
-        done = played({10: (reply(10), 6.0), 11: (bad(), 13.0), 12: (reply(12), 18.0)})
+def test_a_reply_that_would_spoil_the_mean_is_left_out_and_teaches_nothing(bad: Any, reason: str) -> None:
+    done = played({10: (reply(10), 6.0), 11: (bad(), 13.0), 12: (reply(12), 18.0)})
     assert done.delivered.tolist() == [True, False, True]
     assert not done.late.any()
-    assert np.isnan(done.taught.began_s).tolist() == [False, True, False]
-    (warning,) = [line for line in caplog.messages if "the reply of device" in line]
-    assert "the reply of device 1 is not used: " in warning
-    assert reason in warning
+    assert np.isnan(done.learnt.began_s).tolist() == [False, True, False]
+    assert list(done.why) == [11]
+    assert reason in done.why[11]
 
 
 def test_each_node_gets_a_record_of_its_own_and_shares_the_arrays() -> None:
     arrays, config = ArrayRecord({"w": Array(np.ones(3))}), ConfigRecord({"server-round": 1})
     one, two = (
-        inner.personal(message(n, arrays=arrays, config=config), {"fedcell-share": s}) for n, s in ((1, 0.3), (2, 0.7))
+        with_node_config(message(n, arrays=arrays, config=config), {"fedcell-share": s})
+        for n, s in ((1, 0.3), (2, 0.7))
     )
     assert dict(one.content["config"]) == {"server-round": 1, "fedcell-share": 0.3}
     assert dict(two.content["config"]) == {"server-round": 1, "fedcell-share": 0.7}
@@ -198,7 +199,7 @@ def test_each_node_gets_a_record_of_its_own_and_shares_the_arrays() -> None:
 def test_a_strategy_takes_all_chosen_nodes_and_gets_its_settings_back() -> None:
     strategy = FedAdam(fraction_train=0.1, min_train_nodes=5, min_available_nodes=50)
     wrapped = DifferentialPrivacyServerSideFixedClipping(strategy, 0.1, 1.0, 5)
-    with inner.taking_all(wrapped, 3):
+    with sampling_all(wrapped, 3):
         assert (strategy.fraction_train, strategy.min_train_nodes, strategy.min_available_nodes) == (1.0, 3, 3)
     assert (strategy.fraction_train, strategy.min_train_nodes, strategy.min_available_nodes) == (0.1, 5, 50)
 
@@ -215,10 +216,10 @@ def test_a_strategys_moments_survive_in_arrays(strategy: type[FedAvg]) -> None:
         return new
 
     before, after = trained(), strategy(server_momentum=0.9) if strategy is FedAvgM else strategy()
-    kept = inner.arrays_of(before)
+    kept = arrays_of(before)
     assert kept
-    inner.restore_arrays(after, kept)
-    assert {k: v.tolist() for k, v in inner.arrays_of(after).items()} == {k: v.tolist() for k, v in kept.items()}
+    restore_arrays(after, kept)
+    assert {k: v.tolist() for k, v in arrays_of(after).items()} == {k: v.tolist() for k, v in kept.items()}
     name = "momentum_vector" if strategy is FedAvgM else "m_t"
     assert type(getattr(after, name)) is type(getattr(before, name))
 
@@ -230,7 +231,7 @@ def test_a_strategy_that_waits_for_more_nodes_than_were_chosen_is_told_so() -> N
                 pass
             return []
 
-    chosen = inner.ChosenNodes(None, [1, 2])  # type: ignore[arg-type]
+    chosen = chosen_nodes(None, [1, 2])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="waits for more than the 2 nodes that the policy chose"):
         Impatient().configure_train(1, None, None, chosen)
 

@@ -14,7 +14,7 @@ from fedcell.gym import Given, Scored, observe
 SPEC = fc.Spec(
     rounds=4,
     target_accuracy=1.0,
-    devices=fc.DevicesSpec(count=6),
+    devices=fc.Devices(count=6),
     task=fc.TaskSpec(hidden=[4], sizes=[60] * 6),
 )
 

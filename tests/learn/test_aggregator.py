@@ -68,7 +68,7 @@ def test_a_run_with_it_learns_and_resumes(name: str) -> None:
     from fedcell.sim.state import State
 
     task = fc.TaskSpec(hidden=[8], aggregator=name, partition="iid", sizes=[500, 400, 300, 200, 100])
-    spec = fc.Spec(policy="random:k=3", rounds=3, task=task, devices=fc.DevicesSpec(count=5))
+    spec = fc.Spec(policy="random:k=3", rounds=3, task=task, devices=fc.Devices(count=5))
     records, run = list(fc.simulate(spec)), Simulation.load(spec)
     state = run.start()
     for record in records:

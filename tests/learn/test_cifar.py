@@ -68,9 +68,7 @@ def test_images_and_labels_are_those_of_the_records(tmp_path: Path, classes: int
 
 def test_a_spec_knows_the_archive_by_its_content(tmp_path: Path) -> None:
     one = write_archive(tmp_path / "a.tar.gz", small(10))
-    spec = fc.Spec(
-        task=fc.TaskSpec(data=str(one), hidden=[4], partition="iid"), devices=fc.DevicesSpec(count=2), rounds=1
-    )
+    spec = fc.Spec(task=fc.TaskSpec(data=str(one), hidden=[4], partition="iid"), devices=fc.Devices(count=2), rounds=1)
     before = spec.key()
     assert next(fc.simulate(spec)).round == 1
     write_archive(one, {**small(10), "test_batch.bin": records(2, 10, 99)})

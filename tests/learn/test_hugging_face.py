@@ -25,7 +25,7 @@ def test_a_saved_data_set_is_loaded_as_it_was(tmp_path: Path) -> None:
         np.testing.assert_array_equal(getattr(again, field), getattr(data, field))
     assert (again.classes, again.shift, again.scale) == (3, data.shift, data.scale)
     task = fc.TaskSpec(data=str(tmp_path / "own.npz"), partition="natural", hidden=[4])
-    run = fc.Spec(policy="all", rounds=1, devices=fc.DevicesSpec(count=3), task=task)
+    run = fc.Spec(policy="all", rounds=1, devices=fc.Devices(count=3), task=task)
     assert len(next(fc.simulate(run)).delivered) == 3
 
 
@@ -122,7 +122,7 @@ def test_a_hugging_face_data_set_on_the_disk(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(data.train_x[order], expected[np.argsort(expected.reshape(6, -1).sum(1))])
     assert (np.bincount(data.train_y)[:3].tolist(), data.test_x.shape) == ([2, 2, 2], (3, 3, 6, 5))
     spec = fc.Spec(
-        task=fc.TaskSpec(data=f"hf:{tmp_path / 'here'}", partition="iid", hidden=[4]), devices=fc.DevicesSpec(count=2)
+        task=fc.TaskSpec(data=f"hf:{tmp_path / 'here'}", partition="iid", hidden=[4]), devices=fc.Devices(count=2)
     )
     assert next(fc.simulate(spec.changed({"rounds": 1}))).round == 1
     key = spec.key()

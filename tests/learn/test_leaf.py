@@ -54,7 +54,7 @@ def test_every_device_is_a_writer(femnist: Path) -> None:
     drawn = {tuple(map(len, partition(data.train_y, 2, "natural", rng(s), owners=data.owners))) for s in range(20)}
     assert drawn == {(3, 5), (3, 2), (5, 2)}  # any two of them, in their order
     task = fc.TaskSpec(data=str(femnist), partition="natural", hidden=[4])
-    spec = fc.Spec(policy="all", rounds=1, devices=fc.DevicesSpec(count=3), task=task)
+    spec = fc.Spec(policy="all", rounds=1, devices=fc.Devices(count=3), task=task)
     assert len(next(fc.simulate(spec)).delivered) == 3
 
 

@@ -6,7 +6,7 @@ import pytest
 import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.learn.learning_rate import parse_schedule
-from fedcell.sim.spec import DevicesSpec, parse_spec
+from fedcell.sim.spec import parse_spec
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_bad_schedules_are_refused(text: str, message: str) -> None:
 def test_a_schedule_changes_a_run_from_the_round_where_it_differs() -> None:
     small: dict[str, Any] = {"hidden": [4], "sizes": [200] * 4, "partition": "iid"}
     specs = [
-        fc.Spec(policy="all", rounds=3, devices=DevicesSpec(count=4), task=fc.TaskSpec(**small, schedule=text))
+        fc.Spec(policy="all", rounds=3, devices=fc.Devices(count=4), task=fc.TaskSpec(**small, schedule=text))
         for text in ("constant", "step:every=2,factor=0.5")
     ]
     plain, stepped = ([record.loss for record in fc.simulate(spec)] for spec in specs)

@@ -17,8 +17,7 @@ from harness import run
 
 pytest.importorskip("torch")
 
-from fedcell.learn.mlp_cuda import MlpCudaEngine, obstacle
-from fedcell.learn.mlp_cuda_input import JOB, Shape, packed, shape_of, training_arrays
+from fedcell.learn.mlp_cuda import JOB, MlpCudaEngine, Shape, packed, shape_of, training_arrays, unsupported_reason
 
 ENTRIES = """
 extern "C" void train_all(int blocks, int bytes, const float* starts, float* models, unsigned* slots,
@@ -103,7 +102,7 @@ def test_the_kernels_train_like_the_cpus(kind: str, tmp_path: Path) -> None:
         ({"order": np.array([[0, -1]])}, r"job 1 visits samples -1 to 0; give indices from 0 to 4"),
         ({"order": np.array([[0.5]])}, r"job 1 has an order of shape \(1, 1\) and type float64"),
         ({"order": np.array([1])}, r"job 1 has an order of shape \(1,\) and type int64"),
-        ({"rate": 0.0}, r"job 1 has the learning-rate factor 0.0; give a number above 0"),
+        ({"lr_scale": 0.0}, r"job 1 has the learning-rate factor 0.0; give a number above 0"),
     ],
 )
 def test_jobs_that_are_not_sound_are_not_packed(changed: dict[str, Any], message: str) -> None:
@@ -114,7 +113,7 @@ def test_jobs_that_are_not_sound_are_not_packed(changed: dict[str, Any], message
 
 def test_what_cannot_be_trained_so_is_said() -> None:
     data = load_dataset("mnist")
-    assert "PyTorch" in obstacle(data, (64,), 10, "cuda")
+    assert "PyTorch" in unsupported_reason(data, (64,), 10, "cuda")
     with pytest.raises(InputError, match=r"device is 'cuda', but PyTorch .*; use 'cpu', or the torch engine"):
         MlpCudaEngine(data)
     assert Shape(784, 10, True).parameters == 50890

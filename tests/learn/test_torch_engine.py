@@ -230,7 +230,7 @@ def test_losses_norms_means_and_tails_are_those_of_the_plain_loop(mnist: Dataset
     found = engine.update(jobs)
     models = found.models()
     np.testing.assert_allclose(found.norms(), [np.linalg.norm(m - j.start) for m, j in zip(models, jobs, strict=True)])
-    np.testing.assert_array_equal(found.tail(10), models[:, -10:])
+    np.testing.assert_array_equal(found.output_bias(10), models[:, -10:])
     weights = np.array([1.0, 0.0, 3.0])
     np.testing.assert_allclose(found.mean(weights), (models[0] + 3 * models[2]) / 4, rtol=1e-6, atol=1e-7)
     # The loss of a job, by hand: the model before each step on that step's samples.
@@ -292,10 +292,10 @@ def test_a_jobs_rate_scales_its_steps(mnist: Dataset) -> None:
         lambda rate: MlpEngine(mnist, learning_rate=rate),
     ):
         jobs = some_jobs(make(0.01), [(1, 40), (1, 40)])
-        halves = [replace(job, rate=0.5) for job in jobs]
+        halves = [replace(job, lr_scale=0.5) for job in jobs]
         np.testing.assert_allclose(make(0.02).train(halves), make(0.01).train(jobs), rtol=1e-6, atol=1e-8)
         with pytest.raises(InputError, match=r"job 0 has the learning-rate factor 0.0; give a number above 0"):
-            make(0.01).train([replace(jobs[0], rate=0.0)])
+            make(0.01).train([replace(jobs[0], lr_scale=0.0)])
 
 
 def test_smaller_stacks_where_memory_runs_out(mnist: Dataset) -> None:

@@ -18,8 +18,13 @@ nn = torch.nn
 
 from fedcell.learn.torch_engine import TorchEngine, batches, padded  # noqa: E402
 from fedcell.learn.torch_modules import PatchConv2d, for_training, uniform  # noqa: E402
-from fedcell.learn.torch_stack import Recorded, StackedStep, Traced, uncollected  # noqa: E402
-from fedcell.learn.torch_updates import DeviceUpdates  # noqa: E402
+from fedcell.learn.torch_stack import (  # noqa: E402
+    DeviceUpdates,
+    Recorded,
+    StackedStep,
+    Traced,
+    gc_paused,
+)
 
 MASK = 2**64 - 1
 
@@ -212,7 +217,7 @@ def test_nothing_is_collected_while_a_graph_is_recorded() -> None:
     for when in ("before", "during"):
         weakref.finalize(Knot(), deleted.append, when)
         if when == "before":
-            manager = uncollected()
+            manager = gc_paused()
             manager.__enter__()
     assert deleted == ["before"]
     assert not gc.isenabled()
@@ -229,11 +234,11 @@ def test_updates_on_a_device_say_what_those_on_the_host_do() -> None:
     assert host.sketch(3).shape == (3, 3)
     np.testing.assert_allclose(device.sketch(3), host.sketch(3), rtol=1e-6, atol=1e-6)
     for some in (slice(1, 3), np.array([2, 0])):
-        np.testing.assert_array_equal(device.part(some).models(), host.part(some).models())
-        np.testing.assert_allclose(device.part(some).norms(), host.part(some).norms(), rtol=1e-6)
-        np.testing.assert_array_equal(device.part(some).rms, host.part(some).rms)
+        np.testing.assert_array_equal(device.take(some).models(), host.take(some).models())
+        np.testing.assert_allclose(device.take(some).norms(), host.take(some).norms(), rtol=1e-6)
+        np.testing.assert_array_equal(device.take(some).rms, host.take(some).rms)
     for weights in (None, np.array([1.0, 2.0, 5.0])):
         np.testing.assert_allclose(device.mean(weights), host.mean(weights), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(device.norms(), host.norms(), rtol=1e-6)
-    np.testing.assert_array_equal(device.tail(2), host.tail(2))
+    np.testing.assert_array_equal(device.output_bias(2), host.output_bias(2))
     np.testing.assert_array_equal(device.models(), host.models())

@@ -1,7 +1,5 @@
 """The command of a race gives the race again."""
 
-import inspect
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from fedcell.cli.race import race
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.runs.command import OPTIONS, race_command
 from fedcell.runs.race import default_race, race_spec
 from fedcell.sim.spec import Spec, load_spec
-from fedcell.sim.spec_upgrade import AGGREGATION_02
 
 Here = Callable[..., CompletedProcess[str]]
 CHANGES: dict[str, Any] = {
@@ -67,13 +63,8 @@ def changed(changes: dict[str, Any], **grid: list[Any]) -> Spec:
     return race_spec(base.changed(changes, base.grid | grid))
 
 
-def test_every_option_of_the_command_line_is_known_and_tried() -> None:
-    text = inspect.getsource(race)
-    changes = text[text.index("changes = {") : text.index("contest = ")]
-    known = {field: option.replace("-", "_") for field, option in OPTIONS.items()}
-    found = dict(re.findall(r"\"([\w.]+)\": (\w+),", changes))
-    assert {field: name for field, name in found.items() if field not in AGGREGATION_02} == known
-    assert list(CHANGES) == list(OPTIONS)
+def test_every_option_of_the_command_line_is_tried() -> None:
+    assert CHANGES.keys() == OPTIONS.keys()
 
 
 @pytest.mark.parametrize("field", CHANGES)

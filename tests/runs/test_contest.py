@@ -20,7 +20,7 @@ from fedcell.runs.tournament import TournamentResult
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
 
-TINY = fc.Spec(rounds=1, devices=fc.DevicesSpec(count=4), task=fc.TaskSpec(hidden=[4]))
+TINY = fc.Spec(rounds=1, devices=fc.Devices(count=4), task=fc.TaskSpec(hidden=[4]))
 GRID: dict[str, list[Any]] = {
     "policy": ["all", "random:2"],
     "cell.radius_m": [300.0, 900],

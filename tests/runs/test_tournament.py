@@ -44,7 +44,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[Scenario]:
     path = tmp_path_factory.mktemp("data") / "small.npz"
     write_small_npz(path)
     task = fc.TaskSpec(data=str(path), hidden=[4])
-    spec = fc.Spec(budget_s=500.0, rounds=3, task=task, devices=fc.DevicesSpec(count=5))
+    spec = fc.Spec(budget_s=500.0, rounds=3, task=task, devices=fc.Devices(count=5))
     return [
         Scenario("near", "A small cell.", 0.2, spec.changed({"cell.radius_m": 300.0})),
         Scenario("far", "", 0.2, spec.changed({"cell.radius_m": 1500.0})),
@@ -66,7 +66,8 @@ def test_the_standard_scenarios_have_what_the_issue_lists_and_the_paper_for_all_
     assert found["failing"].spec.devices.failure > 0
     assert found["unknown-times"].spec.knowledge == "observed"
     assert (
-        found["unknown-times"].spec.devices.seconds_per_sample == found["slow-devices"].spec.devices.seconds_per_sample
+        found["unknown-times"].spec.devices.document()["seconds_per_sample"]
+        == found["slow-devices"].spec.devices.document()["seconds_per_sample"]
     )
     assert found["day-and-night"].spec.devices.availability.startswith("daynight")
     for one in found.values():
@@ -140,7 +141,7 @@ def test_every_registered_policy_enters_with_its_defaults_or_those_of_the_race()
 
 
 def test_in_a_small_cell_nobody_enters_with_more_devices_than_there_are() -> None:
-    few = Scenario("few", "", 0.8, fc.Spec(devices=fc.DevicesSpec(count=5)))
+    few = Scenario("few", "", 0.8, fc.Spec(devices=fc.Devices(count=5)))
     found = contenders([PAPER, few])
     assert {"random:k=5", "round_robin:k=5"} <= set(found)
     assert all(getattr(fc.parse_policy(policy), "k", 0) <= 5 for policy in found)
@@ -294,7 +295,7 @@ def rounds_of(reached_s: float, last: float) -> Rounds:
 def made() -> TournamentResult:
     """Four policies in two scenarios: fast wins the first, the second is a tie of fast and even."""
     rng = np.random.default_rng(0)
-    two = [PAPER, Scenario("other", "Another.", 0.8, fc.Spec(budget_s=300.0, cell=fc.CellSpec(radius_m=500.0)))]
+    two = [PAPER, Scenario("other", "Another.", 0.8, fc.Spec(budget_s=300.0, cell=fc.Cell(radius_m=500.0)))]
     wanted, seeds = Tournament(two, ["never", "fast", "even", "slow"], list(range(12))), range(12)
     rounds = {}
     for one in ("paper", "other"):

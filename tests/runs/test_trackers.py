@@ -32,7 +32,7 @@ Numbers = dict[str, list[dict[str, float]]]
 
 RACE = fc.Spec(
     rounds=3,
-    devices=fc.DevicesSpec(count=4),
+    devices=fc.Devices(count=4),
     task=fc.TaskSpec(hidden=[4]),
     grid={"policy": ["all", "random:k=2"], "seed": [0, 1]},
 )

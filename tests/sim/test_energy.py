@@ -29,7 +29,7 @@ def test_a_round_costs_what_its_devices_spend_on_training_and_sending(policy: st
         for i in record.plan.devices:  # one by one, from the symbols; a lost upload is paid for too
             cycles = 2e-3 * 1e9 * run.world.devices.samples[i]
             training = 1e-28 * 1e9**2 * cycles if compute_w is None else compute_w * drawn.compute_s[i]
-            expected.append(training + spec.devices.power_w_per_hz * 3e6 * drawn.upload_s[i])  # type: ignore[operator]
+            expected.append(training + spec.devices.power_w_per_hz[i] * 3e6 * drawn.upload_s[i])
         np.testing.assert_allclose(record.plan_joules, expected)
         assert record.joules == pytest.approx(sum(expected))
         clock_s = record.clock_s

@@ -125,7 +125,7 @@ def test_with_lines_of_their_own_late_devices_hold_up_nobody() -> None:
     with pytest.raises(
         fc.InputError, match=r"task.aggregator is 'mean:late=0.5', but under the law 'blocks:count=15' it is not def"
     ):
-        fc.Spec(task=fc.TaskSpec(aggregator="mean:late=0.5"), cell=fc.CellSpec(law="blocks:count=15"))
+        fc.Spec(task=fc.TaskSpec(aggregator="mean:late=0.5"), cell=fc.Cell(law="blocks:count=15"))
 
 
 def test_keys_count_what_is_not_the_papers() -> None:

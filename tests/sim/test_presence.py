@@ -10,7 +10,7 @@ from fedcell.schedule.registry import POLICIES
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State
-from fedcell.world import Attendance, Availability
+from fedcell.world import Availability, AvailabilitySnapshot
 
 
 def spec_of(**fields: Any) -> Spec:
@@ -24,10 +24,10 @@ class Shifts:
     hours: tuple[tuple[int, ...], ...]
     hour_s: float = 3600.0
 
-    def at(self, count: int, seed: int, clock_s: float) -> Attendance:
+    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot:
         hour = int(clock_s // self.hour_s)
         there = np.isin(np.arange(count), self.hours[hour] if hour < len(self.hours) else ())
-        return Attendance(there, np.full(count, (hour + 1) * self.hour_s))
+        return AvailabilitySnapshot(there, np.full(count, (hour + 1) * self.hour_s))
 
     def next_s(self, count: int, seed: int, clock_s: float) -> float:
         first = int(clock_s // self.hour_s)
@@ -91,10 +91,10 @@ def test_a_device_that_leaves_brings_nothing_and_is_not_waited_for() -> None:
 
     @dataclass(frozen=True)
     class Leaves(fc.Always):
-        def at(self, count: int, seed: int, clock_s: float) -> Attendance:
+        def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot:
             until_s = np.full(count, np.inf)
             until_s[[2, 9]] = 1.5, 0.5
-            return Attendance(np.ones(count, np.bool_), until_s)
+            return AvailabilitySnapshot(np.ones(count, np.bool_), until_s)
 
     (record,) = played(run_of(spec, Leaves()))
     assert record.plan.devices.tolist() == whole.plan.devices.tolist()

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedcell.learn.partition import Counts, Mask, Wishes
+from fedcell.learn.partition import Counts, Mask, Proportions
 
 
-def fill_up(amounts: Counts, wishes: Wishes, held: Mask, wanted: Counts, supply: Counts) -> None:
+def fill_up(amounts: Counts, wishes: Proportions, held: Mask, wanted: Counts, supply: Counts) -> None:
     """Raise the amounts, in place, as far as the devices' sizes, labels and the supply allow: a maximum flow.
 
     A device that lacks samples takes what is left of its labels, first of the one that is furthest below the
@@ -41,7 +41,7 @@ def fill_up(amounts: Counts, wishes: Wishes, held: Mask, wanted: Counts, supply:
 
 def _chain(
     device: int,
-    unmet: Wishes,
+    unmet: Proportions,
     spare: Counts,
     held: Mask,
     left: Counts,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell.world import parse_availability
-from fedcell.world.availability import Stays
-from fedcell.world.availability_trace import read_stays
+from fedcell.world.availability import AvailabilityIntervals
+from fedcell.world.availability_trace import read_intervals
 
 HEADER = "device,from_s,until_s\n"
 
@@ -108,7 +108,7 @@ def test_a_trace_says_what_its_rows_say(rows: list[tuple[int, int, int]], repeat
         return
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder) / "t.csv", HEADER + "".join(f"{d},{a},{b}\n" for d, a, b in reversed(rows)))
-        stays = read_stays(path, 4, repeat=repeat, period_s=period_s)
+        stays = read_intervals(path, 4, repeat=repeat, period_s=period_s)
     period = max(b for _, _, b in rows) if period_s is None else period_s
 
     def there(device: int, clock_s: float) -> bool:
@@ -131,7 +131,9 @@ def test_a_trace_says_what_its_rows_say(rows: list[tuple[int, int, int]], repeat
 
 
 def test_who_comes_at_the_next_clock_is_there_at_it_whatever_the_rounding() -> None:
-    stays = Stays(np.array([0, 1, 2]), np.array([0.0, 0.3]), np.array([0.1, 0.4]), None, np.zeros(2), np.full(2, 0.7))
+    stays = AvailabilityIntervals(
+        np.array([0, 1, 2]), np.array([0.0, 0.3]), np.array([0.1, 0.4]), None, np.zeros(2), np.full(2, 0.7)
+    )
     clock_s = 0.0
     for _ in range(10_000):
         found, until_s, _ = stays.at(clock_s)

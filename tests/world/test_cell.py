@@ -43,7 +43,7 @@ def test_a_cell_is_a_frozen_value() -> None:
         ("rician_k", -0.1, "rician_k is -0.1; give a finite number of at least 0"),
         ("model_bits", 0, "model_bits is 0; give a whole number of at least 1"),
         ("model_bits", 1.5, "model_bits is 1.5; give a whole number of at least 1"),
-        ("model_bits", 10**400, "0; give a finite number above 0"),
+        ("model_bits", 10**400, "0; give a finite number"),
         ("fading", "raleigh", "fading is 'raleigh'; did you mean 'rayleigh'?"),
         ("fading", "xyz", "fading is 'xyz'; choose from none, rayleigh, rician"),
         ("fading", None, "fading is None; "),

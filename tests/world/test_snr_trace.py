@@ -179,7 +179,7 @@ def test_a_run_is_known_by_the_files_content(tmp_path: Path) -> None:
     one, other = tmp_path / "one.csv", tmp_path / "other.csv"
     for path in (one, other):
         write_trace(path, [0.0, 9.0], [[10.0, 11.0], [9.0, 8.0]])
-    spec = fc.Spec(devices=fc.DevicesSpec(count=2), cell=fc.CellSpec(channel=f"trace:{one}"))
+    spec = fc.Spec(devices=fc.Devices(count=2), cell=fc.Cell(channel=SnrTrace(str(one))))
     key = spec.key()
     assert spec.changed({"cell.channel": f"trace:{other}"}).key() == key
     assert spec.changed({"cell.channel": f"trace:file={other},between=step"}).key() == key

@@ -249,7 +249,7 @@ def test_the_mean_upload_time_is_the_integral(kind: type[Outdoor38901]) -> None:
     z = np.linspace(-8, 8, 801)
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
     mean_s = 0.0
-    for probability, loss, sigma in cell.channel.states(d):  # type: ignore[union-attr]
+    for probability, loss, sigma in cell.channel.states(d):  # type: ignore[attr-defined]
         snr = power / cell.noise_w_per_hz * 10 ** (-(loss[:, None] + sigma[:, None] * z) / 10)
         mean_s += float((probability[:, None] * density * cell.model_bits / 3e6 / np.log2(1 + snr)).sum() / len(d))
     assert mean_upload_s(cell, power) == pytest.approx(mean_s, rel=2e-4)
@@ -290,8 +290,8 @@ def test_bad_settings_get_one_sentence(line: str, sentence: str) -> None:
         ({"radius_m": 5001.0}, "radius_m is 5001, but the tables of UMa end at 5000 m; give a smaller cell"),
         ({"shadowing_db": 8.0}, "shadowing_db is 8, but the channel UMa has its own; leave it at 0"),
         ({"path_loss_1km_db": 120.0}, "path_loss_1km_db is 120, but the channel UMa has its own; leave it at 128.1"),
-        ({"channel": "uma"}, "channel is 'uma'; give a channel, such as fedcell.UMa()"),
-        ({"rate": "mcs64"}, "rate is 'mcs64'; give a law from SNR to rate, such as fedcell.Mcs64()"),
+        ({"channel": 3}, "channel is 3; give a channel, such as fedcell.UMa()"),
+        ({"rate": 3}, "rate is 3; give a law from SNR to rate, such as fedcell.Mcs64()"),
     ],
 )
 def test_a_cell_refuses_what_its_channel_would_ignore(fields: dict[str, Any], sentence: str) -> None:

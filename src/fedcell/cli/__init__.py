@@ -15,7 +15,7 @@ import typer
 import typer.core
 
 from fedcell import __version__
-from fedcell.cli import fit, flower, plan, race, reproduce, results, serve, sweep, testbed, tournament
+from fedcell.cli import fit, flower, options, plan, race, reproduce, results, serve, sweep, testbed, tournament
 from fedcell.errors import InputError
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, errno.EBADF)
@@ -25,7 +25,26 @@ typer.core.HAS_RICH = False  # the help is plain text, in which Typer would show
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands, which say so when they are interrupted; Typer would end them in silence."""
+    """The commands, which say so when they are interrupted; Typer would end them in silence.
+
+    A race gets its options from the fields of the spec, which are heavy, and so only when it is asked for.
+    """
+
+    _listing = False
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands, of which only the names and the first sentences are needed."""
+        self._listing = True
+        super().format_commands(ctx, formatter)
+        self._listing = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name, with all its options."""
+        if cmd_name != "race" or self._listing:
+            return super().get_command(ctx, cmd_name)
+        whole = typer.Typer(context_settings=dict(self.context_settings), rich_markup_mode=None, add_completion=False)
+        whole.command("race")(options.with_spec_options(race.race, after="seeds"))
+        return typer.main.get_command(whole)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""

@@ -1,9 +1,11 @@
 """Options that several commands have, each checked as it is read: a bad value is refused before any work is done."""
 
+import inspect
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +14,9 @@ from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
+
+if TYPE_CHECKING:
+    from fedcell.sim.spec_fields import SpecField
 
 MAX_SEEDS = 10_000
 # For completion, which must not import the modules that have them.
@@ -180,3 +185,55 @@ def importing(allowed: bool) -> AbstractContextManager[None]:
     from fedcell.plugins import without_imports
 
     return nullcontext() if allowed else without_imports("add --allow-import if you trust the file")
+
+
+def show_without_fields(command: Callable[..., None]) -> None:
+    """Hide ``**fields`` of a command from Typer: with_spec_options puts an option for each in its place."""
+    signature = inspect.signature(command)
+    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    command.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+
+
+def option_parameters() -> dict[str, str]:
+    """By the path of a field of the spec that has an option, the name of the command's parameter."""
+    from fedcell.sim.spec_fields import spec_fields
+
+    return {one.path: one.about.option.replace("-", "_") for one in spec_fields() if one.about.option}
+
+
+def with_spec_options(command: Callable[..., None], after: str) -> Callable[..., None]:
+    """Give a command an option for every field of the spec that has one.
+
+    Not done before the command is asked for: it loads NumPy and all that has fields.
+
+    Args:
+        command: whose signature show_without_fields has seen.
+        after: the parameter that they come after.
+    """
+    from fedcell.sim.spec_fields import spec_fields
+
+    signature, found = inspect.signature(command), list[inspect.Parameter]()
+    if set(option_parameters().values()) <= signature.parameters.keys():
+        return command  # it has them already
+    for one in signature.parameters.values():
+        found.append(one)
+        if one.name == after:
+            found += [_parameter(field) for field in spec_fields() if field.about.option]
+    command.__signature__ = signature.replace(parameters=found)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in found} | {"return": None}
+    return command
+
+
+def _parameter(field: "SpecField") -> inspect.Parameter:
+    """A field as a parameter of a command."""
+    about, choices = field.about, field.declared.choices
+    kind = {"number": float, "whole": int, "truth": bool}.get(field.declared.kind, str)
+    option = typer.Option(
+        f"--{about.option}/--no-{about.option}" if kind is bool else f"--{about.option}",
+        help=f"{about.help.rstrip('.')} (default: {field.default_text}).",
+        show_default=False,
+        autocompletion=(lambda incomplete: [one for one in choices if one.startswith(incomplete)]) if choices else None,
+    )
+    name = about.option.replace("-", "_")
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)

@@ -23,7 +23,6 @@ from fedcell.cli.console import (
 from fedcell.cli.options import (
     Csv,
     Json,
-    LawOption,
     Quiet,
     Target,
     Track,
@@ -32,7 +31,9 @@ from fedcell.cli.options import (
     check_plot,
     check_seeds,
     complete_policy,
+    option_parameters,
     output_format,
+    show_without_fields,
 )
 from fedcell.errors import InputError
 
@@ -73,168 +74,9 @@ def race(
             callback=check_seeds,
         ),
     ] = None,
-    budget_s: Annotated[
-        float | None,
-        typer.Option(help=f"Simulated time limit in seconds (default: {defaults.BUDGET_S:g}).", show_default=False),
-    ] = None,
-    budget_j: Annotated[
-        float | None,
-        typer.Option(
-            help="Limit on the energy of all devices together, in joules (default: none).", show_default=False
-        ),
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(help="Limit on the number of rounds, instead of or with the time limit.", show_default=False),
-    ] = None,
-    radius_m: Annotated[
-        float | None,
-        typer.Option(help=f"Cell radius in metres (default: {defaults.RADIUS_M:g}).", show_default=False),
-    ] = None,
-    devices: Annotated[
-        int | None,
-        typer.Option(help=f"Number of devices in the cell (default: {defaults.DEVICES}).", show_default=False),
-    ] = None,
-    mobility: Annotated[
-        str | None,
-        typer.Option(
-            help="Device mobility: redrawn (default), static or waypoint:speed_mps=1.5,pause_s=10.", show_default=False
-        ),
-    ] = None,
-    channel: Annotated[
-        str | None,
-        typer.Option(
-            help="Channel: paper (default), uma, umi or rma of 3GPP TR 38.901, such as uma:carrier_hz=2e9, or "
-            "trace:links.csv.",
-            show_default=False,
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(help="Rate at an SNR: shannon (default), shannon:gap_db=3, mcs64 or mcs256.", show_default=False),
-    ] = None,
-    fading: Annotated[
-        str | None, typer.Option(help="Fading: none (default), rayleigh or rician.", show_default=False)
-    ] = None,
-    shadowing_db: Annotated[
-        float | None,
-        typer.Option(help="Standard deviation of the shadowing in dB (default: 0, no shadowing).", show_default=False),
-    ] = None,
-    law: LawOption = None,
-    downlink: Annotated[
-        str | None,
-        typer.Option(
-            help="How the model comes to the devices: free (default, no time), multicast or unicast.",
-            show_default=False,
-        ),
-    ] = None,
-    availability: Annotated[
-        str | None,
-        typer.Option(
-            help="Who is there when: always (default), daynight:there=0.5,day_s=3600 or trace:FILE.", show_default=False
-        ),
-    ] = None,
-    csi_error_db: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the error in the SNR that the scheduler knows, in dB (default: 0, no error).",
-            show_default=False,
-        ),
-    ] = None,
-    slack: Annotated[
-        float | None,
-        typer.Option(
-            help="Do not wait longer than this many times the planned time (default: wait for all).", show_default=False
-        ),
-    ] = None,
-    late_weight: Annotated[
-        float | None,
-        typer.Option(hidden=True),  # as version 0.2 spelled it, like averaging and server
-    ] = None,
-    failure: Annotated[
-        float | None, typer.Option(help="Probability that an upload is lost (default: 0).", show_default=False)
-    ] = None,
-    battery_j: Annotated[
-        float | None,
-        typer.Option(help="Joules in each device's battery (default: mains, which never ends).", show_default=False),
-    ] = None,
-    knowledge: Annotated[
-        str | None,
-        typer.Option(
-            help="What the scheduler knows of compute times: perfect (default), expected or observed.",
-            show_default=False,
-        ),
-    ] = None,
-    explore: Annotated[
-        bool | None,
-        typer.Option(
-            "--explore/--no-explore",
-            help="With observed knowledge, try devices that have not trained for long again (default: yes).",
-            show_default=False,
-        ),
-    ] = None,
-    profiles: Annotated[
-        str | None,
-        typer.Option(
-            help="What diverse and balanced know of the devices' data: gradients (default), labels, updates or none.",
-            show_default=False,
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Noise in the reported profiles, for epsilon-differential privacy (default: no noise).",
-            show_default=False,
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Data set: mnist (default), fashion-mnist, cifar-10, cifar-100, an .npz file, a directory or hf:PATH.",
-            show_default=False,
-        ),
-    ] = None,
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            help="How the data is split: labels:2 (default), labels:2,free, dirichlet:0.5 or iid.", show_default=False
-        ),
-    ] = None,
-    epochs: Annotated[
-        float | None,
-        typer.Option(
-            help="Epochs of training in a round: a whole number, or a fraction below 1 (default: 1).",
-            show_default=False,
-        ),
-    ] = None,
-    averaging: Annotated[
-        str | None,
-        typer.Option(hidden=True),
-    ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(hidden=True),
-    ] = None,
-    aggregator: Annotated[
-        str | None,
-        typer.Option(
-            help="Aggregation of the models: mean (default), samples, balanced, fedavgm:beta=0.9, fedadam:rate=0.01 or "
-            "ema:beta=0.9; late=0.5 in it counts models that arrive one round late.",
-            show_default=False,
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Training engine: mlp (default) or torch.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model: mlp (default), or with torch also cnn or package.module:function.", show_default=False
-        ),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Where models are trained: cpu (default) or cuda.", show_default=False)
-    ] = None,
+    late_weight: Annotated[float | None, typer.Option(hidden=True)] = None,
+    averaging: Annotated[str | None, typer.Option(hidden=True)] = None,
+    server: Annotated[str | None, typer.Option(hidden=True)] = None,
     target: Target = defaults.TARGET_ACCURACY,
     workers: Workers = None,
     store: Annotated[
@@ -279,6 +121,7 @@ def race(
     quiet: Quiet = False,
     verbose: Verbose = False,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Print the specification as TOML and exit.")] = False,
+    **fields: Any,
 ) -> None:
     """Race policies: train real models against a simulated clock.
 
@@ -288,39 +131,8 @@ def race(
     """
     output = output_format(as_json, as_csv)
     set_loudness(quiet, verbose)
-    changes = {
-        "budget_s": budget_s,
-        "budget_j": budget_j,
-        "rounds": rounds,
-        "knowledge": knowledge,
-        "slack": slack,
-        "late_weight": late_weight,
-        "explore": explore,
-        "profiles": profiles,
-        "epsilon": epsilon,
-        "cell.radius_m": radius_m,
-        "cell.channel": channel,
-        "cell.rate": rate,
-        "cell.fading": fading,
-        "cell.shadowing_db": shadowing_db,
-        "cell.law": law,
-        "cell.downlink": downlink,
-        "cell.csi_error_db": csi_error_db,
-        "devices.count": devices,
-        "devices.mobility": mobility,
-        "devices.failure": failure,
-        "devices.availability": availability,
-        "devices.battery_j": battery_j,
-        "task.data": data,
-        "task.partition": partition,
-        "task.epochs": epochs,
-        "task.aggregator": aggregator,
-        "task.averaging": averaging,
-        "task.server": server,
-        "task.engine": engine,
-        "task.model": model,
-        "task.device": device,
-    }
+    old = {"late_weight": late_weight, "task.averaging": averaging, "task.server": server}  # of version 0.2
+    changes = old | {path: fields.get(name) for path, name in option_parameters().items()}
     from contextlib import nullcontext
 
     from fedcell.plugins import without_imports
@@ -372,6 +184,9 @@ def race(
         if output == "table":
             typer.echo(f"Picture: {plot}")
     raise typer.Exit(130 if result.stopped else 2 if result.failures or files.troubles or trackers.troubles else 0)
+
+
+show_without_fields(race)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -451,7 +266,7 @@ def _run_watched(
     from rich.console import Console
     from rich.live import Live
 
-    from fedcell.cli.live import RaceDisplay, RaceLines
+    from fedcell.cli.console import RaceDisplay, RaceLines
     from fedcell.runs.race import run_race
     from fedcell.runs.store import Store
     from fedcell.sim.task import load_task

@@ -52,7 +52,7 @@ def _run_world(document: str) -> RunWorld:
 
 def _of_known_size(spec: Spec) -> TaskSpec:
     """The task, with a built-in model in place of one's own where the upload's size does not depend on it."""
-    if ":" not in spec.task.model or spec.cell.model_bits is None:
+    if ":" not in spec.task.model or spec.cell.given_model_bits is None:
         return spec.task
     usual = TaskSpec()
     names = ("engine", "model", "device", "precision", "hidden", "momentum", "weight_decay")

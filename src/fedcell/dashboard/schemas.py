@@ -97,6 +97,29 @@ class PlanCell(Ask):
     rate: str = Field(default="shannon", max_length=limits.POLICY_CHARACTERS)
 
 
+class FormField(Answer):
+    """A field of a race that the page's form has, as the spec declares it."""
+
+    path: str
+    label: str
+    unit: str
+    scale: float
+    """How many of the field's unit make one of ``unit``."""
+    step: float | None
+    kind: str
+    """number, whole, text, truth or list."""
+    choices: list[str]
+    others: bool
+    """Whether it may have other values than the choices, which are suggestions then."""
+    least: float | None
+    most: float | None
+    required: bool
+    default: str
+    help: str
+    topic: str
+    """The title of the page's explanation of it; empty without one."""
+
+
 class Info(Answer):
     """What this server is and allows."""
 
@@ -117,6 +140,8 @@ class Info(Answer):
     plan_cell: PlanCell
     """The cell of a plan where nothing else is asked for."""
     choices: dict[str, list[str]]
+    """Of settings of policies, by name."""
+    fields: list[FormField]
 
 
 class Draw(Ask):
@@ -292,6 +317,8 @@ class RaceDocument(Answer):
     state: RaceState
     reason: str
     created_unix_s: float
+    words: str
+    """What the race is of, in one line."""
     spec: dict[str, Any]
     policies: list[StyledPolicy]
     seeds: list[int]

@@ -10,32 +10,10 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedcell.flower.collect import Later, Replies, collect
-from fedcell.flower.flwr_api import in_simulation
+from fedcell.flower.compat import in_simulation
 from fedcell.flower.radio import Radio
-from fedcell.flower.round import PlannedRound
-from fedcell.schedule.plan import Timing
+from fedcell.flower.round import Came, PlannedRound
 from fedcell.types import Floats
-
-
-@dataclass(frozen=True, eq=False)
-class Came:
-    """What came of the messages. Times are in seconds from the start of the round.
-
-    Attributes:
-        replies: by node, its reply and when it arrived.
-        measured: the times that the radio measured, if it did.
-        allowed_s: (n,) after which a device is late, in the plan's order.
-        waited_s: when the wait was over.
-        began_s: the start of the round, by the monotonic clock.
-        in_turn: whether the nodes took turns at one machine's processors, so that when a reply came says nothing.
-    """
-
-    replies: Replies
-    measured: Timing | None
-    allowed_s: Floats
-    waited_s: float
-    began_s: float
-    in_turn: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,4 +95,6 @@ class Messenger:
         measured = radio.measure(planned.grant) if measures else None
         if measured is not None:  # the simulator has no deadlines; what a radio measures needs no grace
             allowed_s = planned.allowed_s(self.slack if radio.real_time else math.inf, 0.0)
-        return Came(replies, measured, allowed_s, waited_s, began_s, in_turn and measured is None)
+        simulated = measured is not None and not radio.real_time
+        ended_s = None if simulated else waited_s
+        return Came(replies, measured, allowed_s, ended_s, began_s, in_turn and measured is None)

@@ -1,28 +1,31 @@
 """Who trains in the next round: the connected devices, what is known of them, and the policy's decision."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
-from fedcell.errors import InputError, user_code
+from fedcell.errors import InputError
 from fedcell.flower.collect import POLL_S
-from fedcell.flower.flwr_api import LOG, in_simulation
+from fedcell.flower.compat import LOG, in_simulation
 from fedcell.flower.heard import reports_of
-from fedcell.flower.inner import take_trained
 from fedcell.flower.nodes import Nodes
-from fedcell.flower.radio import Device, Grant, Radio, radio_of, reports_band
-from fedcell.flower.roster import Roster
-from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, by_server_clock
+from fedcell.flower.radio import Device, Radio, radio_of, reports_band
+from fedcell.flower.roster import Roster, bounded
+from fedcell.flower.round import Connected, PlannedRound, by_server_clock, name_of_node
+from fedcell.flower.wrapped import take_trained
+from fedcell.protocol.round import Collect, Played, Send, Sight, play
 from fedcell.rng import stream
 from fedcell.schedule.laws import Law
-from fedcell.schedule.plan import Links, Plan, Question
+from fedcell.schedule.plan import Links
 from fedcell.schedule.policy import Policy, limited
+from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.schedule.registry import format_policy
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
@@ -88,16 +91,8 @@ class Planner:
             nodes = self.nodes.meet(grid)
         return nodes
 
-    def plan(
-        self,
-        nodes: list[int],
-        arrays: ArrayRecord,
-        round_index: int,
-        clock_s: float,
-        left_s: float,
-        ask: Callable[[Sight, Question], Answers],
-    ) -> PlannedRound:
-        """Decide who trains.
+    def see(self, nodes: list[int], arrays: ArrayRecord, round_index: int, clock_s: float, left_s: float) -> Connected:
+        """Return what is known of the nodes before a round.
 
         Args:
             nodes: ids of the nodes that have reported.
@@ -105,28 +100,7 @@ class Planner:
             round_index: the round, from 0.
             clock_s: seconds from the start of the run.
             left_s: seconds left of the budget.
-            ask: asks devices what the policy wants to know before it decides.
         """
-        sight = self._sight(nodes, arrays, round_index, clock_s, left_s)
-        policy, rng = self._for_devices(len(sight.nodes)), stream(self.seed, "policy", round_index)
-        with user_code(format_policy(policy)):
-            question = policy.asked(sight.view, rng)
-        answers = None if question is None else ask(sight, question)
-        view = sight.view if answers is None else answers.view
-        plan, finish_s = Plan.empty(0.0), np.empty(0)
-        if answers is None or answers.places.size:
-            with user_code(format_policy(policy)):
-                plan = limited(policy, len(view)).decide(view, rng)
-            finish_s = plan.timing(view).finish_s if plan.devices.size else finish_s
-        if answers is not None:
-            plan = replace(plan, devices=answers.places[plan.devices], round_s=max(plan.round_s, answers.waited_s))
-            if answers.trained:  # nothing is left to train
-                plan = replace(plan, epochs=np.zeros(plan.devices.size))
-        grant = Grant(round_index, sight.devices, plan, finish_s, view.epochs, view.model_bits)
-        return PlannedRound(sight.nodes, sight.look, sight.view, grant, sight.known, answers)
-
-    def _sight(self, nodes: list[int], arrays: ArrayRecord, round_index: int, clock_s: float, left_s: float) -> Sight:
-        """What is known of the nodes; see plan."""
         self.roster = self.roster.meeting([self.nodes.devices[n].name for n in nodes])
         self.roster = self.roster.hearing([self.nodes.devices[n] for n in nodes])
         nodes = self.awake(nodes, round_index)
@@ -145,7 +119,14 @@ class Planner:
             view = self._view(devices, look, round_index, clock_s, left_s)
         known = self._known(devices, look)
         self._say_profiles(devices)
-        return Sight(nodes, devices, look, view, known)
+        samples = np.array([device.report.samples or math.nan for device in devices])
+        return Connected(nodes, devices, Sight(view, look, samples), known)
+
+    def playing(self, there: Connected) -> Generator[Send | Collect, Any, Played]:
+        """The round with these nodes; see protocol/round.py."""
+        policy = self._for_devices(len(there.nodes))
+        rng = stream(self.seed, "policy", there.sight.view.round_index)
+        return play(there.sight, policy, self.roster.knowledge, rng, name=format_policy(policy))
 
     def _look(self, devices: list[Device], arrays: ArrayRecord, round_index: int, clock_s: float) -> Links:
         """What the radio knows of these devices, for the task's training and the model's size."""
@@ -173,6 +154,7 @@ class Planner:
             left_s=left_s,
             explore=self.explore,
             epsilon=self.epsilon,
+            policy=self.policy,
             alike=ALIKE if self._in_turn and self.resolved_radio.real_time else 1.0,
         )
 
@@ -188,23 +170,14 @@ class Planner:
         order = np.argsort(self.roster.indices(devices))
         return [nodes[i] for i in order if not rests[i]]
 
-    def learn(self, planned: PlannedRound, played: PlayedRound, clock_s: float) -> None:
-        """Remember what a round showed, up to the clock at its end."""
-        plan, taught, answers = planned.plan, played.taught, planned.answers
-        there, round_index = np.asarray(planned.view.ids), planned.view.round_index
-        if answers is not None and answers.trained:  # the upload began when it was told to, and training long before
-            began_s = answers.ready_s[np.searchsorted(answers.places, plan.devices)]
-            plan = replace(plan, starts_s=None, epochs=None)
-            taught = replace(taught, began_s=began_s, finish_s=began_s + (taught.finish_s - taught.began_s))
-        self.roster = self.roster.after(planned.view, plan, planned.look, taught, clock_s)
-        ids = there[plan.devices]
-        self.roster = self.roster.failing(ids, played.failed, round_index)
-        failed = ids[played.failed]
-        if answers is not None:
-            silent = there[answers.silent]
-            self.roster = self.roster.failing(silent, np.ones(silent.size, np.bool_), round_index)
-            failed = np.concatenate((failed, silent))
-        after = self.roster.knowledge
+    def learn(self, there: Connected, played: Played) -> None:
+        """Remember what a round showed, and say who rests after it."""
+        self.roster = replace(self.roster, knowledge=played.knowledge)
+        ids, round_index = np.asarray(there.sight.view.ids), there.sight.view.round_index
+        failed = ids[played.send.plan.devices[played.outcome.failed]]
+        if played.send.asked is not None:
+            failed = np.concatenate((failed, ids[played.send.asked.silent]))
+        after = played.knowledge
         for i in failed:
             rounds = int(after.retry_round[i]) - round_index - 1
             if rounds > 0:
@@ -224,36 +197,35 @@ class Planner:
         """
         node = reply.metadata.src_node_id
         timing = by_server_clock(planned, {node: (reply, took_s)}, {node: take_trained(reply)})
-        there = np.asarray(planned.view.ids)[planned.plan.devices]
-        self.roster = self.roster.timed(planned.view, planned.plan, planned.look, timing, clock_s)
+        there, known = np.asarray(planned.view.ids)[planned.plan.devices], self.roster.knowledge
+        known = known.timed(planned.view, planned.plan, planned.look, timing, clock_s)
         alive = there[[planned.chosen.index(node)]]
-        self.roster = self.roster.failing(alive, np.zeros(1, np.bool_), planned.view.round_index)
+        known = known.failing(alive, np.zeros(1, np.bool_), planned.view.round_index)
+        self.roster = replace(self.roster, knowledge=known)
 
-    def hear(self, planned: PlannedRound, played: PlayedRound, model: ArrayRecord, loss_metric: str) -> None:
-        """Remember what devices told: in their answers, and with the models that they brought.
+    def balanced(self, there: Connected, devices: Indices) -> Floats | None:
+        """(n,) the weights that make these devices' models most like all that are there; None if nothing is known."""
+        profiles = bounded(self.roster.knowledge.profiles)[self.roster.indices(there.devices)]
+        if profiles.shape[1] == 0:
+            return balanced_weights(None, devices)
+        return balanced_weights(standardise(profiles, there.sight.view.profile_noise), devices)
+
+    def signals(
+        self, planned: PlannedRound, kept: Mapping[int, Message], model: ArrayRecord, loss_metric: str
+    ) -> dict[str, Floats]:
+        """Return what devices reported with their models, by column.
 
         Args:
             planned: the round.
-            played: how it went; nothing in a reply is trusted.
+            kept: by node, the replies that are used; nothing in a reply is trusted.
             model: the model with which the round began.
             loss_metric: the metric that has a device's training loss.
         """
-        there, round_index, answers = np.asarray(planned.view.ids), planned.view.round_index, planned.answers
-        if answers is not None and answers.places.size:
-            found = {name: getattr(answers.view, name) for name in ("losses", "norms")}
-            self.roster = self.roster.told(there[answers.places], round_index, found)
-        devices = planned.plan.devices[played.delivered]
-        reports, odd = reports_of(played.kept, model, self.policy, loss_metric)
+        reports, odd = reports_of(list(kept.values()), model, self.policy, loss_metric)
         for place, what in odd:
-            name = planned.grant.devices[devices[place]].name
+            name = name_of_node(planned, list(kept)[place])
             self._warn_once("told", name, f"device {name} counts as silent: {what}")
-        self.roster = self.roster.told(there[devices], round_index, reports)
-        if devices.size:
-            self.roster = self.roster.trained(round_index, reports["losses"])
-
-    def averaged(self, devices: Indices, weights: Floats | None) -> None:
-        """Remember whose models are in the mean; see Knowledge.averaged."""
-        self.roster = self.roster.averaged(devices, weights)
+        return reports
 
     def _resolved(self, devices: list[Device], arrays: ArrayRecord) -> Radio:
         """The radio, which is chosen now if it was left to the reports; uploads have the size of the model."""

@@ -1,7 +1,7 @@
 """The devices that a run has met, by name, and what it knows of them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -10,7 +10,8 @@ import numpy as np
 from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
 from fedcell.protocol.knowledge import Knowledge
-from fedcell.schedule.plan import Links, Plan, Timing
+from fedcell.schedule.plan import Links
+from fedcell.schedule.policy import Policy
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
 
@@ -81,6 +82,7 @@ class Roster:
         left_s: float = inf,
         explore: bool = False,
         epsilon: float | None = None,
+        policy: Policy | None = None,
         alike: float = 1.0,
     ) -> RoundView:
         """What a policy sees of the devices that are there.
@@ -93,10 +95,11 @@ class Roster:
             left_s: seconds left of the budget.
             explore: whether stale estimates earn a look.
             epsilon: of the noise in the devices' profiles, or None.
+            policy: who looks; see `Knowledge.view`.
             alike: observed training times within this factor of their median count as equal to it.
         """
         samples = np.array([device.report.samples or 0.0 for device in devices])
-        known = replace(self.knowledge, profiles=_bounded(self.knowledge.profiles))
+        known = replace(self.knowledge, profiles=bounded(self.knowledge.profiles))
         if alike > 1.0:
             known = replace(known, compute=known.compute.levelled(self.indices(devices), alike))
         return known.view(
@@ -109,38 +112,13 @@ class Roster:
             samples=samples if samples.all() else None,
             profile_noise=noise_of(epsilon, self.knowledge.profiles.shape[1]),
             left_s=left_s,
+            policy=policy,
         )
-
-    def told(self, devices: Indices, round_index: int, reports: Mapping[str, Floats]) -> "Roster":
-        """Return the roster with what these devices told, NaN for nothing; see Knowledge.hearing."""
-        values = list(reports.values())
-        some = [np.isfinite(v) if v.ndim == 1 else np.isfinite(v).all(axis=1) for v in values]
-        who = np.logical_or.reduce(some) if some else np.zeros(devices.size, np.bool_)
-        if not who.any():
-            return self
-        told = {name: column[who] for name, column in reports.items()}
-        return replace(self, knowledge=self.knowledge.hearing(devices[who], round_index, **told))
-
-    def trained(self, round_index: int, losses: Floats) -> "Roster":
-        """Return the roster with the training losses of a round; see Knowledge.trained."""
-        return replace(self, knowledge=self.knowledge.trained(round_index, losses))
 
     def unknown(self, devices: Sequence[Device], look: Links) -> dict[str, Bools]:
         """By ``link`` and ``speed``, (M,) booleans: the devices of which nothing is known of it."""
         upload_s, compute_s = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
         return {"link": np.isnan(upload_s), "speed": np.isnan(compute_s)}
-
-    def after(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float = 0.0) -> "Roster":
-        """Return the roster with what a round showed; see Knowledge.after."""
-        return replace(self, knowledge=self.knowledge.after(view, plan, look, timing, clock_s))
-
-    def timed(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Roster":
-        """Return the roster with times that became known after their round; see Knowledge.timed."""
-        return replace(self, knowledge=self.knowledge.timed(view, plan, look, timing, clock_s))
-
-    def failing(self, devices: Indices, failed: Bools, round_index: int) -> "Roster":
-        """Return the roster after a round in which some of these devices failed; see Knowledge.failing."""
-        return replace(self, knowledge=self.knowledge.failing(devices, failed, round_index))
 
     def resting(self, devices: Sequence[Device], round_index: int, least: int = 1) -> Bools:
         """(M,) the devices that rest after failures; ``least`` of them do not, those that may try again soonest."""
@@ -150,12 +128,8 @@ class Roster:
         rests[soonest[:least]] = False
         return rests
 
-    def averaged(self, devices: Indices, weights: Floats | None) -> "Roster":
-        """Return the roster after the mean of these devices' models was taken; see Knowledge.averaged."""
-        return replace(self, knowledge=self.knowledge.averaged(devices, weights))
 
-
-def _bounded(profiles: Floats) -> Floats:
+def bounded(profiles: Floats) -> Floats:
     """Return the profiles, those that are absurdly far from the others drawn in.
 
     All profiles are divided by their common spread: a single one of 1e6 would make all others look alike.

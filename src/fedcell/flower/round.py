@@ -1,81 +1,46 @@
-"""One round of a federation: what was planned, and how it went."""
+"""A round in terms of nodes and messages: what each is told, when it is late, and what its reply shows."""
 
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import Message
 
 from fedcell.flower.collect import Replies
-from fedcell.flower.flwr_api import LOG
-from fedcell.flower.inner import UNTIMED, Trained, take_trained
 from fedcell.flower.radio import Device, Grant
-from fedcell.flower.replies import Demands, faults
-from fedcell.protocol.outcome import deadlines, enough_s
+from fedcell.flower.wrapped import UNTIMED, Trained, take_trained
+from fedcell.protocol.outcome import Observed, deadlines
 from fedcell.protocol.question import answering
+from fedcell.protocol.round import Asked, Send, Sight
 from fedcell.schedule.laws import Law
-from fedcell.schedule.plan import Links, Plan, Question, Timing
+from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
-from fedcell.types import Bools, Floats, Indices
+from fedcell.types import Bools, Floats
 
 FLEET = 10.0
 """A device of unknown times is late after so many times what the others take."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
-    """What the server sees before a round.
+class Connected:
+    """What the server sees before a round, and of which nodes.
 
     Attributes:
-        nodes: the ids of all M connected nodes.
+        nodes: the ids of all M nodes.
         devices: the M devices that they are.
-        look: what the radio knows about them.
-        view: what the policy sees.
+        sight: what is known of them.
         known: (M,) booleans: the devices whose link and speed are known, so that they can be held to the plan.
     """
 
     nodes: list[int]
     devices: list[Device]
-    look: Links
-    view: RoundView
+    sight: Sight
     known: Bools
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """What a question brought before the round was decided.
-
-    Attributes:
-        question: who was asked, and what.
-        places: (n,) who answered, ascending: indices into the first view.
-        view: what the policy sees then, of those that answered; the first view if nobody did.
-        waited_s: when the wait for answers was over, in seconds from the start of the round.
-        ready_s: (n,) when each that answered was done with what it had to do for it.
-        began_s: the start of the round, by the monotonic clock.
-    """
-
-    question: Question
-    places: Indices
-    view: RoundView
-    waited_s: float
-    ready_s: Floats
-    began_s: float
-
-    @property
-    def trained(self) -> bool:
-        """Whether those that answered have trained, and need only send their models."""
-        return self.question.about == "norm"
-
-    @property
-    def silent(self) -> Indices:
-        """Who was asked and has not answered."""
-        return np.setdiff1d(self.question.devices, self.places)
-
-
-@dataclass(frozen=True, eq=False)
 class PlannedRound:
-    """A round that is about to start, or the question before it.
+    """A round that is about to start, or the question before it, in terms of nodes.
 
     Attributes:
         nodes: the ids of all M connected nodes.
@@ -83,7 +48,7 @@ class PlannedRound:
         view: what the policy saw at first, of all M.
         grant: who trains, with which share, and when each is expected to finish.
         known: (M,) booleans: the devices whose link and speed are known, so that they can be held to the plan.
-        answers: what was asked before; None if nothing was.
+        asked: what was asked before; None if nothing was.
     """
 
     nodes: list[int]
@@ -91,7 +56,15 @@ class PlannedRound:
     view: RoundView
     grant: Grant
     known: Bools
-    answers: Answers | None = None
+    asked: Asked | None = None
+
+    @classmethod
+    def of(cls, send: Send, there: Connected) -> "PlannedRound":
+        """Return what is to be carried out, for the nodes that are there."""
+        view, answers = there.sight.view, send.question is not None
+        sizes = view.epochs, view.model_bits, answers
+        grant = Grant(view.round_index, there.devices, send.plan, send.expected.finish_s, *sizes)
+        return cls(there.nodes, there.sight.links, view, grant, there.known, send.asked)
 
     @property
     def plan(self) -> Plan:
@@ -143,6 +116,10 @@ class PlannedRound:
         kept = replace(plan.take(asked), round_s=float(finish_s.max(initial=0.0)))
         return replace(self, grant=replace(self.grant, plan=kept, finish_s=finish_s))
 
+    def among(self, others: "PlannedRound") -> Bools:
+        """(n,) booleans: which of the devices of another plan are in this one."""
+        return np.isin(others.plan.devices, self.plan.devices)
+
     @property
     def link_known(self) -> Bools:
         """(n,) booleans: the scheduled devices whose link the radio knew."""
@@ -162,90 +139,59 @@ class PlannedRound:
 
 
 @dataclass(frozen=True, eq=False)
-class PlayedRound:
-    """How a planned round went. Arrays are of the n scheduled devices, in the plan's order.
+class Came:
+    """What came of the messages. Times are in seconds from the start of the round.
 
     Attributes:
-        kept: the replies that are used.
-        delivered: (n,) booleans: the devices whose replies are used.
-        late: (n,) booleans: the devices that delivered after the deadline.
-        failed: (n,) booleans: the devices that brought nothing, or nothing that can be used; late ones excepted.
-        timing: when the devices started to upload and finished.
-        taught: the same times for what is learnt: a device that had not brought its model when enough others had is
-            at least that slow; NaN for one whose reply did not arrive, which is no time, or cannot be used. Where nodes
-            take turns at one machine's processors, a device's own training time, and no link.
-        measured: whether the times were measured by the radio, not by the server's clock.
-        cut_s: when enough models were there and the round ended, in seconds from its start; infinity if it did not end
-            so.
+        replies: by node, its reply and when it arrived.
+        measured: the times that the radio measured, if it did.
+        allowed_s: (n,) after which a device is late, in the plan's order.
+        waited_s: when the wait was over; None if that is not for a clock to say, but for the simulator.
+        began_s: the start of the round, by the monotonic clock.
+        in_turn: whether the nodes took turns at one machine's processors, so that when a reply came says nothing.
     """
 
-    kept: list[Message]
-    delivered: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    late: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    failed: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    timing: Timing
-    taught: Timing
-    measured: bool
-    cut_s: float = math.inf
+    replies: Replies
+    measured: Timing | None
+    allowed_s: Floats
+    waited_s: float | None = None
+    began_s: float = 0.0
+    in_turn: bool = False
 
 
-def play(
+def observe(
     planned: PlannedRound,
-    replies: Replies,
-    measured: Timing | None,
-    allowed_s: Floats,
-    demands: Demands,
-    needed: int | None = None,
-    *,
-    in_turn: bool = False,
-) -> PlayedRound:
-    """Judge the replies of a round.
+    came: Came,
+    refused: Callable[[dict[int, Message]], Mapping[int, str]],
+) -> tuple[Observed, dict[int, Message], Mapping[int, str]]:
+    """Return what is observed of a round, or of a question, by its replies.
 
     Args:
         planned: the round.
-        replies: the replies that arrived.
-        measured: the times that the radio measured, if any.
-        allowed_s: (n,) a device is late after so many seconds from the start of the round, as all times here.
-        demands: what the wrapped strategy needs of the replies.
-        needed: how many models end the round; all by default. Devices that have not brought theirs by then are late.
-        in_turn: whether the nodes took turns at one machine's processors, so that when a reply came says nothing.
+        came: the replies that arrived, and when.
+        refused: from the replies that came in time, by node, to why some of them cannot be used.
 
     Returns:
-        PlayedRound: which replies are used, and the times.
+        What is observed; by node the replies that can be used; and why others cannot.
     """
+    replies, chosen = came.replies, planned.chosen
     trained = {node: take_trained(reply) for node, (reply, _) in replies.items()}
-    timing = measured or by_server_clock(planned, replies, trained)
-    arrived = np.array([node in replies for node in planned.chosen], dtype=bool)
-    late = arrived & (timing.finish_s > allowed_s)
-    whole = {
-        n: reply for (n, (reply, _)), out in zip(_in_order(planned, replies), late[arrived], strict=True) if not out
-    }
-    bad = faults(whole, demands)
-    for node, fault in bad.items():
-        LOG.warning("fedcell: the reply of device %s is not used: %s", _name(planned, node), fault)
-    usable = np.array([node in whole and node not in bad for node in planned.chosen], dtype=bool)
-    early = needed is not None and needed < len(planned.chosen)
-    cut_s = enough_s(timing.finish_s[usable], needed or 0) if early else math.inf
-    delivered = usable & ~(timing.finish_s > cut_s)
-    kept = [whole[node] for node, used in zip(planned.chosen, delivered, strict=True) if used]
-    # A reply that did not arrive is a failure, and no time: that of the wait is the server's, not the device's.
-    absent, spoilt, cut = ~arrived, arrived & ~late & ~usable, math.isfinite(cut_s)
-    missed = (usable & ~delivered) | (absent & cut)
-    finish_s = np.where(missed, np.minimum(allowed_s, cut_s), timing.finish_s)
-    began_s = np.where(missed, np.maximum(finish_s - planned.upload_s(), 0.0), timing.began_s)
-    taught = Timing(np.where(spoilt, np.nan, began_s), np.where(spoilt, np.nan, finish_s), missed)
-    if in_turn:
-        own = own_times(planned, trained)
-        taught = Timing(np.where(spoilt, np.nan, own.began_s), own.finish_s)
-    failed = spoilt if cut else absent | spoilt
-    return PlayedRound(kept, delivered, late | missed, failed, timing, taught, measured is not None, cut_s)
+    timing = came.measured or by_server_clock(planned, replies, trained)
+    arrived = np.array([node in replies for node in chosen], dtype=bool)
+    late = arrived & (timing.finish_s > came.allowed_s)
+    in_time = {node: replies[node][0] for node, out in zip(chosen, late | ~arrived, strict=True) if not out}
+    why = refused(in_time)
+    usable = {node: reply for node, reply in in_time.items() if node not in why}
+    unusable = np.array([node in why for node in chosen], dtype=bool)
+    own = own_times(planned, trained) if came.in_turn else None
+    if came.waited_s is None:  # the simulator says when everybody is done; whose reply is missing has lost it
+        return Observed(timing, came.allowed_s, unusable=unusable | ~arrived), usable, why
+    ended_s = came.waited_s
+    return Observed(timing, came.allowed_s, None, arrived, unusable, ended_s, own=own), usable, why
 
 
-def _in_order(planned: PlannedRound, replies: Replies) -> list[tuple[int, tuple[Message, float]]]:
-    return [(node, replies[node]) for node in planned.chosen if node in replies]
-
-
-def _name(planned: PlannedRound, node: int) -> str:
+def name_of_node(planned: PlannedRound, node: int) -> str:
+    """The name of the device that a node is."""
     return planned.grant.devices[planned.nodes.index(node)].name
 
 
@@ -280,7 +226,7 @@ def own_times(planned: PlannedRound, trained: Mapping[int, Trained]) -> Timing:
 
 def configs(planned: PlannedRound) -> list[dict[str, float | int]]:
     """Return what the message to each scheduled device says of its part in the plan."""
-    plan, law, trained = planned.plan, planned.view.law, planned.answers is not None and planned.answers.trained
+    plan, law, trained = planned.plan, planned.view.law, planned.asked is not None and planned.asked.trained
     decided = {"fedcell-epochs": None if trained else plan.epochs, "fedcell-bits": plan.bits}
     return [
         {

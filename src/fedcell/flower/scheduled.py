@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,24 +16,9 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, require_number, require_whole
-from fedcell.flower.asking import ask, loss_messages, send_messages
+from fedcell.flower.asking import asked_in, log_answers, loss_messages, read_answers, send_messages
 from fedcell.flower.collect import POLL_S, Later, collect
-from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
-from fedcell.flower.folder import held
-from fedcell.flower.inner import (
-    ChosenNodes,
-    evaluating,
-    messages_for,
-    name_of,
-    overridden,
-    own_weights,
-    personal,
-    refuse_own_start,
-    take_trained,
-    weighing,
-    weight_key,
-)
-from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
+from fedcell.flower.compat import LOG, calling_strategy, log_start
 from fedcell.flower.messenger import Messenger
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.planner import AnyRadio, Planner
@@ -44,20 +29,51 @@ from fedcell.flower.privacy import (
     sample_size,
     skip_round,
 )
-from fedcell.flower.radio import Radio, radio_of
-from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded, why_untrained
-from fedcell.flower.replies import Demands, enough_usable, evaluate_demands, faults, train_demands, unsound
-from fedcell.flower.resume import Saving
+from fedcell.flower.radio import radio_of
+from fedcell.flower.record import (
+    ScheduledRound,
+    explain_no_update,
+    log_metrics,
+    log_plan,
+    log_result,
+    log_round,
+    make_record,
+    metrics_of,
+    store_metrics,
+)
+from fedcell.flower.replies import (
+    ReplyRequirements,
+    enough_usable,
+    evaluate_requirements,
+    faults,
+    invalid_reason,
+    train_requirements,
+)
 from fedcell.flower.roster import Roster
-from fedcell.flower.round import Answers, PlannedRound, PlayedRound, Sight, configs, play
-from fedcell.flower.state import Run
+from fedcell.flower.round import Came, Connected, PlannedRound, configs, name_of_node, observe
+from fedcell.flower.state import Run, StateDirectory, locked_directory
+from fedcell.flower.wrapped import (
+    chosen_nodes,
+    evaluating,
+    messages_for,
+    name_of,
+    overridden,
+    own_weights,
+    refuse_own_start,
+    take_trained,
+    weight_key,
+    weights_overridden,
+    with_node_config,
+)
 from fedcell.learn.profile import noise_of
+from fedcell.protocol.outcome import Observed, Outcome
+from fedcell.protocol.round import Collect, Collected, Send
 from fedcell.schedule.laws import Law, parse_law
-from fedcell.schedule.plan import Question
+from fedcell.schedule.plan import Question, Timing
 from fedcell.schedule.policy import Policy
-from fedcell.schedule.profiles import balanced_weights, profiles_of
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec
+from fedcell.types import Floats, Indices
 from fedcell.world import Cell
 
 Averaging = Literal["strategy", "balanced"]
@@ -219,10 +235,10 @@ class Scheduled(Strategy):
             epochs=None if spec is None else spec.task.epochs,
         )
         self._start_s, self._timeout_s = start_s, math.inf
-        self._planned: PlannedRound | None = None
+        self._under_way: _UnderWay | None = None
         self._metric_said = False
-        self._demands: Demands | None = None
-        self._saving = Saving(self.state, strategy)
+        self._demands: ReplyRequirements | None = None
+        self._saving = StateDirectory(self.state, strategy)
         self._begin()
 
     def _begin(self) -> None:
@@ -277,7 +293,7 @@ class Scheduled(Strategy):
             raise InputError(f"initial_arrays is a {type(initial_arrays).__name__}; give an ArrayRecord")
         self._begin()
         size = sum(len(array.data) for array in initial_arrays.values())
-        with held(self.state, size), closing(self._later):
+        with locked_directory(self.state, size), closing(self._later):
             return self._start(
                 grid,
                 initial_arrays,
@@ -303,8 +319,8 @@ class Scheduled(Strategy):
         log_start(num_rounds, initial_arrays, train_config, evaluate_config)
         self.summary()
         LOG.info("")
-        self._demands = train_demands(self.strategy, initial_arrays)
-        if fault := unsound(initial_arrays, self._demands):
+        self._demands = train_requirements(self.strategy, initial_arrays)
+        if fault := invalid_reason(initial_arrays, self._demands):
             raise InputError(f"initial_arrays cannot be trained: {fault}; give another model")
         result = self._resumed(Result(arrays=initial_arrays), self._demands)
         if not self._ends(num_rounds):  # a resumed run goes on with those that are there
@@ -312,7 +328,7 @@ class Scheduled(Strategy):
         if evaluate_fn and not self.rounds:
             found = _metrics_from(evaluate_fn(0, result.arrays))
             LOG.info("Initial global evaluation results: %s", found)
-            note(result, 0, {"server": found})
+            store_metrics(result, 0, {"server": found})
         while not self._ends(num_rounds):
             if not self._train(grid, result, num_rounds, timeout, train_config):
                 break
@@ -337,7 +353,7 @@ class Scheduled(Strategy):
 
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
-            why = why_untrained(self.rounds, format_policy(self.policy), self.budget_s)
+            why = explain_no_update(self.rounds, format_policy(self.policy), self.budget_s)
             raise InputError(f"nothing was learnt: {why}")
 
     # --- one round -------------------------------------------------------------------------------------------------
@@ -351,34 +367,103 @@ class Scheduled(Strategy):
         LOG.info("[ROUND %s/%s]", number, num_rounds + self._empty_rounds())
         self._timeout_s = timeout
         self._learn_later()
-        messages = list(self.configure_train(number, result.arrays, config, grid))
-        planned, radio = self._the_plan, self._planner.resolved_radio
-        log_plan(planned)
-        if self._clock_s + planned.plan.round_s > self.budget_s:
-            LOG.info("fedcell: stopping: round %d would end after the budget of %g s", number, self.budget_s)
-            return False
+        there = self._connected(number, result.arrays, grid)
+        here = self._under_way = _UnderWay(number, grid, result, config, there)
+        playing, played = self._planner.playing(there), None
+        request = next(playing)
+        while played is None:
+            answer = self._carry_out(request, here) if isinstance(request, Send) else self._collect(request, here)
+            if answer is None:
+                return False
+            try:
+                request = playing.send(answer)
+            except StopIteration as end:
+                played = end.value
+        self._planner.learn(there, played)
+        planned, timing = here.planned(played.send), here.timing
+        done = make_record(number, self._clock_s, here.round_s, planned, timing, played.outcome, used=here.used)
+        self.rounds.append(done)
+        log_round(done)
+        log_metrics(here.metrics)
+        store_metrics(result, number, {"train": here.metrics})
+        return True
+
+    def _connected(self, number: int, arrays: ArrayRecord, grid: Grid) -> Connected:
+        """What is known of the nodes that are there."""
+        ask_all = self.query_every > 0 and number > 1 and (number - 1) % self.query_every == 0
+        nodes = self._planner.meet(grid, ask_all=ask_all, wait_s=self.wait_s)
+        return self._planner.see(nodes, arrays, number - 1, self._clock_s, self.budget_s - self._clock_s)
+
+    def _carry_out(self, send: Send, here: "_UnderWay") -> Observed | None:
+        """Send the messages of a plan, or of a question, and wait; None if the round would end after the budget."""
+        planned = here.planned(send)
+        if send.question is not None:
+            return self._ask(planned, send.question, here)
+        messages = list(self.configure_train(here.number, here.result.arrays, here.config, here.grid))
+        kept = planned.only({message.metadata.dst_node_id for message in messages})
+        if not self._begins(kept):
+            return None
         assert self._demands is not None  # start made them
         demands, needed = self._demands, self.policy.needed(len(messages))
         self._start_clock()
-        came = self._messenger(grid).send(
-            planned,
+        came = self._messenger(here.grid).send(
+            kept,
             messages,
-            began_s=None if planned.answers is None else planned.answers.began_s,
+            began_s=here.began_s,
             enough=lambda replies: needed < len(messages) and enough_usable(replies, demands, needed),
         )
-        played = play(planned, came.replies, came.measured, came.allowed_s, demands, needed, in_turn=came.in_turn)
-        if played.measured or planned.answers is not None or math.isfinite(played.cut_s):
+        observed, here.usable, why = observe(kept, came, lambda replies: faults(replies, demands))
+        for node, fault in why.items():
+            LOG.warning("fedcell: the reply of device %s is not used: %s", name_of_node(kept, node), fault)
+        here.timing, here.came = observed.timing, came
+        return replace(observed, kept=kept.among(planned))
+
+    def _ask(self, planned: PlannedRound, question: Question, here: "_UnderWay") -> Observed:
+        """Ask, and wait for the answers."""
+        refuse_question(self.strategy, self.policy)
+        self._start_clock()
+        arrays, config, number = here.result.arrays, here.config, here.number
+        if question.about == "loss":
+            made = loss_messages(planned.chosen, arrays, config, question)
+        else:
+            made = messages_for(self.strategy, number, arrays, config, here.grid, planned.chosen)
+        messages = asked_in(number - 1, made, question)
+        kept = planned.only({message.metadata.dst_node_id for message in messages})
+        came = self._messenger(here.grid).send(kept, messages)
+        here.began_s = came.began_s
+        observed, here.answers, here.no_answer = read_answers(kept, came, question.about)
+        return replace(observed, kept=kept.among(planned))
+
+    def _begins(self, planned: PlannedRound) -> bool:
+        """Whether the round can end within the budget; logs who was chosen."""
+        log_plan(planned)
+        if self._clock_s + planned.plan.round_s <= self.budget_s:
+            return True
+        number = len(self.rounds) + 1
+        LOG.info("fedcell: stopping: round %d would end after the budget of %g s", number, self.budget_s)
+        return False
+
+    def _collect(self, request: Collect, here: "_UnderWay") -> Floats | Collected | None:
+        """The answers to a question; or what came with the models, once the wrapped strategy has averaged them."""
+        send, outcome = request.send, request.outcome
+        if send.question is not None:
+            answers = here.answers[outcome.delivered]
+            log_answers(send.question, here.there, answers.size, outcome.round_s, here.no_answer)
+            return answers
+        planned = here.planned(send)
+        if not planned.chosen:
+            if not self._begins(planned):
+                return None
+            self._start_clock()
+        measured = here.came is not None and here.came.measured is not None
+        if measured or send.asked is not None or math.isfinite(outcome.cut_s):
             self._later.forget_round()  # what comes later of it tells nothing new
-        self._planner.hear(planned, played, result.arrays, self.loss_metric)
-        round_s = self._advance(planned, played, came.waited_s, radio)
-        new, metrics, used = self._average(number, planned, played, demands)
-        result.arrays = result.arrays if new is None else new
-        self._planner.learn(planned, played, self._clock_s)
-        self.rounds.append(recorded(number, self._clock_s, round_s, planned, played, used=used))
-        log_round(self.rounds[-1])
-        log_metrics(metrics)
-        note(result, number, {"train": metrics})
-        return True
+        used = {n: here.usable[n] for n, used in zip(planned.chosen, outcome.delivered, strict=True) if used}
+        signals = self._planner.signals(planned, used, here.result.arrays, self.loss_metric)
+        here.round_s = self._advance(planned, outcome, here)
+        new, averaged = self._average(planned, list(used.values()), outcome, here)
+        here.result.arrays = here.result.arrays if new is None else new
+        return Collected(self._clock_s, planned.plan.devices[outcome.delivered], signals, averaged, rests=True)
 
     def _learn_later(self) -> None:
         """Learn how slow devices are whose replies came after their round."""
@@ -395,28 +480,17 @@ class Scheduled(Strategy):
                 f"Scheduled is inside {type(outer).__name__}, which would skip its deadlines, budget and state; write "
                 "it outermost: Scheduled(DifferentialPrivacyServerSideFixedClipping(FedAvg(), ...), ...)"
             )
-        ask_all = self.query_every > 0 and server_round > 1 and (server_round - 1) % self.query_every == 0
-        nodes = self._planner.meet(grid, ask_all=ask_all, wait_s=self.wait_s)
-        left_s = self.budget_s - self._clock_s
+        here = self._under_way
+        if here is None:
+            raise InputError("configure_train is called by start, which chooses the nodes; call start")
+        planned = here.planned()
+        trained = planned.asked is not None and planned.asked.trained
         make = partial(messages_for, self.strategy, server_round, arrays, config, grid)
-
-        def asking(sight: Sight, question: Question) -> Answers:
-            refuse_question(self.strategy, self.policy)
-            self._start_clock()
-            losses = partial(loss_messages, arrays=arrays, config=config, question=question)
-            made_for = losses if question.about == "loss" else make
-            return ask(self._messenger(grid), sight, question, made_for)
-
-        planned = self._planner.plan(nodes, arrays, server_round - 1, self._clock_s, left_s, asking)
-        self._planned = planned
-        if not planned.chosen:
-            return []
-        trained = planned.answers is not None and planned.answers.trained
-        made = send_messages(planned.chosen) if trained else make(planned.chosen)
-        planned = self._planned = planned.only({message.metadata.dst_node_id for message in made})
+        made = list(send_messages(planned.chosen) if trained else make(planned.chosen))
+        planned = planned.only({message.metadata.dst_node_id for message in made})
         require_round_size(self.strategy, len(made))
         config_of = dict(zip(planned.chosen, configs(planned), strict=True))
-        return [personal(message, config_of[message.metadata.dst_node_id]) for message in made]
+        return [with_node_config(message, config_of[message.metadata.dst_node_id]) for message in made]
 
     def _messenger(self, grid: Grid) -> Messenger:
         radio, left_s = self._planner.resolved_radio, self.budget_s - self._clock_s
@@ -427,34 +501,32 @@ class Scheduled(Strategy):
             self._began_s = time.monotonic() - self._clock_s
 
     def _average(
-        self, number: int, planned: PlannedRound, played: PlayedRound, demands: Demands
-    ) -> tuple[ArrayRecord | None, MetricRecord | None, bool]:
-        """Let the wrapped strategy aggregate the replies, and remember how much of each device is in the mean.
+        self, planned: PlannedRound, kept: list[Message], outcome: Outcome, here: "_UnderWay"
+    ) -> tuple[ArrayRecord | None, tuple[Indices, Floats | None] | None]:
+        """Let the wrapped strategy aggregate the replies.
 
         Returns:
-            The new model if there is one, the metrics, and whether the devices' models were used at all.
+            The new model, and whose models are in it with which weights; None if there is none.
         """
-        if len(played.kept) < (sample_size(self.strategy) or 1):
-            skip_round(self.strategy, number)
-            if played.kept:
+        if len(kept) < (sample_size(self.strategy) or 1):
+            skip_round(self.strategy, here.number)
+            if kept:
                 LOG.warning(
-                    "fedcell: round %d is not averaged: %d models are too few for its noise", number, len(played.kept)
+                    "fedcell: round %d is not averaged: %d models are too few for its noise", here.number, len(kept)
                 )
-            return None, None, False
-        view, delivered = planned.view, planned.plan.devices[played.delivered]
-        balanced = None
-        if self.averaging == "balanced":
-            balanced = balanced_weights(profiles_of(view), delivered)
-        weights = own_weights(self.strategy, played.kept) if balanced is None else balanced
-        with weighing(self.strategy, played.kept, balanced):
-            new, metrics = self.aggregate_train(number, played.kept)
-        self._saving.keep_spent()
-        if new is not None and (fault := unsound(new, demands)):
-            LOG.warning("fedcell: the model of round %d is not used: %s", number, fault)
-            return None, metrics, False
-        if new is not None:
-            self._planner.averaged(np.asarray(view.ids)[delivered], weights)
-        return new, metrics, new is not None
+            return None, None
+        delivered = planned.plan.devices[outcome.delivered]
+        balanced = self._planner.balanced(here.there, delivered) if self.averaging == "balanced" else None
+        weights = own_weights(self.strategy, kept) if balanced is None else balanced
+        with weights_overridden(self.strategy, kept, balanced):
+            new, here.metrics = self.aggregate_train(here.number, kept)
+        self._saving.save_privacy()
+        assert self._demands is not None  # start made them
+        if new is not None and (fault := invalid_reason(new, self._demands)):
+            LOG.warning("fedcell: the model of round %d is not used: %s", here.number, fault)
+            return None, None
+        here.used = new is not None
+        return new, None if new is None else (np.asarray(planned.view.ids)[delivered], weights)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -479,13 +551,13 @@ class Scheduled(Strategy):
         self, grid: Grid, result: Result, timeout: float, config: ConfigRecord, evaluate_fn: EvaluateFn | None
     ) -> None:
         number, devices = len(self.rounds), self._planner.nodes.devices
-        awake = ChosenNodes(grid, self._planner.awake(list(grid.get_node_ids()), number))
-        with evaluating(self.strategy, len(awake.get_node_ids())):
-            messages = list(self.configure_evaluate(number, result.arrays, config, awake))
+        awake = self._planner.awake(list(grid.get_node_ids()), number)
+        with evaluating(self.strategy, len(awake)):
+            messages = list(self.configure_evaluate(number, result.arrays, config, chosen_nodes(grid, awake)))
         left_s = max(self.budget_s - self._clock_s, self.grace_s)
         replies = collect(grid, messages, min(timeout, left_s), self.poll_s) if messages else {}
         names = {node: devices[node].name if node in devices else str(node) for node in replies}
-        bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_demands(self.strategy))
+        bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_requirements(self.strategy))
         for node, fault in bad.items():
             LOG.warning("fedcell: the evaluation of device %s is not used: %s", names[node], fault)
         # In the order of the devices, not of arrival: the last bit of the mean must not depend on it.
@@ -497,25 +569,19 @@ class Scheduled(Strategy):
             LOG.info("Global evaluation")
             found = _metrics_from(evaluate_fn(number, result.arrays))
             log_metrics(found, clients=False)
-        note(result, number, {"evaluate": evaluated, "server": found})
+        store_metrics(result, number, {"evaluate": evaluated, "server": found})
 
     # --- around the rounds -----------------------------------------------------------------------------------------
 
-    @property
-    def _the_plan(self) -> PlannedRound:
-        assert self._planned is not None  # configure_train made it
-        return self._planned
-
-    def _advance(self, planned: PlannedRound, played: PlayedRound, waited_s: float, radio: Radio) -> float:
+    def _advance(self, planned: PlannedRound, outcome: Outcome, here: "_UnderWay") -> float:
         """Move the clock to the round's end; return how long the round took."""
-        if planned.plan.devices.size == 0:
-            round_s = planned.plan.round_s
+        radio, came, round_s = self._planner.resolved_radio, here.came, outcome.round_s
+        if came is None:
             if radio.real_time:  # a node may join, or a link improve
-                time.sleep(min(max(round_s if planned.answers is None else 0.0, 1.0), 60.0))
-        elif played.measured and (played.delivered.all() or not radio.real_time):
-            round_s = float(np.nanmax(np.minimum(played.timing.finish_s, played.cut_s)))
-        else:
-            round_s = waited_s
+                time.sleep(min(max(round_s if planned.asked is None else 0.0, 1.0), 60.0))
+        elif came.waited_s is not None:
+            all_measured = came.measured is not None and bool(outcome.delivered.all())
+            round_s = float(np.nanmax(here.timing.finish_s)) if all_measured else came.waited_s
         assert self._began_s is not None  # set when the round was sent
         self._clock_s = time.monotonic() - self._began_s if radio.real_time else self._clock_s + round_s
         return round_s
@@ -541,7 +607,7 @@ class Scheduled(Strategy):
         """Complete the round's record with its metrics, save the state, and tell ``on_round``."""
         done = self.rounds[-1] = replace(self.rounds[-1], metrics=metrics_of(result, len(self.rounds)))
         run = replace(self._run(), initial=metrics_of(result, 0))
-        self._saving.keep(run, self._planner.roster, result.arrays)
+        self._saving.save_round(run, self._planner.roster, result.arrays)
         if self.on_round is not None:
             self.on_round(done, result.arrays)
 
@@ -550,7 +616,7 @@ class Scheduled(Strategy):
         line, inner = format_policy(self.policy), name_of(self.strategy)
         return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging)
 
-    def _resumed(self, result: Result, demands: Demands) -> Result:
+    def _resumed(self, result: Result, demands: ReplyRequirements) -> Result:
         """Return the result so far of the run in the state directory, if there is one, and go on from there."""
         saved = self._saving.resume(self._run(), demands.model or {})
         if saved is None:
@@ -558,9 +624,52 @@ class Scheduled(Strategy):
         self._planner.roster, result.arrays, self.rounds = saved.roster, saved.arrays, saved.run.rounds
         self._clock_s, self._resumed_after = self.rounds[-1].clock_s, len(self.rounds)
         for number, metrics in [(0, saved.run.initial), *((done.round, done.metrics) for done in self.rounds)]:
-            note(result, number, {source: MetricRecord(values) for source, values in metrics.items()})
+            store_metrics(result, number, {source: MetricRecord(values) for source, values in metrics.items()})
         LOG.info("fedcell: resuming after round %d, %.6g s, from %s", self._resumed_after, self._clock_s, self.state)
         return result
+
+
+@dataclass(eq=False)
+class _UnderWay:
+    """The round under way.
+
+    Attributes:
+        number: of the round, from 1.
+        grid: Flower's.
+        result: the run's, with the model with which the round began, until it has a new one.
+        config: of training.
+        there: the nodes, and what is known of them.
+        began_s: its start by the monotonic clock, if a question came before.
+        answers: (n,) answers to the question, and why there are none.
+        came: the replies; None if nobody was sent anything.
+        timing: when the devices started to upload and finished.
+        usable: by node, the replies that can be used.
+        round_s: how long it took.
+        metrics: of the wrapped strategy.
+        used: whether the models that came were used.
+    """
+
+    number: int
+    grid: Grid
+    result: Result
+    config: ConfigRecord
+    there: Connected
+    began_s: float | None = None
+    answers: Floats = field(default_factory=lambda: np.empty(0))
+    no_answer: dict[str, list[str]] = field(default_factory=dict)
+    came: Came | None = None
+    timing: Timing = field(default_factory=lambda: Timing(np.empty(0), np.empty(0)))
+    usable: dict[int, Message] = field(default_factory=dict)
+    round_s: float = 0.0
+    metrics: MetricRecord | None = None
+    used: bool = False
+    _send: Send | None = None
+
+    def planned(self, send: Send | None = None) -> PlannedRound:
+        """What is carried out now in terms of nodes, or what was the last time."""
+        self._send = self._send if send is None else send
+        assert self._send is not None
+        return PlannedRound.of(self._send, self.there)
 
 
 def _checked_law(law: object, radio: AnyRadio) -> Law | None:

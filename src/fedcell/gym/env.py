@@ -150,7 +150,7 @@ class CellEnv(gymnasium.Env[Observation, NDArray[Any]]):
 
     Example:
         >>> import gymnasium, fedcell as fc, fedcell.gym
-        >>> spec = fc.Spec(rounds=2, devices=fc.DevicesSpec(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
+        >>> spec = fc.Spec(rounds=2, devices=fc.Devices(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
         >>> env = gymnasium.make("fedcell/Cell-v0", spec=spec)
         >>> seen, info = env.reset(seed=1)
         >>> seen["devices"].shape, info["clock_s"] > 0  # the devices have reported their profiles
@@ -221,7 +221,7 @@ class CellVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     Example:
         >>> import gymnasium, fedcell as fc, fedcell.gym
-        >>> spec = fc.Spec(rounds=2, devices=fc.DevicesSpec(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
+        >>> spec = fc.Spec(rounds=2, devices=fc.Devices(count=4), task=fc.TaskSpec(hidden=[4], sizes=[50] * 4))
         >>> envs = gymnasium.make_vec("fedcell/Cell-v0", 3, "vector_entry_point", spec=spec)
         >>> seen, infos = envs.reset(seed=1)
         >>> seen, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())

@@ -293,9 +293,10 @@ class Ema(Aggregator):
         return mean, np.float32(self.beta) * vectors + np.float32(1.0 - self.beta) * mean
 
 
-AGGREGATORS: dict[str, type[Aggregator]] = {
-    kind.name: kind for kind in (Mean, Samples, Balanced, FedAvgM, FedAdam, Ema)
-}
+AGGREGATORS = settings.Registry[Aggregator](
+    "aggregator",
+    {kind.name: f"{kind.__module__}:{kind.__name__}" for kind in (Mean, Samples, Balanced, FedAvgM, FedAdam, Ema)},
+)
 """By name. A new one is a class and its place here."""
 
 
@@ -316,12 +317,12 @@ def parse_aggregator(text: str | Aggregator) -> Aggregator:
         >>> model.tolist()  # 1, and then half of that step and one more
         [2.5]
     """
-    return text if isinstance(text, Aggregator) else settings.parse("aggregator", text, AGGREGATORS)
+    return text if isinstance(text, Aggregator) else AGGREGATORS.parse(text)
 
 
 def format_aggregator(aggregator: Aggregator) -> str:
     """Return the line that parse_aggregator turns into this aggregator again."""
-    return settings.write(aggregator.name, aggregator)
+    return AGGREGATORS.format(aggregator)
 
 
 _SERVERS = {"mean": "mean", "momentum": "fedavgm", "adam": "fedadam", "average": "ema"}

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from fedcell.errors import InputError
 
@@ -71,6 +72,7 @@ class _Bounded(io.RawIOBase):
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
         self._file, self._path, self._left = file, path, MAX_BYTES
 
+    @override
     def read(self, count: int = -1) -> bytes:
         block = self._file.read(count)
         self._left -= len(block)

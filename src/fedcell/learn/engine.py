@@ -1,4 +1,4 @@
-"""What a training engine is: it trains a batch of jobs, and it evaluates models.
+"""The interface of training engines: jobs of local training in, updates out, and evaluations of models.
 
 A model is one flat float32 vector, in the order of PyTorch's ``state_dict``: for each layer its weights (out, in) by
 rows, then its biases. A job is an initial model and the samples to visit, in order. The jobs of one call may start from
@@ -35,36 +35,31 @@ class Job:
         start: (P,), the initial model.
         order: (epochs, D), indices into the training set. Row e is the visiting order of epoch e; its batches are
             consecutive runs of ``batch_size``, the last of which may be short.
-        rate: factor of the engine's learning rate, for schedules over rounds.
+        lr_scale: factor of the engine's learning rate, for schedules over rounds.
         key: integers that name the job's own random draws (dropout), such as seed, round and device.
         rms: whether the root mean square of the samples' losses is wanted.
     """
 
     start: Vector
     order: NDArray[np.int64]
-    rate: float = 1.0
+    lr_scale: float = 1.0
     key: tuple[int, ...] = (0,)
     rms: bool = False
 
 
 class Updates(Protocol):
-    """What J jobs have come to; their models stay where they were trained.
-
-    Attributes:
-        losses: (J,) the mean loss of the samples that a job visited, each before the step it was part of.
-        rms: (J,) the root mean square of the same losses; NaN for a job that does not ask for it.
-    """
+    """The trained models of J jobs, kept in the memory where they were trained."""
 
     @property
     def losses(self) -> NDArray[np.float64]:
-        """See above."""
+        """(J,) the mean loss of the samples that a job visited, each before the step it was part of."""
 
     @property
     def rms(self) -> NDArray[np.float64]:
-        """See above."""
+        """(J,) the root mean square of the same losses; NaN for a job that does not ask for it."""
 
-    def part(self, which: slice | NDArray[np.int64]) -> "Updates":
-        """Return those of some of the jobs."""
+    def take(self, which: slice | NDArray[np.int64]) -> "Updates":
+        """Return the updates of some of the jobs."""
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """Return the mean model (P,); ``weights`` (J,) are those of the jobs, up to a common factor."""
@@ -72,8 +67,8 @@ class Updates(Protocol):
     def norms(self) -> NDArray[np.float64]:
         """Return the Euclidean lengths (J,) of the updates: of each model minus its start."""
 
-    def tail(self, count: int) -> NDArray[np.float32]:
-        """Return the last ``count`` weights of each model (J, count): the biases of the output layer."""
+    def output_bias(self, count: int) -> NDArray[np.float32]:
+        """Return the last ``count`` weights of each model (J, count), the biases of the output layer."""
 
     def sketch(self, count: int) -> NDArray[np.float64]:
         """Return a short vector (J, count) for each update, whose distances are about those of the updates."""
@@ -97,7 +92,7 @@ class HostUpdates:
         >>> from fedcell.learn.engine import HostUpdates
         >>> start = np.zeros(2, np.float32)
         >>> found = HostUpdates([start, start], np.array([[3, 4], [1, 0]], np.float32), np.ones(2))
-        >>> found.mean().tolist(), found.norms().tolist(), found.tail(1).tolist()
+        >>> found.mean().tolist(), found.norms().tolist(), found.output_bias(1).tolist()
         ([2.0, 2.0], [5.0, 1.0], [[4.0], [0.0]])
     """
 
@@ -110,27 +105,27 @@ class HostUpdates:
         if self.rms.size == 0:
             object.__setattr__(self, "rms", np.full(len(self.trained), np.nan))
 
-    def part(self, which: slice | NDArray[np.int64]) -> "HostUpdates":
-        """Those of some of the jobs."""
+    def take(self, which: slice | NDArray[np.int64]) -> "HostUpdates":
+        """Return the updates of some of the jobs."""
         numbers = range(len(self.starts))[which] if isinstance(which, slice) else which.tolist()
         starts = [self.starts[number] for number in numbers]
         return HostUpdates(starts, self.trained[which], self.losses[which], self.rms[which])
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
-        """The mean model (P,)."""
+        """Return the mean model (P,)."""
         return np.average(self.trained, axis=0, weights=weights).astype(np.float32, copy=False)
 
     def norms(self) -> NDArray[np.float64]:
-        """The Euclidean lengths (J,) of the updates."""
+        """Return the Euclidean lengths (J,) of the updates."""
         pairs = zip(self.trained, self.starts, strict=True)
         return np.array([np.linalg.norm(model - start) for model, start in pairs], np.float64)
 
-    def tail(self, count: int) -> NDArray[np.float32]:
-        """The last ``count`` weights of each model, (J, count)."""
+    def output_bias(self, count: int) -> NDArray[np.float32]:
+        """Return the last ``count`` weights of each model (J, count)."""
         return self.trained[:, -count:]
 
     def sketch(self, count: int) -> NDArray[np.float64]:
-        """A short vector (J, count) for each update."""
+        """Return a short vector (J, count) for each update."""
         order, signs = sketch_plan(self.trained.shape[1], count)
         found = np.zeros((len(self.trained), order.size))
         for row, model, start in zip(found, self.trained, self.starts, strict=True):
@@ -139,7 +134,7 @@ class HostUpdates:
         return sketches
 
     def models(self) -> NDArray[np.float32]:
-        """All models (J, P)."""
+        """Return all models (J, P)."""
         return self.trained
 
 
@@ -167,7 +162,7 @@ class Engine(Protocol):
         """Return an initial model (P,), drawn from ``rng`` as PyTorch draws it: see ``linear_start``."""
 
     def update(self, jobs: Sequence[Job]) -> Updates:
-        """Return what stochastic gradient descent makes of the J jobs."""
+        """Train the J jobs by stochastic gradient descent and return their updates."""
 
     def train(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
         """Return the models (J, P) themselves, one for each of the J jobs: ``update(jobs).models()``."""
@@ -298,9 +293,9 @@ def _checked_job(job: Job, start: Vector, name: str, samples: int) -> Job:
     order = np.require(order, np.int64, ["C", "W"])
     if order.view(np.uint64).max() >= samples:  # a negative number is a large one there
         raise InputError(f"{name} visits samples {order.min()} to {order.max()}; give indices from 0 to {samples - 1}")
-    if not (np.isfinite(job.rate) and job.rate > 0):
-        raise InputError(f"{name} has the learning-rate factor {job.rate}; give a number above 0")
-    return Job(start, order, job.rate, job.key, job.rms)
+    if not (np.isfinite(job.lr_scale) and job.lr_scale > 0):
+        raise InputError(f"{name} has the learning-rate factor {job.lr_scale}; give a number above 0")
+    return Job(start, order, job.lr_scale, job.key, job.rms)
 
 
 def checked_models(models: NDArray[np.float32], parameters: int) -> NDArray[np.float32]:

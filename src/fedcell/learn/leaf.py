@@ -1,4 +1,4 @@
-"""LEAF's JSON files (FEMNIST and its like): who wrote a sample is known, and every writer is a device of its own.
+"""LEAF's JSON files (FEMNIST and its like): samples have a writer, and every writer is a device of its own.
 
 A directory has ``train`` and ``test``, each with JSON files of ``{"users": [...], "num_samples": [...], "user_data":
 {user: {"x": [[...], ...], "y": [...]}}}``, as LEAF's ``preprocess.sh -t sample`` or ``-t user`` leaves them. FEMNIST's
@@ -55,7 +55,7 @@ def read_leaf(folder: Path) -> dict[str, NDArray[Any]]:
 
 
 def _read_part(paths: list[Path]) -> tuple[list[NDArray[Any]], list[NDArray[np.int64]]]:
-    """Inputs and labels of every user."""
+    """Return inputs and labels of every user, in the order of the files."""
     inputs, labels, seen, size = list[NDArray[Any]](), list[NDArray[np.int64]](), set[str](), 0
     for path in paths:
         document = _document(path)

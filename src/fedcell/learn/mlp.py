@@ -122,7 +122,7 @@ class MlpEngine:
 
         def run(number: int) -> None:
             job = checked[number]
-            setting = (learning_rate * job.rate, batch_size, center)
+            setting = (learning_rate * job.lr_scale, batch_size, center)
             with self._workspace() as work:
                 arrays = (self._train_set, self._train_y, self._layers, work)
                 losses[number], squares[number] = kernel.train_mlp(

@@ -1,4 +1,4 @@
-"""Which device has which samples.
+"""Partitions of a data set: which device holds which samples, iid or not, in equal or unequal amounts.
 
 A partition is named by a short string, the same in Python, on the command line and in TOML::
 
@@ -43,7 +43,7 @@ from fedcell.errors import InputError, require_number, require_whole
 
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Wishes = NDArray[np.float64]
+Proportions = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -188,14 +188,14 @@ def partition(
     present, supply = np.unique(labels, return_counts=True)
     if isinstance(parsed, Labels):
         held = _held_labels(len(wanted), len(present), parsed, rng)
-        wishes = np.where(held, wanted[:, None] / parsed.per_device, 0.0)
+        proportions = np.where(held, wanted[:, None] / parsed.per_device, 0.0)
         amounts = _share_labels(held, wanted, supply, present)
     else:
         held = np.ones((len(wanted), len(present)), bool)
         mixtures = rng.dirichlet(np.full(len(present), parsed.alpha), len(wanted))
-        wishes = _mix_labels(mixtures, wanted, supply)
-        amounts = np.floor(wishes).astype(np.int64)
-    _fill_up(amounts, wishes, held, wanted, supply)
+        proportions = _mix_labels(mixtures, wanted, supply)
+        amounts = np.floor(proportions).astype(np.int64)
+    _fill_up(amounts, proportions, held, wanted, supply)
     pools = [rng.permutation(np.flatnonzero(labels == label)) for label in present]
     pieces = [_cut(pool, amounts[:, label]) for label, pool in enumerate(pools)]
     return [np.sort(np.concatenate(of_device)) for of_device in zip(*pieces, strict=True)]
@@ -258,7 +258,7 @@ def _wanted_sizes(
     return given.astype(np.int64)
 
 
-def _rounded(values: Wishes) -> Counts:
+def _rounded(values: Proportions) -> Counts:
     """Round to integers of the same sum: down, and the largest remainders up."""
     down = np.floor(values)
     up = np.argsort(down - values, kind="stable")[: round(float(values.sum() - down.sum()))]
@@ -306,12 +306,12 @@ def _share_labels(held: Mask, wanted: Counts, supply: Counts, present: NDArray[A
     return np.where(held, np.minimum(1 + shares.astype(np.int64), wanted[:, None] // per_device), 0)
 
 
-def _mix_labels(mixtures: Wishes, wanted: Counts, supply: Counts) -> Wishes:
+def _mix_labels(mixtures: Proportions, wanted: Counts, supply: Counts) -> Proportions:
     """Amounts close to each device's mixture, but within the supply.
 
-    The devices' wishes rarely add up to the supply. Scaling rows to the sizes and columns to the supply in
+    The devices' proportions rarely add up to the supply. Scaling rows to the sizes and columns to the supply in
     turn (iterative proportional fitting) treats all devices alike, where dealing to one after the other
-    would leave the last ones what nobody wanted.
+    would leave to the last ones what the others did not take.
     """
     amounts = np.maximum(mixtures, 1e-9)
     for _ in range(200):
@@ -320,24 +320,24 @@ def _mix_labels(mixtures: Wishes, wanted: Counts, supply: Counts) -> Wishes:
     return amounts * (1 - 1e-12)  # rounding errors must not exceed the supply
 
 
-def _fill_up(amounts: Counts, wishes: Wishes, held: Mask, wanted: Counts, supply: Counts) -> None:
+def _fill_up(amounts: Counts, proportions: Proportions, held: Mask, wanted: Counts, supply: Counts) -> None:
     """Raise the amounts, in place, as far as the devices' sizes, labels and the supply allow: a maximum flow.
 
     A device that lacks samples takes what is left of its labels, first of the one that is furthest below the
-    device's wish. If nothing is left, another holder of one of them gives up some and takes of another of its
+    device's proportion. If nothing is left, another holder of one of them gives up some and takes of another of its
     own labels instead, and so on: such chains are the augmenting paths of the flow. A giver keeps at least
     half of what it started with. Lists, not arrays: of a chain's few numbers NumPy looks at each by itself.
     """
     left = (supply - amounts.sum(axis=0)).tolist()
     lacking = (wanted - amounts.sum(axis=1)).tolist()
     step = (1 + wanted // 200).tolist()  # in turns and little by little, so that all fare alike
-    has, keep, wish = amounts.tolist(), ((amounts + 1) // 2).tolist(), wishes.tolist()
+    has, keep, wanted_of = amounts.tolist(), ((amounts + 1) // 2).tolist(), proportions.tolist()
     labels_of = [np.flatnonzero(row).tolist() for row in held]
     holders = [np.flatnonzero(column).tolist() for column in held.T]
     queue = deque(device for device, missing in enumerate(lacking) if missing > 0)
     while queue:
         device = queue.popleft()
-        surplus = [amount - wished for amount, wished in zip(has[device], wish[device], strict=True)]
+        surplus = [amount - aim for amount, aim in zip(has[device], wanted_of[device], strict=True)]
         first = sorted(labels_of[device], key=surplus.__getitem__)
         chain = _chain(device, first, has, keep, labels_of, holders, left)
         if not chain:

@@ -1,4 +1,4 @@
-"""Vectors of floats as values in compiled code.
+"""SIMD vectors of float32 as values in code that Numba compiles.
 
 LLVM keeps a ``<64 x float>`` in four AVX-512 registers (eight AVX ones, sixteen SSE ones), which its own
 vectoriser does not do for an accumulator that is an array. So the kernels of ``mlp_kernel`` name their registers:
@@ -78,7 +78,7 @@ def vload(_typing: Any, array: Any, _offset: Any, lanes: Any) -> Intrinsic:
 
 @instruction
 def vstore(_typing: Any, array: Any, _offset: Any, vector: Any) -> Intrinsic:
-    """Put the vector at array[offset]."""
+    """Store the vector at array[offset:]."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
@@ -90,7 +90,7 @@ def vstore(_typing: Any, array: Any, _offset: Any, vector: Any) -> Intrinsic:
 
 @instruction
 def vzero(_typing: Any, lanes: Any) -> Intrinsic:
-    """A vector of zeros."""
+    """Return a vector of zeros."""
     width = STEP * len(lanes)
 
     def codegen(_context: Any, _builder: Any, _signature: Any, _args: Any) -> Any:
@@ -101,7 +101,7 @@ def vzero(_typing: Any, lanes: Any) -> Intrinsic:
 
 @instruction
 def vfma(_typing: Any, total: Any, _scalar: Any, vector: Any) -> Intrinsic:
-    """The vector total + scalar * vector."""
+    """Return total + scalar * vector."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return _multiply_add(builder, args[0], _splat(builder, args[1], total.width), args[2])
@@ -121,7 +121,7 @@ def vmuladd(_typing: Any, total: Any, left: Any, right: Any) -> Intrinsic:
 
 @instruction
 def vsum(_typing: Any, vector: Any) -> Intrinsic:
-    """The sum of the elements, as a tree."""
+    """Return the sum of the elements, added in pairs."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(FLOAT, [FLOAT, args[0].type])
@@ -178,7 +178,7 @@ def lowest_bit(_typing: Any, _word: Any) -> Intrinsic:
 
 @instruction
 def vmax(_typing: Any, left: Any, right: Any) -> Intrinsic:
-    """The larger of each two elements."""
+    """Return the element-wise maximum."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", args[1], args[0]), args[1], args[0])

@@ -42,8 +42,7 @@ from fedcell.learn.engine import (
     linear_start,
 )
 from fedcell.learn.torch_modules import checked_module, for_training, wants_channel, wrapped
-from fedcell.learn.torch_stack import Loss, Recorded, StackedStep, Traced, exact
-from fedcell.learn.torch_updates import DeviceUpdates, starts_of
+from fedcell.learn.torch_stack import DeviceUpdates, Loss, Recorded, StackedStep, Traced, exact, starts_of
 from fedcell.runtime import cores, on_threads
 from fedcell.types import Vector
 
@@ -224,7 +223,7 @@ class TorchEngine:
             starts = starts[self._tensor(which)]
         parts = torch.split(starts.expand(len(jobs), -1), sizes, dim=1)
         stacked = [part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
-        rates = torch.tensor([self._rate * job.rate for job in jobs], device=self._device)
+        rates = torch.tensor([self._rate * job.lr_scale for job in jobs], device=self._device)
         keys = torch.tensor([self._key(job) for job in jobs], device=self._device)
         trained, loss = program.run(stacked, self._tensor(batches(jobs, self._batch)), rates, keys)
         for part, place in zip(trained, torch.split(models, sizes, dim=1), strict=True):

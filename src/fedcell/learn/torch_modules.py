@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset
@@ -140,8 +141,8 @@ class KeyedDropout(nn.Module):
     p: float
     elementwise: bool
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Drop single entries, or whole channels, of x (n, channels, ...)."""
         if self.keys.now is None:
             return x
         shape = x.shape if self.elementwise else (*x.shape[:2], *(1 for _ in x.shape[2:]))
@@ -172,8 +173,8 @@ def uniform(key: Tensor, place: Tensor) -> Tensor:
 class PlainGroupNorm(nn.GroupNorm):
     """Group normalisation in plain operations: PyTorch's own refuses, under vmap, channels that lie innermost."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x (n, channels, ...) within each group of channels."""
         groups = torch.unflatten(x, 1, (self.num_groups, -1))
         variance, mean = torch.var_mean(groups, dim=tuple(range(2, groups.dim())), correction=0, keepdim=True)
         found: Tensor = ((groups - mean) * torch.rsqrt(variance + self.eps)).flatten(1, 2)
@@ -186,8 +187,8 @@ class PlainGroupNorm(nn.GroupNorm):
 class PlainLinear(nn.Linear):
     """A linear layer whose gradient lies as its weights do: vmap's own is transposed, and slow to subtract."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """The product of x (..., inputs) with the weights, and the biases."""
         bias = self.weight.new_zeros(len(self.weight)) if self.bias is None else self.bias
         return cast(Tensor, cast(Any, _Linear).apply(x.reshape(-1, x.shape[-1]), self.weight, bias)).view(
             *x.shape[:-1], -1
@@ -197,8 +198,8 @@ class PlainLinear(nn.Linear):
 class PatchConv2d(nn.Conv2d):
     """A convolution as one matrix product per client with the patches of its inputs."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """The convolution of x (n, channels, height, width)."""
         bias = self.weight.new_zeros(len(self.weight)) if self.bias is None else self.bias
         rows, columns = cast(tuple[int, int], self.padding)
         padded = functional.pad(x, (columns, columns, rows, rows)) if rows or columns else x
@@ -217,14 +218,17 @@ class _Linear(torch.autograd.Function):
     """The linear layer of one client; under vmap, of all of them by `_StackedLinear`."""
 
     @staticmethod
+    @override
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return functional.linear(x, weight, bias)
 
     @staticmethod
+    @override
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         raise NotImplementedError("only used under vmap")
 
     @staticmethod
+    @override
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
         return cast(Tensor, cast(Any, _StackedLinear).apply(*_stacked(info, in_dims, args))), 0
 
@@ -233,11 +237,13 @@ class _StackedLinear(torch.autograd.Function):
     """Linear layers of J clients: x (J, n, i), weight (J, o, i), bias (J, o) -> (J, n, o)."""
 
     @staticmethod
+    @override
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
         return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
 
     @staticmethod
+    @override
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         below = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
@@ -248,14 +254,17 @@ class _PatchConv(torch.autograd.Function):
     """The convolution of one client; under vmap, of all of them by `_StackedConv`."""
 
     @staticmethod
+    @override
     def forward(x: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int]) -> Tensor:
         return functional.conv2d(x, weight, bias, stride)
 
     @staticmethod
+    @override
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         raise NotImplementedError("only used under vmap")
 
     @staticmethod
+    @override
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
         x, weight, bias = _stacked(info, in_dims[:3], args[:3])
         return cast(Tensor, cast(Any, _StackedConv).apply(x, weight, bias, args[3])), 0
@@ -268,6 +277,7 @@ class _StackedConv(torch.autograd.Function):
     """
 
     @staticmethod
+    @override
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int]) -> Tensor:
         J, n, c, h, w = x.shape
         _, o, _, kh, kw = weight.shape
@@ -283,6 +293,7 @@ class _StackedConv(torch.autograd.Function):
         return out.view(J, n, rows, columns, o).permute(0, 1, 4, 2, 3)
 
     @staticmethod
+    @override
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         patches, matrix = ctx.saved_tensors
         J, n, c, h, w, o, kh, kw, rows, columns, stride = ctx.sizes

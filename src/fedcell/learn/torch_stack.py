@@ -1,24 +1,31 @@
-"""One step of a stack of clients, and two ways to repeat it without launching its operations one by one.
+"""Clients trained together by PyTorch, their weights stacked: one step, two ways to repeat it, and their updates.
 
 `StackedStep` is the step itself: gradients of all clients at once, then their updates in place. `Traced` (CPU) calls
 the plain operations that PyTorch's tracer found in it: a third of the time for a small MLP. `Recorded` (GPU) is a CUDA
-graph over fixed places in memory, so a whole epoch is queued without waiting for it.
+graph over fixed places in memory, so a whole epoch is queued without waiting for it. `DeviceUpdates` are trained models
+that stay on a GPU: means, lengths and sketches are computed there, and only these are copied.
 """
 
 import gc
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 
+from fedcell.learn.engine import Job, sketch_plan
 from fedcell.learn.torch_modules import Keys, wrapped
+from fedcell.types import Vector
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Data = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
@@ -204,7 +211,7 @@ def _recorded(function: Callable[[], None]) -> Callable[[], None]:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     try:
-        with uncollected(), torch.cuda.graph(graph):
+        with gc_paused(), torch.cuda.graph(graph):
             function()
     except torch.OutOfMemoryError:
         raise
@@ -215,8 +222,8 @@ def _recorded(function: Callable[[], None]) -> Callable[[], None]:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Collect garbage now and not while this lasts: deleting a graph while another is recorded spoils that one."""
+def gc_paused() -> Iterator[None]:
+    """Collect garbage now and not inside the block: deleting a CUDA graph while another is recorded spoils that one."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()
@@ -256,3 +263,77 @@ def _deterministic() -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warned)
         setting.fill_uninitialized_memory = filled
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceUpdates:
+    """Updates on a GPU.
+
+    Attributes:
+        starts: (S, P) the different initial models.
+        which: (J,) the row of each job's among them.
+        trained: (J, P).
+        losses: (J,) mean training losses.
+        rms: (J,) root mean squares of the samples' losses.
+    """
+
+    starts: Tensor
+    which: NDArray[np.int64]
+    trained: Tensor
+    losses: NDArray[np.float64]
+    rms: NDArray[np.float64]
+
+    def take(self, which: slice | NDArray[np.int64]) -> "DeviceUpdates":
+        """Return the updates of some of the jobs."""
+        some = which if isinstance(which, slice) else torch.tensor(which, device=self.trained.device)
+        return DeviceUpdates(self.starts, self.which[which], self.trained[some], self.losses[which], self.rms[which])
+
+    def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
+        """Return the mean model (P,), one copy from the device."""
+        shares = np.ones(len(self.trained)) if weights is None else np.asarray(weights, np.float64)
+        row = torch.tensor(shares / shares.sum(), dtype=torch.float32, device=self.trained.device)
+        with exact(tf32=False):
+            return cast(Vector, (row @ self.trained).cpu().numpy())
+
+    def norms(self) -> NDArray[np.float64]:
+        """Return the Euclidean lengths (J,) of the updates."""
+        pairs = zip(self.trained, self.which, strict=True)
+        lengths = [torch.linalg.vector_norm(model - self.starts[row]) for model, row in pairs]
+        return torch.stack(lengths).double().cpu().numpy() if lengths else np.empty(0)
+
+    def output_bias(self, count: int) -> NDArray[np.float32]:
+        """Return the last ``count`` weights of each model (J, count)."""
+        return cast(NDArray[np.float32], self.trained[:, -count:].cpu().numpy())
+
+    def sketch(self, count: int) -> NDArray[np.float64]:
+        """Return a short vector (J, count) for each update."""
+        order, signs = sketch_plan(self.trained.shape[1], count)
+        device, more = self.trained.device, len(order) - self.trained.shape[1]
+        update = functional.pad(self.trained - self.starts[torch.tensor(self.which, device=device)], (0, more))
+        mixed = update[:, torch.tensor(order, device=device)].double() * torch.tensor(signs, device=device)
+        return cast(NDArray[np.float64], mixed.view(len(update), count, -1).sum(dim=2).cpu().numpy())
+
+    def models(self) -> NDArray[np.float32]:
+        """Return all models (J, P), copied to this process's memory."""
+        return cast(NDArray[np.float32], self.trained.cpu().numpy())
+
+
+def starts_of(
+    jobs: Sequence[Job], starts: Mapping[int, Vector], parameters: int, device: torch.device
+) -> tuple[Tensor, NDArray[np.int64]]:
+    """Return the different initial models (S, P) on the device, and which of them a job has (J,).
+
+    Args:
+        jobs: J of them.
+        starts: their initial models, by ``id(job.start)``.
+        parameters: P.
+        device: where to.
+    """
+    rows = {number: row for row, number in enumerate(starts)}
+    which = np.zeros(len(jobs), np.int64)
+    if len(starts) > 1:
+        which[:] = [rows[id(job.start)] for job in jobs]
+    held = torch.empty((len(starts), parameters), pin_memory=device.type == "cuda")
+    for row, start in zip(held.numpy(), starts.values(), strict=True):
+        row[:] = start
+    return held.to(device, non_blocking=True), which

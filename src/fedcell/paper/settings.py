@@ -11,8 +11,9 @@ from fedcell.errors import InputError
 from fedcell.runs.records import Rounds
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
-from fedcell.sim.spec import CellSpec, Spec, TaskSpec
+from fedcell.sim.spec import Spec, TaskSpec
 from fedcell.sim.task import settled
+from fedcell.world import Cell
 
 Collect = Callable[[Sequence[Spec]], dict[str, Rounds]]
 """Runs, or reads from a store, every spec; gives the records by Spec.key()."""
@@ -98,7 +99,7 @@ class Settings:
 
     def in_cell(self, policy: str, partition: str, radius_m: float, budget_s: float) -> Spec:
         """A run against the clock."""
-        return self.run(policy, partition, cell=CellSpec(radius_m=radius_m), budget_s=budget_s)
+        return self.run(policy, partition, cell=Cell(radius_m=radius_m), budget_s=budget_s)
 
 
 def shown(partition: str) -> str:

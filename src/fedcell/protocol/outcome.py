@@ -154,14 +154,14 @@ def judge(observed: Observed, upload_s: Floats, *, needed: int | None = None, la
     leaves_s = np.full(finish_s.size, np.inf) if observed.leaves_s is None else observed.leaves_s
     left = leaves_s < finish_s
     out = left if observed.unusable is None else left | observed.unusable
-    gone_s = np.minimum(finish_s, leaves_s)
+    gone_s, came = np.minimum(finish_s, leaves_s), ~out if arrived is None else ~out & arrived
 
     round_s = float(min(gone_s.max(), late_s.max())) if observed.ended_s is None else observed.ended_s
     cut_s = np.inf
     if needed is not None and needed < finish_s.size:
-        cut_s = enough_s(finish_s[~out & (finish_s <= late_s)], needed)
+        cut_s = enough_s(finish_s[came & (finish_s <= late_s)], needed)
         round_s, late_s = min(round_s, cut_s), np.minimum(late_s, cut_s)
-    delivered = ~out & (finish_s <= late_s)
+    delivered = came & (finish_s <= late_s)
     missing, nothing = ~out & (finish_s > round_s), out
     failed = np.zeros(finish_s.size, np.bool_) if observed.unusable is None else observed.unusable
     if arrived is not None and not np.isfinite(cut_s):

@@ -87,8 +87,10 @@ class Send:
     question: Question | None = None
     asked: Asked | None = None
 
-    def take(self, which: Bools) -> "Send":
-        """Return it for some of the devices; they keep what they were given."""
+    def take(self, which: Bools | None) -> "Send":
+        """Return it for some of the devices, (n,) booleans or None for all; they keep what they were given."""
+        if which is None or which.all():
+            return self
         expected = Timing(self.expected.began_s[which], self.expected.finish_s[which])
         plan = replace(self.plan.take(which), round_s=float(expected.finish_s.max(initial=0.0)))
         question = None if self.question is None else replace(self.question, devices=plan.devices)
@@ -186,7 +188,7 @@ def play(
     send = _decided(chosen, view, asked)
     if chosen.devices.size:
         observed: Observed = yield send
-        send = send if observed.kept is None else send.take(observed.kept)
+        send = send.take(observed.kept)
         needed = policy.needed(send.plan.devices.size)
         outcome = judge(observed, send.upload_s, needed=needed, late_count=late_count)
     else:
@@ -202,7 +204,7 @@ def _ask(sight: Sight, question: Question) -> Generator[Send | Collect, Any, Ask
     plan, links = question_plan(question, sight.view, sight.samples), answering(sight.view)
     send = Send(plan, plan.timing(links), plan.seconds(links)[1], question)
     observed: Observed = yield send
-    send = send if observed.kept is None else send.take(observed.kept)
+    send = send.take(observed.kept)
     assert send.question is not None
     outcome = judge(observed, send.upload_s)
     values: Floats = yield Collect(send, outcome)

@@ -9,37 +9,9 @@ from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.store import spec_document
 from fedcell.runs.stored import flat
 from fedcell.sim.spec import Spec
+from fedcell.sim.spec_fields import spec_fields
 
-OPTIONS = {
-    "budget_s": "budget-s",
-    "budget_j": "budget-j",
-    "rounds": "rounds",
-    "knowledge": "knowledge",
-    "slack": "slack",
-    "explore": "explore",
-    "profiles": "profiles",
-    "epsilon": "epsilon",
-    "cell.radius_m": "radius-m",
-    "cell.channel": "channel",
-    "cell.rate": "rate",
-    "cell.fading": "fading",
-    "cell.shadowing_db": "shadowing-db",
-    "cell.law": "law",
-    "cell.downlink": "downlink",
-    "cell.csi_error_db": "csi-error-db",
-    "devices.count": "devices",
-    "devices.mobility": "mobility",
-    "devices.failure": "failure",
-    "devices.availability": "availability",
-    "devices.battery_j": "battery-j",
-    "task.data": "data",
-    "task.partition": "partition",
-    "task.epochs": "epochs",
-    "task.aggregator": "aggregator",
-    "task.engine": "engine",
-    "task.model": "model",
-    "task.device": "device",
-}
+OPTIONS = {field.path: field.about.option for field in spec_fields() if field.about.option}
 """The fields of a spec that `fedcell race` has an option for; all others need a file."""
 
 

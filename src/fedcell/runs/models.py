@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from fedcell import __version__
 from fedcell.errors import InputError, did_you_mean, printable
-from fedcell.files import check_output, make_folder, plain_name, write_output
-from fedcell.learn.npz import read_npz
+from fedcell.files import check_output, make_folder, plain_name, read_npz, write_output
 from fedcell.plugins import without_imports
 from fedcell.runs.store import spec_document
 from fedcell.runs.stored import document_in

@@ -44,7 +44,8 @@ def curves(result: RaceResult, by: Axis = "time") -> list[Curve]:
 def title(result: RaceResult) -> str:
     """What the race was of, for its picture."""
     spec, seeds = result.spec, len(result.seeds)
-    odd = [name for name in (spec.cell.channel, spec.cell.rate) if name not in ("paper", "shannon")]
+    cell = spec.cell.document()
+    odd = [name for name in (cell["channel"], cell["rate"]) if name not in ("paper", "shannon")]
     return (
         f"{spec.task.data}, {spec.task.partition}, {spec.devices.count} devices, radius {spec.cell.radius_m:g} m, "
         f"{''.join(f'{name}, ' for name in odd)}"

@@ -195,7 +195,7 @@ class Runner:
         >>> spec = fc.Spec(policy="random:k=2", rounds=2, task=fc.TaskSpec(hidden=[4]))
         >>> for event in fc.Runner([spec], on="threads"):
         ...     if isinstance(event, fc.RunDone):
-        ...         print(event.spec.policy, len(event.rows), "rounds")
+        ...         print(event.spec.policy, len(event.records), "rounds")
         random:k=2 2 rounds
     """
 

@@ -30,7 +30,7 @@ class Scenario:
 
     Example:
         >>> import fedcell as fc
-        >>> far = fc.Scenario("far", "A large cell.", 0.7, fc.Spec(budget_s=300.0, cell=fc.CellSpec(radius_m=2000.0)))
+        >>> far = fc.Scenario("far", "A large cell.", 0.7, fc.Spec(budget_s=300.0, cell=fc.Cell(radius_m=2000.0)))
         >>> far.name, far.spec.cell.radius_m
         ('far', 2000.0)
     """

@@ -24,6 +24,7 @@ from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim.spec import Spec, parse_stored
 from fedcell.sim.spec_upgrade import upgraded
+from fedcell.world import SnrTrace
 
 
 class _RaceFields(BaseModel):
@@ -107,11 +108,11 @@ class KnownRace:
 
 def is_ours(spec: Spec) -> bool:
     """Whether nothing in the race is of the user's own, code or files."""
-    files = [spec.cell.channel, spec.devices.availability]
     named = spec.task.data in PUBLISHED and ":" not in spec.task.model
     laws = [spec.cell.law, *spec.grid.get("cell.law", [])]
     built_in = all(map(POLICIES.is_built_in, spec.grid["policy"])) and all(map(LAWS.is_built_in, laws))
-    return named and built_in and not any(f.startswith("trace") for f in files)
+    traces = isinstance(spec.cell.channel, SnrTrace) or spec.devices.availability.startswith("trace")
+    return named and built_in and not traces
 
 
 def _mark(document: dict[str, Any]) -> str:

@@ -63,7 +63,7 @@ def _power_follows_the_band(runs: Sequence[Spec]) -> str:
     watts = [
         run.cell.bandwidth_hz * density
         for run in mine
-        for density in _each(run.devices.density_w_per_hz(run.cell.bandwidth_hz))
+        for density in run.devices.density_w_per_hz(run.cell.bandwidth_hz).tolist()
     ]
     low, high = (units.ratio_to_db(value) + 30.0 for value in (min(watts), max(watts)))
     return (
@@ -72,14 +72,10 @@ def _power_follows_the_band(runs: Sequence[Spec]) -> str:
     )
 
 
-def _each(value: float | list[float]) -> list[float]:
-    return value if isinstance(value, list) else [value]
-
-
 def _nothing_is_quantised(runs: Sequence[Spec]) -> str:
     """A size of an upload is a size, not a compression."""
     for run in runs:
-        if run.cell.model_bits is None:
+        if run.cell.given_model_bits is None:
             continue
         try:
             weights = sum(prod(shape) for shape in layers(run.task).values())

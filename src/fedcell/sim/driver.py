@@ -146,9 +146,9 @@ class Driver:
         updates = yield from self._updates(plan, np.concatenate((own, coming)))
         if coming.size:
             shares = run.cell_law.held_share(plan.shares[coming])
-            late = updates.part(slice(own.size, None)).models()
+            late = updates.take(slice(own.size, None)).models()
             self.late = LateModels(self.there[plan.devices[coming]], late, outcome.after_s[coming], shares)
-            updates = updates.part(slice(own.size))
+            updates = updates.take(slice(own.size))
         places = plan.devices[own]
         self.delivered = self.there[places]
         weights = run.aggregator.model_weights(run.task.samples[self.delivered], lambda: self._balanced(places))
@@ -192,7 +192,7 @@ class Driver:
         """The updates of some of the plan's devices; they may have trained already, to answer."""
         if self._trained is not None:
             places, trained = self._trained
-            return trained.part(np.searchsorted(places, plan.devices[which]))
+            return trained.take(np.searchsorted(places, plan.devices[which]))
         epochs = None if plan.epochs is None else plan.epochs[which]
         updates: Updates = yield Train(self.run.jobs(self.state, self.there[plan.devices[which]], epochs))
         return updates
@@ -207,4 +207,4 @@ class Driver:
     def _profiles(self, updates: Updates) -> Floats:
         """(n, classes) what updates say of their devices' data."""
         classes = self.run.task.label_counts.shape[1]
-        return output_change(updates.tail(classes), self.state.model, classes)
+        return output_change(updates.output_bias(classes), self.state.model, classes)

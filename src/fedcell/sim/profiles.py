@@ -47,7 +47,7 @@ def reports(spec: Spec, task: Task, world: World, model: Vector) -> tuple[Floats
     there, report_s = conditions.there, 0.0
     if there.size:
         report_s = float(allocate(conditions.upload_s[there] * size, (conditions.compute_s * work)[there]).round_s)
-    profiles = _hidden(output_change(updates.tail(classes), model, classes), spec)
+    profiles = _hidden(output_change(updates.output_bias(classes), model, classes), spec)
     return profiles, report_s, report_j(task, world, conditions)
 
 

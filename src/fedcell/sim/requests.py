@@ -59,7 +59,7 @@ def answers(engine: Engine, requests: Sequence[Any]) -> list[Any]:
         losses = engine.losses(jobs)
         return [losses[first:last] for first, last in edges]
     updates = engine.update(jobs)
-    return [updates.part(slice(first, last)) for first, last in edges]
+    return [updates.take(slice(first, last)) for first, last in edges]
 
 
 def played(engine: Engine, playing: Playing[T]) -> T:

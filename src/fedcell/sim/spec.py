@@ -4,8 +4,10 @@ A Spec has everything that determines the result of a run. Its ``grid`` lists va
 combinations; ``spec.runs()`` returns those runs. Units are SI, and the unit is in the name.
 """
 
+import dataclasses
 import itertools
 import math
+import re
 import typing
 import warnings
 from collections.abc import Mapping
@@ -14,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -25,40 +29,32 @@ from pydantic import (
     model_validator,
 )
 
-from fedcell import defaults, settings, units
-from fedcell.errors import InputError, did_you_mean, require_number, short_repr
+from fedcell import defaults
+from fedcell.errors import InputError, did_you_mean, short_repr
+from fedcell.fields import About, Section, declared, naming, with_attributes
 from fedcell.frozen import frozen
-from fedcell.learn.aggregator import Aggregator, Spelling02, format_aggregator, parse_aggregator
+from fedcell.learn.aggregator import AGGREGATORS, Aggregator, Spelling02, format_aggregator, parse_aggregator
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.learning_rate import parse_schedule
 from fedcell.learn.partition import parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
-from fedcell.schedule.laws import LAWS, Law
+from fedcell.schedule.laws import LAWS
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
 from fedcell.toml import read_toml, to_toml
-from fedcell.world import (
-    Always,
-    Cell,
-    Devices,
-    Mobility,
-    World,
-    parse_availability,
-    parse_channel,
-    parse_mobility,
-    parse_rate,
-)
-from fedcell.world.cell import CHANNELS, PAPER_POWER_W_PER_HZ, DownlinkKind, Fading, Foresight
+from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
+from fedcell.world.cell import Foresight
 from fedcell.world.channel import may_lack_rate
 from fedcell.world.rates import RATES
 
-Seed = Annotated[int, Field(ge=0)]
-_SEED = TypeAdapter(Seed)
+CellSpec, DevicesSpec = Cell, Devices
+"""Their names in version 0.2, when a spec had classes of its own for them."""
+SECTIONS: dict[str, type[Section]] = {"cell": Cell, "devices": Devices}
 MAX_RUNS = 1_000_000
-MOST_DBM = 1000
+_SEED = TypeAdapter(Annotated[int, Ge(0)])
 
 
 def _is_number(text: str) -> bool:
@@ -123,196 +119,8 @@ class _Part(BaseModel, metaclass=_OneSentence):
         return copied
 
 
-class CellSpec(_Part):
-    """The section ``[cell]`` of a spec: the radio and the geometry; see `Cell`.
-
-    Attributes:
-        radius_m: radius of the cell, in metres.
-        bandwidth_hz: uplink bandwidth that the scheduled devices share, in Hz.
-        noise_w_per_hz: noise power density, in W/Hz.
-        path_loss_1km_db: path loss at 1 km, in dB.
-        path_loss_exponent: alpha; the loss grows by 10 alpha dB per decade of distance.
-        min_distance_m: devices closer than this, in metres, have the path loss of this distance.
-        shadowing_db: standard deviation of the log-normal shadowing, in dB; 0 turns it off.
-        shadowing_distance_m: distance, in metres, over which the correlation of the shadowing falls to 1/e.
-        fading: ``none``, ``rayleigh`` or ``rician``.
-        rician_k: for Rician fading, the linear power ratio of the direct path to the scattered ones.
-        model_bits: size of one upload, in bits; by default 32 bits for each of the model's weights. With less, uploads
-            are shorter, but nothing is quantised.
-        csi_error_db: standard deviation of the error with which the server knows an SNR, in dB; 0 for none.
-        law: how the uploads share what carries them: ``density`` (one band, the paper's), ``blocks:count=15``,
-            ``power`` (each device has its total power whatever its share: devices.power_dbm, or its power density
-            times the entire band), ``dedicated`` (each has the band to itself) or ``ingress:bits_per_s=1e7`` (likewise,
-            into one pipe of the server); see `parse_law`.
-        downlink: how the model comes to the devices: ``free`` (it takes no time), ``multicast`` (at the rate of the
-            slowest scheduled device) or ``unicast`` (each scheduled device over an equal share of the downlink).
-        downlink_w_per_hz: the base station's transmit power density, in W/Hz.
-        downlink_hz: the downlink's bandwidth in Hz; by default that of the uplink.
-        channel: ``paper`` (the path loss and shadowing above), 3GPP TR 38.901's ``uma``, ``umi`` or ``rma``, with
-            settings such as ``uma:carrier_hz=2e9``, or ``trace:links.csv`` for the SNR of every device from a file.
-        rate: what the SNR is worth: ``shannon``, or ``mcs64`` or ``mcs256`` for 5G NR's coding schemes, with a gap if
-            wanted, such as ``shannon:gap_db=3``.
-
-    Example:
-        >>> import fedcell as fc
-        >>> fc.Spec(cell={"radius_m": 500.0}).cell.radius_m
-        500.0
-    """
-
-    radius_m: float = Cell.radius_m
-    bandwidth_hz: float = Cell.bandwidth_hz
-    noise_w_per_hz: float = Cell.noise_w_per_hz
-    path_loss_1km_db: float = Cell.path_loss_1km_db
-    path_loss_exponent: float = Cell.path_loss_exponent
-    min_distance_m: float = Cell.min_distance_m
-    shadowing_db: float = Cell.shadowing_db
-    shadowing_distance_m: float = Cell.shadowing_distance_m
-    fading: Fading = Cell.fading
-    rician_k: float = Cell.rician_k
-    model_bits: int | None = None
-    csi_error_db: float = Cell.csi_error_db
-    law: str = "density"
-    downlink: DownlinkKind = Cell.downlink
-    downlink_w_per_hz: float = Cell.downlink_w_per_hz
-    downlink_hz: float | None = None
-    channel: str = "paper"
-    rate: str = "shannon"
-
-    @field_validator("law", mode="before")
-    @classmethod
-    def _known_law(cls, given: Any) -> Any:
-        if isinstance(given, Law):
-            given = given.line
-        return LAWS.canonical(given) if isinstance(given, str) else given
-
-    @field_validator("channel", "rate")
-    @classmethod
-    def _known_channel(cls, text: str, field: ValidationInfo) -> str:
-        value = parse_channel(text) if field.field_name == "channel" else parse_rate(text)
-        name = next(name for name, kind in (CHANNELS | RATES).items() if kind is type(value))
-        return settings.write(name, value)
-
-
-class DevicesSpec(_Part):
-    """The section ``[devices]`` of a spec: one number for all devices, or a list with one for each; see `Devices`.
-
-    The numbers of samples come from the task's partition.
-
-    Attributes:
-        count: M, the number of devices.
-        seconds_per_sample: minimum training time per sample, in seconds.
-        samples_per_second: mu; the training time beyond the minimum has mean samples / mu seconds.
-        power_w_per_hz: transmit power density, in W/Hz.
-        power_dbm: total transmit power, in dBm, instead of the density, which is then this power over the entire band:
-            under the law ``power`` it stays when the band changes. None for the density.
-        kappa: effective switched capacitance of the processor: a cycle of training costs kappa cpu_hz^2 joules.
-        cpu_hz: clock frequency while training, in Hz.
-        cycles_per_sample: cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
-        compute_w: watts while training, instead of the three before; None for those.
-        battery_j: joules in a device's battery: one that cannot pay for a round is not there any more. None for mains.
-        mobility: ``redrawn`` (new positions in every round), ``static`` or ``waypoint``, with settings such as
-            ``waypoint:speed_mps=0.5..2,pause_s=0..10``.
-        failure: probability that the model of a scheduled device does not arrive.
-        availability: who is there when: ``always``; by day and night, such as ``daynight:there=0.3,day_s=3600``; or
-            ``trace:FILE``.
-
-    Example:
-        >>> import fedcell as fc
-        >>> fc.Spec(devices={"count": 3, "seconds_per_sample": [1e-3, 2e-3, 4e-3]}).devices.count
-        3
-    """
-
-    count: int = Field(default=defaults.DEVICES, ge=1, le=1_000_000)
-    seconds_per_sample: float | list[float] = defaults.SECONDS_PER_SAMPLE
-    samples_per_second: float | list[float] = defaults.SAMPLES_PER_SECOND
-    power_w_per_hz: float | list[float] | None = PAPER_POWER_W_PER_HZ
-    power_dbm: float | list[float] | None = None
-    kappa: float | list[float] = defaults.KAPPA
-    cpu_hz: float | list[float] = defaults.CPU_HZ
-    cycles_per_sample: float | list[float] | None = None
-    compute_w: float | list[float] | None = None
-    battery_j: float | list[float] | None = None
-    mobility: str = "redrawn"
-    failure: float = Field(default=0.0, ge=0.0, lt=1.0)
-    availability: str = "always"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_power(cls, document: Any) -> Any:
-        """The density is None beside a total power; the default density counts as not given."""
-        if not isinstance(document, dict):
-            return document
-        density, usual = document.get("power_w_per_hz"), cls.model_fields["power_w_per_hz"].default
-        if document.get("power_dbm") is None:
-            return document | {"power_w_per_hz": usual if density is None else density}
-        if density is not None and density != usual:
-            raise InputError(
-                "power_dbm, a device's total power, and power_w_per_hz, its density, are both given; give one of them"
-            )
-        return document | {"power_w_per_hz": None}
-
-    @field_validator("power_dbm")
-    @classmethod
-    def _possible_power(cls, value: float | list[float] | None) -> float | list[float] | None:
-        for dbm in value if isinstance(value, list) else [] if value is None else [value]:
-            require_number("power_dbm", dbm, least=-MOST_DBM)
-            if dbm > MOST_DBM:
-                raise ValueError(f"give at most {MOST_DBM} dBm")
-        return value
-
-    def density_w_per_hz(self, bandwidth_hz: float) -> float | list[float]:
-        """Return the transmit power density in W/Hz: as given, or that of the total power over this band."""
-        if self.power_dbm is None:
-            assert self.power_w_per_hz is not None  # see _one_power
-            return self.power_w_per_hz
-        if isinstance(self.power_dbm, list):
-            return [units.dbm(dbm) / bandwidth_hz for dbm in self.power_dbm]
-        return units.dbm(self.power_dbm) / bandwidth_hz
-
-    @field_validator("mobility")
-    @classmethod
-    def _known_mobility(cls, text: str) -> str:
-        parse_mobility(text)
-        return text
-
-    @field_validator("availability")
-    @classmethod
-    def _known_availability(cls, text: str) -> str:
-        return "always" if parse_availability(text) == Always() else text
-
-
 class TaskSpec(_Part):
     """The section ``[task]`` of a spec: the data, how it is split among the devices, the model and its training.
-
-    Attributes:
-        data: ``mnist`` or another published data set; your own ``.npz`` file; a directory with four idx files; CIFAR's
-            binary version, LEAF's JSON files (FEMNIST) or ``hf:PATH`` (Hugging Face): see `load_dataset`.
-        layout: of images with channels in your own arrays: ``CHW`` or ``HWC``.
-        scaling: ``standard`` (zero mean, unit variance) or ``unit`` (0 to 1).
-        partition: how samples are dealt to devices: ``iid``, ``labels:L`` (L labels per device), ``dirichlet:alpha``,
-            or ``natural``, a writer of FEMNIST or another owner to a device.
-        sizes: how many samples the devices get: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or a list with one
-            number per device.
-        engine: ``mlp`` (compiled, for MLPs) or ``torch``.
-        model: ``mlp``; with the torch engine also ``cnn``, or ``package.module:function`` that returns an nn.Module.
-        device: where the engine computes: ``cpu``, ``cuda`` (the worker processes of a sweep take turns at several
-            cards) or one card, such as ``cuda:1``.
-        precision: of products on a GPU: ``float32``, or ``tf32``, which is faster and has 10 bits of mantissa; torch
-            engine only.
-        hidden: sizes of the hidden layers of the MLP.
-        learning_rate: of stochastic gradient descent.
-        schedule: how it changes over the rounds: ``constant``, ``exponential:factor=0.99``,
-            ``step:every=50,factor=0.1`` or ``cosine:rounds=200,end=0.01``.
-        momentum: of stochastic gradient descent; torch engine only.
-        weight_decay: L2 penalty; torch engine only.
-        batch_size: samples per step of stochastic gradient descent.
-        epochs: passes over a device's samples in a round: a whole number, or a fraction below 1, such as 0.1 for a
-            tenth of the samples, other ones each round.
-        aggregator: what becomes of the models that arrive: ``mean``, the unweighted mean as in the paper; ``samples``,
-            weighted by each device's number of samples; ``balanced``, weighted so that the round is most like the whole
-            cell, by the devices' profiles; ``fedavgm:beta=0.9``, ``fedadam:rate=0.01``, or ``ema:beta=0.9`` for a
-            moving average of the global models. With ``late=0.5`` in any of them, a model that arrives after its round
-            counts half in the next round's mean; without, it is dropped. See `parse_aggregator`.
 
     Example:
         >>> import fedcell as fc
@@ -320,23 +128,96 @@ class TaskSpec(_Part):
         [200, 200]
     """
 
-    data: str = "mnist"
-    layout: Literal["CHW", "HWC"] = "CHW"
-    scaling: Literal["standard", "unit"] = "standard"
-    partition: str = "labels:2"
-    sizes: str | list[int] = "equal"
-    engine: Literal["mlp", "torch"] = "mlp"
-    model: str = "mlp"
-    device: str = "cpu"
-    precision: Literal["float32", "tf32"] = "float32"
-    hidden: list[int] = list(HIDDEN)
-    learning_rate: float = Field(default=LEARNING_RATE, gt=0.0)
-    schedule: str = "constant"
-    momentum: float = Field(default=0.0, ge=0.0, lt=1.0)
-    weight_decay: float = Field(default=0.0, ge=0.0)
-    batch_size: int = Field(default=BATCH_SIZE, ge=1)
-    epochs: int | float = Field(default=1, gt=0)
-    aggregator: str = "mean"
+    data: Annotated[
+        str,
+        About(
+            "Data set: mnist, fashion-mnist, cifar-10 or cifar-100; an .npz file; a directory with four idx files, "
+            "CIFAR's binary version or LEAF's JSON files (FEMNIST); or hf:PATH (Hugging Face).",
+            option="data",
+            label="data",
+            choices=tuple(PUBLISHED),
+        ),
+    ] = "mnist"
+    layout: Annotated[
+        Literal["CHW", "HWC"], About("Of images with channels in arrays of your own: CHW or HWC.", since="0.2")
+    ] = "CHW"
+    scaling: Annotated[
+        Literal["standard", "unit"],
+        About("Scaling of the inputs: standard (zero mean, unit variance) or unit (0 to 1)."),
+    ] = "standard"
+    partition: Annotated[
+        str,
+        About(
+            "How the data is split: labels:2 (two labels per device; labels:2,free draws them independently), "
+            "dirichlet:0.5, iid, or natural (a writer of FEMNIST or another owner to a device).",
+            option="partition",
+            label="partition",
+            choices=("iid", "labels:1", "labels:2", "labels:5", "labels:2,free", "dirichlet:0.5"),
+            topic="Partition",
+        ),
+    ] = "labels:2"
+    sizes: Annotated[
+        str | list[int],
+        About("Samples of the devices: equal, lognormal:sigma, zipf:exponent, or a list with one number per device."),
+    ] = "equal"
+    engine: Annotated[
+        Literal["mlp", "torch"], About("Training engine: mlp (compiled, for MLPs) or torch.", option="engine")
+    ] = "mlp"
+    model: Annotated[
+        str,
+        About(
+            "Model: mlp, or with torch also cnn or package.module:function, which returns an nn.Module.", option="model"
+        ),
+    ] = "mlp"
+    device: Annotated[
+        str,
+        About(
+            "Where models are trained: cpu, cuda (the worker processes of a sweep take turns at several cards) or one "
+            "card, such as cuda:1.",
+            option="device",
+        ),
+    ] = "cpu"
+    precision: Annotated[
+        Literal["float32", "tf32"],
+        About(
+            "Of products on a GPU: float32, or tf32, which is faster and has 10 bits of mantissa; torch engine only.",
+            since="0.2",
+        ),
+    ] = "float32"
+    hidden: Annotated[list[int], About("Sizes of the hidden layers of the MLP.")] = list(HIDDEN)
+    learning_rate: Annotated[float, Gt(0), About("Learning rate of stochastic gradient descent.")] = LEARNING_RATE
+    schedule: Annotated[
+        str,
+        About(
+            "Learning-rate schedule over the rounds: constant, exponential:factor=0.99, step:every=50,factor=0.1 or "
+            "cosine:rounds=200,end=0.01.",
+            since="0.2",
+        ),
+    ] = "constant"
+    momentum: Annotated[float, Ge(0), Lt(1), About("Momentum of stochastic gradient descent; torch engine only.")] = 0.0
+    weight_decay: Annotated[float, Ge(0), About("L2 penalty; torch engine only.")] = 0.0
+    batch_size: Annotated[int, Ge(1), About("Samples per step of stochastic gradient descent.")] = BATCH_SIZE
+    epochs: Annotated[
+        int | float,
+        Gt(0),
+        About(
+            "Local epochs in a round: a whole number, or a fraction below 1, such as 0.1 for a tenth of the samples, "
+            "other ones each round.",
+            option="epochs",
+            label="epochs",
+        ),
+    ] = 1
+    aggregator: Annotated[
+        str,
+        About(
+            "Aggregation of the models: mean (unweighted, as in the paper), samples (weighted by number of samples), "
+            "balanced (weighted so that the round is most like the whole cell), fedavgm:beta=0.9, fedadam:rate=0.01, "
+            "or ema:beta=0.9 for a moving average; late=0.5 in any of them counts models that arrive one round late.",
+            option="aggregator",
+            label="aggregator",
+            choices=(*AGGREGATORS, "mean:late=0.5"),
+        ),
+    ] = "mean"
 
     def make_aggregator(self) -> Aggregator:
         """Return the aggregator of this task."""
@@ -397,36 +278,15 @@ class TaskSpec(_Part):
         return value
 
 
+TaskSpec.__doc__ = with_attributes(TaskSpec)
+
+
 class Spec(_Part):
     """One run, or several with a grid; the defaults are the paper's cell, devices and task.
 
     A run ends at the first of ``budget_s`` simulated seconds and ``budget_j`` joules (a round that would exceed one of
     them does not count), ``rounds`` and ``target_accuracy``. If ``rounds`` is given and ``budget_s`` is not, the
     time is unlimited.
-
-    Attributes:
-        policy: the scheduling policy, such as ``greedy:theta=0``; see `parse_policy`.
-        seed: random seed. Runs with the same seed have the same devices, channels, data and batches.
-        budget_s: simulated time limit, in seconds.
-        budget_j: limit on the energy that all devices spend together, in joules, or None.
-        rounds: limit on the number of rounds, or None.
-        target_accuracy: test accuracy, a fraction from 0 to 1, at which the run stops, or None.
-        knowledge: what the scheduler knows about compute times: ``perfect`` (those of this round), ``expected`` (their
-            means) or ``observed`` (estimates from earlier rounds).
-        slack: a device that takes more than ``slack`` times its planned time is late: the server does not wait for it
-            any longer, and its model is not used. None: it waits for all.
-        explore: whether, with ``observed`` knowledge, devices that have not trained for long are tried again: they may
-            have become faster. Without effect otherwise.
-        profiles: what it knows about the devices' data, for policies and averaging that use it: ``labels`` (the label
-            shares), ``gradients`` (before the first round, each device trains on 100 samples and reports the change of
-            the output layer's biases), ``updates`` (the same change, from the updates that arrive) or ``none``.
-        epsilon: the reports get the noise that makes them epsilon-differentially private; None for none.
-        cell: the radio and the geometry, a CellSpec.
-        devices: the devices, a DevicesSpec.
-        task: data, model and training, a TaskSpec.
-        version: of the document, 2. In version 1, that of fedcell 0.2.0, ``labels:L`` was dealt to the devices in the
-            order of their numbers; a document with ``version = 1`` means that, ``labels:L,order=numbered``.
-        grid: values to run in all combinations, by field, such as ``{"seed": [0, 1], "cell.radius_m": [500.0]}``.
 
     Example:
         >>> import fedcell as fc
@@ -435,22 +295,115 @@ class Spec(_Part):
         [(0, 500.0), (0, 1000.0), (1, 500.0), (1, 1000.0)]
     """
 
-    policy: str = "greedy"
-    seed: Seed = 0
-    budget_s: float = Field(default=defaults.BUDGET_S, gt=0.0, allow_inf_nan=True)
-    budget_j: float | None = Field(default=None, gt=0.0)
-    rounds: int | None = Field(default=None, ge=1)
-    target_accuracy: float | None = Field(default=None, gt=0.0, le=1.0)
-    knowledge: Foresight = "perfect"
-    slack: float | None = Field(default=None, ge=1.0)
-    explore: bool = True
-    profiles: Literal["labels", "gradients", "updates", "none"] = "gradients"
-    epsilon: float | None = Field(default=None, gt=0.0)
-    cell: CellSpec = CellSpec()
-    devices: DevicesSpec = DevicesSpec()
+    policy: Annotated[str, About("Scheduling policy, such as greedy:theta=0 or random:8.")] = "greedy"
+    seed: Annotated[
+        int,
+        Ge(0),
+        About("Random seed. Runs with the same seed have the same devices, channels, data and batches."),
+    ] = 0
+    budget_s: Annotated[
+        float,
+        Gt(0),
+        Field(allow_inf_nan=True),
+        About("Simulated time limit, in seconds.", option="budget-s", label="budget", unit="s", step=10),
+    ] = defaults.BUDGET_S
+    budget_j: Annotated[
+        float | None,
+        Gt(0),
+        About("Limit on the energy of all devices together, in joules.", option="budget-j", since="0.2"),
+    ] = None
+    rounds: Annotated[
+        int | None,
+        Ge(1),
+        About("Limit on the number of rounds, instead of or with the time limit.", option="rounds"),
+    ] = None
+    target_accuracy: Annotated[
+        float | None, Gt(0), Le(1), About("Test accuracy at which the run stops, a fraction from 0 to 1.")
+    ] = None
+    knowledge: Annotated[
+        Foresight,
+        About(
+            "What the scheduler knows of compute times: perfect (those of this round), expected (their means) or "
+            "observed (estimates from earlier rounds).",
+            option="knowledge",
+            label="knowledge",
+            topic="Knowledge",
+        ),
+    ] = "perfect"
+    slack: Annotated[
+        float | None,
+        Ge(1),
+        About(
+            "A device that takes more than this many times its planned time is late: the server does not wait for it "
+            "any longer.",
+            option="slack",
+            label="slack",
+            default="waits for all",
+            since="0.2",
+        ),
+    ] = None
+    explore: Annotated[
+        bool,
+        About(
+            "With observed knowledge, try devices again that have not trained for long: they may have become faster.",
+            option="explore",
+        ),
+    ] = True
+    profiles: Annotated[
+        Literal["labels", "gradients", "updates", "none"],
+        About(
+            "What the server knows of the devices' data, for policies and aggregators that use it: gradients (before "
+            "the first round, each device trains on 100 samples and reports the change of the output layer's biases), "
+            "labels (the label shares), updates (the same change, from the updates that arrive) or none.",
+            option="profiles",
+            label="profiles",
+            topic="Profiles",
+        ),
+    ] = "gradients"
+    epsilon: Annotated[
+        float | None,
+        Gt(0),
+        About(
+            "The reported profiles get the noise that makes them epsilon-differentially private.",
+            option="epsilon",
+            label="epsilon",
+            default="no noise",
+        ),
+    ] = None
+    cell: Cell = Cell()
+    devices: Devices = Devices()
     task: TaskSpec = TaskSpec()
-    version: Literal[2] = 2
-    grid: dict[str, list[Any]] = {}
+    version: Annotated[
+        Literal[2],
+        Field(
+            description="Of the document. In version 1, that of fedcell 0.2.0, labels:L was dealt to the devices in "
+            "the order of their numbers; a document with version = 1 means that, labels:L,order=numbered."
+        ),
+    ] = 2
+    grid: Annotated[
+        dict[str, list[Any]],
+        Field(description="Values to run in all combinations, by field, such as {'seed': [0, 1]}."),
+    ] = {}
+
+    @field_validator("cell")
+    @classmethod
+    def _known_law(cls, cell: Cell) -> Cell:
+        if not isinstance(cell.document()["rate"], str):
+            raise InputError(f"rate is {cell.rate!r}; a spec takes one of {', '.join(RATES)}")
+        with naming("law"):
+            law = LAWS.canonical(cell.law)
+        return cell if law == cell.law else dataclasses.replace(cell, law=law)
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _without_samples(cls, devices: Any) -> Any:
+        if "samples" in (
+            devices.document() if isinstance(devices, Devices) else devices if isinstance(devices, dict) else ()
+        ):
+            raise InputError("samples is given, but those of a spec are the task's; set task.sizes")
+        if isinstance(devices, dict) and devices.get("count", 0) is not None:
+            return {"count": defaults.DEVICES} | devices
+        return devices
 
     @field_validator("policy", mode="before")
     @classmethod
@@ -490,10 +443,10 @@ class Spec(_Part):
                 "hide; use labels or gradients, or leave epsilon out"
             )
         law = LAWS.known(self.cell.law)
-        if law is not None and law.needs_snr and self.cell.rate != CellSpec().rate:
+        if law is not None and law.needs_snr and self.cell.rate != Cell.rate:
             raise InputError(
-                f"law is {self.cell.law!r}, which holds for Shannon's rate, but rate is {self.cell.rate!r}; change one "
-                "of them"
+                f"law is {self.cell.law!r}, which holds for Shannon's rate, but rate is "
+                f"{self.cell.document()['rate']!r}; change one of them"
             )
         if law is not None and not law.carries_late and self.task.make_aggregator().late:
             raise InputError(
@@ -590,14 +543,10 @@ class Spec(_Part):
             samples: (M,) training samples that each device processes in a round.
             parameters: number of weights of the model.
         """
-        cell = self.cell.model_dump()
-        cell["model_bits"] = self.cell.model_bits if self.cell.model_bits is not None else 32 * parameters
-        del cell["law"]
-        cell |= {"channel": parse_channel(self.cell.channel), "rate": parse_rate(self.cell.rate)}
-        devices = self.devices.model_dump(exclude={"mobility", "failure", "availability", "power_dbm"})
-        devices["power_w_per_hz"] = self.devices.density_w_per_hz(self.cell.bandwidth_hz)
-        availability = parse_availability(self.devices.availability)
-        return World(Cell(**cell), Devices(samples=samples, **devices), self.make_mobility(), availability)
+        cell, given = self.cell, self.cell.given_model_bits
+        if given is None:
+            cell = dataclasses.replace(cell, model_bits=32 * parameters)
+        return World(cell, dataclasses.replace(self.devices, samples=np.array(samples)))
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""
@@ -664,7 +613,7 @@ class Spec(_Part):
     @property
     def may_lack_rate(self) -> bool:
         """Whether devices may be out of reach, so that they have no rate."""
-        return may_lack_rate(Cell(channel=parse_channel(self.cell.channel), rate=parse_rate(self.cell.rate)))
+        return may_lack_rate(self.cell)
 
     def code_sha256(self) -> str:
         """Return the SHA-256 of the code of your own policy and model; empty for a run that has neither."""
@@ -687,6 +636,7 @@ class Spec(_Part):
         return to_toml(self.model_dump(exclude_none=True))
 
 
+Spec.__doc__ = with_attributes(Spec)
 T = TypeVar("T")
 
 
@@ -758,17 +708,23 @@ def first_fault(error: ValidationError, kind: Any = None) -> str:
     place = ".".join(str(part) for part in fault["loc"] if not str(part).startswith(("list[", "float", "int", "str")))
     if fault["type"] == "extra_forbidden":
         parent = fault["loc"][:-1]
-        model: Any = (
-            {"cell": CellSpec, "devices": DevicesSpec, "task": TaskSpec}.get(str(parent[0]), Spec)
-            if parent
-            else kind or Spec
-        )
+        model: Any = TaskSpec if parent else kind or Spec
         return f"unknown field {place!r}; {did_you_mean(str(fault['loc'][-1]), model.model_fields)}"
     reason = str(fault.get("ctx", {}).get("error", fault["msg"]))
+    if place in SECTIONS:
+        return _in_section(place, reason)
     if fault["type"] == "value_error" and (not place or isinstance(fault.get("ctx", {}).get("error"), InputError)):
         return f"{place}: {reason}" if place else reason
     shown = repr(fault["input"])
     return f"{place} is {shown if len(shown) <= 60 else shown[:57] + '...'}; {reason[0].lower()}{reason[1:]}"
+
+
+def _in_section(place: str, reason: str) -> str:
+    """A mistake in [cell] or [devices], with the whole name of the field."""
+    if reason.startswith("unknown field '"):
+        return reason.replace("'", f"'{place}.", 1)
+    first = re.match(r"\w+", reason)
+    return f"{place}.{reason}" if first and first[0] in declared(SECTIONS[place]) else f"{place}: {reason}"
 
 
 def require_spec(value: object, function: str) -> None:

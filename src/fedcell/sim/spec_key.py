@@ -9,24 +9,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fedcell.errors import InputError, did_you_mean
+from fedcell.fields import declared
 from fedcell.learn.aggregator import Spelling02
 from fedcell.learn.data import content_files
 from fedcell.learn.learning_rate import Constant, parse_schedule
 from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.settings import write
-from fedcell.world import Cell, SnrTrace, Trace, parse_availability, parse_channel, parse_mobility, parse_rate
+from fedcell.world import Cell, Devices, Trace, parse_availability, parse_mobility
 
 if TYPE_CHECKING:
-    from fedcell.sim.spec import DevicesSpec, Spec, TaskSpec
+    from fedcell.sim.spec import Spec, TaskSpec
 
-_NEWER = {
-    "": ("slack", "budget_j"),
-    "cell": ("csi_error_db", "law", "downlink", "downlink_w_per_hz", "downlink_hz", "channel", "rate"),
-    "devices": ("availability", "power_dbm", "kappa", "cpu_hz", "cycles_per_sample", "compute_w", "battery_j"),
-    "task": ("layout", "precision"),
-}
-"""Fields that version 0.1 did not have, by part of the spec: at their defaults they are not in a run's key."""
 RESULTS_VERSION = 1
 """Increased whenever the same spec would give different records than before, so that stored runs are not reused."""
 REPORTS_VERSION = 2
@@ -46,10 +40,16 @@ def run_key(spec: "Spec", code: str) -> str:
     for field, value in run["devices"].items():
         if isinstance(value, list) and len(set(value)) == 1:
             run["devices"][field] = value[0]
-    for part, names in _NEWER.items():
-        fields, model = (run[part], getattr(spec, part)) if part else (run, spec)
-        for name in names:
-            if name in fields and fields[name] == type(model).model_fields[name].default:  # some are unused, left out
+    usual = _usual(type(spec))
+    for section, kind in {
+        "": type(spec),
+        "cell": type(spec.cell),
+        "devices": type(spec.devices),
+        "task": type(spec.task),
+    }.items():
+        fields, of_default = (run[section], usual[section]) if section else (run, usual)
+        for name, field in declared(kind).items():  # some are unused, and left out
+            if field.about.since != "0.1" and name in fields and fields[name] == of_default[name]:
                 del fields[name]
     run["cell"] |= _channel_document(spec)
     mobility = parse_mobility(spec.devices.mobility)
@@ -67,10 +67,16 @@ def run_key(spec: "Spec", code: str) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
+@lru_cache(maxsize=8)
+def _usual(kind: "type[Spec]") -> dict[str, Any]:
+    """The document of a spec where nothing is given."""
+    return kind().model_dump()
+
+
 def depends_on_files(spec: "Spec") -> bool:
     """Whether the key counts the content of files, which may change: own data, traces."""
-    traces = (parse_channel(spec.cell.channel), parse_availability(spec.devices.availability))
-    return spec.task.data not in PUBLISHED or any(isinstance(one, SnrTrace | Trace) for one in traces)
+    availability = parse_availability(spec.devices.availability)
+    return spec.task.data not in PUBLISHED or not spec.cell.channel.by_place or isinstance(availability, Trace)
 
 
 def _task_document(run: dict[str, Any], task: "TaskSpec") -> dict[str, Any]:
@@ -85,7 +91,7 @@ def _task_document(run: dict[str, Any], task: "TaskSpec") -> dict[str, Any]:
     document["device"] = task.device.partition(":")[0]  # cards of a machine are alike
     if task.data not in PUBLISHED:
         document["data"] = {"sha256": task.data_sha256()}
-    del document["aggregator"]
+    document.pop("aggregator", None)
     old = Spelling02.of(task.make_aggregator())
     document["averaging"] = old.averaging
     if old.server != "mean":
@@ -93,7 +99,7 @@ def _task_document(run: dict[str, Any], task: "TaskSpec") -> dict[str, Any]:
     return {"task": document} | ({"late_weight": old.late_weight} if old.late_weight else {})
 
 
-def _availability_document(devices: "DevicesSpec") -> list[Any]:
+def _availability_document(devices: Devices) -> list[Any]:
     """Who is there as keys have it: a trace is known by what is in it, not by its name."""
     availability = parse_availability(devices.availability)
     fields = asdict(availability)
@@ -122,9 +128,11 @@ def _partition_document(kind: Kind | Sizes) -> dict[str, Any]:
 
 def _channel_document(spec: "Spec") -> dict[str, Any]:
     """The channel and the rate as keys have them, unless they are the paper's; a file is known by its content."""
-    channel, rate = parse_channel(spec.cell.channel), parse_rate(spec.cell.rate)
+    channel, rate = spec.cell.channel, spec.cell.rate
     found = {}
     if channel != Cell.channel:
+        from fedcell.world import SnrTrace
+
         content = {"file": channel.sha256(spec.devices.count)} if isinstance(channel, SnrTrace) else {}
         found["channel"] = [type(channel).__name__, asdict(channel) | content]
     if rate != Cell.rate:

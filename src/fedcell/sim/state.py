@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedcell.files import read_npz
 from fedcell.learn.aggregator import AggregatorState, LateModels
-from fedcell.learn.npz import read_npz
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.types import Floats, Vector
 

@@ -197,7 +197,7 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
 
 
 def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine:
-    if reason := _gpu_obstacle(data, spec):
+    if reason := _gpu_unsupported(data, spec):
         raise InputError(
             f"task.device is {spec.device!r}, but the MLP cannot train there: {reason}; set task.device to 'cpu', or "
             "task.engine to 'torch', which trains any model on a GPU"
@@ -207,12 +207,12 @@ def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine:
     return MlpCudaEngine(data, spec.learning_rate, spec.batch_size, own_card(spec.device))
 
 
-def _gpu_obstacle(data: Dataset, spec: TaskSpec) -> str:
+def _gpu_unsupported(data: Dataset, spec: TaskSpec) -> str:
     try:
-        from fedcell.learn.mlp_cuda import obstacle
+        from fedcell.learn.mlp_cuda import unsupported_reason
     except ImportError:
         return "PyTorch is not installed (pip install 'fedcell[torch]')"
-    return obstacle(data, spec.hidden, spec.batch_size, spec.device)
+    return unsupported_reason(data, spec.hidden, spec.batch_size, spec.device)
 
 
 def settled(spec: Spec) -> Spec:
@@ -243,7 +243,7 @@ def settled(spec: Spec) -> Spec:
 def _usable(task: str, content: str) -> bool:
     spec = TaskSpec.model_validate_json(task)
     with _LOADING:
-        reason = _gpu_obstacle(_dataset(spec, content), spec)
+        reason = _gpu_unsupported(_dataset(spec, content), spec)
     if reason:
         logging.getLogger("fedcell").warning(
             "task.device is %r, but the MLP trains on the CPU: %s; task.engine 'torch' trains any model on a GPU",

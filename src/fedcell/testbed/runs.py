@@ -140,21 +140,19 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
     if not parse_law(spec.cell.law).proportional:
         raise InputError(f"cell.law is {spec.cell.law!r}, which is not emulated; use {LAWS.either('proportional')}")
-    if spec.cell.model_bits is not None:
+    if spec.cell.given_model_bits is not None:
         raise InputError("cell.model_bits is set, but the testbed uses the model's actual size; leave it out")
 
-    def times(value: float | list[float], factor: float) -> float | list[float]:
-        return [factor * v for v in value] if isinstance(value, list) else factor * value
-
+    devices = spec.devices
     return spec.changed(
         {
             "budget_s": spec.budget_s * scale,
             "cell.bandwidth_hz": spec.cell.bandwidth_hz / scale,
             "cell.model_bits": 8 * upload_bytes(4 * task_of(spec).engine.parameters),
             "devices.power_dbm": None,  # the density stays, whatever the emulated band
-            "devices.power_w_per_hz": spec.devices.density_w_per_hz(spec.cell.bandwidth_hz),
-            "devices.seconds_per_sample": times(spec.devices.seconds_per_sample, scale),
-            "devices.samples_per_second": times(spec.devices.samples_per_second, 1 / scale),
+            "devices.power_w_per_hz": devices.density_w_per_hz(spec.cell.bandwidth_hz).tolist(),
+            "devices.seconds_per_sample": (scale * devices.seconds_per_sample).tolist(),
+            "devices.samples_per_second": (1 / scale * devices.samples_per_second).tolist(),
         }
     )
 

@@ -1,4 +1,4 @@
-"""Who is there: which devices can be asked to train, until when, and how fast they are then.
+"""Device availability: which devices can be asked to train, until when, and how fast they are then.
 
 Each availability model is a pure function of seed and clock, as mobility is, so policies with one seed meet the same
 devices and a run can resume at any round.
@@ -22,7 +22,7 @@ PAUSE_S = 60.0
 
 
 @dataclass(frozen=True, eq=False)
-class Attendance:
+class AvailabilitySnapshot:
     """Who of M devices is there at one moment.
 
     Attributes:
@@ -39,7 +39,7 @@ class Attendance:
 class Availability(Protocol):
     """Who is there when: a pure function of seed and clock."""
 
-    def at(self, count: int, seed: int, clock_s: float) -> Attendance | None:
+    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot | None:
         """Return who of ``count`` devices is there at this clock; None if all are and stay."""
 
     def next_s(self, count: int, seed: int, clock_s: float) -> float:
@@ -56,7 +56,7 @@ class Always:
         True
     """
 
-    def at(self, count: int, seed: int, clock_s: float) -> Attendance | None:  # noqa: ARG002
+    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot | None:  # noqa: ARG002
         """None: all are there."""
         return None
 
@@ -109,13 +109,13 @@ class DayNight:
             if getattr(self, name) > 1:
                 raise InputError(f"{name} is {getattr(self, name):g}; give a number up to 1")
 
-    def at(self, count: int, seed: int, clock_s: float) -> Attendance | None:
+    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot | None:
         """Return who is there: those for whom this is between x_n and y_n of their day."""
         if self.there == 1.0:
             return None
         day, phase = self._day(count, seed, clock_s)
         begin_s, end_s = self._stay(count, seed, day, phase)
-        return Attendance((begin_s <= clock_s) & (clock_s < end_s), end_s)
+        return AvailabilitySnapshot((begin_s <= clock_s) & (clock_s < end_s), end_s)
 
     def next_s(self, count: int, seed: int, clock_s: float) -> float:
         """Return when the first of them comes: each does today or tomorrow."""
@@ -145,7 +145,7 @@ class DayNight:
 
 
 @dataclass(frozen=True, eq=False)
-class Stays:
+class AvailabilityIntervals:
     """The intervals of M devices; those of device i are number first[i] to first[i + 1] - 1.
 
     Attributes:
@@ -165,39 +165,39 @@ class Stays:
     period_s: Floats
 
     def at(self, clock_s: float) -> tuple[BoolArray, Floats, Floats | None]:
-        """(M,) who is there, until when, and how fast; see Attendance."""
-        base_s = self._base_s(self._turn(clock_s))
+        """(M,) who is there, until when, and how fast; see AvailabilitySnapshot."""
+        base_s = self._base_s(self._period_index(clock_s))
         last = self._last_begun(base_s, clock_s)
         begun = last >= self.first[:-1]
         there = begun & (clock_s < base_s + self.end_s[last])
-        until_s = np.where(there, base_s + self._leave_s[last], np.inf)
+        until_s = np.where(there, base_s + self._departure_s[last], np.inf)
         return there, until_s, None if self.speed is None else np.where(there, self.speed[last], 1.0)
 
     def next_s(self, clock_s: float) -> float:
         """The first clock from now on at which anybody is there; infinity if never."""
         if self.at(clock_s)[0].any():
             return clock_s
-        turn = self._turn(clock_s)
-        following = self._last_begun(self._base_s(turn), clock_s) + 1
-        over = following == self.first[1:]  # for this turn; the first interval comes again in the next
+        period = self._period_index(clock_s)
+        following = self._last_begun(self._base_s(period), clock_s) + 1
+        over = following == self.first[1:]  # for this period; the first interval comes again in the next
         some = self.first[1:] > self.first[:-1]
         begin_s = self.begin_s[np.where(some, np.where(over, self.first[:-1], following), 0)]
-        return float(np.where(some, self._base_s(turn + over) + begin_s, np.inf).min())
+        return float(np.where(some, self._base_s(period + over) + begin_s, np.inf).min())
 
-    def _turn(self, clock_s: float) -> Floats:
+    def _period_index(self, clock_s: float) -> Floats:
         """(M,) how often each trace has begun again by now."""
-        turn = np.floor((clock_s - self.start_s) / self.period_s)
-        # The quotient is rounded: what counts is on which side of a turn's first moment the clock is.
-        turn += self._base_s(turn + 1) <= clock_s
-        return turn - (np.isfinite(self.period_s) & (self._base_s(turn) > clock_s))
+        period = np.floor((clock_s - self.start_s) / self.period_s)
+        # The quotient is rounded: what counts is on which side of a period's first moment the clock is.
+        period += self._base_s(period + 1) <= clock_s
+        return period - (np.isfinite(self.period_s) & (self._base_s(period) > clock_s))
 
-    def _base_s(self, turn: Floats) -> Floats:
-        """(M,) the clock at which this turn begins."""
+    def _base_s(self, period: Floats) -> Floats:
+        """(M,) the clock at which this period begins."""
         with np.errstate(invalid="ignore"):
-            return self.start_s + np.where(turn == 0, 0.0, turn * self.period_s)
+            return self.start_s + np.where(period == 0, 0.0, period * self.period_s)
 
     def _last_begun(self, base_s: Floats, clock_s: float) -> IntArray:
-        """(M,) the last interval of each device that has begun in this turn; first[i] - 1 if none has."""
+        """(M,) the last interval of each device that has begun in this period; first[i] - 1 if none has."""
         low, high = self.first[:-1] - 1, self.first[1:] - 1
         while (several := low < high).any():
             middle = (low + high + 1) // 2
@@ -206,13 +206,13 @@ class Stays:
         return low
 
     @cached_property
-    def _leave_s(self) -> Floats:
+    def _departure_s(self) -> Floats:
         """(K,) when the stay that an interval belongs to ends: intervals that touch are one stay."""
         owner = np.repeat(np.arange(len(self.period_s)), np.diff(self.first))
         joined = (owner[1:] == owner[:-1]) & (self.end_s[:-1] == self.begin_s[1:])
         ends = np.flatnonzero(np.append(~joined, True))
         leave_s = self.end_s[ends[np.searchsorted(ends, np.arange(owner.size))]]
-        # The stay at the end of a turn goes on in the next one, if that begins with a stay.
+        # The stay at the end of a period goes on in the next one, if that begins with a stay.
         period_s, first = self.period_s[owner], self.first[owner]
         goes_on = (leave_s == period_s) & (self.begin_s[first] == 0)
         again_s = np.where(leave_s[first] == period_s, np.inf, period_s + leave_s[first])
@@ -255,43 +255,48 @@ class Trace:
             if not self.repeat:
                 raise InputError(f"period_s is {self.period_s:g}, but repeat is false; leave one out")
 
-    def at(self, count: int, seed: int, clock_s: float) -> Attendance:  # noqa: ARG002
+    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot:  # noqa: ARG002
         """Return who is there: those with an interval around this clock."""
-        return Attendance(*self._stays(count).at(clock_s))
+        return AvailabilitySnapshot(*self._intervals(count).at(clock_s))
 
     def next_s(self, count: int, seed: int, clock_s: float) -> float:  # noqa: ARG002
         """Return when the next interval of any device begins, or now if somebody is there."""
-        return self._stays(count).next_s(clock_s)
+        return self._intervals(count).next_s(clock_s)
 
     @cached_property
-    def _read(self) -> dict[int, Stays]:
+    def _read(self) -> dict[int, AvailabilityIntervals]:
         """By the number of devices; a run goes on with the file as it was when it began."""
         return {}
 
-    def _stays(self, count: int) -> Stays:
-        from fedcell.world.availability_trace import read_stays
+    def _intervals(self, count: int) -> AvailabilityIntervals:
+        from fedcell.world.availability_trace import read_intervals
 
         if count not in self._read:
-            self._read[count] = read_stays(self.file, count, repeat=self.repeat, period_s=self.period_s)
+            self._read[count] = read_intervals(self.file, count, repeat=self.repeat, period_s=self.period_s)
         return self._read[count]
 
     def content_sha256(self, count: int) -> str:
         """Return the SHA-256 of the file's content, in hex; an InputError if ``count`` devices cannot use it."""
         from fedcell.world.availability_trace import file_sha256
 
-        self._stays(count)
+        self._intervals(count)
         return file_sha256(self.file)
 
 
-AVAILABILITIES: dict[str, type[Always] | type[DayNight] | type[Trace]] = {
-    "always": Always,
-    "daynight": DayNight,
-    "trace": Trace,
-}
+AVAILABILITIES = settings.Registry[Always | DayNight | Trace](
+    "availability",
+    {
+        "always": "fedcell.world.availability:Always",
+        "daynight": "fedcell.world.availability:DayNight",
+        "trace": "fedcell.world.availability:Trace",
+    },
+    positional=settings.file_first,
+)
+"""Availability models by name."""
 
 
 def parse_availability(text: str) -> Always | DayNight | Trace:
-    """Who is there, by its name on the command line and in TOML.
+    """Return an availability model by its name on the command line and in TOML.
 
     Args:
         text: ``always``, ``daynight``, ``daynight:there=0.3,day_s=3600``, ``trace:FILE`` or
@@ -305,5 +310,4 @@ def parse_availability(text: str) -> Always | DayNight | Trace:
         >>> parse_availability("daynight:there=0.3,noise=0")
         DayNight(there=0.3, day_s=86400.0, spread=1.0, noise=0.0)
     """
-    named_trace = settings.split("availability", text)[0].lower() == "trace"
-    return settings.parse("availability", text, AVAILABILITIES, positional=("file",) if named_trace else ())
+    return AVAILABILITIES.parse(text)

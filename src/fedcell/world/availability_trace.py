@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fedcell.errors import InputError, did_you_mean, short_repr
-from fedcell.world.availability import Stays
+from fedcell.world.availability import AvailabilityIntervals
 
 MAX_BYTES = 512 * 2**20
 MAX_INTERVALS = 5_000_000
@@ -46,7 +46,9 @@ _FLASH_STATES = {
 }
 
 
-def read_stays(path: str, count: int, *, repeat: bool = True, period_s: float | None = None) -> Stays:
+def read_intervals(
+    path: str, count: int, *, repeat: bool = True, period_s: float | None = None
+) -> AvailabilityIntervals:
     """Read a trace for ``count`` devices.
 
     Args:
@@ -57,7 +59,7 @@ def read_stays(path: str, count: int, *, repeat: bool = True, period_s: float | 
         period_s: after how many seconds, instead of when it is over.
 
     Returns:
-        Stays: of the M devices.
+        AvailabilityIntervals: of the M devices.
     """
     file, stat = _found(path)
     return _read(file, path, (stat.st_mtime_ns, stat.st_size), count, repeat, period_s)
@@ -71,17 +73,17 @@ def _read(
     count: int,
     repeat: bool,
     period_s: float | None,
-) -> Stays:
-    stays = _parse(file, path, count)
+) -> AvailabilityIntervals:
+    intervals = _parse(file, path, count)
     if not repeat:
-        return replace(stays, period_s=np.full(count, np.inf))
+        return replace(intervals, period_s=np.full(count, np.inf))
     if period_s is None:
-        return stays
-    if (latest_s := float(stays.end_s.max())) > period_s:
+        return intervals
+    if (latest_s := float(intervals.end_s.max())) > period_s:
         raise InputError(
             f"period_s is {period_s:g}, but {path} has an interval until {latest_s:g} s; give at least that"
         )
-    return replace(stays, period_s=np.full(count, period_s))
+    return replace(intervals, period_s=np.full(count, period_s))
 
 
 def file_sha256(path: str) -> str:
@@ -110,7 +112,7 @@ def _sha256(file: str, mtime_ns: int, size: int) -> str:  # noqa: ARG001  (a cha
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _parse(file: str, path: str, count: int) -> Stays:
+def _parse(file: str, path: str, count: int) -> AvailabilityIntervals:
     with open(file, "rb") as stream:
         content = stream.read(MAX_BYTES + 1)
     if content[:1] == b"\x80" or path.endswith((".pkl", ".pickle")):
@@ -133,7 +135,7 @@ def _parse(file: str, path: str, count: int) -> Stays:
 # --- CSV -------------------------------------------------------------------------------------------------------------
 
 
-def _of_rows(text: str, path: str, count: int) -> Stays:
+def _of_rows(text: str, path: str, count: int) -> AvailabilityIntervals:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     device, begin_s, end_s, speed, lines = list[int](), list[float](), list[float](), list[float](), list[int]()
     try:
@@ -169,7 +171,7 @@ def _of_rows(text: str, path: str, count: int) -> Stays:
             "let one interval of a device end before the next begins"
         )
     factor = np.array(speed)[order]
-    return Stays(
+    return AvailabilityIntervals(
         np.searchsorted(who, np.arange(count + 1)),
         begin,
         end,
@@ -215,7 +217,7 @@ Recording = tuple[float, float, list[tuple[float, float]]]
 """Of a user: the clock at which the recording starts, its length, and the intervals from its start on."""
 
 
-def _of_users(text: str, path: str, count: int) -> Stays:
+def _of_users(text: str, path: str, count: int) -> AvailabilityIntervals:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -236,7 +238,7 @@ def _of_users(text: str, path: str, count: int) -> Stays:
     both = np.concatenate(times)
     first = np.concatenate(([0], np.cumsum([len(own) for own in times])))
     starts, periods = (np.array([device[i] for device in devices]) for i in (0, 1))
-    return Stays(first, both[:, 0].copy(), both[:, 1].copy(), None, starts, periods)
+    return AvailabilityIntervals(first, both[:, 0].copy(), both[:, 1].copy(), None, starts, periods)
 
 
 def _reader(entry: Any, path: str) -> Callable[[Any, str], Recording]:

@@ -1,23 +1,26 @@
 """The cell and its devices, which stay the same from round to round, and the conditions of one round."""
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from fedcell import defaults, settings, units
-from fedcell.errors import InputError, did_you_mean, reject, require_array, require_number, require_whole
+from fedcell.errors import InputError, reject, require_array, require_whole
+from fedcell.fields import About, Section, checked, declared, naming, section
 from fedcell.types import Floats
 from fedcell.world.device import compute_j, mean_compute_s
-from fedcell.world.rates import Rate, Shannon
-from fedcell.world.snr_trace import SnrTrace
-from fedcell.world.tr38901 import FARTHEST_M, Outdoor38901, RMa, UMa, UMi
+from fedcell.world.rates import RATES, Rate, Shannon, parse_rate
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
 DownlinkKind: TypeAlias = Literal["free", "multicast", "unicast"]
+MOST_DBM = 1000
 
 _LARGEST_EXACT_FLOAT = 2**53
 _PAPER_RATE = Shannon()
@@ -25,7 +28,20 @@ PAPER_POWER_W_PER_HZ = units.dbm_per_mhz(defaults.POWER_DBM_PER_MHZ)
 
 
 @dataclass(frozen=True)
-class PaperChannel:
+class Channel:
+    """Where the SNR of links comes from: the base class of all channels.
+
+    Attributes:
+        by_place: whether it follows from the place of a device; if not, a file has it.
+        farthest_m: the largest distance that it knows, in metres.
+    """
+
+    by_place: ClassVar[bool] = True
+    farthest_m: ClassVar[float] = math.inf
+
+
+@dataclass(frozen=True)
+class PaperChannel(Channel):
     """The paper's channel: L(1 km) + 10 alpha log10(d / 1 km) and shadowing, by the fields of the `Cell`.
 
     Example:
@@ -35,105 +51,205 @@ class PaperChannel:
     """
 
 
-Channel: TypeAlias = PaperChannel | Outdoor38901 | SnrTrace
-CHANNELS: dict[str, type[Channel]] = {"paper": PaperChannel, "uma": UMa, "umi": UMi, "rma": RMa, "trace": SnrTrace}
+CHANNELS = settings.Registry[Channel](
+    "channel",
+    {
+        "paper": "fedcell.world.cell:PaperChannel",
+        "uma": "fedcell.world.tr38901:UMa",
+        "umi": "fedcell.world.tr38901:UMi",
+        "rma": "fedcell.world.tr38901:RMa",
+        "trace": "fedcell.world.snr_trace:SnrTrace",
+    },
+    positional=settings.file_first,
+)
+"""Channels by name."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The radio and the geometry of a cell with its base station at the centre; the defaults are the paper's.
+class _PaperBits(int):
+    """The size of an upload where none is given: of the paper's network, unless the model of a task says otherwise."""
 
-    The paper does not give the path loss constant; 128.1 dB at 1 km is 3GPP's value for macro cells. Shadowing and
-    fading are off, as in the paper.
 
-    Attributes:
-        radius_m: R, the radius of the cell, in metres.
-        bandwidth_hz: B, the uplink bandwidth that the scheduled devices share, in Hz.
-        noise_w_per_hz: N0, the noise power density, in W/Hz (-114 dBm/MHz).
-        path_loss_1km_db: the path loss at 1 km, in dB.
-        path_loss_exponent: alpha; the loss grows by 10 alpha dB per decade of distance.
-        min_distance_m: devices closer than this, in metres, have the path loss of this distance.
-        shadowing_db: standard deviation of the log-normal shadowing, in dB; 0 turns it off.
-        shadowing_distance_m: the distance, in metres, over which the correlation of the shadowing falls to 1/e.
-        fading: ``"none"``, ``"rayleigh"`` or ``"rician"``; one independent draw per device and round.
-        rician_k: for Rician fading, the power ratio (linear, not in dB) of the direct path to the scattered ones.
-        model_bits: S_model, the size of one upload, in bits.
-        csi_error_db: standard deviation of the error with which the server knows the SNR of a link, in dB; one
-            independent draw per device and round. 0, as in the paper: it knows the SNR.
-        downlink: how the model comes to the devices: ``"free"`` (it takes no time, as in the paper), ``"multicast"``
-            (at the rate of the slowest scheduled device) or ``"unicast"`` (each scheduled device over an equal share).
-        downlink_w_per_hz: the base station's transmit power density, in W/Hz.
-        downlink_hz: the downlink's bandwidth in Hz; None for that of the uplink.
-        channel: where the SNR comes from: `PaperChannel`, 3GPP TR 38.901's `UMa`, `UMi` or `RMa`, or an `SnrTrace`. All
-            but the first have their own path loss and shadowing; fading comes on top of any.
-        rate: what the SNR is worth: `Shannon`, `Mcs64` or `Mcs256`.
+@section
+class Cell(Section):
+    """The radio and the geometry of a cell with its base station at the centre; the section ``[cell]`` of a spec.
+
+    The defaults are the paper's. It does not give the path loss constant; 128.1 dB at 1 km is 3GPP's value for macro
+    cells. Shadowing and fading are off, as in the paper.
 
     Example:
         >>> import fedcell as fc
         >>> cell = fc.Cell(radius_m=500.0, bandwidth_hz=10e6, fading="rayleigh")
         >>> cell.bandwidth_hz, cell.model_bits
         (10000000.0, 1628480)
+        >>> fc.Spec(cell=cell).cell == cell
+        True
     """
 
-    radius_m: float = defaults.RADIUS_M
-    bandwidth_hz: float = defaults.BANDWIDTH_HZ
-    noise_w_per_hz: float = units.dbm_per_mhz(defaults.NOISE_DBM_PER_MHZ)
-    path_loss_1km_db: float = defaults.PATH_LOSS_1KM_DB
-    path_loss_exponent: float = defaults.PATH_LOSS_EXPONENT
-    min_distance_m: float = 1.0
-    shadowing_db: float = 0.0
-    shadowing_distance_m: float = 50.0
-    fading: Fading = "none"
-    rician_k: float = 4.0
-    model_bits: int = defaults.MODEL_BITS
-    csi_error_db: float = 0.0
-    downlink: DownlinkKind = "free"
-    downlink_w_per_hz: float = units.dbm_per_mhz(defaults.DOWNLINK_DBM_PER_MHZ)
-    downlink_hz: float | None = None
-    channel: Channel = PaperChannel()
-    rate: Rate = _PAPER_RATE
+    radius_m: Annotated[
+        float, Gt(0), About("Radius R of the cell, in metres.", option="radius-m", label="radius", unit="m", step=50)
+    ] = defaults.RADIUS_M
+    bandwidth_hz: Annotated[
+        float,
+        Gt(0),
+        About(
+            "Uplink bandwidth B that the scheduled devices share, in Hz.",
+            label="bandwidth",
+            unit="MHz",
+            scale=1e6,
+            step=0.5,
+        ),
+    ] = defaults.BANDWIDTH_HZ
+    noise_w_per_hz: Annotated[float, Gt(0), About("Noise power density N0, in W/Hz.", default="-114 dBm/MHz")] = (
+        units.dbm_per_mhz(defaults.NOISE_DBM_PER_MHZ)
+    )
+    path_loss_1km_db: Annotated[float, About("Path loss at 1 km, in dB.")] = defaults.PATH_LOSS_1KM_DB
+    path_loss_exponent: Annotated[
+        float, Gt(0), About("Path loss exponent alpha: the loss grows by 10 alpha dB per decade of distance.")
+    ] = defaults.PATH_LOSS_EXPONENT
+    min_distance_m: Annotated[
+        float, Gt(0), About("Devices closer than this, in metres, have the path loss of this distance.")
+    ] = 1.0
+    shadowing_db: Annotated[
+        float,
+        Ge(0),
+        About(
+            "Standard deviation of the log-normal shadowing, in dB; 0 turns it off.",
+            option="shadowing-db",
+            label="shadowing",
+            unit="dB",
+            step=1,
+        ),
+    ] = 0.0
+    shadowing_distance_m: Annotated[
+        float, Gt(0), About("Distance over which the correlation of the shadowing falls to 1/e, in metres.")
+    ] = 50.0
+    fading: Annotated[
+        Fading,
+        About(
+            "Fading: none, rayleigh or rician; one independent draw per device and round.",
+            option="fading",
+            label="fading",
+        ),
+    ] = "none"
+    rician_k: Annotated[
+        float,
+        Ge(0),
+        About("For Rician fading, the power ratio (linear, not in dB) of the direct path to the scattered ones."),
+    ] = 4.0
+    model_bits: Annotated[
+        int,
+        Ge(1),
+        About(
+            "Size of one upload, in bits. With less than the model has, uploads are shorter, but nothing is quantised.",
+            default="32 bits for each of the model's weights",
+        ),
+    ] = _PaperBits(defaults.MODEL_BITS)
+    csi_error_db: Annotated[
+        float,
+        Ge(0),
+        About(
+            "Standard deviation of the error with which the server knows an SNR, in dB; one independent draw per "
+            "device and round.",
+            option="csi-error-db",
+            label="SNR error",
+            unit="dB",
+            step=1,
+            since="0.2",
+        ),
+    ] = 0.0
+    law: Annotated[
+        str,
+        About(
+            "How uploads share the link: density (one band, the paper's), blocks:count=15, power (each device has its "
+            "total power whatever its share), dedicated (each has the band to itself) or ingress:bits_per_s=1e7 "
+            "(likewise, into one pipe of the server).",
+            option="law",
+            since="0.2",
+        ),
+    ] = "density"
+    downlink: Annotated[
+        DownlinkKind,
+        About(
+            "How the model comes to the devices: free (it takes no time), multicast (at the rate of the slowest "
+            "scheduled device) or unicast (each scheduled device over an equal share of the downlink).",
+            option="downlink",
+            since="0.2",
+        ),
+    ] = "free"
+    downlink_w_per_hz: Annotated[
+        float,
+        Gt(0),
+        About("The base station's transmit power density, in W/Hz.", default="36 dBm/MHz", since="0.2"),
+    ] = units.dbm_per_mhz(defaults.DOWNLINK_DBM_PER_MHZ)
+    downlink_hz: Annotated[
+        float | None, Gt(0), About("The downlink's bandwidth, in Hz.", default="that of the uplink", since="0.2")
+    ] = None
+    channel: Annotated[
+        Channel,
+        About(
+            "Where the SNR comes from: paper (the path loss and shadowing above), 3GPP TR 38.901's uma, umi or rma, "
+            "such as uma:carrier_hz=2e9, or trace:links.csv for the SNR of every device from a file.",
+            option="channel",
+            label="channel",
+            choices=lambda: [name for name, kind in CHANNELS.items() if kind.by_place],
+            since="0.2",
+        ),
+    ] = PaperChannel()
+    rate: Annotated[
+        Rate,
+        About(
+            "What the SNR is worth: shannon, or mcs64 or mcs256 for 5G NR's coding schemes; with a gap if wanted, such "
+            "as shannon:gap_db=3.",
+            option="rate",
+            label="rate",
+            choices=lambda: list(RATES),
+            since="0.2",
+        ),
+    ] = _PAPER_RATE
 
     def __post_init__(self) -> None:
-        require_whole("model_bits", self.model_bits, least=1)
-        positive = ("radius_m", "bandwidth_hz", "noise_w_per_hz", "path_loss_exponent", "min_distance_m")
-        for name in (*positive, "shadowing_distance_m", "model_bits"):
-            require_number(name, getattr(self, name), above=0)
-        require_number("path_loss_1km_db", self.path_loss_1km_db)
-        require_number("shadowing_db", self.shadowing_db, least=0)
-        require_number("rician_k", self.rician_k, least=0)
-        require_number("csi_error_db", self.csi_error_db, least=0)
+        given_bits: Any = self.model_bits
+        if given_bits is None:
+            object.__setattr__(self, "model_bits", _PaperBits(defaults.MODEL_BITS))
+        law: Any = self.law
+        if not isinstance(law, str):  # laws are of schedule/, which knows cells; they have their line
+            object.__setattr__(self, "law", getattr(law, "line", law))
+        for name, parse in (("channel", parse_channel), ("rate", parse_rate)):
+            if isinstance(given := getattr(self, name), str):
+                with naming(name):
+                    object.__setattr__(self, name, parse(given))
+        for name in declared(Cell).keys() - {"channel", "rate"}:
+            if not isinstance(value := getattr(self, name), _PaperBits):
+                object.__setattr__(self, name, checked(Cell, name, value))
         if self.min_distance_m > self.radius_m:
             raise InputError(
                 f"min_distance_m is {self.min_distance_m:g}, more than radius_m, {self.radius_m:g}; lower it"
             )
-        require_number("downlink_w_per_hz", self.downlink_w_per_hz, above=0)
-        if self.downlink_hz is not None:
-            require_number("downlink_hz", self.downlink_hz, above=0)
-        for name, kind in (("fading", Fading), ("downlink", DownlinkKind)):
-            known, given = get_args(kind), getattr(self, name)
-            if given not in known:
-                raise InputError(f"{name} is {given!r}; {did_you_mean(str(given), known)}")
         _check_channel(self)
 
+    @property
+    def given_model_bits(self) -> int | None:
+        """The size of an upload as it was given; None where the model of a task decides."""
+        return None if isinstance(self.model_bits, _PaperBits) else self.model_bits
 
-@dataclass(frozen=True, eq=False, init=False)
-class Devices:
-    """The M devices of a cell: read-only arrays of length M; the defaults are the paper's.
+    @override
+    def _written(self) -> dict[str, Any]:
+        named = {"channel": _line(self.channel, CHANNELS), "rate": _line(self.rate, RATES)}
+        return super()._written() | named | {"model_bits": self.given_model_bits}
+
+
+def _line(value: Any, kinds: settings.Registry[Any]) -> Any:
+    """A channel or rate as a spec has it; one of a class of the user's own has no line, and stays what it is."""
+    return kinds.format(value) if kinds.name_of(type(value)) in kinds else value
+
+
+@section
+class Devices(Section):
+    """The M devices of a cell, whose attributes are read-only arrays (M,); the section ``[devices]`` of a spec.
 
     Each argument is one number for all devices, or a list with one number per device. ``count`` is needed only if no
-    argument is a list and M is not the paper's 20.
-
-    Attributes:
-        count: M, the number of devices.
-        samples: (M,) D_i, the training samples that the device processes in a round.
-        seconds_per_sample: (M,) a_i, the minimum training time per sample, in seconds (2 ms).
-        samples_per_second: (M,) mu_i; the training time beyond the minimum has mean D_i / mu_i seconds (4 samples/ms).
-        power_w_per_hz: (M,) p_i, the transmit power density, in W/Hz (7 dBm/MHz).
-        kappa: (M,) effective switched capacitance of the processor, in J s^2: a cycle costs kappa f^2 joules (1e-28).
-        cpu_hz: (M,) f, the clock frequency while training, in Hz (1 GHz).
-        cycles_per_sample: (M,) cycles of training a sample; by default those of seconds_per_sample at cpu_hz.
-        compute_w: (M,) watts while training, of the energy model watts x seconds; None for kappa f^2 x cycles.
-        battery_j: (M,) what a device can spend in a run, in joules; None if all are on mains.
+    argument is a list and M is not the paper's 20. The defaults are the paper's. In a spec, the samples come from the
+    task's partition.
 
     Example:
         >>> import fedcell as fc
@@ -142,59 +258,161 @@ class Devices:
         (2, [0.001, 0.001])
         >>> len(fc.Devices()), len(fc.Devices(count=5))
         (20, 5)
+        >>> fc.Spec(devices={"count": 3, "mobility": "static"}).devices.count
+        3
     """
 
-    count: int
-    samples: IntArray
-    seconds_per_sample: Floats
-    samples_per_second: Floats
-    power_w_per_hz: Floats
-    kappa: Floats
-    cpu_hz: Floats
-    cycles_per_sample: Floats
-    compute_w: Floats | None
-    battery_j: Floats | None
+    count: Annotated[
+        int, Ge(1), Le(1_000_000), About("Number M of devices.", option="devices", label="devices", step=1)
+    ]
+    samples: Annotated[IntArray, About("Training samples D_i that a device processes in a round; not in a spec.")]
+    seconds_per_sample: Annotated[
+        Floats, Ge(0), About("Minimum training time per sample a_i, in seconds; a number, or one for each device.")
+    ]
+    samples_per_second: Annotated[
+        Floats, Gt(0), About("mu_i: the training time beyond the minimum has mean D_i / mu_i seconds.")
+    ]
+    power_w_per_hz: Annotated[Floats, Gt(0), About("Transmit power density p_i, in W/Hz.", default="7 dBm/MHz")]
+    power_dbm: Annotated[
+        Floats | None,
+        Ge(-MOST_DBM),
+        Le(MOST_DBM),
+        About(
+            "Total transmit power, in dBm, instead of the density, which is then this power over the entire band: "
+            "under the law power it stays when the band changes.",
+            default="the density",
+            since="0.2",
+        ),
+    ]
+    kappa: Annotated[
+        Floats,
+        Ge(0),
+        About(
+            "Effective switched capacitance of the processor, in J s^2: a cycle of training costs kappa cpu_hz^2 "
+            "joules.",
+            since="0.2",
+        ),
+    ]
+    cpu_hz: Annotated[Floats, Gt(0), About("Clock frequency of the processor while training, in Hz.", since="0.2")]
+    cycles_per_sample: Annotated[
+        Floats,
+        Ge(0),
+        About("Cycles of training a sample.", default="those of seconds_per_sample at cpu_hz", since="0.2"),
+    ]
+    compute_w: Annotated[
+        Floats | None,
+        Ge(0),
+        About("Watts while training, instead of the three before.", default="those", since="0.2"),
+    ]
+    battery_j: Annotated[
+        Floats | None,
+        Gt(0),
+        About(
+            "Joules in each device's battery; a device that cannot pay for a round is not available any more.",
+            option="battery-j",
+            default="mains, which never ends",
+            since="0.2",
+        ),
+    ]
+    mobility: Annotated[
+        str,
+        About(
+            "Mobility: redrawn (new positions in every round), static or waypoint:speed_mps=0.5..2,pause_s=0..10.",
+            option="mobility",
+            label="mobility",
+            choices=("redrawn", "static", "waypoint"),
+        ),
+    ]
+    failure: Annotated[
+        float, Ge(0), Lt(1), About("Probability that the upload of a scheduled device is lost.", option="failure")
+    ]
+    availability: Annotated[
+        str,
+        About(
+            "When devices are available: always, by day and night, such as daynight:there=0.3,day_s=3600, or "
+            "trace:FILE.",
+            option="availability",
+            label="availability",
+            choices=("always", "daynight", "daynight:there=0.3,day_s=600"),
+            since="0.2",
+        ),
+    ]
+
+    _given: ClassVar[frozenset[str]]  # of each, in fact: the arguments that were given
 
     # Not the generated __init__: the arguments are numbers or lists, the attributes are always arrays.
     def __init__(
         self,
         count: int | None = None,
-        samples: ArrayLike = defaults.SAMPLES,
+        samples: ArrayLike | None = None,
         seconds_per_sample: ArrayLike = defaults.SECONDS_PER_SAMPLE,
         samples_per_second: ArrayLike = defaults.SAMPLES_PER_SECOND,
-        power_w_per_hz: ArrayLike = PAPER_POWER_W_PER_HZ,
+        power_w_per_hz: ArrayLike | None = None,
         kappa: ArrayLike = defaults.KAPPA,
         cpu_hz: ArrayLike = defaults.CPU_HZ,
         cycles_per_sample: ArrayLike | None = None,
         compute_w: ArrayLike | None = None,
         battery_j: ArrayLike | None = None,
+        power_dbm: ArrayLike | None = None,
+        mobility: str = "redrawn",
+        failure: float = 0.0,
+        availability: str = "always",
     ) -> None:
         given = {
-            "samples": _whole_array("samples", samples),
-            "seconds_per_sample": require_array("seconds_per_sample", seconds_per_sample, least=0),
-            "samples_per_second": require_array("samples_per_second", samples_per_second, above=0),
-            "power_w_per_hz": require_array("power_w_per_hz", power_w_per_hz, above=0),
-            "kappa": require_array("kappa", kappa, least=0),
-            "cpu_hz": require_array("cpu_hz", cpu_hz, above=0),
+            "samples": defaults.SAMPLES if samples is None else samples,
+            "seconds_per_sample": seconds_per_sample,
+            "samples_per_second": samples_per_second,
+            "power_w_per_hz": _only_power(power_w_per_hz, power_dbm),
+            "power_dbm": power_dbm,
+            "kappa": kappa,
+            "cpu_hz": cpu_hz,
+            "cycles_per_sample": cycles_per_sample,
+            "compute_w": compute_w,
+            "battery_j": battery_j,
         }
-        for name, value in {"cycles_per_sample": cycles_per_sample, "compute_w": compute_w}.items():
-            if value is not None:
-                given[name] = require_array(name, value, least=0)
-        if battery_j is not None:
-            given["battery_j"] = require_array("battery_j", battery_j, above=0)
-        size = _common_length(count, given)
-        object.__setattr__(self, "count", size)
+        arrays = {name: _column(name, value) for name, value in given.items() if value is not None}
+        size = _common_length(count, arrays)
+        object.__setattr__(
+            self, "_given", frozenset({"samples"} if samples is not None else ()) | arrays.keys() - {"samples"}
+        )
         if cycles_per_sample is None:
             with np.errstate(over="ignore"):
-                given["cycles_per_sample"] = given["cpu_hz"] * given["seconds_per_sample"]
-        for name, array in given.items():
-            full = np.full(size, array, dtype=np.int64 if name == "samples" else np.float64)
-            full.flags.writeable = False
-            object.__setattr__(self, name, full)
-        for name in ("compute_w", "battery_j"):
-            if name not in given:
-                object.__setattr__(self, name, None)
+                arrays["cycles_per_sample"] = arrays["cpu_hz"] * arrays["seconds_per_sample"]
+        object.__setattr__(self, "count", size)
+        for name in given:
+            object.__setattr__(self, name, _filled(size, arrays.get(name), name == "samples"))
+        for name, value in {"mobility": mobility, "failure": failure, "availability": availability}.items():
+            object.__setattr__(self, name, checked(Devices, name, value))
+        _check_models(self)
         self._require_finite()
+
+    @override
+    def _written(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in declared(Devices):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                plain = value.tolist()
+                same = bool((value == value[0]).all())
+                value = None if name not in self._given else plain[0] if same else plain
+            if name != "samples" or value is not None:
+                found[name] = value
+        return found
+
+    def density_w_per_hz(self, bandwidth_hz: float) -> Floats:
+        """Return (M,) the transmit power density in W/Hz: as given, or that of the total power over this band."""
+        if self.power_dbm is None:
+            return self.power_w_per_hz
+        return np.array([units.dbm(float(dbm)) / bandwidth_hz for dbm in self.power_dbm])
+
+    def over_band(self, bandwidth_hz: float) -> "Devices":
+        """These devices with the density of their total power over this band, in Hz; as they are without one."""
+        if self.power_dbm is None:
+            return self
+        return replace(self, power_dbm=None, power_w_per_hz=self.density_w_per_hz(bandwidth_hz))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _devices_of, (self.document(),)
 
     def __len__(self) -> int:
         return self.count
@@ -274,6 +492,55 @@ class Conditions:
         return np.arange(self.upload_s.size) if self.available is None else np.flatnonzero(self.available)
 
 
+def _check_models(devices: Devices) -> None:
+    """Refuse mobility and availability that do not exist; both are written about cells, and so know this module."""
+    from fedcell.world.availability import Always, parse_availability
+    from fedcell.world.mobility import parse_mobility
+
+    with naming("mobility"):
+        parse_mobility(devices.mobility)
+    with naming("availability"):
+        if parse_availability(devices.availability) == Always():
+            object.__setattr__(devices, "availability", "always")
+
+
+def _devices_of(document: dict[str, Any]) -> Devices:
+    return Devices(**document)
+
+
+def _only_power(density: ArrayLike | None, total_dbm: ArrayLike | None) -> ArrayLike | None:
+    """The density, None beside a total power; the default density counts as not given."""
+    if total_dbm is None:
+        return PAPER_POWER_W_PER_HZ if density is None else density
+    if density is not None and not np.array_equal(np.asarray(density), np.asarray(PAPER_POWER_W_PER_HZ)):
+        raise InputError(
+            "power_dbm, a device's total power, and power_w_per_hz, its density, are both given; give one of them"
+        )
+    return None
+
+
+def _column(name: str, value: ArrayLike) -> Floats:
+    """An argument of Devices as a float64 array, a scalar or a vector, within its bounds."""
+    if name == "samples":
+        return _whole_array(name, value)
+    field = declared(Devices)[name]
+    above, least = field.bound(Gt), field.bound(Ge)
+    array = require_array(name, value, -np.inf if above is None else above, -np.inf if least is None else least)
+    most = field.bound(Le)
+    if most is not None and (array > most).any():
+        reject(name, array, array > most, f"give at most {most:g}")
+    return array
+
+
+def _filled(size: int, array: Floats | None, whole: bool) -> Any:
+    """One number for each device, read-only; None for none."""
+    if array is None:
+        return None
+    full = np.full(size, array, dtype=np.int64 if whole else np.float64)
+    full.flags.writeable = False
+    return full
+
+
 def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:
     """Map uniform random numbers to points uniform in a disc: r = R sqrt(u), phi = 2 pi v.
 
@@ -310,14 +577,12 @@ def parse_channel(text: str) -> Channel:
         >>> parse_channel("umi:carrier_hz=28e9").carrier_hz
         28000000000.0
     """
-    name, rest = settings.split("channel", text)
-    kind = settings.choose("channel", name, CHANNELS)
-    return settings.build(kind, "channel", name, rest, positional=("file",) if kind is SnrTrace else ())
+    return CHANNELS.parse(text)
 
 
 def _check_channel(cell: Cell) -> None:
     """Refuse what a channel of its own would ignore, and a cell beyond its tables."""
-    if not isinstance(cell.channel, PaperChannel | Outdoor38901 | SnrTrace):
+    if not isinstance(cell.channel, Channel):
         raise InputError(f"channel is {cell.channel!r}; give a channel, such as fedcell.UMa()")
     if not hasattr(cell.rate, "efficiency"):
         raise InputError(f"rate is {cell.rate!r}; give a law from SNR to rate, such as fedcell.Mcs64()")
@@ -325,12 +590,12 @@ def _check_channel(cell: Cell) -> None:
         return
     kind = type(cell.channel).__name__
     for name in ("path_loss_1km_db", "path_loss_exponent", "shadowing_db", "shadowing_distance_m"):
-        value, default = getattr(cell, name), getattr(Cell, name)
+        value, default = getattr(cell, name), getattr(type(cell), name)
         if value != default:
             raise InputError(f"{name} is {value:g}, but the channel {kind} has its own; leave it at {default:g}")
-    if isinstance(cell.channel, Outdoor38901) and cell.radius_m > FARTHEST_M:
+    if cell.radius_m > (farthest_m := cell.channel.farthest_m):
         raise InputError(
-            f"radius_m is {cell.radius_m:g}, but the tables of {kind} end at {FARTHEST_M:g} m; give a smaller cell"
+            f"radius_m is {cell.radius_m:g}, but the tables of {kind} end at {farthest_m:g} m; give a smaller cell"
         )
 
 

@@ -3,6 +3,7 @@
 from functools import lru_cache
 from itertools import pairwise
 from math import inf, sqrt
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -11,10 +12,25 @@ from fedcell.errors import InputError, reject, require_number
 from fedcell.rng import stream
 from fedcell.types import Floats
 from fedcell.world.cell import PAPER_POWER_W_PER_HZ, BoolArray, Cell, PaperChannel
-from fedcell.world.field import gaussian_field
 from fedcell.world.rates import Shannon
-from fedcell.world.snr_trace import SnrTrace
-from fedcell.world.tr38901 import FARTHEST_M
+
+if TYPE_CHECKING:
+    from fedcell.world.snr_trace import SnrTrace
+    from fedcell.world.tr38901 import Outdoor38901
+
+_WAVES = 256
+_BLOCK = 128  # positions at a time: a block of waves stays in the cache
+
+
+def _trace(cell: Cell) -> "SnrTrace | None":
+    """The file that has the SNR, if one has it."""
+    return None if cell.channel.by_place else cast("SnrTrace", cell.channel)
+
+
+def _tables(cell: Cell) -> "Outdoor38901 | None":
+    """The channel of TR 38.901, if it is one."""
+    ours = isinstance(cell.channel, PaperChannel) or not cell.channel.by_place
+    return None if ours else cast("Outdoor38901", cell.channel)
 
 
 def path_loss_db(cell: Cell, distance_m: Floats) -> Floats:
@@ -36,12 +52,12 @@ def path_loss_db(cell: Cell, distance_m: Floats) -> Floats:
         [90.5, 128.1]
     """
     near_enough_m = np.maximum(distance_m, cell.min_distance_m)
-    if isinstance(cell.channel, SnrTrace):
-        raise InputError(f"the channel is the file {cell.channel.file}, which knows no distances; give another channel")
-    if not isinstance(cell.channel, PaperChannel):
-        if (beyond := distance_m > FARTHEST_M).any():
-            reject("distance_m", distance_m, beyond, f"the channel's tables end at {FARTHEST_M:g} m")
-        return cell.channel.likely_loss_db(near_enough_m)
+    if (trace := _trace(cell)) is not None:
+        raise InputError(f"the channel is the file {trace.file}, which knows no distances; give another channel")
+    if (tables := _tables(cell)) is not None:
+        if (beyond := distance_m > tables.farthest_m).any():
+            reject("distance_m", distance_m, beyond, f"the channel's tables end at {tables.farthest_m:g} m")
+        return tables.likely_loss_db(near_enough_m)
     return cell.path_loss_1km_db + 10 * cell.path_loss_exponent * np.log10(near_enough_m / units.km(1.0))
 
 
@@ -90,8 +106,8 @@ def loss_db(cell: Cell, positions_m: Floats, seed: int) -> Floats:
         [113.0, 147.6]
     """
     distance_m = np.hypot(positions_m[:, 0], positions_m[:, 1])
-    if not isinstance(cell.channel, PaperChannel | SnrTrace):
-        return cell.channel.loss_db(np.maximum(distance_m, cell.min_distance_m), positions_m, seed)
+    if (tables := _tables(cell)) is not None:
+        return tables.loss_db(np.maximum(distance_m, cell.min_distance_m), positions_m, seed)
     loss = path_loss_db(cell, distance_m)
     if cell.shadowing_db > 0:
         loss += shadowing_db(cell, positions_m, seed)
@@ -117,9 +133,10 @@ def mean_snr(cell: Cell, power_w_per_hz: Floats | float, positions_m: Floats, se
         >>> mean_snr(fc.Cell(), 1e-9, np.array([[1000.0, 0.0]]), seed=0, clock_s=0.0).round(3).tolist()
         [0.039]
     """
-    if not isinstance(cell.channel, SnrTrace):
+    trace = _trace(cell)
+    if trace is None:
         return link_snr(cell, power_w_per_hz, loss_db(cell, positions_m, seed))
-    snr_db = cell.channel.snr_db(len(positions_m), clock_s)
+    snr_db = trace.snr_db(len(positions_m), clock_s)
     return np.where(np.isnan(snr_db), 0.0, units.db_to_ratio(snr_db))
 
 
@@ -255,7 +272,7 @@ def download_s(cell: Cell, power_w_per_hz: Floats, snr: Floats) -> Floats:
 
 def may_lack_rate(cell: Cell) -> bool:
     """Whether a device of the cell can be without any rate: below the lowest MCS, or without a link in the file."""
-    return not isinstance(cell.rate, Shannon) or isinstance(cell.channel, SnrTrace)
+    return not isinstance(cell.rate, Shannon) or not cell.channel.by_place
 
 
 def mean_upload_s(cell: Cell, power_w_per_hz: float = PAPER_POWER_W_PER_HZ) -> float:
@@ -318,7 +335,8 @@ def _places(cell: Cell) -> tuple[Floats, Floats]:
     """Distances and their weights, which sum to 1: nodes between the places where the path loss has a kink."""
     node, weight = _quadrature()[0]
     low = np.log(cell.min_distance_m / cell.radius_m)
-    kinks_m = [] if isinstance(cell.channel, PaperChannel | SnrTrace) else cell.channel.kinks_m
+    tables = _tables(cell)
+    kinks_m = [] if tables is None else tables.kinks_m
     edges = [low, *(np.log(k / cell.radius_m) for k in kinks_m if cell.min_distance_m < k < cell.radius_m), 0.0]
     pieces = [(a + (b - a) * (node + 1) / 2, (b - a) * weight) for a, b in pairwise(edges)]
     log_d = np.concatenate([piece[0] for piece in pieces])
@@ -328,8 +346,8 @@ def _places(cell: Cell) -> tuple[Floats, Floats]:
 
 def _states(cell: Cell, distance_m: Floats) -> list[tuple[Floats, Floats, Floats]]:
     """The states of a link at distances (M,): probability, path loss and sigma of the shadowing, each (M,)."""
-    if not isinstance(cell.channel, PaperChannel | SnrTrace):
-        return cell.channel.states(np.maximum(distance_m, cell.min_distance_m))
+    if (tables := _tables(cell)) is not None:
+        return tables.states(np.maximum(distance_m, cell.min_distance_m))
     one = np.ones(distance_m.shape)
     return [(one, path_loss_db(cell, distance_m), cell.shadowing_db * one)]
 
@@ -339,3 +357,38 @@ def _quadrature() -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Nodes and weights on [-1, 1] (summing to 2), and under the standard normal (summing to 1)."""
     normal, weight = np.polynomial.hermite_e.hermegauss(64)
     return np.polynomial.legendre.leggauss(128), (normal, weight / weight.sum())
+
+
+def gaussian_field(positions_m: Floats, distance_m: float, rng: np.random.Generator, sigma: float = 1.0) -> Floats:
+    """A stationary Gaussian field with mean 0 and the correlation exp(-|x - y| / d) between two places.
+
+    It is built from random Fourier features: S(x) = sigma sqrt(2/K) sum_k cos(w_k . x + phi_k), with phi uniform and w
+    from the spectral density of the correlation, which in the plane is a bivariate Cauchy: w = z / (|g| d), z and g
+    standard normal. Over the generator's draws the correlation is exact; the marginal is normal except for an excess
+    kurtosis of -3/(2K), K = 256.
+
+    Args:
+        positions_m: (M, 2) x, in metres.
+        distance_m: d, over which the correlation falls to 1/e, in metres.
+        rng: the generator that the field is drawn from; one in the same state gives the same field.
+        sigma: standard deviation.
+
+    Returns:
+        (M,) the field at the places.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.rng import stream
+        >>> from fedcell.world.channel import gaussian_field
+        >>> places_m = np.array([[0.0, 0.0], [1.0, 0.0], [500.0, 0.0]])  # the first two are neighbours
+        >>> gaussian_field(places_m, 50.0, stream(0, "shadowing")).round(2).tolist()
+        [-0.87, -0.77, 0.17]
+    """
+    normal = rng.standard_normal((_WAVES, 3))
+    wave_x, wave_y = (normal[:, :2] / (np.abs(normal[:, 2:]) * distance_m)).T
+    phase = rng.uniform(0, 2 * np.pi, _WAVES)
+    total = np.empty(len(positions_m))
+    for start in range(0, len(positions_m), _BLOCK):
+        x, y = positions_m[start : start + _BLOCK, :, np.newaxis].swapaxes(0, 1)
+        total[start : start + _BLOCK] = np.cos(x * wave_x + y * wave_y + phase).sum(axis=1)
+    return sigma * sqrt(2 / _WAVES) * total

@@ -155,17 +155,21 @@ def _walk(mobility: RandomWaypoint, radius_m: float, count: int, seed: int, legs
     return _Walk(points_m, start_s, travel_s, end_s, float(end_s[-1].min()))
 
 
-MOBILITIES: dict[str, type[Redrawn] | type[Static] | type[RandomWaypoint]] = {
-    "redrawn": Redrawn,
-    "static": Static,
-    "waypoint": RandomWaypoint,
-}
+MOBILITIES = settings.Registry[Redrawn | Static | RandomWaypoint](
+    "mobility",
+    {
+        "redrawn": "fedcell.world.mobility:Redrawn",
+        "static": "fedcell.world.mobility:Static",
+        "waypoint": "fedcell.world.mobility:RandomWaypoint",
+    },
+)
+"""Mobility models by name."""
 
 
 def parse_mobility(text: str) -> Redrawn | Static | RandomWaypoint:
-    """A law of motion by its name on the command line and in TOML.
+    """Return a mobility model by its name on the command line and in TOML.
 
     ``redrawn``, ``static``, ``waypoint``, ``waypoint:speed_mps=1.5,pause_s=0`` (one value) or
     ``waypoint:speed_mps=0.5..2`` (least and most).
     """
-    return settings.parse("mobility", text, MOBILITIES)
+    return MOBILITIES.parse(text)

@@ -139,11 +139,19 @@ def _steps(table: Table) -> tuple[Floats, Floats]:
 Rate = Shannon | Mcs64
 """Any law from SNR to rate."""
 
-RATES: dict[str, type[Rate]] = {"shannon": Shannon, "mcs64": Mcs64, "mcs256": Mcs256}
+RATES = settings.Registry[Rate](
+    "rate",
+    {
+        "shannon": "fedcell.world.rates:Shannon",
+        "mcs64": "fedcell.world.rates:Mcs64",
+        "mcs256": "fedcell.world.rates:Mcs256",
+    },
+)
+"""Laws from SNR to rate by name."""
 
 
 def parse_rate(text: str) -> Rate:
-    """A law from SNR to rate by its name on the command line and in TOML.
+    """Return a law from SNR to rate by its name on the command line and in TOML.
 
     Args:
         text: ``shannon``, ``mcs64``, ``mcs256``, each also with a gap such as ``shannon:gap_db=3``.
@@ -153,4 +161,4 @@ def parse_rate(text: str) -> Rate:
         >>> parse_rate("mcs256:gap_db=1")
         Mcs256(gap_db=1.0)
     """
-    return settings.parse("rate", text, RATES)
+    return RATES.parse(text)

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, isnan, nan
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError, did_you_mean
 from fedcell.files import write_output
+from fedcell.world.cell import Channel
 
 MAX_TRACE_BYTES = 64 * 2**20
 MAX_TRACE_DEVICE = 999_999
@@ -36,7 +37,7 @@ _MOST_SNR_DB = 1000.0
 
 
 @dataclass(frozen=True)
-class SnrTrace:
+class SnrTrace(Channel):
     """The SNR of every device over time, from a file; distance, power and noise have no effect.
 
     Attributes:
@@ -55,6 +56,8 @@ class SnrTrace:
         >>> fc.SnrTrace("links.csv", between="linear", end="repeat").snr_db(2, 90.0).tolist()
         [11.5, 6.0]
     """
+
+    by_place: ClassVar[bool] = False
 
     file: str
     between: Literal["step", "linear"] = "step"

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from fedcell.errors import InputError, require_number
 from fedcell.rng import stream
 from fedcell.types import Floats
-from fedcell.world.field import gaussian_field
+from fedcell.world.cell import Channel
+from fedcell.world.channel import gaussian_field
 
 LineOfSight: TypeAlias = Literal["drawn", "always", "never"]
 
@@ -33,7 +34,7 @@ LIGHT_M_PER_S = 3.0e8
 
 
 @dataclass(frozen=True)
-class Outdoor38901:
+class Outdoor38901(Channel):
     """What the three scenarios have in common; use `UMa`, `UMi` or `RMa`.
 
     Attributes:
@@ -51,6 +52,7 @@ class Outdoor38901:
     los: LineOfSight = "drawn"
     shadowing: bool = True
 
+    farthest_m: ClassVar[float] = FARTHEST_M
     most_carrier_hz: ClassVar[float] = 100e9
     ue_heights_m: ClassVar[tuple[float, float]] = (1.5, 22.5)
     sigma_db: ClassVar[tuple[float, float]]

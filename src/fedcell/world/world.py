@@ -1,16 +1,19 @@
 """The world of one run: a cell, its devices and how they move, drawn round by round."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from fedcell.errors import require_number, require_whole
 from fedcell.rng import stream
-from fedcell.world.availability import PAUSE_S, Always, Availability
+from fedcell.world.availability import PAUSE_S, Availability, parse_availability
 from fedcell.world.cell import BoolArray, Cell, Conditions, Devices
 from fedcell.world.channel import believed_snr, fading_power, may_lack_rate, mean_snr, whole_band_upload_s
 from fedcell.world.device import draw_compute_s, expected_compute_s
-from fedcell.world.mobility import Mobility, Redrawn
+from fedcell.world.mobility import Mobility, parse_mobility
+
+_AS_DEVICES_SAY: Any = None
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,10 @@ class World:
     Attributes:
         cell: the radio and the geometry; by default the paper's.
         devices: the M devices; by default the paper's 20.
-        mobility: how they move, such as `Redrawn` (the default, as in the paper), `Static` or `RandomWaypoint`.
-        availability: who is there when, such as `Always` (the default, as in the paper) or `DayNight`.
+        mobility: how they move, such as `Redrawn` (as in the paper), `Static` or `RandomWaypoint`; by default as the
+            devices say.
+        availability: when they are available, such as `Always` (as in the paper) or `DayNight`; by default as the
+            devices say.
 
     Example:
         >>> import fedcell as fc
@@ -33,8 +38,15 @@ class World:
 
     cell: Cell = field(default_factory=Cell)
     devices: Devices = field(default_factory=Devices)
-    mobility: Mobility = field(default_factory=Redrawn)
-    availability: Availability = field(default_factory=Always)
+    mobility: Mobility = _AS_DEVICES_SAY
+    availability: Availability = _AS_DEVICES_SAY
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", self.devices.over_band(self.cell.bandwidth_hz))
+        if self.mobility is _AS_DEVICES_SAY:
+            object.__setattr__(self, "mobility", parse_mobility(self.devices.mobility))
+        if self.availability is _AS_DEVICES_SAY:
+            object.__setattr__(self, "availability", parse_availability(self.devices.availability))
 
     def conditions(self, seed: int, round_index: int = 0, clock_s: float = 0.0) -> Conditions:
         """Draw the conditions of one round, a pure function of the arguments.

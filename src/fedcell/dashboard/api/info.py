@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args
 
+from annotated_types import Ge, Gt, Le, Lt
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
@@ -16,21 +17,15 @@ from starlette.responses import FileResponse, Response
 from fedcell import __version__, defaults, settings
 from fedcell.dashboard import limits
 from fedcell.dashboard.colours import styles
-from fedcell.dashboard.schemas import ErrorAnswer, Info, PaperAnswer, PlanCell
+from fedcell.dashboard.schemas import ErrorAnswer, FormField, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.state import AppState
-from fedcell.learn.aggregator import AGGREGATORS
-from fedcell.learn.published import PUBLISHED
 from fedcell.paper import FIGURES
 from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
-from fedcell.sim.spec import Spec
-from fedcell.world import SnrTrace
-from fedcell.world.cell import CHANNELS, Fading
-from fedcell.world.mobility import MOBILITIES
-from fedcell.world.rates import RATES
+from fedcell.sim.spec_fields import spec_fields
 
 LIMITS: dict[str, int] = {
     "upload_bytes": limits.UPLOAD_BYTES,
@@ -55,19 +50,7 @@ LIMITS: dict[str, int] = {
     "field_size": limits.FIELD_SIZE,
     "listed_runs": limits.LISTED_RUNS,
 }
-CHOICES = {
-    "channel": [name for name, kind in CHANNELS.items() if kind is not SnrTrace],
-    "rate": list(RATES),
-    "fading": list(get_args(Fading)),
-    "mobility": list(MOBILITIES),
-    "availability": ["always", "daynight", "daynight:there=0.3,day_s=600"],
-    "partition": ["iid", "labels:1", "labels:2", "labels:5", "labels:2,free", "dirichlet:0.5"],
-    "data": list(PUBLISHED),
-    "knowledge": list(get_args(Spec.model_fields["knowledge"].annotation)),
-    "profiles": list(get_args(Spec.model_fields["profiles"].annotation)),
-    "aggregator": [*AGGREGATORS, "mean:late=0.5"],
-    "sharing": list(get_args(Sharing)),
-}
+SHARING = list(get_args(Sharing))
 KINDS = {bool: "truth", int: "whole", float: "number", str: "text"}
 ENDINGS = (".svg", ".png", ".csv")
 
@@ -97,7 +80,8 @@ def router(state: AppState) -> APIRouter:
                 "seeds": defaults.SEEDS,
                 "target": defaults.TARGET_ACCURACY,
                 "plan_cell": PlanCell(),
-                "choices": CHOICES,
+                "choices": {"sharing": SHARING},
+                "fields": _fields(),
             }
         )
 
@@ -126,6 +110,30 @@ def router(state: AppState) -> APIRouter:
         return FileResponse(folder / file, headers={"content-security-policy": csp})
 
     return routes
+
+
+def _fields() -> list[FormField]:
+    """The fields of a race that the page's form has."""
+    return [
+        FormField(
+            path=one.path,
+            label=one.about.label,
+            unit=one.about.unit,
+            scale=one.about.scale,
+            step=one.about.step,
+            kind=one.declared.kind,
+            choices=list(one.declared.choices),
+            others=not one.declared.is_choice,
+            least=next((b for b in map(one.declared.bound, (Ge, Gt)) if b is not None), None),
+            most=next((b for b in map(one.declared.bound, (Le, Lt)) if b is not None), None),
+            required=not one.declared.nullable,
+            default=one.default_text,
+            help=one.about.help,
+            topic=one.about.topic,
+        )
+        for one in spec_fields()
+        if one.about.label
+    ]
 
 
 def _files_documented() -> dict[int | str, dict[str, Any]]:

@@ -33,6 +33,7 @@ from fedcell.runs.comparisons import Axis
 from fedcell.runs.records import Rounds
 from fedcell.runs.store import spec_document
 from fedcell.sim.record import ROUND_COLUMNS
+from fedcell.sim.spec_fields import in_words
 
 ROWS_AN_EVENT = 500
 EVENTS_A_LOOK = 200
@@ -221,6 +222,7 @@ def race_document(state: AppState, race: LiveRace) -> dict[str, Any]:
             "state": race.state,
             "reason": race.reason,
             "created_unix_s": race.created_unix_s,
+            "words": "cannot be read" if race.state == "damaged" else in_words(race.spec, len(race.seeds)),
             "spec": {} if race.state == "damaged" else spec_document(race.spec),
             "policies": [{"line": line, "colour": c, "dash": d} for line, (c, d) in looks.items()],
             "seeds": race.seeds,

@@ -16,6 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedcell.runtime import cached_njit
+from fedcell.schedule.laws import LAWS
 from fedcell.schedule.laws.base import Law
 from fedcell.schedule.laws.solver import Needs, register
 from fedcell.types import Bools, Floats, Indices
@@ -47,7 +48,8 @@ class Density(Law):
             return []
         return [
             f"power_dbm: the law {self.line} spreads a device's total power over the whole band of "
-            f"{bandwidth_hz / 1e6:.6g} MHz, so that it sends with no more than its share of it; the law power keeps all"
+            f"{bandwidth_hz / 1e6:.6g} MHz, so that it sends with no more than its share of it; the law "
+            f"{LAWS.either('needs_snr')} keeps all"
         ]
 
 

@@ -217,6 +217,8 @@ export class PlanView {
     const has = (name) => plan.devices.some((device) => Number.isFinite(device[name]));
     // Of a line of its own a device has all: there is nothing to tell.
     const names = plan.shared ? Object.keys(plan.devices[0] ?? {}).filter((name) => !TIMES.includes(name) && has(name)) : [];
+    const order = (name) => (name === "share" ? 1 : name.endsWith("_hz") ? 2 : 0); // whole units first
+    names.sort((one, other) => order(one) - order(other));
     const columns = [
       { head: "device", left: true, cell: (row) => row.device },
       ...names.map((name) => {

@@ -7,15 +7,44 @@ import { lawChoice } from "./law.js";
 
 const numberInput = (name, value, extra = {}) =>
   h("input", { type: "number", name, value, required: true, step: "any", ...extra });
-const textInput = (name, value, list) =>
-  h("input", { type: "text", name, value, required: true, list, autocomplete: "off", spellcheck: "false" });
 
-function suggestions(id, values) {
-  return h(
-    "datalist",
-    { id },
-    (values ?? []).map((value) => h("option", { value })),
-  );
+/** The input of a field of the spec, by what the server says of it; its name is the field's path. */
+function inputOf(info, one) {
+  const value = valueOf(one, info.defaults);
+  if (one.kind === "truth" || !one.others) {
+    const element = h("select", { name: one.path, title: one.help });
+    const choices = one.kind === "truth" ? ["true", "false"] : one.choices;
+    setOptions(
+      element,
+      choices.map((choice) => [choice, choice]),
+      String(value),
+    );
+    return [element];
+  }
+  const common = { name: one.path, value: value ?? "", title: one.help, required: one.required };
+  if (one.kind === "number" || one.kind === "whole") {
+    const limits = { min: scaled(one, one.least), max: scaled(one, one.most), step: one.step ?? "any" };
+    const given = Object.fromEntries(Object.entries(limits).filter(([, limit]) => limit !== null));
+    return [h("input", { type: "number", ...common, ...given, placeholder: one.required ? "" : one.default })];
+  }
+  const list = one.choices.length ? `choices-${one.path}` : undefined;
+  const options = one.choices.map((choice) => h("option", { value: choice }));
+  const text = h("input", { type: "text", ...common, list, autocomplete: "off", spellcheck: "false" });
+  return list ? [text, h("datalist", { id: list }, options)] : [text];
+}
+
+const labelled = (info, one) => {
+  const [input, ...lists] = inputOf(info, one);
+  const element = field(one.unit ? `${one.label}, ${one.unit}` : one.label, input);
+  return [one.topic ? explained(one.path.split(".").at(-1), one.topic, element) : element, ...lists];
+};
+
+const scaled = (one, value) => (typeof value === "number" ? Number((value / one.scale).toPrecision(12)) : null);
+
+/** A field's value in the document of a spec, as its input has it. */
+function valueOf(one, spec) {
+  const value = one.path.split(".").reduce((part, name) => part?.[name], spec);
+  return typeof value === "number" ? scaled(one, value) : value;
 }
 
 function group(title, ...children) {
@@ -93,17 +122,10 @@ class Policies {
  * POST /api/races takes, and may throw the server's sentence.
  */
 export function raceForm(info, start) {
-  const { cell, devices, task, budget_s: budget, knowledge, profiles, epsilon, slack } = info.defaults;
-  const choices = info.choices;
-  const select = (name, values, value) => {
-    const element = h("select", { name });
-    setOptions(
-      element,
-      values.map((choice) => [choice, choice]),
-      value,
-    );
-    return element;
-  };
+  const fieldset = (...sections) =>
+    sections
+      .flatMap((section) => info.fields.filter(({ path }) => (path.includes(".") ? path.split(".")[0] : "") === section))
+      .flatMap((one) => labelled(info, one));
   const policies = new Policies(info);
   const law = lawChoice(info.laws);
   const error = h("p", { class: "error", role: "alert" });
@@ -117,38 +139,17 @@ export function raceForm(info, start) {
       { class: "form-body" },
       group(
         "Cell",
-        field("radius, m", numberInput("radius_m", cell.radius_m, { min: 1, step: 50 })),
-        field("bandwidth, MHz", numberInput("bandwidth_mhz", cell.bandwidth_hz / 1e6, { step: 0.5 })),
+        ...fieldset("cell"),
         ...law.fields,
-        field("devices", numberInput("count", devices.count, { min: 1, step: 1 })),
-        field("channel", textInput("channel", cell.channel, "channels")),
-        field("rate", select("rate", choices.rate, cell.rate)),
-        field("shadowing, dB", numberInput("shadowing_db", cell.shadowing_db, { min: 0, step: 1 })),
-        field("fading", select("fading", choices.fading, cell.fading)),
-        field("SNR error, dB", numberInput("csi_error_db", cell.csi_error_db, { min: 0, step: 1 })),
-        field("mobility", textInput("mobility", devices.mobility, "mobilities")),
-        field("availability", textInput("availability", devices.availability, "availabilities")),
+        ...fieldset("devices"),
       ),
       group(
         "Task",
-        field("data", choices.data?.length ? select("data", choices.data, task.data) : textInput("data", task.data)),
-        explained("partition", "Partition", field("partition", textInput("partition", task.partition, "partitions"))),
-        field("epochs", numberInput("epochs", task.epochs, { min: 0 })),
-        field("aggregator", textInput("aggregator", task.aggregator, "aggregators")),
-        explained("profiles", "Profiles", field("profiles", select("profiles", choices.profiles, profiles))),
-        field("epsilon", numberInput("epsilon", epsilon ?? "", { min: 0, required: false, placeholder: "no noise" })),
-        explained("knowledge", "Knowledge", field("knowledge", select("knowledge", choices.knowledge, knowledge))),
-        field("slack", numberInput("slack", slack ?? "", { min: 1, required: false, placeholder: "waits for all" })),
-        field("budget, s", numberInput("budget_s", budget, { min: 1, step: 10 })),
+        ...fieldset("task", ""),
         field("seeds", numberInput("seeds", info.seeds, { min: 1, step: 1 })),
         field("target, %", numberInput("target", 100 * info.target, { min: 1, max: 100 })),
       ),
       policies.element,
-      suggestions("mobilities", choices.mobility),
-      suggestions("availabilities", choices.availability),
-      suggestions("channels", choices.channel),
-      suggestions("partitions", choices.partition),
-      suggestions("aggregators", choices.aggregator),
     ),
     h("div", { class: "form-foot" }, error, button),
   );
@@ -157,7 +158,7 @@ export function raceForm(info, start) {
     error.textContent = "";
     button.disabled = true;
     try {
-      await start(raceDocument(form, policies.lines, law.line(), kept.spec));
+      await start(raceDocument(info, form, policies.lines, law.line(), kept.spec));
     } catch (problem) {
       error.textContent = problem.message;
       error.scrollIntoView({ block: "nearest" });
@@ -173,82 +174,33 @@ export function raceForm(info, start) {
     policies.lines = race.policies.map(({ line }) => line);
     policies.fillChips();
     law.set(race.spec.cell.law ?? "density");
-    for (const [name, value] of Object.entries(formValues(race))) form.elements.namedItem(name).value = value ?? "";
+    for (const one of info.fields) form.elements.namedItem(one.path).value = valueOf(one, race.spec) ?? "";
+    form.elements.namedItem("seeds").value = race.seeds.length;
+    form.elements.namedItem("target").value = Number((100 * race.target).toPrecision(12));
     rest.hidden = false;
     rest.textContent = "Like the cloned race in all that has no field here.";
-    form.elements.namedItem("radius_m").focus();
+    form.elements.namedItem(info.fields[0].path).focus();
     form.scrollIntoView({ block: "nearest" });
   }
   return { element: form, fill };
 }
 
-/** The fields of the form by name, for a race that there is. */
-function formValues({ spec, seeds, target }) {
-  const { cell, devices, task } = spec;
-  return {
-    radius_m: cell.radius_m,
-    bandwidth_mhz: cell.bandwidth_hz / 1e6,
-    count: devices.count,
-    channel: cell.channel,
-    rate: cell.rate,
-    shadowing_db: cell.shadowing_db,
-    fading: cell.fading,
-    csi_error_db: cell.csi_error_db,
-    mobility: devices.mobility,
-    availability: devices.availability,
-    data: task.data,
-    partition: task.partition,
-    epochs: task.epochs,
-    aggregator: task.aggregator,
-    profiles: spec.profiles,
-    epsilon: spec.epsilon,
-    knowledge: spec.knowledge,
-    slack: spec.slack,
-    budget_s: spec.budget_s,
-    seeds: seeds.length,
-    target: Number((100 * target).toPrecision(12)),
-  };
-}
-
-/** Numbers as written: an empty or odd one goes to the server as text, which says what is wrong with it. */
-function raceDocument(form, policies, law, kept) {
-  const value = (name) => form.elements.namedItem(name).value.trim();
+/** Numbers as written: an odd one goes to the server as text, which says what is wrong with it. */
+function raceDocument(info, form, policies, law, kept) {
+  const { policy, seed, ...spec } = structuredClone(kept); // beside the spec
+  const text = (name) => form.elements.namedItem(name).value.trim();
   const number = (name, scale = 1) =>
-    value(name) !== "" && Number.isFinite(Number(value(name)))
-      ? Number((Number(value(name)) * scale).toPrecision(12))
-      : value(name);
-  const { policy, seed, ...rest } = kept; // beside the spec
-  const unlimited = value("budget_s") === "" && rest.rounds;
-  return {
-    spec: {
-      ...rest,
-      ...(unlimited ? {} : { budget_s: number("budget_s") }),
-      knowledge: value("knowledge"),
-      slack: value("slack") === "" ? null : number("slack"),
-      profiles: value("profiles"),
-      epsilon: value("epsilon") === "" ? null : number("epsilon"),
-      cell: {
-        ...rest.cell,
-        radius_m: number("radius_m"),
-        bandwidth_hz: number("bandwidth_mhz", 1e6),
-        channel: value("channel"),
-        rate: value("rate"),
-        shadowing_db: number("shadowing_db"),
-        fading: value("fading"),
-        law,
-        csi_error_db: number("csi_error_db"),
-      },
-      devices: { ...rest.devices, count: number("count"), mobility: value("mobility"), availability: value("availability") },
-      task: {
-        ...rest.task,
-        data: value("data"),
-        partition: value("partition"),
-        epochs: number("epochs"),
-        aggregator: value("aggregator"),
-      },
-    },
-    policies,
-    seeds: number("seeds"),
-    target: number("target", 0.01),
-  };
+    text(name) !== "" && Number.isFinite(Number(text(name))) ? Number((Number(text(name)) * scale).toPrecision(12)) : text(name);
+  for (const one of info.fields) {
+    const parents = one.path.split(".");
+    const name = parents.pop();
+    const part = parents.reduce((outer, parent) => (outer[parent] ??= {}), spec);
+    const numeric = one.kind === "number" || one.kind === "whole";
+    if (text(one.path) === "" && !one.required) part[name] = null;
+    else if (one.kind === "truth") part[name] = text(one.path) === "true";
+    else part[name] = numeric ? number(one.path, one.scale) : text(one.path);
+  }
+  if (spec.budget_s === "" && spec.rounds) delete spec.budget_s; // unlimited
+  spec.cell.law = law;
+  return { spec, policies, seeds: number("seeds"), target: number("target", 0.01) };
 }

@@ -3,7 +3,6 @@
 import { query } from "../lib/client.js";
 import { h, icon } from "../lib/dom.js";
 import { when } from "../lib/format.js";
-import { describe } from "./race_words.js";
 
 export const ENDED = ["stopped", "done", "failed", "interrupted", "damaged"];
 export const ACTIONS = {
@@ -98,7 +97,7 @@ export function headOf(race, { finished, begun, axis }, act) {
     h(
       "p",
       { class: "muted race-spec" },
-      describe(race),
+      race.words,
       race.reason ? h("strong", { class: "reason" }, ` ${race.reason}`) : null,
       race.elsewhere ? " · running in another process, such as fedcell race in a terminal" : null,
     ),
@@ -134,7 +133,7 @@ export function queueItem(race, here, { act, open }) {
         race.name && h("strong", {}, `${race.name} · `),
         race.policies.map((policy) => policy.line).join(", "),
       ),
-      h("small", {}, `${describe(race)} · ${when(race.created_unix_s)}`),
+      h("small", {}, `${race.words} · ${when(race.created_unix_s)}`),
     ),
     race.state === "queued" && !race.elsewhere ? button("stop", "Cancel") : null,
     ["interrupted", "stopped"].includes(race.state) ? button("resume", "Resume") : null,

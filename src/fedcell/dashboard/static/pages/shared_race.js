@@ -2,7 +2,6 @@
 
 import { CurvesView } from "../charts/curves.js";
 import { h } from "../lib/dom.js";
-import { describe } from "./race_words.js";
 
 const { race, curves, command } = JSON.parse(document.getElementById("race").textContent);
 
@@ -33,7 +32,7 @@ document.getElementById("main").append(
       h("h1", {}, race.name || "Which policy learns fastest?"),
       h("button", { type: "button", class: "small", onclick: toggleTheme }, "Light or dark"),
     ),
-    h("p", { class: "muted race-spec" }, describe(race)),
+    h("p", { class: "muted race-spec" }, race.words),
     race.note && h("p", { class: "race-note" }, race.note),
     body,
     h("p", { class: "note" }, "The same race again: ", h("code", {}, command)),
