@@ -11,12 +11,12 @@ from pydantic import BaseModel, ValidationError
 from fedcell import settings
 from fedcell.errors import InputError
 from fedcell.learn.published import PUBLISHED
-from fedcell.runs.race import RACE_POLICIES, race_policies, race_spec
+from fedcell.runs.race import race_policies, race_spec
 from fedcell.schedule.laws import format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
-from fedcell.world import SnrTrace, parse_channel
+from fedcell.world import CHANNELS, SnrTrace
 from fedcell.world.cell import Channel
 
 UPLOAD_BYTES = 8 * 2**20
@@ -89,7 +89,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     for name in ("grid", "policy", "seed"):
         if name in document:
             raise InputError(f"spec has {name}; give policies and seeds beside it")
-    lines = policies or list(RACE_POLICIES)
+    lines = policies or race_policies()
     if len(lines) * seeds > RACE_RUNS:
         raise InputError(f"the race has {len(lines) * seeds:,} runs; {RACE_RUNS} at most")
     lines = [format_policy(known_policy(line)) for line in lines]
@@ -105,7 +105,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
 
 def known_channel(line: str) -> Channel:
     """The channel that a line names; files are for the command line."""
-    channel = parse_channel(line)
+    channel = CHANNELS.parse(line)
     if isinstance(channel, SnrTrace):
         raise InputError(f"channel is {line[:60]!r}; over the network no files, they are for the command line")
     return channel

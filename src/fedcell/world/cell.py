@@ -14,7 +14,7 @@ from fedcell.errors import InputError, reject, require_array, require_whole
 from fedcell.fields import About, Section, checked, declared, naming, section
 from fedcell.types import Floats
 from fedcell.world.device import compute_j, mean_compute_s
-from fedcell.world.rates import RATES, Rate, Shannon, parse_rate
+from fedcell.world.rates import RATES, Rate, Shannon
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -214,7 +214,7 @@ class Cell(Section):
         law: Any = self.law
         if not isinstance(law, str):  # laws are of schedule/, which knows cells; they have their line
             object.__setattr__(self, "law", getattr(law, "line", law))
-        for name, parse in (("channel", parse_channel), ("rate", parse_rate)):
+        for name, parse in (("channel", CHANNELS.parse), ("rate", RATES.parse)):
             if isinstance(given := getattr(self, name), str):
                 with naming(name):
                     object.__setattr__(self, name, parse(given))
@@ -279,7 +279,7 @@ class Devices(Section):
         Le(MOST_DBM),
         About(
             "Total transmit power, in dBm, instead of the density, which is then this power over the entire band: "
-            "under the law power it stays when the band changes.",
+            "under a law of total powers it stays when the band changes.",
             default="the density",
             since="0.2",
         ),
@@ -494,13 +494,13 @@ class Conditions:
 
 def _check_models(devices: Devices) -> None:
     """Refuse mobility and availability that do not exist; both are written about cells, and so know this module."""
-    from fedcell.world.availability import Always, parse_availability
-    from fedcell.world.mobility import parse_mobility
+    from fedcell.world.availability import AVAILABILITIES, Always
+    from fedcell.world.mobility import MOBILITIES
 
     with naming("mobility"):
-        parse_mobility(devices.mobility)
+        MOBILITIES.parse(devices.mobility)
     with naming("availability"):
-        if parse_availability(devices.availability) == Always():
+        if AVAILABILITIES.parse(devices.availability) == Always():
             object.__setattr__(devices, "availability", "always")
 
 
@@ -553,7 +553,7 @@ def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import uniform_in_disc
+        >>> from fedcell.world.cell import uniform_in_disc
         >>> uniform_in_disc(10.0, np.array([[0.25, 0.0]])).tolist()
         [[5.0, 0.0]]
     """
@@ -563,21 +563,6 @@ def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:
     np.multiply(radius, np.cos(angle), out=points[:, 0])
     np.multiply(radius, np.sin(angle), out=points[:, 1])
     return points
-
-
-def parse_channel(text: str) -> Channel:
-    """A channel by its name on the command line and in TOML.
-
-    Args:
-        text: ``paper``, ``uma``, ``umi`` or ``rma``, with settings such as ``uma:carrier_hz=2e9,los=never``, or
-            ``trace:links.csv,between=linear,end=repeat``.
-
-    Example:
-        >>> from fedcell.world import parse_channel
-        >>> parse_channel("umi:carrier_hz=28e9").carrier_hz
-        28000000000.0
-    """
-    return CHANNELS.parse(text)
 
 
 def _check_channel(cell: Cell) -> None:

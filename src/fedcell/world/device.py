@@ -25,7 +25,8 @@ def draw_compute_s(devices: "Devices", rng: np.random.Generator) -> "Floats":
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import Devices, draw_compute_s
+        >>> from fedcell.world import Devices
+        >>> from fedcell.world.device import draw_compute_s
         >>> draw_compute_s(Devices(count=2), np.random.default_rng(0)).round(2).tolist()
         [6.51, 6.76]
     """
@@ -43,7 +44,8 @@ def expected_compute_s(devices: "Devices") -> "Floats":
         (M,) seconds.
 
     Example:
-        >>> from fedcell.world import Devices, expected_compute_s
+        >>> from fedcell.world import Devices
+        >>> from fedcell.world.device import expected_compute_s
         >>> expected_compute_s(Devices(samples=[1000, 3000])).tolist()
         [2.25, 6.75]
     """
