@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         Trace,
         parse_availability,
     )
-    from fedcell.world.cell import Cell, Channel, Conditions, Devices, PaperChannel, parse_channel, uniform_in_disc
+    from fedcell.world.cell import Cell, Channel, Conditions, PaperChannel, parse_channel, uniform_in_disc
     from fedcell.world.channel import (
         believed_snr,
         download_s,
@@ -26,7 +26,15 @@ if TYPE_CHECKING:
         shadowing_db,
         whole_band_upload_s,
     )
-    from fedcell.world.device import cmos_j, compute_j, draw_compute_s, expected_compute_s, round_j, transmit_j
+    from fedcell.world.device import (
+        Devices,
+        cmos_j,
+        compute_j,
+        draw_compute_s,
+        expected_compute_s,
+        round_j,
+        transmit_j,
+    )
     from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
     from fedcell.world.rates import Mcs64, Mcs256, Shannon, parse_rate, spectral_efficiency
     from fedcell.world.snr_trace import SnrTrace, write_trace
@@ -84,10 +92,10 @@ _look_up = lazy_names(
     "fedcell.world",
     {
         "fedcell.world.availability": "Always Availability AvailabilitySnapshot DayNight Trace parse_availability",
-        "fedcell.world.cell": "Cell Channel Conditions Devices PaperChannel parse_channel uniform_in_disc",
+        "fedcell.world.cell": "Cell Channel Conditions PaperChannel parse_channel uniform_in_disc",
         "fedcell.world.channel": "believed_snr download_s fading_power link_snr"
         " loss_db mean_upload_s path_loss_db shadowing_db whole_band_upload_s",
-        "fedcell.world.device": "cmos_j compute_j draw_compute_s expected_compute_s round_j transmit_j",
+        "fedcell.world.device": "Devices cmos_j compute_j draw_compute_s expected_compute_s round_j transmit_j",
         "fedcell.world.mobility": "Mobility RandomWaypoint Redrawn Static parse_mobility",
         "fedcell.world.rates": "Mcs256 Mcs64 Shannon parse_rate spectral_efficiency",
         "fedcell.world.snr_trace": "SnrTrace write_trace",
