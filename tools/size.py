@@ -1,8 +1,8 @@
-"""How large fedcell is, beside what it may be: ``make size``.
+"""How large fedcell is, beside what it may be: ``make size`` prints it, and writes it into docs/architecture.md.
 
-The figures of docs/architecture.md. Lines are those of the package's Python files, blank ones and docstrings included;
-public names are the functions and classes of modules that do not begin with an underscore; exported names are those in
-the ``__all__`` of a package; the README's words are counted as ``wc -w`` does.
+Lines are those of the package's Python files, blank ones and docstrings included; public names are the functions and
+classes of modules that do not begin with an underscore; exported names are those in the ``__all__`` of a package; the
+README's words are counted as ``wc -w`` does.
 """
 
 import ast
@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "fedcell"
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- size: begin -->", "<!-- size: end -->"
 LOOP = "import sys, {module}; print(sum(name.split('.')[0] == 'fedcell' for name in sys.modules))"
 
 
@@ -61,10 +63,15 @@ def main() -> None:
         ("modules that the loop imports", 83, 40, imported_modules(SOURCE, "fedcell.sim.loop")),
         ("words of the README", 2_364, 900, len((ROOT / "README.md").read_text().split())),
     ]
-    print("| | 0.2.0 | at most | now |\n|---|---|---|---|")
+    table = ["| | 0.2.0 | at most | now |", "|---|---|---|---|"]
     for name, before, most, now in rows:
         cells = ["-" if value is None else f"{value:,}" for value in (before, most, now)]
-        print("|", " | ".join([name, *cells]), "|")
+        table.append(" | ".join([f"| {name}", *cells]) + " |")
+    print(*table, sep="\n")
+    before_it, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    _, found, after_it = rest.partition(END)
+    if found:
+        PAGE.write_text("\n".join([f"{before_it}{BEGIN}\n", *table, f"\n{END}{after_it}"]), "utf-8")
 
 
 if __name__ == "__main__":

@@ -263,7 +263,8 @@ def test_the_field_is_the_mean_snr(served: Served) -> None:
     task = load_task(spec.task, 6, 0, 1)
     world = spec.world(task.samples.tolist(), task.engine.parameters)
     x, y = found["x_m"][30], found["y_m"][12]
-    from fedcell.world import link_snr, path_loss_db, shadowing_db
+    from fedcell.world import link_snr, path_loss_db
+    from fedcell.world.channel import shadowing_db
 
     loss = path_loss_db(world.cell, np.array([math.hypot(x, y)])) + shadowing_db(world.cell, np.array([[x, y]]), 0)
     snr = link_snr(world.cell, float(world.devices.power_w_per_hz[0]), loss)

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, answer_loss, report_device, timed, upload_when_asked
-from fedcell.flower.answers import ANSWER
+from fedcell.flower.client import ANSWER
 from fedcell.flower.state import load_arrays, load_run
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.zoo.oort import relaxed

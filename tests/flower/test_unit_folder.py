@@ -21,9 +21,8 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, report_device
-from fedcell.flower.folder import held
 from fedcell.flower.roster import Roster
-from fedcell.flower.state import Run, load_arrays, load_run, save
+from fedcell.flower.state import Run, load_arrays, load_run, locked_directory, save
 from flower.local import LocalGrid, Nodes, node
 from flower.test_unit_state import a_round, a_run, saved
 
@@ -210,7 +209,7 @@ def test_wherever_the_disk_fills_up_the_earlier_state_stays_valid(small: Path) -
 SERVER = """
 import sys, time
 from pathlib import Path
-from fedcell.flower.folder import held
+from fedcell.flower.state import held
 with held(Path(sys.argv[1])):
     print("holds", flush=True)
     time.sleep(60)
@@ -232,9 +231,9 @@ def test_the_second_server_on_a_directory_is_told_and_a_killed_one_leaves_it_fre
 
 def test_a_run_that_ended_or_failed_leaves_its_directory_to_the_next(tmp_path: Path) -> None:
     with (
-        held(tmp_path),
+        locked_directory(tmp_path),
         pytest.raises(InputError, match=f"in use by another server .process {os.getpid()}."),
-        held(tmp_path),
+        locked_directory(tmp_path),
     ):
         pass
 

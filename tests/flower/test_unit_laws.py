@@ -11,8 +11,8 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 
 import fedcell as fc
 from fedcell.errors import InputError
+from fedcell.flower.client import Report
 from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, SimulatedRadio, radio_of
-from fedcell.flower.report import Report
 from fedcell.flower.round import _units
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.laws import Law
@@ -55,7 +55,7 @@ def test_what_scheduled_is_given_becomes_a_radio() -> None:
     assert radio_of(None, fc.Dedicated(), 8) == radio_of("dedicated", None, 8) == DedicatedRadio(8)
     assert radio_of(CELL, fc.Dedicated(), 8) == CellRadio(replace(CELL, model_bits=8), fc.Dedicated())
     with pytest.raises(InputError, match="law is 'power', which holds for Shannon's rate"):
-        CellRadio(replace(CELL, rate=fc.world.parse_rate("mcs64")), fc.Power())
+        CellRadio(replace(CELL, rate=fc.world.RATES.parse("mcs64")), fc.Power())
     with pytest.raises(InputError, match="unknown law 'blocs'"):
         SimulatedRadio(World(devices=Devices(count=2)), seed=0, law="blocs")
 

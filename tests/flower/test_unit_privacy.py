@@ -22,8 +22,8 @@ from flwr.supercore.privacy_accounting import NeighboringRelation, PrivacyConfig
 
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, report_device
-from fedcell.flower.inner import changed_numbers, name_of, own_numbers, restore_numbers
 from fedcell.flower.privacy import sample_size
+from fedcell.flower.wrapped import changed_numbers, name_of, own_numbers, restore_numbers
 from flower.local import LocalGrid, Nodes, node
 
 

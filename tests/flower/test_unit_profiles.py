@@ -25,10 +25,10 @@ from flwr.serverapp.strategy import (
 import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower import Device, Report, Scheduled, report_device
-from fedcell.flower.inner import WEIGHT, own_weights, weighing
-from fedcell.flower.report import RECORD, parse_report
+from fedcell.flower.client import RECORD, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.flower.state import load_arrays, load_run
+from fedcell.flower.wrapped import WEIGHT, own_weights, weights_overridden
 from fedcell.learn.profile import noise_of
 from fedcell.schedule.plan import Links
 from fedcell.schedule.profiles import balanced_weights, standardise
@@ -340,7 +340,7 @@ def test_what_was_changed_in_strategy_and_replies_is_put_back_after_an_error() -
         seen.extend([strategy.weighted_by_key, *(r.content["metrics"][WEIGHT] for r in replies)])
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), weighing(strategy, replies, np.array([0.25, 0.75])):
+    with pytest.raises(ZeroDivisionError), weights_overridden(strategy, replies, np.array([0.25, 0.75])):
         fail()
     assert seen == [WEIGHT, 0.25, 0.75]
     assert (strategy.weighted_by_key, strategy.train_metrics_aggr_fn) == ("num-examples", metrics)

@@ -28,7 +28,7 @@ from flwr.serverapp.strategy import (
 )
 
 from fedcell.flower import Report, Scheduled, report_device
-from fedcell.flower.replies import evaluate_demands, faults, train_demands, unsound
+from fedcell.flower.replies import evaluate_requirements, faults, invalid_reason, train_requirements
 from flower.local import LocalGrid, Nodes, node
 
 NAN, INF = math.nan, math.inf
@@ -196,7 +196,7 @@ def judged(change: Change, strategy: Strategy | None = None, others: int = 3) ->
     bad = content()
     change(bad)
     replies = {n: message(content(n), n) for n in range(1, 1 + others)} | {99: message(bad, 99)}
-    return faults(replies, train_demands(strategy or FedAvg(), MODEL))
+    return faults(replies, train_requirements(strategy or FedAvg(), MODEL))
 
 
 @pytest.mark.parametrize("name", POISON)
@@ -217,7 +217,7 @@ def test_poison_is_noticed_even_if_nobody_else_answers(name: str) -> None:
 
 def test_an_app_that_failed_is_named_in_one_line() -> None:
     replies = {1: message(Error(1, "Zero\nDivision" + "x" * 999)), 2: message(content(), 2)}
-    found = faults(replies, train_demands(FedAvg(), MODEL))
+    found = faults(replies, train_requirements(FedAvg(), MODEL))
     assert found[1].startswith("its app failed: Zero Division")
     assert len(found[1]) < 250
     assert list(found) == [1]
@@ -247,24 +247,24 @@ def test_a_good_reply_is_used_whatever_its_float_type_or_order(name: str) -> Non
     good = content()
     GOOD[name](good)
     replies = {1: message(content(1), 1), 2: message(good, 2)}
-    assert faults(replies, train_demands(FedAvg(), MODEL)) == {}
+    assert faults(replies, train_requirements(FedAvg(), MODEL)) == {}
     assert list(replies[2].content.array_records["arrays"]) == list(MODEL)
     new, _ = FedAvg().aggregate_train(1, replies.values())
     assert new is not None
-    assert unsound(new, train_demands(FedAvg(), MODEL)) is None
+    assert invalid_reason(new, train_requirements(FedAvg(), MODEL)) is None
 
 
 def test_after_a_round_the_mean_of_integers_is_a_float_and_clients_still_send_integers() -> None:
     new, _ = FedAvg().aggregate_train(1, [message(content(1), 1), message(content(2), 2)])
     assert new is not None
     assert new["count"].dtype == "float64"
-    assert faults({1: message(content())}, train_demands(FedAvg(), MODEL)) == {}
+    assert faults({1: message(content())}, train_requirements(FedAvg(), MODEL)) == {}
 
 
 def test_empty_arrays_and_scalars_are_good() -> None:
     model = ArrayRecord({"none": Array(np.zeros((0, 3), dtype=np.float32)), "one": Array(np.asarray(np.float32(1)))})
     reply = RecordDict({"arrays": model.copy(), "metrics": MetricRecord({"num-examples": 1})})
-    assert faults({1: message(reply)}, train_demands(FedAvg(), model)) == {}
+    assert faults({1: message(reply)}, train_requirements(FedAvg(), model)) == {}
 
 
 def test_complex_models_are_checked_too() -> None:
@@ -272,7 +272,7 @@ def test_complex_models_are_checked_too() -> None:
     for value, fault in ((2j, None), (complex(0, NAN), "values that are not finite")):
         reply = ArrayRecord({"fourier": Array(np.array([1, value], np.complex64))})
         records = RecordDict({"arrays": reply, "metrics": MetricRecord({"num-examples": 1})})
-        found = faults({1: message(records)}, train_demands(FedAvg(), model))
+        found = faults({1: message(records)}, train_requirements(FedAvg(), model))
         assert (fault or "") in found.get(1, "")
         assert bool(found) == bool(fault)
 
@@ -298,10 +298,10 @@ def boosted(data: bytes, dtype: Any = np.uint8) -> Message:
 @pytest.mark.parametrize("strategy", [FedXgbBagging, FedXgbCyclic])
 def test_trees_may_have_any_length_but_must_be_bytes(strategy: type[FedAvg]) -> None:
     empty = ArrayRecord([np.frombuffer(b"", dtype=np.uint8)])
-    demands = train_demands(strategy(), empty)
+    demands = train_requirements(strategy(), empty)
     replies = {1: boosted(trees(1)), 2: boosted(trees(30)), 3: boosted(b"\0" * 64, np.float32), 4: message(content())}
     assert list(faults(replies, demands)) == [3, 4]
-    assert unsound(boosted(trees(9)).content.array_records["arrays"], demands) is None
+    assert invalid_reason(boosted(trees(9)).content.array_records["arrays"], demands) is None
 
 
 def test_trees_that_cannot_be_joined_are_left_out_of_the_bag() -> None:
@@ -309,7 +309,7 @@ def test_trees_that_cannot_be_joined_are_left_out_of_the_bag() -> None:
     strategy = FedXgbBagging()
     bad = [b"", b"\0\1", b"{}", b"[" * 99999, trees(0).replace(b'"num_trees"', b'"x"'), trees(1).replace(b'"id"', b"1")]
     replies = {n: boosted(data) for n, data in enumerate([*bad, trees(2), trees(3)])}
-    found = faults(replies, train_demands(strategy, empty))
+    found = faults(replies, train_requirements(strategy, empty))
     assert list(found) == list(range(len(bad)))
     assert "its trees cannot be joined" in found[2]
     strategy.current_bst = b""
@@ -329,7 +329,7 @@ def test_adaptive_clipping_by_the_clients_needs_their_bit() -> None:
     strategy = DifferentialPrivacyClientSideAdaptiveClipping(FedAvg(), 0.0, 2)
     assert "its metric 'norm_bit' is None" in judged(metrics(), strategy, others=0)[99]
     reply = message(content(norm_bit=1))
-    assert faults({1: reply}, train_demands(strategy, MODEL)) == {}
+    assert faults({1: reply}, train_requirements(strategy, MODEL)) == {}
 
 
 def test_equal_weights_are_needed_only_with_a_privacy_accountant() -> None:
@@ -355,7 +355,7 @@ def sparse(values: int, weight: float = 1.0) -> Message:
 
 
 def test_a_strategy_of_ones_own_may_take_anything_that_most_send_and_its_model_is_checked() -> None:
-    demands = train_demands(Own(), MODEL)
+    demands = train_requirements(Own(), MODEL)
     odd = content()
     odd["arrays"] = ArrayRecord({"w": Array(W.reshape(4))})
     assert faults({1: sparse(3), 2: sparse(8), 3: message(content()), 4: sparse(2, NAN)}, demands).keys() == {3, 4}
@@ -363,7 +363,7 @@ def test_a_strategy_of_ones_own_may_take_anything_that_most_send_and_its_model_i
     assert faults({1: message(odd)}, demands) == {}
     new, _ = Own().aggregate_train(1, [message(odd)])
     assert new is not None
-    assert unsound(new, demands) == "its array 'b' is missing"
+    assert invalid_reason(new, demands) == "its array 'b' is missing"
     bad = content()
     arrays(b=Array(np.array([NAN, 0], np.float32)))(bad)
     assert faults({1: message(bad)}, demands).keys() == {1}
@@ -378,8 +378,8 @@ def test_lists_of_metrics_may_differ_in_length_if_the_app_has_its_own_mean() -> 
         2: message(content(curve=[1.0])),
         3: message(content(curve=[1.0, 2.0])),
     }
-    assert faults(replies, train_demands(FedAvg(), MODEL)).keys() == {3}
-    assert faults(replies, train_demands(FedAvg(train_metrics_aggr_fn=longest), MODEL)) == {}
+    assert faults(replies, train_requirements(FedAvg(), MODEL)).keys() == {3}
+    assert faults(replies, train_requirements(FedAvg(train_metrics_aggr_fn=longest), MODEL)) == {}
 
 
 @pytest.mark.parametrize("name", [n for n, (change, r) in POISON.items() if "metric" in n.lower() or "weight" in n])
@@ -389,7 +389,7 @@ def test_evaluations_are_judged_as_well(name: str) -> None:
     change(bad)
     replies = {n: message(RecordDict({"metrics": content().metric_records["metrics"]}), n) for n in (1, 2, 3)}
     replies[99] = message(RecordDict({key: r for key, r in bad.items() if isinstance(r, MetricRecord)}), 99)
-    found = faults(replies, evaluate_demands(FedAvg()))
+    found = faults(replies, evaluate_requirements(FedAvg()))
     assert list(found) == [99]
     assert reason in found[99]
 
@@ -451,15 +451,15 @@ def test_whatever_comes_the_strategy_makes_a_sound_model_of_the_rest(poison: Any
     strategy = make()
     good = {n: message(content(n), n) for n in (1, 2, 3, 4)}
     replies = good | {10 + n: message(bad, 10 + n) for n, bad in enumerate(poison)}
-    demands = train_demands(strategy, MODEL)
+    demands = train_requirements(strategy, MODEL)
     found = faults(replies, demands)
     assert not found.keys() & good.keys()
     if isinstance(strategy, FedAdam):
         strategy.current_arrays = {name: array.numpy() for name, array in MODEL.items()}
     new, _ = strategy.aggregate_train(1, [reply for n, reply in replies.items() if n not in found])
     assert new is not None
-    assert unsound(new, demands) is None
-    assert faults({n: r for n, r in replies.items() if n not in good}, evaluate_demands(strategy)) is not None
+    assert invalid_reason(new, demands) is None
+    assert faults({n: r for n, r in replies.items() if n not in good}, evaluate_requirements(strategy)) is not None
 
 
 # --- the whole run ----------------------------------------------------------------------------------------------------
@@ -567,4 +567,4 @@ def test_devices_that_the_strategy_left_out_are_neither_missing_nor_slow() -> No
 def test_no_array_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Array, "numpy", lambda _: pytest.fail("it was unpacked"))
     replies = {n: message(content(n), n) for n in (1, 2, 3)}
-    assert faults(replies, train_demands(FedAvg(), MODEL)) == {}
+    assert faults(replies, train_requirements(FedAvg(), MODEL)) == {}

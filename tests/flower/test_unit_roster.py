@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedcell.errors import InputError
+from fedcell.flower.client import Report, parse_report
 from fedcell.flower.radio import CellRadio, Device, Grant, SimulatedRadio
-from fedcell.flower.report import Report, parse_report
 from fedcell.flower.roster import Roster
 from fedcell.protocol.estimates import Estimates
 from fedcell.protocol.knowledge import Knowledge

@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedAvgM
 
 from fedcell.errors import InputError
-from fedcell.flower import inner
+from fedcell.flower.client import RECORD, Report
 from fedcell.flower.radio import Device, Grant
-from fedcell.flower.replies import faults, train_demands
-from fedcell.flower.report import RECORD, Report
+from fedcell.flower.replies import faults, train_requirements
 from fedcell.flower.round import Came, PlannedRound, configs, observe
 from fedcell.flower.scheduled import Scheduled
+from fedcell.flower.wrapped import arrays_of, chosen_nodes, restore_arrays, sampling_all, with_node_config
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.outcome import Observed, judge
 from fedcell.schedule.plan import Links, Plan, Timing
@@ -54,7 +54,7 @@ def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = 
     """With a slack of 2 and a second's grace; the wait was over after 99 s, or when the last reply had come."""
     of = kwargs.get("of") or planned(kwargs.get("link_known", True))
     allowed_s = of.allowed_s(2.0, 1.0 if measured is None else 0.0)
-    demands = train_demands(FedAvg(), reply(10).content.array_records["arrays"])
+    demands = train_requirements(FedAvg(), reply(10).content.array_records["arrays"])
     ended_s = max([99.0, *(came_s for _, came_s in replies.values())])
     came = Came(replies, measured, allowed_s, ended_s, in_turn=kwargs.get("in_turn", False))
     observed, usable, why = observe(of, came, lambda replies: faults(replies, demands))
@@ -186,7 +186,8 @@ def test_a_reply_that_would_spoil_the_mean_is_left_out_and_teaches_nothing(bad: 
 def test_each_node_gets_a_record_of_its_own_and_shares_the_arrays() -> None:
     arrays, config = ArrayRecord({"w": Array(np.ones(3))}), ConfigRecord({"server-round": 1})
     one, two = (
-        inner.personal(message(n, arrays=arrays, config=config), {"fedcell-share": s}) for n, s in ((1, 0.3), (2, 0.7))
+        with_node_config(message(n, arrays=arrays, config=config), {"fedcell-share": s})
+        for n, s in ((1, 0.3), (2, 0.7))
     )
     assert dict(one.content["config"]) == {"server-round": 1, "fedcell-share": 0.3}
     assert dict(two.content["config"]) == {"server-round": 1, "fedcell-share": 0.7}
@@ -198,7 +199,7 @@ def test_each_node_gets_a_record_of_its_own_and_shares_the_arrays() -> None:
 def test_a_strategy_takes_all_chosen_nodes_and_gets_its_settings_back() -> None:
     strategy = FedAdam(fraction_train=0.1, min_train_nodes=5, min_available_nodes=50)
     wrapped = DifferentialPrivacyServerSideFixedClipping(strategy, 0.1, 1.0, 5)
-    with inner.taking_all(wrapped, 3):
+    with sampling_all(wrapped, 3):
         assert (strategy.fraction_train, strategy.min_train_nodes, strategy.min_available_nodes) == (1.0, 3, 3)
     assert (strategy.fraction_train, strategy.min_train_nodes, strategy.min_available_nodes) == (0.1, 5, 50)
 
@@ -215,10 +216,10 @@ def test_a_strategys_moments_survive_in_arrays(strategy: type[FedAvg]) -> None:
         return new
 
     before, after = trained(), strategy(server_momentum=0.9) if strategy is FedAvgM else strategy()
-    kept = inner.arrays_of(before)
+    kept = arrays_of(before)
     assert kept
-    inner.restore_arrays(after, kept)
-    assert {k: v.tolist() for k, v in inner.arrays_of(after).items()} == {k: v.tolist() for k, v in kept.items()}
+    restore_arrays(after, kept)
+    assert {k: v.tolist() for k, v in arrays_of(after).items()} == {k: v.tolist() for k, v in kept.items()}
     name = "momentum_vector" if strategy is FedAvgM else "m_t"
     assert type(getattr(after, name)) is type(getattr(before, name))
 
@@ -230,7 +231,7 @@ def test_a_strategy_that_waits_for_more_nodes_than_were_chosen_is_told_so() -> N
                 pass
             return []
 
-    chosen = inner.ChosenNodes(None, [1, 2])  # type: ignore[arg-type]
+    chosen = chosen_nodes(None, [1, 2])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="waits for more than the 2 nodes that the policy chose"):
         Impatient().configure_train(1, None, None, chosen)
 

@@ -13,7 +13,8 @@ from fedcell.protocol.outcome import Observed, judge
 from fedcell.schedule.plan import Plan, Timing
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
-from fedcell.world import spectral_efficiency, whole_band_upload_s
+from fedcell.world import whole_band_upload_s
+from fedcell.world.rates import spectral_efficiency
 
 
 def spec_of(**fields: Any) -> Spec:

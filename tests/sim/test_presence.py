@@ -10,7 +10,8 @@ from fedcell.schedule.registry import POLICIES
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State
-from fedcell.world import Availability, AvailabilitySnapshot
+from fedcell.world import AvailabilitySnapshot
+from fedcell.world.availability import Availability
 
 
 def spec_of(**fields: Any) -> Spec:

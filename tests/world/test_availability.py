@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
-from fedcell.world import parse_availability
+from fedcell.world import AVAILABILITIES
 from fedcell.world.availability import AvailabilityIntervals
 from fedcell.world.availability_trace import read_intervals
 
@@ -269,7 +269,7 @@ def test_mistakes_in_the_setting_are_one_sentence(tmp_path: Path, monkeypatch: p
     ]
     for text, words in mistakes:
         with pytest.raises(fc.InputError, match=words):
-            parse_availability(text)
+            AVAILABILITIES.parse(text)
         with pytest.raises(fc.InputError, match=r"devices\.availability"):
             fc.Spec(devices={"availability": text})  # type: ignore[arg-type]
     for text, words in [

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from fedcell.errors import InputError
-from fedcell.world import Cell, Devices, uniform_in_disc
+from fedcell.world import Cell, Devices
+from fedcell.world.cell import uniform_in_disc
 
 
 def test_cell_defaults_are_the_papers() -> None:

@@ -9,17 +9,10 @@ from fedcell import units
 from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.types import Floats
-from fedcell.world import (
-    Cell,
-    fading_power,
-    link_snr,
-    mean_upload_s,
-    path_loss_db,
-    shadowing_db,
-    spectral_efficiency,
-    uniform_in_disc,
-    whole_band_upload_s,
-)
+from fedcell.world import Cell, link_snr, mean_upload_s, path_loss_db, whole_band_upload_s
+from fedcell.world.cell import uniform_in_disc
+from fedcell.world.channel import fading_power, shadowing_db
+from fedcell.world.rates import spectral_efficiency
 
 POWER = units.dbm_per_mhz(7.0)
 

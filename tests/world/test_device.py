@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import fedcell as fc
-from fedcell.world import Devices, cmos_j, compute_j, draw_compute_s, expected_compute_s, round_j, transmit_j
+from fedcell.world import Devices, compute_j, round_j, transmit_j
+from fedcell.world.device import cmos_j, draw_compute_s, expected_compute_s
 
 
 def test_the_papers_device_trains_6_s_at_least_and_6_75_s_on_average() -> None:

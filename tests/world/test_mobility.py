@@ -9,7 +9,8 @@ from scipy import stats
 from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.types import Floats
-from fedcell.world import Cell, Mobility, RandomWaypoint, Redrawn, Static, mobility, parse_mobility, uniform_in_disc
+from fedcell.world import MOBILITIES, Cell, Mobility, RandomWaypoint, Redrawn, Static, mobility
+from fedcell.world.cell import uniform_in_disc
 
 CELL = Cell(radius_m=1000.0)
 LAWS: list[Mobility] = [Redrawn(), Static(), RandomWaypoint()]
@@ -141,7 +142,7 @@ def test_a_bad_waypoint_gets_one_sentence(arguments: dict[str, Any], sentence: s
     ],
 )
 def test_names_of_laws(text: str, law: Mobility) -> None:
-    assert parse_mobility(text) == law
+    assert MOBILITIES.parse(text) == law
 
 
 @pytest.mark.parametrize(
@@ -162,4 +163,4 @@ def test_names_of_laws(text: str, law: Mobility) -> None:
 )
 def test_bad_names_get_one_sentence(text: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
-        parse_mobility(text)
+        MOBILITIES.parse(text)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcell.errors import InputError
-from fedcell.world import Cell, Devices, Mcs64, Mcs256, Shannon, Static, World, mean_upload_s, parse_rate
+from fedcell.world import RATES, Cell, Devices, Mcs64, Mcs256, Shannon, Static, World, mean_upload_s
 from fedcell.world.rates import TABLE_1, TABLE_2
 
 # Spectral efficiencies as TS 38.214 prints them.
@@ -101,4 +101,4 @@ def test_the_mean_needs_a_rate_everywhere() -> None:
 )
 def test_bad_rates_get_one_sentence(line: str, sentence: str) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
-        parse_rate(line)
+        RATES.parse(line)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.world import Cell, Devices, SnrTrace, World, loss_db, mean_upload_s, parse_channel, path_loss_db, snr_trace
+from fedcell.world import CHANNELS, Cell, Devices, SnrTrace, World, loss_db, mean_upload_s, path_loss_db, snr_trace
 from fedcell.world.snr_trace import write_trace
 
 HEADER = "time_s,device,snr_db\n"
@@ -169,10 +169,10 @@ def test_a_trace_knows_no_places(tmp_path: Path) -> None:
 
 
 def test_a_line_names_the_file_and_how_to_read_it() -> None:
-    assert parse_channel("trace:links.csv") == SnrTrace("links.csv")
-    assert parse_channel("trace:file=a=b.csv,between=linear,end=repeat") == SnrTrace("a=b.csv", "linear", "repeat")
+    assert CHANNELS.parse("trace:links.csv") == SnrTrace("links.csv")
+    assert CHANNELS.parse("trace:file=a=b.csv,between=linear,end=repeat") == SnrTrace("a=b.csv", "linear", "repeat")
     with pytest.raises(InputError, match=r"channel 'trace' needs file; write trace:file=..."):
-        parse_channel("trace")
+        CHANNELS.parse("trace")
 
 
 def test_a_run_is_known_by_the_files_content(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedcell.errors import InputError
 from fedcell.types import Floats
-from fedcell.world import Cell, Devices, Redrawn, RMa, Static, UMa, UMi, World, loss_db, mean_upload_s, parse_channel
+from fedcell.world import CHANNELS, Cell, Devices, Redrawn, RMa, Static, UMa, UMi, World, loss_db, mean_upload_s
 from fedcell.world.tr38901 import Outdoor38901, normal_quantile
 
 SCENARIOS = (UMa, UMi, RMa)
@@ -281,7 +281,7 @@ def test_the_normal_quantile() -> None:
 )
 def test_bad_settings_get_one_sentence(line: str, sentence: str) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
-        parse_channel(line)
+        CHANNELS.parse(line)
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,9 @@ import pytest
 
 from fedcell.errors import InputError
 from fedcell.rng import stream
-from fedcell.world import (
-    Cell,
-    Conditions,
-    DayNight,
-    Devices,
-    RandomWaypoint,
-    Static,
-    World,
-    draw_compute_s,
-    expected_compute_s,
-    fading_power,
-    mean_upload_s,
-    shadowing_db,
-)
+from fedcell.world import Cell, Conditions, DayNight, Devices, RandomWaypoint, Static, World, mean_upload_s
+from fedcell.world.channel import fading_power, shadowing_db
+from fedcell.world.device import draw_compute_s, expected_compute_s
 
 
 def same(one: Conditions, other: Conditions) -> bool:

@@ -89,7 +89,7 @@ def plan(
     from fedcell.plan import plans as planning
     from fedcell.plan.device_table import read_devices
     from fedcell.plots import save_picture
-    from fedcell.world import Cell, parse_channel, parse_rate
+    from fedcell.world import CHANNELS, RATES, Cell
 
     output = output_format(as_json, as_csv)
     set_verbosity(quiet, verbose=False)
@@ -101,8 +101,8 @@ def plan(
         noise_w_per_hz=units.dbm_per_mhz(noise_dbm_per_mhz),
         path_loss_1km_db=path_loss_1km_db,
         path_loss_exponent=path_loss_exponent,
-        channel=parse_channel(channel),
-        rate=parse_rate(rate),
+        channel=CHANNELS.parse(channel),
+        rate=RATES.parse(rate),
     )
     table = read_devices(devices, cell)
     _print_notes(table.notes)

@@ -16,7 +16,7 @@ from fedcell.schedule.laws import format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec, parse_spec
-from fedcell.world import SnrTrace, parse_channel
+from fedcell.world import CHANNELS, SnrTrace
 from fedcell.world.cell import Channel
 
 UPLOAD_BYTES = 8 * 2**20
@@ -105,7 +105,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
 
 def known_channel(line: str) -> Channel:
     """The channel that a line names; files are for the command line."""
-    channel = parse_channel(line)
+    channel = CHANNELS.parse(line)
     if isinstance(channel, SnrTrace):
         raise InputError(f"channel is {line[:60]!r}; over the network no files, they are for the command line")
     return channel

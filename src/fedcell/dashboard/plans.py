@@ -28,7 +28,7 @@ from fedcell.schedule.optimal import Optimal, shortest_rounds
 from fedcell.schedule.profiles import Profiles, imbalances_without, standardise
 from fedcell.schedule.view import RoundView
 from fedcell.types import Indices
-from fedcell.world import Cell, Devices, World, parse_rate
+from fedcell.world import RATES, Cell, Devices, World
 
 OFTEN_CHARACTERS = 2**18
 ALL_SIZES = 200
@@ -108,7 +108,7 @@ def answer_plan(ask: PlanAsk) -> Made:
         path_loss_1km_db=ask.cell.path_loss_1km_db,
         path_loss_exponent=ask.cell.path_loss_exponent,
         channel=known_channel(ask.cell.channel),
-        rate=parse_rate(ask.cell.rate),
+        rate=RATES.parse(ask.cell.rate),
     )
     lines = ask.policies or []
     for line in lines:  # before a table of a hundred thousand devices is read

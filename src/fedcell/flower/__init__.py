@@ -15,22 +15,20 @@ if find_spec("flwr") is None:
     raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')
 
 if TYPE_CHECKING:
-    from fedcell.flower.answers import answer_loss, upload_when_asked
+    from fedcell.flower.client import Report, answer_loss, report_device, timed, upload_when_asked
     from fedcell.flower.profile import profile_of
     from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, SimulatedRadio
     from fedcell.flower.record import ScheduledRound
-    from fedcell.flower.report import Report, report_device, timed
     from fedcell.flower.scheduled import Scheduled
     from fedcell.schedule.plan import Timing
 
 _look_up = lazy_names(
     "fedcell.flower",
     {
-        "fedcell.flower.answers": "answer_loss upload_when_asked",
+        "fedcell.flower.client": "Report answer_loss report_device timed upload_when_asked",
         "fedcell.flower.profile": "profile_of",
         "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio",
         "fedcell.flower.record": "ScheduledRound",
-        "fedcell.flower.report": "Report report_device timed",
         "fedcell.flower.scheduled": "Scheduled",
         "fedcell.schedule.plan": "Links Timing",
     },

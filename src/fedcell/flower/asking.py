@@ -3,7 +3,7 @@
 For a loss, the devices that are asked get the model and evaluate it; for the length of an update they get the training
 messages of the wrapped strategy, train, and keep their models until one of them is wanted. Whoever fails, lies, or is
 late beyond the slack has not answered. What is decided then begins when the wait for answers is over: the time of both
-stages is the round's. How a node answers is in answers.py; the simulator's first stage, with the same clock, in
+stages is the round's. How a node answers is in client.py; the simulator's first stage, with the same clock, in
 protocol/question.py.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Iterable
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
-from fedcell.flower.answers import ANSWER, HOLD, LOSS_QUERY, ROUND, SAMPLES, SEND
-from fedcell.flower.flwr_api import LOG
+from fedcell.flower.client import ANSWER, HOLD, LOSS_QUERY, ROUND, SAMPLES, SEND
+from fedcell.flower.compat import LOG
 from fedcell.flower.heard import told_number
-from fedcell.flower.inner import personal
-from fedcell.flower.log import listed
+from fedcell.flower.record import listed
 from fedcell.flower.round import Came, Connected, PlannedRound, name_of_node, observe
+from fedcell.flower.wrapped import with_node_config
 from fedcell.protocol.outcome import Observed
 from fedcell.schedule.plan import Question
 from fedcell.types import Floats
@@ -46,7 +46,7 @@ def send_messages(nodes: list[int]) -> list[Message]:
 def asked_in(round_index: int, messages: Iterable[Message], question: Question) -> list[Message]:
     """Return a question's messages with the round, and for the length of an update the wish to keep the model."""
     hold = {HOLD: True} if question.about == "norm" else {}
-    return [personal(message, {ROUND: round_index, **hold}) for message in messages]
+    return [with_node_config(message, {ROUND: round_index, **hold}) for message in messages]
 
 
 def read_answers(planned: PlannedRound, came: Came, about: str) -> tuple[Observed, Floats, dict[str, list[str]]]:

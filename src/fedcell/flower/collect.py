@@ -10,7 +10,7 @@ from typing import Any
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from fedcell.flower.flwr_api import in_simulation, unreadable
+from fedcell.flower.compat import in_simulation, unreadable
 
 Replies = dict[int, tuple[Message, float]]
 """By node, its reply and when it arrived, in seconds since the messages were sent."""

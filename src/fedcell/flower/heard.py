@@ -8,10 +8,9 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
-from fedcell.flower.answers import update_of
-from fedcell.flower.inner import records_of
-from fedcell.flower.npy import LARGEST_VALUE
-from fedcell.flower.replies import quoted
+from fedcell.flower.client import update_of
+from fedcell.flower.replies import MAX_VALUE, quoted
+from fedcell.flower.wrapped import records_of
 from fedcell.learn.engine import HostUpdates
 from fedcell.protocol.signals import SIGNALS, read_signals, uses
 from fedcell.schedule.policy import Policy
@@ -26,9 +25,9 @@ def told_number(record: MetricRecord | None, name: str) -> tuple[float, str | No
     value: Any = None if record is None else record.get(name)
     if value is None:
         return math.nan, None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= LARGEST_VALUE:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= MAX_VALUE:
         return float(value), None
-    return math.nan, f"its {name!r} is {quoted(value)}, not a number from 0 to {LARGEST_VALUE:g}"
+    return math.nan, f"its {name!r} is {quoted(value)}, not a number from 0 to {MAX_VALUE:g}"
 
 
 def reports_of(

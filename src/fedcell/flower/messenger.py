@@ -10,7 +10,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedcell.flower.collect import Later, Replies, collect
-from fedcell.flower.flwr_api import in_simulation
+from fedcell.flower.compat import in_simulation
 from fedcell.flower.radio import Radio
 from fedcell.flower.round import Came, PlannedRound
 from fedcell.types import Floats

@@ -8,10 +8,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedcell.errors import InputError
+from fedcell.flower.client import FAULT, QUERY, RECORD, Report, parse_report
 from fedcell.flower.collect import POLL_S, pull, push
-from fedcell.flower.flwr_api import LOG, was_lost
+from fedcell.flower.compat import LOG, was_lost
 from fedcell.flower.radio import Device
-from fedcell.flower.report import FAULT, QUERY, RECORD, Report, parse_report
 
 MOST_QUERIES = 5
 """A node whose answer cannot be used is asked again, in each of so many rounds."""

@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
 from fedcell.errors import InputError
-from fedcell.flower.inner import chain, name_of
+from fedcell.flower.wrapped import name_of, unwrap
 from fedcell.schedule.baselines import All
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy
@@ -25,7 +25,7 @@ _SETTINGS = (type(None), bool, int, float, str, bytes, Enum, np.number, np.ndarr
 
 def sample_size(strategy: Strategy) -> int | None:
     """Return the number of devices that the noise is calibrated for; None without differential privacy."""
-    sizes = [getattr(part, "num_sampled_clients", None) for part in chain(strategy)]
+    sizes = [getattr(part, "num_sampled_clients", None) for part in unwrap(strategy)]
     return next((int(size) for size in sizes if size is not None), None)
 
 
@@ -71,16 +71,16 @@ def require_round_size(strategy: Strategy, count: int) -> None:
 
 def skip_round(strategy: Strategy, server_round: int) -> None:
     """Tell the strategy that a round that it has configured will not be aggregated."""
-    for part in chain(strategy):
+    for part in unwrap(strategy):
         pending = getattr(part, "_pending_events", None)
         if isinstance(pending, dict):
             pending.pop(server_round, None)
 
 
-def spent(strategy: Strategy) -> dict[str, Any]:
+def accountant_states(strategy: Strategy) -> dict[str, Any]:
     """Return the states of the strategy's privacy accountants, to be saved as JSON."""
     found = {}
-    for depth, part in enumerate(chain(strategy)):
+    for depth, part in enumerate(unwrap(strategy)):
         accountant = getattr(part, "accountant", None)
         if accountant is None:
             continue
@@ -94,10 +94,10 @@ def spent(strategy: Strategy) -> dict[str, Any]:
     return found
 
 
-def restore_spent(strategy: Strategy, states: dict[str, Any]) -> None:
-    """The inverse of `spent`; refuses states of other accountants."""
-    parts = chain(strategy)
-    if states.keys() != spent(strategy).keys():
+def restore_accountants(strategy: Strategy, states: dict[str, Any]) -> None:
+    """Restore what `accountant_states` returned; states of other accountants are refused."""
+    parts = unwrap(strategy)
+    if states.keys() != accountant_states(strategy).keys():
         raise InputError(
             f"the saved run has {'a' if states else 'no'} record of the privacy that it spent, but {name_of(strategy)} "
             f"has {'no' if states else 'an'} accountant; resume it as it was started"
@@ -113,7 +113,7 @@ def require_resumable(strategy: Strategy) -> None:
     """Refuse to resume differential privacy that keeps something which is not saved, such as a random generator."""
     if sample_size(strategy) is None:
         return
-    for part in chain(strategy):
+    for part in unwrap(strategy):
         for name, value in vars(part).items():
             if name != "accountant" and not _plain(value):
                 raise InputError(

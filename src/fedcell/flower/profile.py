@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcell.errors import InputError, require_whole
-from fedcell.flower.report import MAX_PROFILE
+from fedcell.flower.client import MAX_PROFILE
 from fedcell.learn.engine import LEARNING_RATE, checked_setting
 from fedcell.learn.profile import REPORT_SAMPLES, normalised, private
 

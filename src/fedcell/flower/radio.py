@@ -18,7 +18,7 @@ import numpy as np
 
 from fedcell import units
 from fedcell.errors import InputError
-from fedcell.flower.report import Report
+from fedcell.flower.client import Report
 from fedcell.protocol.question import answering
 from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing

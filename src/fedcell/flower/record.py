@@ -1,5 +1,6 @@
-"""The record of a round, and the metrics of all rounds as Flower's Result has them."""
+"""The record of a round (ScheduledRound), its metrics in Flower's Result, and its lines in Flower's log."""
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ import numpy as np
 from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
+from fedcell.flower.compat import LOG
 from fedcell.flower.round import PlannedRound
 from fedcell.protocol.outcome import Outcome
 from fedcell.schedule.plan import Plan, Timing
@@ -95,7 +97,7 @@ class ScheduledRound:
         return RoundRecord(self.round, self.clock_s, self.round_s, plan, delivered, accuracy, loss)
 
 
-def recorded(
+def make_record(
     number: int, clock_s: float, round_s: float, planned: PlannedRound, timing: Timing, outcome: Outcome, *, used: bool
 ) -> ScheduledRound:
     """Return the record of a round, as yet without metrics.
@@ -134,8 +136,8 @@ def _or_none(values: Floats) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
-def why_untrained(rounds: Sequence[ScheduledRound], policy: str, budget_s: float) -> str:
-    """Say why rounds in which no model was ever used brought nothing, and what to do."""
+def explain_no_update(rounds: Sequence[ScheduledRound], policy: str, budget_s: float) -> str:
+    """Return why no round had a model that could be used, and what to do, in one sentence."""
     if not rounds:
         return f"no round can end within the budget of {budget_s:g} s; raise it, or schedule fewer devices"
     if any(done.asked for done in rounds) and not any(done.answered for done in rounds):
@@ -148,8 +150,8 @@ def why_untrained(rounds: Sequence[ScheduledRound], policy: str, budget_s: float
     )
 
 
-def note(result: Result, number: int, metrics: Mapping[str, MetricRecord | None]) -> None:
-    """Put a round's metrics, by ``train``, ``evaluate`` and ``server``, where Flower's Result has them."""
+def store_metrics(result: Result, number: int, metrics: Mapping[str, MetricRecord | None]) -> None:
+    """Store a round's metrics, by ``train``, ``evaluate`` and ``server``, in Flower's Result."""
     for source, values in metrics.items():
         if values is not None:
             _by_source(result)[source][number] = values
@@ -166,3 +168,63 @@ def _by_source(result: Result) -> dict[str, dict[int, MetricRecord]]:
         "evaluate": result.evaluate_metrics_clientapp,
         "server": result.evaluate_metrics_serverapp,
     }
+
+
+_MAX_NAMES = 20
+
+
+def log_plan(planned: PlannedRound) -> None:
+    """Log who is scheduled, out of how many, and how long the round is planned to take."""
+    names = [device.name for device in planned.devices]
+    known = planned.known[planned.plan.devices].all()
+    LOG.info(
+        "fedcell: scheduled %d of %d devices, %s: %s",
+        *(len(names), len(planned.nodes)),
+        f"planned {planned.plan.round_s:.4g} s" if known else "some of them of unknown times",
+        listed(names),
+    )
+
+
+def log_round(done: ScheduledRound) -> None:
+    """Log the planned and the actual times of the round and its devices, and who is missing."""
+    missing = [name for device, name in zip(done.devices, done.names, strict=True) if device in set(done.missing)]
+    LOG.info(
+        "\t├──> took %.4g s, planned %.4g s; clock %.6g s%s",
+        *(done.round_s, done.planned_s, done.clock_s),
+        f"; missing: {listed(missing)}" if missing else "",
+    )
+    took = ("-" if s is None else f"{s:.4g}" for s in done.finish_s)
+    times = [f"{n} {p:.4g}/{t}" for n, p, t in zip(done.names, done.planned_finish_s, took, strict=True)]
+    LOG.info("\t├──> planned/took in s: %s", listed(times) if times else "nobody was scheduled")
+
+
+def log_metrics(metrics: MetricRecord | None, *, clients: bool = True) -> None:
+    """Log the metrics of a round's training or evaluation in Flower's own form."""
+    if metrics is not None:
+        LOG.info("\t└──> %s: %s", "Aggregated MetricRecord" if clients else "MetricRecord", metrics)
+
+
+def log_result(result: Result, rounds: Sequence[ScheduledRound], seconds: float) -> None:
+    """Log the end of a run: the times of its rounds, and Flower's final results."""
+    trained = [done for done in rounds if done.delivered]
+    LOG.info("")
+    LOG.info("Strategy execution finished in %.2fs", seconds)
+    if trained:
+        LOG.info(
+            "fedcell: rounds trained: %d; clock %.6g s; a round took %.4g s on average (planned %.4g s), %.1f models",
+            *(len(trained), rounds[-1].clock_s),
+            *(sum(values) / len(trained) for values in zip(*((d.round_s, d.planned_s) for d in trained), strict=True)),
+            sum(len(d.delivered) for d in trained) / len(trained),
+        )
+    LOG.info("")
+    LOG.info("Final results:")
+    LOG.info("")
+    for line in io.StringIO(str(result)):
+        LOG.info("\t%s", line.strip("\n"))
+    LOG.info("")
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return the words as a list in a sentence: the first twenty, and how many more there are."""
+    more = len(words) - _MAX_NAMES
+    return ", ".join(words[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -6,17 +6,21 @@ What a reply must be depends on what the wrapped strategy does with it:
   and shapes of the global model, floats where it has floats, and exactly one MetricRecord with the weight.
 - FedXgbBagging and FedXgbCyclic collect trees: one array of bytes, of any length, under the model's name.
 - A strategy with an ``aggregate_train`` of its own may take anything. Its replies are compared with each other, and
-  what it makes of them with the global model (see `unsound`).
+  what it makes of them with the global model (see `invalid_reason`).
 
 Nothing is unpacked: the values are the end of the .npy file in ``Array.data``, once its header has been checked.
 """
 
+import ast
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
@@ -29,18 +33,76 @@ from flwr.serverapp.strategy import (
 from flwr.serverapp.strategy.strategy_utils import aggregate_bagging, aggregate_metricrecords
 from flwr.supercore.differential_privacy import KEY_NORM_BIT
 
-from fedcell.flower.inner import chain, records_of
-from fedcell.flower.npy import LARGEST_VALUE, dtype_of, header_of, is_moderate
+from fedcell.flower.wrapped import records_of, unwrap
 
-LARGEST_WEIGHT = 1e15
-LARGEST_METRIC = 1e100
-Form = dict[str, tuple[tuple[int, ...] | None, str]]
+MAX_VALUE = 1e15
+"""The largest magnitude of a model's values: squares of these, and their sums, are far from overflow in float32."""
+_MAGIC = b"\x93NUMPY"
+_MAX_HEADER_BYTES = 4096
+_MAX_AXES = 32
+_MAX_AXIS = 2**31
+
+
+def header_of(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int] | None:
+    """Return the type and the shape of a .npy file, and where its values start; None if it is not one of numbers."""
+    if data[:6] != _MAGIC or len(data) < 12 or data[7] != 0 or data[6] not in (1, 2, 3):
+        return None
+    start = 10 if data[6] == 1 else 12
+    length = int.from_bytes(data[8:start], "little")
+    if length > min(_MAX_HEADER_BYTES, len(data) - start):
+        return None
+    found = _parsed_header(data[start : start + length])
+    return None if found is None else (*found, start + length)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Return the type and the shape in a header, a Python dict as text; the replies of a round share a few headers."""
+    try:
+        said = ast.literal_eval(header.decode("ascii").strip())
+        descr, shape = said["descr"], said["shape"]
+        if said.keys() != {"descr", "fortran_order", "shape"} or not isinstance(said["fortran_order"], bool):
+            return None
+        if not isinstance(shape, tuple) or len(shape) > _MAX_AXES:
+            return None
+        if not all(type(axis) is int and 0 <= axis < _MAX_AXIS for axis in shape):
+            return None
+        if not (isinstance(descr, str) and re.fullmatch(r"[<>|=]?[fiubc]\d{1,2}", descr)):
+            return None
+        return np.dtype(descr), shape
+    except Exception:  # text that is not a dict, nested too deeply, or a type that NumPy does not have
+        return None
+
+
+@lru_cache(maxsize=1024)
+def dtype_of(name: str) -> np.dtype[Any] | None:
+    """Return the type of this name; None if NumPy has none."""
+    try:
+        return np.dtype(name) if re.fullmatch(r"[<>|=]?[a-z]{1,10}\d{0,3}", name) else None
+    except Exception:
+        return None
+
+
+def is_finite_and_bounded(data: bytes, dtype: np.dtype[Any], start: int) -> bool:
+    """Whether all floats after ``start`` are finite and not too large."""
+    if dtype.kind not in "fc" or len(data) == start:
+        return True
+    real = np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+    values = np.frombuffer(data, real, offset=start)
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        least, most = float(values.min()), float(values.max())  # of values with NaN, both are NaN
+    return least >= -MAX_VALUE and most <= MAX_VALUE
+
+
+MAX_WEIGHT = 1e15
+MAX_METRIC = 1e100
+ModelSchema = dict[str, tuple[tuple[int, ...] | None, str]]
 """By name, the shape of an array (None for any) and what its numbers are: floats ``f``, complex ``c``, bytes ``B`` (of
 trees), or ``i``: integers, whose mean is a float."""
 
 
 @dataclass(frozen=True)
-class Demands:
+class ReplyRequirements:
     """What a strategy needs of every reply of a round.
 
     Attributes:
@@ -53,7 +115,7 @@ class Demands:
         trees: whether the arrays are boosted trees that are joined.
     """
 
-    model: Form | None
+    model: ModelSchema | None
     strict: bool
     weight: str | None
     numbers: dict[str, float] = field(default_factory=dict)
@@ -62,22 +124,22 @@ class Demands:
     trees: bool = False
 
 
-def train_demands(strategy: Strategy, model: ArrayRecord) -> Demands:
+def train_requirements(strategy: Strategy, model: ArrayRecord) -> ReplyRequirements:
     """Return what the strategy needs of replies with models.
 
     Args:
         strategy: the wrapped strategy.
         model: the initial model. (Later ones are means, and the mean of integers is a float.)
     """
-    parts = chain(strategy)
+    parts = unwrap(strategy)
     last, strict = parts[-1], _by_flower(parts, "aggregate_train")
     numbers = {}
     if isinstance(last, QFedAvg):
         numbers[last.train_loss_key] = 0.0
     if any(isinstance(part, DifferentialPrivacyClientSideAdaptiveClipping) for part in parts):
         numbers[KEY_NORM_BIT] = -math.inf
-    return Demands(
-        model=form_of(model, strict=strict, trees=isinstance(last, FedXgbBagging | FedXgbCyclic)),
+    return ReplyRequirements(
+        model=schema_of(model, strict=strict, trees=isinstance(last, FedXgbBagging | FedXgbCyclic)),
         strict=strict,
         weight=getattr(last, "weighted_by_key", None),
         numbers=numbers,
@@ -87,10 +149,10 @@ def train_demands(strategy: Strategy, model: ArrayRecord) -> Demands:
     )
 
 
-def evaluate_demands(strategy: Strategy) -> Demands:
+def evaluate_requirements(strategy: Strategy) -> ReplyRequirements:
     """Return what the strategy needs of replies with the metrics of an evaluation."""
-    parts = chain(strategy)
-    return Demands(
+    parts = unwrap(strategy)
+    return ReplyRequirements(
         model=None,
         strict=_by_flower(parts, "aggregate_evaluate"),
         weight=getattr(parts[-1], "weighted_by_key", None),
@@ -103,15 +165,15 @@ def _by_flower(parts: list[Strategy], method: str) -> bool:
     return own and isinstance(parts[-1], FedAvg)
 
 
-def form_of(model: ArrayRecord, *, strict: bool = True, trees: bool = False) -> Form:
-    """Return the form of a model.
+def schema_of(model: ArrayRecord, *, strict: bool = True, trees: bool = False) -> ModelSchema:
+    """Return the names, shapes and kinds of a model's arrays.
 
     Args:
         model: the model.
         strict: False if only the shapes of its float arrays are fixed.
         trees: whether it is of boosted trees, as bytes: then no shape is.
     """
-    found: Form = {}
+    found: ModelSchema = {}
     for name, array in model.items():
         dtype = dtype_of(array.dtype)
         kind = "B" if trees else dtype.kind if dtype is not None and dtype.kind in "fc" else "i"
@@ -120,65 +182,65 @@ def form_of(model: ArrayRecord, *, strict: bool = True, trees: bool = False) -> 
     return found
 
 
-def faults(replies: dict[int, Message], demands: Demands) -> dict[int, str]:
+def faults(replies: dict[int, Message], required: ReplyRequirements) -> dict[int, str]:
     """Return, by node, why its reply cannot be used: one such reply would ruin the model or end Flower's run.
 
     The arrays of a good reply are put in the order of the model's: some strategies go by it.
 
     Args:
         replies: by node.
-        demands: what the strategy needs.
+        required: what the strategy needs of them.
     """
-    found, forms = {}, {}
+    found, signatures = {}, {}
     for node, reply in replies.items():
         try:
-            fault = _fault(reply, demands)
+            fault = _fault(reply, required)
             if fault is None:
-                forms[node] = _form(reply.content, demands)
+                signatures[node] = _signature(reply.content, required)
         except Exception as error:  # whatever the bytes were, they end no run
             fault = f"it cannot be read ({type(error).__name__})"
         if fault is not None:
             found[node] = fault
-    if forms:
-        votes = Counter(forms.values())
-        # Of two equally frequent forms, the one with the model's arrays counts.
-        usual = max(votes, key=lambda form: (votes[form], form[0] == _arrays_of_model(demands)))
+    if signatures:
+        votes = Counter(signatures.values())
+        # Of two equally frequent signatures, the one with the model's arrays counts.
+        usual = max(votes, key=lambda one: (votes[one], one[0] == _arrays_of_model(required)))
         unlike = "its arrays or metrics differ from the others'"
-        found |= {node: unlike for node, form in forms.items() if form != usual}
+        found |= {node: unlike for node, signature in signatures.items() if signature != usual}
     return found
 
 
-def enough_usable(replies: Mapping[int, tuple[Message, float]], demands: Demands, needed: int) -> bool:
+def enough_usable(replies: Mapping[int, tuple[Message, float]], required: ReplyRequirements, needed: int) -> bool:
     """Whether as many as needed of the replies so far, by node with their arrival times, may be used."""
     if len(replies) < needed:
         return False
-    return len(replies) - len(faults({node: reply for node, (reply, _) in replies.items()}, demands)) >= needed
+    return len(replies) - len(faults({node: reply for node, (reply, _) in replies.items()}, required)) >= needed
 
 
-def unsound(model: ArrayRecord, demands: Demands) -> str | None:
+def invalid_reason(model: ArrayRecord, required: ReplyRequirements) -> str | None:
     """Return why what a strategy made of the replies cannot be the next model; None if it can."""
-    return _model_fault(model, demands.model or {}, strict=demands.strict)
+    return _model_fault(model, required.model or {}, strict=required.strict)
 
 
-def _fault(reply: Message, demands: Demands) -> str | None:
+def _fault(reply: Message, required: ReplyRequirements) -> str | None:
     if reply.has_error():
         return f"its app failed: {' '.join(str(reply.error.reason).split())[:200]}"
     if not reply.has_content():
         return "it is empty"
-    found = _arrays_fault(reply.content, demands) if demands.model is not None else None
-    return found or _metrics_fault(reply.content, demands)
+    found = _arrays_fault(reply.content, required) if required.model is not None else None
+    return found or _metrics_fault(reply.content, required)
 
 
-def _arrays_fault(content: RecordDict, demands: Demands) -> str | None:
+def _arrays_fault(content: RecordDict, required: ReplyRequirements) -> str | None:
     arrays = [record for _, record in records_of(content, ArrayRecord)]
-    if not demands.strict:
+    if not required.strict:
         every = (_array_fault(n, a, None, "", strict=False) for record in arrays for n, a in record.items())
         return next((fault for fault in every if fault), None)
     if len(arrays) != 1:
         return f"it has {len(arrays)} ArrayRecords, not one"
-    model = demands.model or {}
+    model = required.model or {}
     fault = _model_fault(arrays[0], model, strict=True)
-    if fault is None and demands.trees:
+    if fault is None and required.trees:
         fault = next((fault for array in arrays[0].values() if (fault := _trees_fault(array))), None)
     if fault is None and list(arrays[0]) != list(model):
         for name in model:
@@ -186,7 +248,7 @@ def _arrays_fault(content: RecordDict, demands: Demands) -> str | None:
     return fault
 
 
-def _model_fault(arrays: ArrayRecord, model: Form, *, strict: bool) -> str | None:
+def _model_fault(arrays: ArrayRecord, model: ModelSchema, *, strict: bool) -> str | None:
     if arrays.keys() != model.keys():
         odd = min(arrays.keys() ^ model.keys())
         return f"its array {quoted(odd)} is {'not in the model' if odd in arrays else 'missing'}"
@@ -211,8 +273,8 @@ def _array_fault(name: str, array: Array, shape: tuple[int, ...] | None, kind: s
     kinds = {"f": "f", "c": "c", "i": "iubf", "B": "u"}.get(kind, "iubfc")
     if dtype.kind not in kinds or (kind == "B" and dtype.itemsize != 1):
         return f"its array {quoted(name)} is of {dtype}, unlike the model's"
-    if not is_moderate(array.data, dtype, start):
-        return f"its array {quoted(name)} has values that are not finite or larger than {LARGEST_VALUE:g}"
+    if not is_finite_and_bounded(array.data, dtype, start):
+        return f"its array {quoted(name)} has values that are not finite or larger than {MAX_VALUE:g}"
     return None
 
 
@@ -228,45 +290,45 @@ def _trees_fault(array: Array) -> str | None:
     return None
 
 
-def _metrics_fault(content: RecordDict, demands: Demands) -> str | None:
+def _metrics_fault(content: RecordDict, required: ReplyRequirements) -> str | None:
     metrics = [record for _, record in records_of(content, MetricRecord)]
-    if demands.strict and len(metrics) != 1:
+    if required.strict and len(metrics) != 1:
         return f"it has {len(metrics)} MetricRecords, not one"
     for record in metrics:
         for name, value in record.items():
             for number in value if isinstance(value, list) else (value,):
-                if not -LARGEST_METRIC <= number <= LARGEST_METRIC and name != demands.weight:
+                if not -MAX_METRIC <= number <= MAX_METRIC and name != required.weight:
                     return f"its metric {quoted(name)} is {quoted(number)}"
-        fault = _weight_fault(record, demands)
+        fault = _weight_fault(record, required)
         if fault:
             return fault
     return None
 
 
-def _weight_fault(record: MetricRecord, demands: Demands) -> str | None:
+def _weight_fault(record: MetricRecord, required: ReplyRequirements) -> str | None:
     """Return what is wrong with the weight and the other numbers that the strategy reads."""
-    weight = None if demands.weight is None else record.get(demands.weight)
-    if weight is None and demands.weight is not None and demands.strict:
-        return f"its metrics have no {demands.weight!r}"
-    if weight is not None and (isinstance(weight, list) or not 0 < weight <= LARGEST_WEIGHT):
-        return f"its {demands.weight!r} is {quoted(weight)}, not a number above 0 and up to {LARGEST_WEIGHT:g}"
-    for name, least in demands.numbers.items():
+    weight = None if required.weight is None else record.get(required.weight)
+    if weight is None and required.weight is not None and required.strict:
+        return f"its metrics have no {required.weight!r}"
+    if weight is not None and (isinstance(weight, list) or not 0 < weight <= MAX_WEIGHT):
+        return f"its {required.weight!r} is {quoted(weight)}, not a number above 0 and up to {MAX_WEIGHT:g}"
+    for name, least in required.numbers.items():
         value = record.get(name)
         if value is None or isinstance(value, list) or value < least:
             return f"its metric {name!r} is {quoted(value)}"
     return None
 
 
-def _form(content: RecordDict, demands: Demands) -> tuple[Any, ...]:
+def _signature(content: RecordDict, required: ReplyRequirements) -> tuple[Any, ...]:
     """Return what must be the same in all replies of a round."""
     metrics = tuple(
-        (key, tuple(sorted((name, _length(value) if demands.lists else 0) for name, value in record.items())))
+        (key, tuple(sorted((name, _length(value) if required.lists else 0) for name, value in record.items())))
         for key, record in sorted(records_of(content, MetricRecord), key=lambda item: item[0])
     )
-    keys = tuple(sorted(key for key, _ in records_of(content, ArrayRecord))) if demands.model is not None else ()
-    weight = demands.weight if demands.equal else None
+    keys = tuple(sorted(key for key, _ in records_of(content, ArrayRecord))) if required.model is not None else ()
+    weight = required.weight if required.equal else None
     weights = tuple(record.get(weight) for _, record in records_of(content, MetricRecord)) if weight else ()
-    if demands.strict or demands.model is None:
+    if required.strict or required.model is None:
         return None, keys, metrics, weights
     shapes = (
         (name, tuple(array.shape) if (dtype := dtype_of(array.dtype)) and dtype.kind in "fc" else None)
@@ -276,8 +338,10 @@ def _form(content: RecordDict, demands: Demands) -> tuple[Any, ...]:
     return frozenset(shapes), keys, metrics, weights
 
 
-def _arrays_of_model(demands: Demands) -> Any:
-    return None if demands.strict or demands.model is None else frozenset((n, s) for n, (s, _) in demands.model.items())
+def _arrays_of_model(required: ReplyRequirements) -> Any:
+    return (
+        None if required.strict or required.model is None else frozenset((n, s) for n, (s, _) in required.model.items())
+    )
 
 
 def _length(value: Any) -> int:
@@ -285,6 +349,6 @@ def _length(value: Any) -> int:
 
 
 def quoted(value: object) -> str:
-    """A client's own words, in a line of the log."""
+    """Return something that a client sent, shortened for a line of the log."""
     text = repr(value) if not isinstance(value, float) else f"{value:g}"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -7,8 +7,8 @@ import numpy as np
 from flwr.app import Message
 
 from fedcell.flower.collect import Replies
-from fedcell.flower.inner import UNTIMED, Trained, take_trained
 from fedcell.flower.radio import Device, Grant
+from fedcell.flower.wrapped import UNTIMED, Trained, take_trained
 from fedcell.protocol.outcome import Observed, deadlines
 from fedcell.protocol.question import answering
 from fedcell.protocol.round import Asked, Send, Sight

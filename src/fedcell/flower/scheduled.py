@@ -18,22 +18,7 @@ from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, require_number, require_whole
 from fedcell.flower.asking import asked_in, log_answers, loss_messages, read_answers, send_messages
 from fedcell.flower.collect import POLL_S, Later, collect
-from fedcell.flower.flwr_api import LOG, calling_strategy, log_start
-from fedcell.flower.folder import held
-from fedcell.flower.inner import (
-    ChosenNodes,
-    evaluating,
-    messages_for,
-    name_of,
-    overridden,
-    own_weights,
-    personal,
-    refuse_own_start,
-    take_trained,
-    weighing,
-    weight_key,
-)
-from fedcell.flower.log import log_metrics, log_plan, log_result, log_round
+from fedcell.flower.compat import LOG, calling_strategy, log_start
 from fedcell.flower.messenger import Messenger
 from fedcell.flower.nodes import Nodes
 from fedcell.flower.planner import AnyRadio, Planner
@@ -45,12 +30,41 @@ from fedcell.flower.privacy import (
     skip_round,
 )
 from fedcell.flower.radio import radio_of
-from fedcell.flower.record import ScheduledRound, metrics_of, note, recorded, why_untrained
-from fedcell.flower.replies import Demands, enough_usable, evaluate_demands, faults, train_demands, unsound
-from fedcell.flower.resume import Saving
+from fedcell.flower.record import (
+    ScheduledRound,
+    explain_no_update,
+    log_metrics,
+    log_plan,
+    log_result,
+    log_round,
+    make_record,
+    metrics_of,
+    store_metrics,
+)
+from fedcell.flower.replies import (
+    ReplyRequirements,
+    enough_usable,
+    evaluate_requirements,
+    faults,
+    invalid_reason,
+    train_requirements,
+)
 from fedcell.flower.roster import Roster
 from fedcell.flower.round import Came, Connected, PlannedRound, configs, name_of_node, observe
-from fedcell.flower.state import Run
+from fedcell.flower.state import Run, StateDirectory, locked_directory
+from fedcell.flower.wrapped import (
+    chosen_nodes,
+    evaluating,
+    messages_for,
+    name_of,
+    overridden,
+    own_weights,
+    refuse_own_start,
+    take_trained,
+    weight_key,
+    weights_overridden,
+    with_node_config,
+)
 from fedcell.learn.profile import noise_of
 from fedcell.protocol.outcome import Observed, Outcome
 from fedcell.protocol.round import Collect, Collected, Send
@@ -223,8 +237,8 @@ class Scheduled(Strategy):
         self._start_s, self._timeout_s = start_s, math.inf
         self._under_way: _UnderWay | None = None
         self._metric_said = False
-        self._demands: Demands | None = None
-        self._saving = Saving(self.state, strategy)
+        self._demands: ReplyRequirements | None = None
+        self._saving = StateDirectory(self.state, strategy)
         self._begin()
 
     def _begin(self) -> None:
@@ -279,7 +293,7 @@ class Scheduled(Strategy):
             raise InputError(f"initial_arrays is a {type(initial_arrays).__name__}; give an ArrayRecord")
         self._begin()
         size = sum(len(array.data) for array in initial_arrays.values())
-        with held(self.state, size), closing(self._later):
+        with locked_directory(self.state, size), closing(self._later):
             return self._start(
                 grid,
                 initial_arrays,
@@ -305,8 +319,8 @@ class Scheduled(Strategy):
         log_start(num_rounds, initial_arrays, train_config, evaluate_config)
         self.summary()
         LOG.info("")
-        self._demands = train_demands(self.strategy, initial_arrays)
-        if fault := unsound(initial_arrays, self._demands):
+        self._demands = train_requirements(self.strategy, initial_arrays)
+        if fault := invalid_reason(initial_arrays, self._demands):
             raise InputError(f"initial_arrays cannot be trained: {fault}; give another model")
         result = self._resumed(Result(arrays=initial_arrays), self._demands)
         if not self._ends(num_rounds):  # a resumed run goes on with those that are there
@@ -314,7 +328,7 @@ class Scheduled(Strategy):
         if evaluate_fn and not self.rounds:
             found = _metrics_from(evaluate_fn(0, result.arrays))
             LOG.info("Initial global evaluation results: %s", found)
-            note(result, 0, {"server": found})
+            store_metrics(result, 0, {"server": found})
         while not self._ends(num_rounds):
             if not self._train(grid, result, num_rounds, timeout, train_config):
                 break
@@ -339,7 +353,7 @@ class Scheduled(Strategy):
 
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
-            why = why_untrained(self.rounds, format_policy(self.policy), self.budget_s)
+            why = explain_no_update(self.rounds, format_policy(self.policy), self.budget_s)
             raise InputError(f"nothing was learnt: {why}")
 
     # --- one round -------------------------------------------------------------------------------------------------
@@ -367,11 +381,11 @@ class Scheduled(Strategy):
                 played = end.value
         self._planner.learn(there, played)
         planned, timing = here.planned(played.send), here.timing
-        done = recorded(number, self._clock_s, here.round_s, planned, timing, played.outcome, used=here.used)
+        done = make_record(number, self._clock_s, here.round_s, planned, timing, played.outcome, used=here.used)
         self.rounds.append(done)
         log_round(done)
         log_metrics(here.metrics)
-        note(result, number, {"train": here.metrics})
+        store_metrics(result, number, {"train": here.metrics})
         return True
 
     def _connected(self, number: int, arrays: ArrayRecord, grid: Grid) -> Connected:
@@ -476,7 +490,7 @@ class Scheduled(Strategy):
         planned = planned.only({message.metadata.dst_node_id for message in made})
         require_round_size(self.strategy, len(made))
         config_of = dict(zip(planned.chosen, configs(planned), strict=True))
-        return [personal(message, config_of[message.metadata.dst_node_id]) for message in made]
+        return [with_node_config(message, config_of[message.metadata.dst_node_id]) for message in made]
 
     def _messenger(self, grid: Grid) -> Messenger:
         radio, left_s = self._planner.resolved_radio, self.budget_s - self._clock_s
@@ -504,11 +518,11 @@ class Scheduled(Strategy):
         delivered = planned.plan.devices[outcome.delivered]
         balanced = self._planner.balanced(here.there, delivered) if self.averaging == "balanced" else None
         weights = own_weights(self.strategy, kept) if balanced is None else balanced
-        with weighing(self.strategy, kept, balanced):
+        with weights_overridden(self.strategy, kept, balanced):
             new, here.metrics = self.aggregate_train(here.number, kept)
-        self._saving.keep_spent()
+        self._saving.save_privacy()
         assert self._demands is not None  # start made them
-        if new is not None and (fault := unsound(new, self._demands)):
+        if new is not None and (fault := invalid_reason(new, self._demands)):
             LOG.warning("fedcell: the model of round %d is not used: %s", here.number, fault)
             return None, None
         here.used = new is not None
@@ -537,13 +551,13 @@ class Scheduled(Strategy):
         self, grid: Grid, result: Result, timeout: float, config: ConfigRecord, evaluate_fn: EvaluateFn | None
     ) -> None:
         number, devices = len(self.rounds), self._planner.nodes.devices
-        awake = ChosenNodes(grid, self._planner.awake(list(grid.get_node_ids()), number))
-        with evaluating(self.strategy, len(awake.get_node_ids())):
-            messages = list(self.configure_evaluate(number, result.arrays, config, awake))
+        awake = self._planner.awake(list(grid.get_node_ids()), number)
+        with evaluating(self.strategy, len(awake)):
+            messages = list(self.configure_evaluate(number, result.arrays, config, chosen_nodes(grid, awake)))
         left_s = max(self.budget_s - self._clock_s, self.grace_s)
         replies = collect(grid, messages, min(timeout, left_s), self.poll_s) if messages else {}
         names = {node: devices[node].name if node in devices else str(node) for node in replies}
-        bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_demands(self.strategy))
+        bad = faults({node: reply for node, (reply, _) in replies.items()}, evaluate_requirements(self.strategy))
         for node, fault in bad.items():
             LOG.warning("fedcell: the evaluation of device %s is not used: %s", names[node], fault)
         # In the order of the devices, not of arrival: the last bit of the mean must not depend on it.
@@ -555,7 +569,7 @@ class Scheduled(Strategy):
             LOG.info("Global evaluation")
             found = _metrics_from(evaluate_fn(number, result.arrays))
             log_metrics(found, clients=False)
-        note(result, number, {"evaluate": evaluated, "server": found})
+        store_metrics(result, number, {"evaluate": evaluated, "server": found})
 
     # --- around the rounds -----------------------------------------------------------------------------------------
 
@@ -593,7 +607,7 @@ class Scheduled(Strategy):
         """Complete the round's record with its metrics, save the state, and tell ``on_round``."""
         done = self.rounds[-1] = replace(self.rounds[-1], metrics=metrics_of(result, len(self.rounds)))
         run = replace(self._run(), initial=metrics_of(result, 0))
-        self._saving.keep(run, self._planner.roster, result.arrays)
+        self._saving.save_round(run, self._planner.roster, result.arrays)
         if self.on_round is not None:
             self.on_round(done, result.arrays)
 
@@ -602,7 +616,7 @@ class Scheduled(Strategy):
         line, inner = format_policy(self.policy), name_of(self.strategy)
         return Run(line, self.seed, inner, self.rounds, names, None, self.spec, self.averaging)
 
-    def _resumed(self, result: Result, demands: Demands) -> Result:
+    def _resumed(self, result: Result, demands: ReplyRequirements) -> Result:
         """Return the result so far of the run in the state directory, if there is one, and go on from there."""
         saved = self._saving.resume(self._run(), demands.model or {})
         if saved is None:
@@ -610,7 +624,7 @@ class Scheduled(Strategy):
         self._planner.roster, result.arrays, self.rounds = saved.roster, saved.arrays, saved.run.rounds
         self._clock_s, self._resumed_after = self.rounds[-1].clock_s, len(self.rounds)
         for number, metrics in [(0, saved.run.initial), *((done.round, done.metrics) for done in self.rounds)]:
-            note(result, number, {source: MetricRecord(values) for source, values in metrics.items()})
+            store_metrics(result, number, {source: MetricRecord(values) for source, values in metrics.items()})
         LOG.info("fedcell: resuming after round %d, %.6g s, from %s", self._resumed_after, self._clock_s, self.state)
         return result
 

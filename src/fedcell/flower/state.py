@@ -1,30 +1,37 @@
-"""The state of a run in a directory: enough to resume after the server dies, and to show the run afterwards.
+"""A run's state directory: locked, written after each round, resumed after the server died, shown afterwards.
 
 ``rounds.jsonl`` has a line for each round; ``fedcell-N.npz`` has the model, the wrapped strategy's arrays and the
 knowledge after round N; ``state.json`` says which of them are valid. It is replaced atomically once the others are on
 disk, so a server killed at any time, or a full disk, leaves the last complete round. ``privacy.json`` is written as
 soon as a round's models are averaged, before anybody gets the result: what was spent is never forgotten. Nothing is
-ever pickled. See folder.py for the lock.
+ever pickled. While a server runs, it holds a lock on the directory (`locked_directory`).
 """
 
+import fcntl
 import json
 import math
 import os
 import tomllib
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedcell.errors import UNPRINTABLE, InputError, printable
 from fedcell.files import read_npz, replace_file, without_nan
+from fedcell.flower.compat import LOG
+from fedcell.flower.privacy import accountant_states, require_resumable, restore_accountants
 from fedcell.flower.record import ScheduledRound
-from fedcell.flower.replies import Form
+from fedcell.flower.replies import ModelSchema
 from fedcell.flower.roster import Roster
+from fedcell.flower.wrapped import arrays_of, changed_numbers, own_numbers, restore_arrays, restore_numbers
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.sim.spec import Spec, parse_stored
 from fedcell.toml import MAX_SPEC_BYTES
@@ -113,14 +120,14 @@ def _write_state(
         "names": list(roster.names),
         "model": name,
         "arrays": list(model),
-        "numbers": _spelt(run.numbers),
-        "initial": _spelt(run.initial),
+        "numbers": _encode_nonfinite(run.numbers),
+        "initial": _encode_nonfinite(run.initial),
         "spec": None if run.spec is None else run.spec.to_toml(),
     }
     _replace_json(folder / "state.json", document)
 
 
-def save_spent(folder: Path, states: dict[str, Any]) -> None:
+def save_accountants(folder: Path, states: dict[str, Any]) -> None:
     """Write the states of the privacy accountants."""
     if not states:
         return
@@ -132,7 +139,7 @@ def save_spent(folder: Path, states: dict[str, Any]) -> None:
         ) from None
 
 
-def load_spent(folder: Path) -> dict[str, Any]:
+def load_accountants(folder: Path) -> dict[str, Any]:
     """Read the states of the privacy accountants; empty if the run has none."""
     return _read_json(folder / "privacy.json") if (folder / "privacy.json").exists() else {}
 
@@ -145,7 +152,7 @@ def _replace_json(path: Path, document: dict[str, Any]) -> None:
 def _append_round(path: Path, rounds: list[ScheduledRound]) -> None:
     """Append a round; lines after the valid ones are from a killed server and are overwritten."""
     keep = b"".join(path.read_bytes().splitlines(keepends=True)[: len(rounds) - 1]) if path.exists() else b""
-    document = without_nan(asdict(rounds[-1])) | {"metrics": _spelt(rounds[-1].metrics)}
+    document = without_nan(asdict(rounds[-1])) | {"metrics": _encode_nonfinite(rounds[-1].metrics)}
     with path.open("r+b" if path.exists() else "wb") as file:
         file.seek(len(keep))
         file.write(json.dumps(document, allow_nan=False).encode() + b"\n")
@@ -154,23 +161,23 @@ def _append_round(path: Path, rounds: list[ScheduledRound]) -> None:
         os.fsync(file.fileno())
 
 
-def _spelt(value: Any) -> Any:
-    """The numbers as JSON, which lacks NaN and infinity: they are written as words, as Protocol Buffers do."""
+def _encode_nonfinite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON lacks, by words, as Protocol Buffers do."""
     if isinstance(value, dict):
-        return {key: _spelt(inside) for key, inside in value.items()}
+        return {key: _encode_nonfinite(inside) for key, inside in value.items()}
     if isinstance(value, list):
-        return [_spelt(inside) for inside in value]
+        return [_encode_nonfinite(inside) for inside in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
 
 
-def _unspelt(value: Any) -> Any:
-    """The inverse of _spelt."""
+def _decode_nonfinite(value: Any) -> Any:
+    """Invert `_encode_nonfinite`; a TypeError for anything but numbers."""
     if isinstance(value, dict):
-        return {str(key): _unspelt(inside) for key, inside in value.items()}
+        return {str(key): _decode_nonfinite(inside) for key, inside in value.items()}
     if isinstance(value, list):
-        return [_unspelt(inside) for inside in value]
+        return [_decode_nonfinite(inside) for inside in value]
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError(f"{value!r} is not a number")
     return float(value) if isinstance(value, str) else value
@@ -187,14 +194,14 @@ def load_run(folder: Path) -> Run:
     try:
         told = _StateFile.model_validate(document)
         lines = _read(folder / "rounds.jsonl").splitlines()[: told.rounds]
-        rounds = [_round_in(json.loads(line)) for line in lines]
+        rounds = [_parse_round(json.loads(line)) for line in lines]
         if len(rounds) != told.rounds:
             raise ValueError(f"it has {len(rounds)} rounds of {told.rounds}")
         if Path(told.model).name != told.model:
             raise ValueError(f"its model {told.model[:50]!r} is outside of it")
         text = told.spec
         spec = None if text is None else parse_stored(tomllib.loads(text), str(folder / "state.json"))
-        numbers, initial = _unspelt(told.numbers), _metrics_in({"metrics": told.initial})
+        numbers, initial = _decode_nonfinite(told.numbers), _parse_metrics({"metrics": told.initial})
         own = (told.policy, told.seed, told.strategy, rounds, told.names, told.model, spec, told.averaging)
         return Run(*own, numbers, initial)
     except InputError:
@@ -234,42 +241,42 @@ class _StateFile(BaseModel):
 
 _ROUND = TypeAdapter(ScheduledRound)
 _FLOATS = ("clock_s", "round_s", "planned_s", "waited_s", "shares", "planned_finish_s")
-LONGEST_S = 1e12
-"""Thirty thousand years: what takes longer is a mistake."""
+MAX_ROUND_S = 1e12
+"""Thirty thousand years: a longer round is a mistake in the file."""
 
 
-def _round_in(line: dict[str, Any]) -> ScheduledRound:
+def _parse_round(line: dict[str, Any]) -> ScheduledRound:
     """A round of rounds.jsonl; a ValueError or TypeError if it is damaged."""
-    fields = {name: _nan_in(value) if name in _FLOATS else value for name, value in line.items()}
-    done = _ROUND.validate_python(fields | {"metrics": _metrics_in(line)})
+    fields = {name: _null_as_nan(value) if name in _FLOATS else value for name, value in line.items()}
+    done = _ROUND.validate_python(fields | {"metrics": _parse_metrics(line)})
     each = (done.names, done.shares, done.planned_finish_s, done.began_s, done.finish_s)
     if {len(values) for values in each} != {len(done.devices)}:
         raise ValueError(f"round {done.round} does not have an entry for each of its devices")
-    if max(map(abs, (done.clock_s, done.round_s, done.planned_s, done.waited_s))) > LONGEST_S:
-        raise ValueError(f"round {done.round} took longer than {LONGEST_S:g} s")
+    if max(map(abs, (done.clock_s, done.round_s, done.planned_s, done.waited_s))) > MAX_ROUND_S:
+        raise ValueError(f"round {done.round} took longer than {MAX_ROUND_S:g} s")
     if any(UNPRINTABLE.search(name) for name in done.names):
         raise ValueError(f"round {done.round} has names that cannot be printed")
     return done
 
 
-def _nan_in(value: Any) -> Any:
-    """Times that JSON could not hold were written as null."""
+def _null_as_nan(value: Any) -> Any:
+    """Restore times that JSON could not hold and that were written as null."""
     if isinstance(value, list):
-        return [_nan_in(one) for one in value]
+        return [_null_as_nan(one) for one in value]
     return math.nan if value is None else value
 
 
-def _metrics_in(line: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {str(source): _unspelt(dict(values)) for source, values in line["metrics"].items()}
+def _parse_metrics(line: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {str(source): _decode_nonfinite(dict(values)) for source, values in line["metrics"].items()}
 
 
-def require_same_model(folder: Path, saved: dict[str, NDArray[Any]], model: Form) -> None:
+def require_same_model(folder: Path, saved: dict[str, NDArray[Any]], model: ModelSchema) -> None:
     """Refuse to resume with another model than the one that was saved.
 
     Args:
         folder: the directory.
         saved: its model.
-        model: the form of the app's.
+        model: names, shapes and kinds of the arrays of the app's model.
     """
     advice = "give another directory or remove it"
     if list(saved) != list(model):
@@ -331,3 +338,138 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InputError(f"{path} is not a state of fedcell; give the directory that Scheduled(state=...) wrote")
     return document
+
+
+@contextmanager
+def locked_directory(folder: Path | None, least_bytes: int = 0) -> Iterator[None]:
+    """Lock the directory for this server; inside the block it exists and can be written to.
+
+    The operating system releases the lock when the process ends, however it ends.
+
+    Args:
+        folder: the directory, created if need be; None for no state.
+        least_bytes: that must be free on the disk.
+    """
+    if folder is None:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+    with lock:
+        _lock(folder, lock)
+        try:
+            _try_writing(folder, lock, least_bytes)
+        except OSError as error:
+            raise _cannot_write(folder, error) from None
+        yield
+
+
+def _lock(folder: Path, lock: IO[str]) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        owner = lock.read(20).strip() or "unknown"
+        raise InputError(
+            f"{folder} is in use by another server (process {owner}); stop that one or give another directory"
+        ) from None
+    except OSError as error:  # some network file systems have no locks
+        LOG.warning("fedcell: cannot lock %s (%s); make sure that no other server uses it", folder, error.strerror)
+
+
+def _try_writing(folder: Path, lock: IO[str], least_bytes: int) -> None:
+    """Write as much as a round will need and remove it again; note the process in the lock."""
+    path = folder / "test.tmp"
+    try:
+        with path.open("wb") as file:
+            file.write(b"fedcell")
+            file.flush()
+            os.posix_fallocate(file.fileno(), 0, max(1, least_bytes))
+            os.fsync(file.fileno())
+    finally:
+        with suppress(OSError):
+            path.unlink()
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+
+
+def _cannot_write(folder: Path, error: OSError) -> InputError:
+    reason = "it is not a directory" if folder.exists() and not folder.is_dir() else error.strerror
+    return InputError(f"cannot write to {folder}: {reason}; give Scheduled(state=...) a directory with enough space")
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A run that was read from its state directory.
+
+    Attributes:
+        run: its rounds.
+        roster: the devices that it knows.
+        arrays: its model after the last round.
+    """
+
+    run: Run
+    roster: Roster
+    arrays: ArrayRecord
+
+
+@dataclass
+class StateDirectory:
+    """Saves a run in its state directory, and resumes it.
+
+    Attributes:
+        folder: the directory; None to save nothing.
+        strategy: the wrapped strategy.
+    """
+
+    folder: Path | None
+    strategy: Strategy
+
+    def __post_init__(self) -> None:
+        self._at_start = own_numbers(self.strategy)
+
+    def resume(self, own: Run, model: ModelSchema) -> Resumed | None:
+        """Return the run in the directory, if any, and restore the strategy's arrays, numbers and accountants.
+
+        Args:
+            own: the run that the app wants: policy, seed, strategy and averaging must be those of the saved one.
+            model: names, shapes and kinds of the arrays of the app's model.
+        """
+        if self.folder is None:
+            return None
+        already = load_accountants(self.folder)
+        if not (self.folder / "state.json").exists():
+            if already:  # of a server that was killed in its first round
+                restore_accountants(self.strategy, already)
+            save_accountants(self.folder, accountant_states(self.strategy))
+            return None
+        run = load_run(self.folder)
+        for what in ("policy", "seed", "strategy", "averaging"):
+            theirs, ours = getattr(run, what), getattr(own, what)
+            if theirs != ours:
+                raise InputError(
+                    f"{self.folder} has a run whose {what} is {theirs}, not {ours}; give another directory or remove it"
+                )
+        roster, arrays, inner = load_arrays(self.folder, run)
+        require_same_model(self.folder, arrays, model)
+        require_resumable(self.strategy)
+        restore_arrays(self.strategy, inner)
+        restore_numbers(self.strategy, run.numbers)
+        restore_accountants(self.strategy, already)
+        return Resumed(run, roster, ArrayRecord({name: Array(array) for name, array in arrays.items()}))
+
+    def save_privacy(self) -> None:
+        """Save the privacy that the round just averaged has spent, before anybody gets its model."""
+        if self.folder is not None:
+            save_accountants(self.folder, accountant_states(self.strategy))
+
+    def save_round(self, run: Run, roster: Roster, arrays: ArrayRecord) -> None:
+        """Save the state after the last of the run's rounds."""
+        if self.folder is not None:
+            model = {name: array.numpy() for name, array in arrays.items()}
+            numbers = changed_numbers(self.strategy, self._at_start)
+            save(self.folder, replace(run, numbers=numbers), roster, model, arrays_of(self.strategy))

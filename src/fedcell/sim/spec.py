@@ -45,10 +45,9 @@ from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
 from fedcell.toml import read_toml, to_toml
-from fedcell.world import Cell, Devices, Mobility, World, parse_mobility
+from fedcell.world import MOBILITIES, RATES, Cell, Devices, Mobility, World
 from fedcell.world.cell import Foresight
 from fedcell.world.channel import may_lack_rate
-from fedcell.world.rates import RATES
 
 CellSpec, DevicesSpec = Cell, Devices
 """Their names in version 0.2, when a spec had classes of its own for them."""
@@ -550,7 +549,7 @@ class Spec(_Part):
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""
-        return parse_mobility(self.devices.mobility)
+        return MOBILITIES.parse(self.devices.mobility)
 
     def make_policy(self) -> Policy:
         """Return the policy of this run."""

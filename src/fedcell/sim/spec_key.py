@@ -16,7 +16,7 @@ from fedcell.learn.learning_rate import Constant, parse_schedule
 from fedcell.learn.partition import Kind, Labels, Sizes, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.settings import write
-from fedcell.world import Cell, Devices, Trace, parse_availability, parse_mobility
+from fedcell.world import AVAILABILITIES, MOBILITIES, Cell, Devices, Trace
 
 if TYPE_CHECKING:
     from fedcell.sim.spec import Spec, TaskSpec
@@ -52,7 +52,7 @@ def run_key(spec: "Spec", code: str) -> str:
             if field.about.since != "0.1" and name in fields and fields[name] == of_default[name]:
                 del fields[name]
     run["cell"] |= _channel_document(spec)
-    mobility = parse_mobility(spec.devices.mobility)
+    mobility = MOBILITIES.parse(spec.devices.mobility)
     run["devices"]["mobility"] = [type(mobility).__name__, asdict(mobility)]
     if "availability" in run["devices"]:
         run["devices"]["availability"] = _availability_document(spec.devices)
@@ -75,7 +75,7 @@ def _usual(kind: "type[Spec]") -> dict[str, Any]:
 
 def depends_on_files(spec: "Spec") -> bool:
     """Whether the key counts the content of files, which may change: own data, traces."""
-    availability = parse_availability(spec.devices.availability)
+    availability = AVAILABILITIES.parse(spec.devices.availability)
     return spec.task.data not in PUBLISHED or not spec.cell.channel.by_place or isinstance(availability, Trace)
 
 
@@ -101,7 +101,7 @@ def _task_document(run: dict[str, Any], task: "TaskSpec") -> dict[str, Any]:
 
 def _availability_document(devices: Devices) -> list[Any]:
     """Who is there as keys have it: a trace is known by what is in it, not by its name."""
-    availability = parse_availability(devices.availability)
+    availability = AVAILABILITIES.parse(devices.availability)
     fields = asdict(availability)
     if isinstance(availability, Trace):
         fields["file"] = availability.content_sha256(devices.count)

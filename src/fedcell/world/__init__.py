@@ -6,50 +6,46 @@ from typing import TYPE_CHECKING, Any
 from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedcell.world.availability import (
-        Always,
-        Availability,
-        AvailabilitySnapshot,
-        DayNight,
-        Trace,
-        parse_availability,
+    from fedcell.world.availability import AVAILABILITIES, Always, AvailabilitySnapshot, DayNight, Trace
+    from fedcell.world.cell import (
+        CHANNELS,
+        Cell,
+        Channel,
+        Conditions,
+        Foresight,
+        PaperChannel,
     )
-    from fedcell.world.cell import Cell, Channel, Conditions, PaperChannel, parse_channel, uniform_in_disc
     from fedcell.world.channel import (
-        believed_snr,
         download_s,
-        fading_power,
         link_snr,
         loss_db,
+        may_lack_rate,
         mean_upload_s,
         path_loss_db,
-        shadowing_db,
+        unchecked_upload_s,
         whole_band_upload_s,
     )
-    from fedcell.world.device import (
-        Devices,
-        cmos_j,
-        compute_j,
-        draw_compute_s,
-        expected_compute_s,
-        round_j,
-        transmit_j,
-    )
-    from fedcell.world.mobility import Mobility, RandomWaypoint, Redrawn, Static, parse_mobility
-    from fedcell.world.rates import Mcs64, Mcs256, Shannon, parse_rate, spectral_efficiency
+    from fedcell.world.device import PAPER_POWER_W_PER_HZ, Devices, compute_j, mean_compute_s, round_j, transmit_j
+    from fedcell.world.mobility import MOBILITIES, Mobility, RandomWaypoint, Redrawn, Static
+    from fedcell.world.rates import RATES, Mcs64, Mcs256, Shannon
     from fedcell.world.snr_trace import SnrTrace, write_trace
     from fedcell.world.tr38901 import RMa, UMa, UMi
     from fedcell.world.world import World
 
 __all__ = [
+    "AVAILABILITIES",
+    "CHANNELS",
+    "MOBILITIES",
+    "PAPER_POWER_W_PER_HZ",
+    "RATES",
     "Always",
-    "Availability",
     "AvailabilitySnapshot",
     "Cell",
     "Channel",
     "Conditions",
     "DayNight",
     "Devices",
+    "Foresight",
     "Mcs64",
     "Mcs256",
     "Mobility",
@@ -64,26 +60,17 @@ __all__ = [
     "UMa",
     "UMi",
     "World",
-    "believed_snr",
-    "cmos_j",
     "compute_j",
     "download_s",
-    "draw_compute_s",
-    "expected_compute_s",
-    "fading_power",
     "link_snr",
     "loss_db",
+    "may_lack_rate",
+    "mean_compute_s",
     "mean_upload_s",
-    "parse_availability",
-    "parse_channel",
-    "parse_mobility",
-    "parse_rate",
     "path_loss_db",
     "round_j",
-    "shadowing_db",
-    "spectral_efficiency",
     "transmit_j",
-    "uniform_in_disc",
+    "unchecked_upload_s",
     "whole_band_upload_s",
     "write_trace",
 ]
@@ -91,23 +78,52 @@ __all__ = [
 _look_up = lazy_names(
     "fedcell.world",
     {
-        "fedcell.world.availability": "Always Availability AvailabilitySnapshot DayNight Trace parse_availability",
-        "fedcell.world.cell": "Cell Channel Conditions PaperChannel parse_channel uniform_in_disc",
-        "fedcell.world.channel": "believed_snr download_s fading_power link_snr"
-        " loss_db mean_upload_s path_loss_db shadowing_db whole_band_upload_s",
-        "fedcell.world.device": "Devices cmos_j compute_j draw_compute_s expected_compute_s round_j transmit_j",
-        "fedcell.world.mobility": "Mobility RandomWaypoint Redrawn Static parse_mobility",
-        "fedcell.world.rates": "Mcs256 Mcs64 Shannon parse_rate spectral_efficiency",
+        "fedcell.world.availability": "AVAILABILITIES Always AvailabilitySnapshot DayNight Trace",
+        "fedcell.world.cell": "CHANNELS Cell Channel Conditions Foresight PaperChannel",
+        "fedcell.world.channel": "download_s link_snr loss_db may_lack_rate mean_upload_s path_loss_db"
+        " unchecked_upload_s whole_band_upload_s",
+        "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ compute_j mean_compute_s round_j transmit_j",
+        "fedcell.world.mobility": "MOBILITIES Mobility RandomWaypoint Redrawn Static",
+        "fedcell.world.rates": "Mcs256 Mcs64 RATES Shannon",
         "fedcell.world.snr_trace": "SnrTrace write_trace",
         "fedcell.world.tr38901": "RMa UMa UMi",
         "fedcell.world.world": "World",
     },
 )
 
+_MOVED = lazy_names(
+    "fedcell.world",
+    {
+        "fedcell.world.availability": "Availability",
+        "fedcell.world.cell": "uniform_in_disc",
+        "fedcell.world.channel": "believed_snr fading_power shadowing_db",
+        "fedcell.world.device": "cmos_j draw_compute_s expected_compute_s",
+        "fedcell.world.rates": "spectral_efficiency",
+    },
+)
+_RENAMED = {"Attendance": "AvailabilitySnapshot"}
+_PARSERS = {
+    "parse_availability": "AVAILABILITIES",
+    "parse_channel": "CHANNELS",
+    "parse_mobility": "MOBILITIES",
+    "parse_rate": "RATES",
+}
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name == "Attendance":
-            warnings.warn("Attendance is called AvailabilitySnapshot; write that", DeprecationWarning, stacklevel=2)
-            name = "AvailabilitySnapshot"
-        return _look_up(name)
+        if name in _PARSERS:
+            _warn(name, f"{_PARSERS[name]}.parse")
+            return _look_up(_PARSERS[name]).parse
+        if name in _RENAMED:
+            _warn(name, _RENAMED[name])
+            name = _RENAMED[name]
+        try:
+            return _look_up(name)
+        except AttributeError:
+            found = _MOVED(name)
+            _warn(name, f"{found.__module__}.{name}")
+            return found
+
+    def _warn(name: str, new: str) -> None:
+        warnings.warn(f"fedcell.world.{name} is called {new}; write that", DeprecationWarning, stacklevel=3)

@@ -294,21 +294,3 @@ AVAILABILITIES = settings.Registry[Always | DayNight | Trace](
     positional=settings.file_first,
 )
 """Availability models by name."""
-
-
-def parse_availability(text: str) -> Always | DayNight | Trace:
-    """Return an availability model by its name on the command line and in TOML.
-
-    Args:
-        text: ``always``, ``daynight``, ``daynight:there=0.3,day_s=3600``, ``trace:FILE`` or
-            ``trace:FILE,repeat=false``.
-
-    Returns:
-        The availability model.
-
-    Example:
-        >>> from fedcell.world import parse_availability
-        >>> parse_availability("daynight:there=0.3,noise=0")
-        DayNight(there=0.3, day_s=86400.0, spread=1.0, noise=0.0)
-    """
-    return AVAILABILITIES.parse(text)

@@ -14,7 +14,7 @@ from fedcell.errors import InputError
 from fedcell.fields import About, Section, checked, declared, naming, section
 from fedcell.types import Floats
 from fedcell.world.device import IntArray
-from fedcell.world.rates import RATES, Rate, Shannon, parse_rate
+from fedcell.world.rates import RATES, Rate, Shannon
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 Fading: TypeAlias = Literal["none", "rayleigh", "rician"]
@@ -210,7 +210,7 @@ class Cell(Section):
         law: Any = self.law
         if not isinstance(law, str):  # laws are of schedule/, which knows cells; they have their line
             object.__setattr__(self, "law", getattr(law, "line", law))
-        for name, parse in (("channel", parse_channel), ("rate", parse_rate)):
+        for name, parse in (("channel", CHANNELS.parse), ("rate", RATES.parse)):
             if isinstance(given := getattr(self, name), str):
                 with naming(name):
                     object.__setattr__(self, name, parse(given))
@@ -310,7 +310,7 @@ def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import uniform_in_disc
+        >>> from fedcell.world.cell import uniform_in_disc
         >>> uniform_in_disc(10.0, np.array([[0.25, 0.0]])).tolist()
         [[5.0, 0.0]]
     """
@@ -320,21 +320,6 @@ def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:
     np.multiply(radius, np.cos(angle), out=points[:, 0])
     np.multiply(radius, np.sin(angle), out=points[:, 1])
     return points
-
-
-def parse_channel(text: str) -> Channel:
-    """A channel by its name on the command line and in TOML.
-
-    Args:
-        text: ``paper``, ``uma``, ``umi`` or ``rma``, with settings such as ``uma:carrier_hz=2e9,los=never``, or
-            ``trace:links.csv,between=linear,end=repeat``.
-
-    Example:
-        >>> from fedcell.world import parse_channel
-        >>> parse_channel("umi:carrier_hz=28e9").carrier_hz
-        28000000000.0
-    """
-    return CHANNELS.parse(text)
 
 
 def _check_channel(cell: Cell) -> None:

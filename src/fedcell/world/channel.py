@@ -78,7 +78,8 @@ def shadowing_db(cell: Cell, positions_m: Floats, seed: int) -> Floats:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import Cell, shadowing_db
+        >>> from fedcell.world import Cell
+        >>> from fedcell.world.channel import shadowing_db
         >>> positions_m = np.array([[0.0, 0.0], [1.0, 0.0], [500.0, 0.0]])  # the first two are neighbours
         >>> shadowing_db(Cell(shadowing_db=8.0), positions_m, seed=0).round(1).tolist()
         [-6.9, -6.2, 1.4]
@@ -156,7 +157,8 @@ def fading_power(cell: Cell, count: int, rng: np.random.Generator) -> Floats:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import Cell, fading_power
+        >>> from fedcell.world import Cell
+        >>> from fedcell.world.channel import fading_power
         >>> gains = fading_power(Cell(fading="rayleigh"), 100_000, np.random.default_rng(0))
         >>> gains.shape, round(float(gains.mean()), 2)
         ((100000,), 1.0)
@@ -203,7 +205,8 @@ def believed_snr(cell: Cell, snr: Floats, rng: np.random.Generator) -> Floats:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import Cell, believed_snr
+        >>> from fedcell.world import Cell
+        >>> from fedcell.world.channel import believed_snr
         >>> believed_snr(Cell(csi_error_db=3.0), np.array([10.0, 10.0]), np.random.default_rng(0)).round(2).tolist()
         [10.91, 9.13]
     """

@@ -58,7 +58,7 @@ class Devices(Section):
         Le(MAX_DBM),
         About(
             "Total transmit power, in dBm, instead of the density, which is then this power over the entire band: "
-            "under the law power it stays when the band changes.",
+            "under a law of total powers it stays when the band changes.",
             default="the density",
             since="0.2",
         ),
@@ -227,7 +227,8 @@ def draw_compute_s(devices: Devices, rng: np.random.Generator) -> Floats:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import Devices, draw_compute_s
+        >>> from fedcell.world import Devices
+        >>> from fedcell.world.device import draw_compute_s
         >>> draw_compute_s(Devices(count=2), np.random.default_rng(0)).round(2).tolist()
         [6.51, 6.76]
     """
@@ -245,7 +246,8 @@ def expected_compute_s(devices: Devices) -> Floats:
         (M,) seconds.
 
     Example:
-        >>> from fedcell.world import Devices, expected_compute_s
+        >>> from fedcell.world import Devices
+        >>> from fedcell.world.device import expected_compute_s
         >>> expected_compute_s(Devices(samples=[1000, 3000])).tolist()
         [2.25, 6.75]
     """
@@ -367,13 +369,13 @@ def round_j(cell: "Cell", devices: Devices, compute_s: Floats, upload_s: Floats)
 
 def _check_models(devices: Devices) -> None:
     """Refuse mobility and availability that do not exist; both are written about cells, and so know this module."""
-    from fedcell.world.availability import Always, parse_availability
-    from fedcell.world.mobility import parse_mobility
+    from fedcell.world.availability import AVAILABILITIES, Always
+    from fedcell.world.mobility import MOBILITIES
 
     with naming("mobility"):
-        parse_mobility(devices.mobility)
+        MOBILITIES.parse(devices.mobility)
     with naming("availability"):
-        if parse_availability(devices.availability) == Always():
+        if AVAILABILITIES.parse(devices.availability) == Always():
             object.__setattr__(devices, "availability", "always")
 
 

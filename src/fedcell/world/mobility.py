@@ -164,12 +164,3 @@ MOBILITIES = settings.Registry[Redrawn | Static | RandomWaypoint](
     },
 )
 """Mobility models by name."""
-
-
-def parse_mobility(text: str) -> Redrawn | Static | RandomWaypoint:
-    """Return a mobility model by its name on the command line and in TOML.
-
-    ``redrawn``, ``static``, ``waypoint``, ``waypoint:speed_mps=1.5,pause_s=0`` (one value) or
-    ``waypoint:speed_mps=0.5..2`` (least and most).
-    """
-    return MOBILITIES.parse(text)

@@ -50,7 +50,7 @@ def spectral_efficiency(snr: Floats) -> Floats:
 
     Example:
         >>> import numpy as np
-        >>> from fedcell.world import spectral_efficiency
+        >>> from fedcell.world.rates import spectral_efficiency
         >>> spectral_efficiency(np.array([1.0, 15.0])).round(3).tolist()
         [1.0, 4.0]
     """
@@ -148,17 +148,3 @@ RATES = settings.Registry[Rate](
     },
 )
 """Laws from SNR to rate by name."""
-
-
-def parse_rate(text: str) -> Rate:
-    """Return a law from SNR to rate by its name on the command line and in TOML.
-
-    Args:
-        text: ``shannon``, ``mcs64``, ``mcs256``, each also with a gap such as ``shannon:gap_db=3``.
-
-    Example:
-        >>> from fedcell.world.rates import parse_rate
-        >>> parse_rate("mcs256:gap_db=1")
-        Mcs256(gap_db=1.0)
-    """
-    return RATES.parse(text)

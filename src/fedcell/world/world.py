@@ -7,11 +7,11 @@ import numpy as np
 
 from fedcell.errors import require_number, require_whole
 from fedcell.rng import stream
-from fedcell.world.availability import PAUSE_S, Availability, parse_availability
+from fedcell.world.availability import AVAILABILITIES, PAUSE_S, Availability
 from fedcell.world.cell import BoolArray, Cell, Conditions
 from fedcell.world.channel import believed_snr, fading_power, may_lack_rate, mean_snr, whole_band_upload_s
 from fedcell.world.device import Devices, draw_compute_s, expected_compute_s
-from fedcell.world.mobility import Mobility, parse_mobility
+from fedcell.world.mobility import MOBILITIES, Mobility
 
 _AS_DEVICES_SAY: Any = None
 
@@ -44,9 +44,9 @@ class World:
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", self.devices.over_band(self.cell.bandwidth_hz))
         if self.mobility is _AS_DEVICES_SAY:
-            object.__setattr__(self, "mobility", parse_mobility(self.devices.mobility))
+            object.__setattr__(self, "mobility", MOBILITIES.parse(self.devices.mobility))
         if self.availability is _AS_DEVICES_SAY:
-            object.__setattr__(self, "availability", parse_availability(self.devices.availability))
+            object.__setattr__(self, "availability", AVAILABILITIES.parse(self.devices.availability))
 
     def conditions(self, seed: int, round_index: int = 0, clock_s: float = 0.0) -> Conditions:
         """Draw the conditions of one round, a pure function of the arguments.

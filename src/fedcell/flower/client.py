@@ -1,24 +1,28 @@
-"""What a node reports about itself, and how the report reaches the server."""
+"""The ClientApp's side: a device's report, the mod that measures training, and answers to policies that ask.
+
+Nothing of the server is imported here: Flower starts a process for every message to a node.
+"""
 
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
+from numpy.typing import NDArray
 
 from fedcell.errors import UNPRINTABLE, InputError, did_you_mean
-from fedcell.flower.flwr_api import answer_query
+from fedcell.flower.compat import answer_query
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world.device import mean_compute_s
 
 RECORD = "fedcell"
-"""The name of our ConfigRecord in a reply."""
+"""The name of fedcell's ConfigRecord in a reply."""
 _HAS_TRAINED = threading.Event()  # in this process
 ACTION = "fedcell"
 FAULT = "fault"
@@ -26,8 +30,8 @@ QUERY = f"{MessageType.QUERY}.{ACTION}"
 MAX_NAME_CHARACTERS = 200
 MAX_PROFILE = 4096
 """Numbers in a profile; with more, a report would be as long as a model."""
-LARGEST_ENTRY = 1e6
-"""Of a profile, up or down: squares of these, and their sums, are far from overflow."""
+MAX_PROFILE_ENTRY = 1e6
+"""The largest magnitude of a profile's entries: squares of these, and their sums, are far from overflow."""
 _BOUNDS = {
     "samples": (1.0, 1e15),
     "seconds_per_sample": (0.0, 1e15),
@@ -41,7 +45,7 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Report:
-    """What a node knows about itself; every field is optional.
+    """What a device reports about its compute time, its uplink and its data; every field is optional.
 
     Attributes:
         name: the name of the device, which must not change when the node restarts; by default its ``partition-id``, or
@@ -54,7 +58,7 @@ class Report:
         rate_bps: rate of its uplink with the entire band, in bit/s, instead of an SNR.
         upload_s: seconds to upload a model with the entire band, instead of either.
         profile: what its data is like, at most 4096 finite numbers from -1e6 to 1e6, as many from every node: of
-            `profile_of`, label shares, or any vector in which nodes with alike data are close to each other.
+            `profile_of`, label shares, or any vector in which nodes with similar data are close to each other.
 
     Example:
         >>> from fedcell.flower import Report
@@ -107,7 +111,7 @@ def _brief(value: Any) -> str:
 
 def _checked_profile(profile: Any) -> tuple[float, ...]:
     """Return the profile as floats, or raise an InputError that says what is wrong with it."""
-    wanted = f"give 1 to {MAX_PROFILE} numbers from {-LARGEST_ENTRY:g} to {LARGEST_ENTRY:g}"
+    wanted = f"give 1 to {MAX_PROFILE} numbers from {-MAX_PROFILE_ENTRY:g} to {MAX_PROFILE_ENTRY:g}"
     try:
         entries = np.asarray(profile)
     except (TypeError, ValueError):  # of rows of different lengths
@@ -116,7 +120,7 @@ def _checked_profile(profile: Any) -> tuple[float, ...]:
         raise InputError(f"profile is {str(profile)[:50]!r}; {wanted}")
     if not 1 <= entries.size <= MAX_PROFILE:
         raise InputError(f"profile has {entries.size} numbers; {wanted}")
-    outside = ~(np.abs(entries.astype(np.float64)) <= LARGEST_ENTRY)  # NaN is in no interval
+    outside = ~(np.abs(entries.astype(np.float64)) <= MAX_PROFILE_ENTRY)  # NaN is in no interval
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
         raise InputError(f"profile[{first}] is {entries[first]}; {wanted}")
@@ -198,3 +202,130 @@ def timed(message: Message, context: Context, call_next: ClientAppCallable) -> M
     if reply.has_content():
         reply.content[RECORD] = ConfigRecord({"train_s": time.monotonic() - began_s, "first": first})
     return reply
+
+
+ANSWER = "fedcell-answer"
+"""The name of the MetricRecord with the answer, under ``loss`` or ``norm``."""
+LOSS_ACTION = "fedcell_loss"
+LOSS_QUERY = f"{MessageType.QUERY}.{LOSS_ACTION}"
+ROUND, SAMPLES = "fedcell-round", "fedcell-samples"
+HOLD, SEND = "fedcell-hold", "fedcell-send"
+"""In the config of a training message: train, but keep the model; and: send the model that you kept."""
+_HELD = "fedcell-held"
+
+
+def answer_loss(app: ClientApp, loss: Callable[[Message, Context], float]) -> None:
+    """Make a ClientApp answer policies that ask for the loss of the current model before they choose.
+
+    Args:
+        app: a ClientApp of Flower's Message API.
+        loss: from the message and the Context to the mean loss of the message's model on the node's training data. The
+            message has the ArrayRecord ``arrays`` and the ConfigRecord ``config``, which is that of training with
+            ``fedcell-round`` (from 0) and, if the policy asks about some of the samples only, ``fedcell-samples``, how
+            many are to be drawn.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> from fedcell.flower import answer_loss
+        >>> def loss(message, context):
+        ...     weights = message.content["arrays"]["weights"].numpy()
+        ...     return float((weights**2).mean())  # yours: the model's mean loss on this node's data
+        >>> answer_loss(ClientApp(), loss)
+    """
+    if not callable(loss):
+        raise InputError(f"loss is a {type(loss).__name__}; give a function of a Message and a Context")
+
+    def answer(message: Message, context: Context) -> Message:
+        return _answering(message, loss=float(loss(message, context)))
+
+    answer_query(app, LOSS_ACTION, answer)
+
+
+def upload_when_asked(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A Flower mod for policies that choose after training: ``ClientApp(mods=[timed, upload_when_asked])``.
+
+    Asked to, the node trains, keeps its model in the Context's state and answers with the length of its update; it
+    sends the model if it is chosen. Other messages pass. Mods after it in the list, such as one that clips, do their
+    work before the model is kept.
+
+    Args:
+        message: the message from the server.
+        context: the node's context.
+        call_next: the next mod, or the app itself.
+
+    Returns:
+        The reply: the app's own, the length of the update, or the model that was kept.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> from fedcell.flower import timed, upload_when_asked
+        >>> app = ClientApp(mods=[timed, upload_when_asked])
+    """
+    config = _config_of(message)
+    if SEND in config:
+        return _sent(message, context, int(str(config[ROUND])))
+    reply = call_next(message, context)
+    if HOLD not in config or not reply.has_content():
+        return reply
+    norm = update_norm(_arrays_of(message), _arrays_of(reply))
+    if math.isnan(norm):
+        raise InputError("the reply's arrays are not those of the model, so that the update has no length")
+    _forget(context)
+    context.state[_HELD] = ConfigRecord({"round": int(str(config[ROUND]))})
+    for key, record in reply.content.items():
+        context.state[f"{_HELD}.{key}"] = record
+    return _answering(message, norm=norm)
+
+
+def update_norm(before: ArrayRecord | None, after: ArrayRecord | None) -> float:
+    """Return the Euclidean length of an update; NaN if the two models do not have the same arrays of floats."""
+    change = update_of(before, after)
+    return math.nan if change is None else float(np.linalg.norm(change))
+
+
+def update_of(before: ArrayRecord | None, after: ArrayRecord | None) -> NDArray[np.float32] | None:
+    """Return an update (P,), all arrays of floats one after the other; None if they differ in name or shape."""
+    if before is None or after is None:
+        return None
+    old, new = dict(_floats(before)), dict(_floats(after))
+    if not old or {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
+        return None
+    return np.concatenate([(new[name] - array).ravel() for name, array in old.items()])
+
+
+def _floats(arrays: ArrayRecord) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    found = ((name, array.numpy()) for name, array in arrays.items())
+    return ((name, array.astype(np.float32, copy=False)) for name, array in found if array.dtype.kind == "f")
+
+
+def _config_of(message: Message) -> ConfigRecord:
+    """The config of a training message of fedcell's; empty for others."""
+    if message.metadata.message_type != MessageType.TRAIN or not message.has_content():
+        return ConfigRecord()
+    configs = (record for record in message.content.values() if isinstance(record, ConfigRecord))
+    return next((record for record in configs if ROUND in record), ConfigRecord())
+
+
+def _arrays_of(message: Message) -> ArrayRecord | None:
+    return next((record for record in message.content.values() if isinstance(record, ArrayRecord)), None)
+
+
+def _answering(message: Message, **answer: float) -> Message:
+    return Message(RecordDict({ANSWER: MetricRecord(dict(answer))}), reply_to=message)
+
+
+def _sent(message: Message, context: Context, wanted: int) -> Message:
+    """The model that was kept, which is then forgotten; one of another round is never sent."""
+    kept = context.state.get(_HELD)
+    found = kept.get("round") if isinstance(kept, ConfigRecord) else None
+    content = {key.removeprefix(f"{_HELD}."): r for key, r in context.state.items() if key.startswith(f"{_HELD}.")}
+    _forget(context)
+    if found != wanted:
+        has = "none" if found is None else f"that of round {int(str(found)) + 1}"
+        raise InputError(f"the server asks for the model of round {wanted + 1}, and this node has {has}")
+    return Message(RecordDict(content), reply_to=message)
+
+
+def _forget(context: Context) -> None:
+    for key in [key for key in context.state if key == _HELD or key.startswith(f"{_HELD}.")]:
+        del context.state[key]

@@ -1,4 +1,4 @@
-"""What fedcell uses of Flower beyond its documented API: if a new version moves something, this module knows.
+"""All that fedcell uses of Flower beyond its documented API, so that a new version breaks this module only.
 
 Imports of the server's side are in the functions: ClientApps import this module too.
 """
@@ -39,7 +39,7 @@ def answer_query(app: ClientApp, action: str, answer: ClientAppCallable) -> None
 
 
 def was_lost(reply: "Message") -> bool:
-    """Whether Flower itself answers for a node that it cannot reach, or whose answer it does not have."""
+    """Whether Flower itself replied because it cannot reach the node, or does not have its reply."""
     from flwr.common.constant import ErrorCode
 
     lost = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
@@ -47,7 +47,7 @@ def was_lost(reply: "Message") -> bool:
 
 
 def unreadable() -> tuple[type[Exception], ...]:
-    """The exceptions with which a grid's pull ends if a node has sent what is no message of Flower's."""
+    """Return the exceptions that pulling messages raises if a node has sent something malformed."""
     from flwr.supercore.inflatable.inflatable_object import UnexpectedObjectContentError
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -68,7 +68,7 @@ def in_simulation(grid: "Grid") -> bool:
 def log_start(
     num_rounds: int, arrays: "ArrayRecord", train_config: "ConfigRecord", evaluate_config: "ConfigRecord"
 ) -> None:
-    """Log what Flower's own ``start`` says of its arguments."""
+    """Log the arguments of ``start`` as Flower does."""
     from flwr.serverapp.strategy.strategy_utils import log_strategy_start_info
 
     log_strategy_start_info(num_rounds, arrays, train_config, evaluate_config)

@@ -1,9 +1,9 @@
-"""The wrapped strategy: without its own sampling, one message per node, its arrays saved."""
+"""The wrapped strategy: its own sampling disabled, its weights replaced, its arrays and numbers saved."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -22,15 +22,15 @@ from flwr.serverapp.strategy import (
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
-from fedcell.flower.flwr_api import LOG
-from fedcell.flower.report import RECORD
+from fedcell.flower.client import RECORD
+from fedcell.flower.compat import LOG
 from fedcell.types import Floats
 
 if TYPE_CHECKING:
     from flwr.proto.node_pb2 import NodeInfo
 
-_MOST_LOOKS = 20
-_MOST_WEIGHT = 1e100
+_MAX_CALLS = 20
+_MAX_WEIGHT = 1e100
 WEIGHT = "fedcell-weight"
 """The metric that has a reply's balanced weight while the strategy takes the mean."""
 _NO_WEIGHTED_MEAN = (Bulyan, FedMedian, FedTrimmedAvg, FedXgbBagging, FedXgbCyclic, MultiKrum, QFedAvg)
@@ -38,16 +38,19 @@ _NO_WEIGHTED_MEAN = (Bulyan, FedMedian, FedTrimmedAvg, FedXgbBagging, FedXgbCycl
 R = TypeVar("R", ArrayRecord, ConfigRecord, MetricRecord)
 
 
-class ChosenNodes(Grid):
-    """A Grid that shows only the chosen nodes; everything else goes to the real one."""
+class _ChosenNodes:
+    """A Grid with some of its nodes only; everything else is the real one's."""
 
     def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
-        self._grid, self._nodes, self._looks = grid, list(nodes), 0
+        self._grid, self._nodes, self._calls = grid, list(nodes), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
 
     def get_node_ids(self) -> list[int]:
         """Return the chosen nodes; raise if a strategy keeps asking, because it would wait for more forever."""
-        self._looks += 1
-        if self._looks > _MOST_LOOKS:
+        self._calls += 1
+        if self._calls > _MAX_CALLS:
             raise InputError(
                 f"the strategy waits for more than the {len(self._nodes)} nodes that the policy chose; "
                 "lower its minimum"
@@ -58,33 +61,16 @@ class ChosenNodes(Grid):
         """Return the chosen nodes, with the SuperLink's information about them."""
         return [node for node in self._grid.get_nodes() if node.node_id in self._nodes]
 
-    def set_run(self, run: Any) -> None:
-        """Pass it on."""
-        self._grid.set_run(run)
 
-    @property
-    def run(self) -> Any:
-        """The real grid's."""
-        return self._grid.run
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        """Pass it on."""
-        return self._grid.create_message(*args, **kwargs)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Pass it on."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pass it on."""
-        return self._grid.pull_messages(message_ids)
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Pass it on."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
+Grid.register(_ChosenNodes)
 
 
-def chain(strategy: Strategy) -> list[Strategy]:
+def chosen_nodes(grid: Grid, nodes: Sequence[int]) -> Grid:
+    """Return the grid with only these of its nodes."""
+    return cast(Grid, _ChosenNodes(grid, nodes))
+
+
+def unwrap(strategy: Strategy) -> list[Strategy]:
     """Return the strategy and those it wraps, as the differential-privacy wrappers do."""
     found = [strategy]
     while isinstance(inside := getattr(found[-1], "strategy", None), Strategy):
@@ -94,14 +80,14 @@ def chain(strategy: Strategy) -> list[Strategy]:
 
 def name_of(strategy: Strategy) -> str:
     """Return the class name, with those that it wraps in brackets."""
-    names = [type(part).__name__ for part in chain(strategy)]
+    names = [type(part).__name__ for part in unwrap(strategy)]
     return "(".join(names) + ")" * (len(names) - 1)
 
 
 @contextmanager
 def _changed(strategy: Strategy, changes: Mapping[str, Callable[[Any], Any]]) -> Iterator[None]:
-    """Inside this context the strategy's settings of these names, and those of what it wraps, are changed."""
-    kept = [(part, name, getattr(part, name)) for part in chain(strategy) for name in changes if hasattr(part, name)]
+    """Change these settings of the strategy, and of the strategies that it wraps, inside the block."""
+    kept = [(part, name, getattr(part, name)) for part in unwrap(strategy) for name in changes if hasattr(part, name)]
     try:
         for part, name, value in kept:
             setattr(part, name, changes[name](value))
@@ -111,8 +97,8 @@ def _changed(strategy: Strategy, changes: Mapping[str, Callable[[Any], Any]]) ->
             setattr(part, name, value)
 
 
-def taking_all(strategy: Strategy, count: int) -> AbstractContextManager[None]:
-    """Inside this context the strategy samples all ``count`` nodes: the policy has already chosen."""
+def sampling_all(strategy: Strategy, count: int) -> AbstractContextManager[None]:
+    """Let the strategy sample all ``count`` nodes inside the block: the policy has already chosen them."""
     minima = dict.fromkeys(("min_train_nodes", "min_available_nodes"), lambda _: count)
     return _changed(strategy, {"fraction_train": lambda _: 1.0, **minima})
 
@@ -135,25 +121,25 @@ def messages_for(
         grid: Flower's.
         nodes: their ids, at least one.
     """
-    with taking_all(strategy, len(nodes)):
-        made = list(strategy.configure_train(server_round, arrays, config, ChosenNodes(grid, nodes)))
+    with sampling_all(strategy, len(nodes)):
+        made = list(strategy.configure_train(server_round, arrays, config, chosen_nodes(grid, nodes)))
     if set(nodes) ^ {message.metadata.dst_node_id for message in made}:
         LOG.warning("fedcell: %s did not use all nodes that the policy chose", type(strategy).__name__)
     return [message for message in made if message.metadata.dst_node_id in set(nodes)]
 
 
 def evaluating(strategy: Strategy, count: int) -> AbstractContextManager[None]:
-    """Inside this context the strategy does not wait for more than the ``count`` nodes that are there."""
+    """Let the strategy not wait for more than ``count`` nodes for an evaluation, inside the block."""
     limits = ("min_evaluate_nodes", "min_available_nodes")
     return _changed(strategy, dict.fromkeys(limits, lambda value: min(value, count)))
 
 
 def overridden(strategy: Strategy) -> list[str]:
-    """Settings of the strategy that have no effect, because the policy chooses: ``FedAvg's fraction_train = 0.5``."""
+    """Return the settings that have no effect because the policy chooses, such as ``FedAvg's fraction_train = 0.5``."""
     usual = {"fraction_train": 1.0, "min_train_nodes": 2, "min_available_nodes": 2}
     return [
         f"{type(part).__name__}'s {name} = {getattr(part, name):g}"
-        for part in chain(strategy)
+        for part in unwrap(strategy)
         for name, value in usual.items()
         if getattr(part, name, value) != value
     ]
@@ -161,7 +147,7 @@ def overridden(strategy: Strategy) -> list[str]:
 
 def refuse_own_start(strategy: Strategy) -> None:
     """Raise if the strategy has a ``start`` of its own: it would be skipped, and what it logs or saves with it."""
-    for part in chain(strategy):
+    for part in unwrap(strategy):
         if type(part).start is not Strategy.start:
             raise InputError(
                 f"{type(part).__name__} has a start() of its own, which Scheduled would not call; give what it does "
@@ -178,19 +164,19 @@ def weight_key(strategy: Strategy) -> str | None:
 
 def own_weights(strategy: Strategy, replies: Sequence[Message]) -> Floats | None:
     """Return the (n,) weights that the strategy itself gives the models, up to a factor; None if they are equal."""
-    key = weight_key(chain(strategy)[-1])
+    key = weight_key(unwrap(strategy)[-1])
     if key is None:
         return None
     found = [record.get(key) for reply in replies for _, record in records_of(reply.content, MetricRecord)]
     if len(found) != len(replies) or not all(isinstance(weight, int | float) for weight in found):
         return None
     weights: Floats = np.array(found, dtype=np.float64)
-    return weights if (weights >= 0.0).all() and 0.0 < weights.max() < _MOST_WEIGHT else None
+    return weights if (weights >= 0.0).all() and 0.0 < weights.max() < _MAX_WEIGHT else None
 
 
 @contextmanager
-def weighing(strategy: Strategy, replies: Sequence[Message], weights: Floats | None) -> Iterator[None]:
-    """Inside this context the strategy averages the models with these weights; None leaves it alone.
+def weights_overridden(strategy: Strategy, replies: Sequence[Message], weights: Floats | None) -> Iterator[None]:
+    """Let the strategy average the models with these weights inside the block; None leaves it alone.
 
     It still averages the clients' metrics by its own key, of replies that are as the clients sent them.
     """
@@ -221,7 +207,7 @@ def weighing(strategy: Strategy, replies: Sequence[Message], weights: Floats | N
             record.pop(WEIGHT, None)
 
 
-def personal(message: Message, values: dict[str, float | int]) -> Message:
+def with_node_config(message: Message, values: dict[str, float | int]) -> Message:
     """Return the message with values for its node added to its ConfigRecord; strategies share one among all nodes."""
     content = RecordDict(dict(message.content))
     key, config = next(records_of(message.content, ConfigRecord), ("config", ConfigRecord()))
@@ -231,11 +217,11 @@ def personal(message: Message, values: dict[str, float | int]) -> Message:
 
 
 class Trained(NamedTuple):
-    """What the mod ``timed`` says of a training.
+    """What the mod ``timed`` measured of a training.
 
     Attributes:
         seconds: how long it took; NaN if that is not known.
-        first: whether it was the first one of its process.
+        first: whether it was the first one of its process, which also loads what the app needs.
     """
 
     seconds: float
@@ -243,7 +229,7 @@ class Trained(NamedTuple):
 
 
 UNTIMED = Trained(math.nan)
-"""An app without the mod."""
+"""Of an app without the mod."""
 
 
 def take_trained(reply: Message) -> Trained:
@@ -259,14 +245,14 @@ def take_trained(reply: Message) -> Trained:
 
 
 def records_of(content: RecordDict, kind: type[R]) -> Iterator[tuple[str, R]]:
-    """The records of one kind; RecordDict's own properties copy them each time."""
+    """Return the records of one kind by name; RecordDict's own properties copy them each time."""
     return ((key, record) for key, record in content.items() if isinstance(record, kind))
 
 
 def arrays_of(strategy: Strategy) -> dict[str, NDArray[Any]]:
     """Return the strategy's internal arrays (FedAdam's moments, FedAvgM's momentum), to be saved."""
     found: dict[str, NDArray[Any]] = {}
-    for depth, part in enumerate(chain(strategy)):
+    for depth, part in enumerate(unwrap(strategy)):
         for name, value in vars(part).items():
             for key, array in _items(value):
                 found[f"{depth}/{name}/{key}"] = array
@@ -281,12 +267,12 @@ def _items(value: Any) -> list[tuple[str, NDArray[Any]]]:
 
 
 def restore_arrays(strategy: Strategy, arrays: dict[str, NDArray[Any]]) -> None:
-    """The inverse of arrays_of."""
+    """Restore what `arrays_of` returned."""
     values: dict[tuple[int, str], list[tuple[str, NDArray[Any]]]] = {}
     for path, array in arrays.items():
         level, name, key = path.split("/", 2)
         values.setdefault((int(level), name), []).append((key, array))
-    parts = chain(strategy)
+    parts = unwrap(strategy)
     for (depth, name), pairs in values.items():
         if depth < len(parts) and hasattr(parts[depth], name):
             listed = pairs[0][0].startswith("l")
@@ -297,21 +283,21 @@ def own_numbers(strategy: Strategy) -> dict[str, float]:
     """Return the strategy's own numbers (settings, and what it changes, such as an adaptive clipping norm)."""
     return {
         f"{depth}/{name}": value
-        for depth, part in enumerate(chain(strategy))
+        for depth, part in enumerate(unwrap(strategy))
         for name, value in vars(part).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
 
 def changed_numbers(strategy: Strategy, before: dict[str, float]) -> dict[str, float]:
-    """Return the strategy's numbers that are not what they were, to be saved."""
+    """Return those of the strategy's numbers that have changed since, to be saved."""
     now = own_numbers(strategy)
     return {name: value for name, value in now.items() if name in before and repr(value) != repr(before[name])}
 
 
 def restore_numbers(strategy: Strategy, numbers: dict[str, float]) -> None:
-    """Give the strategy the numbers that it had changed; others stay as they are."""
-    parts, own = chain(strategy), own_numbers(strategy)
+    """Restore the numbers that `changed_numbers` returned; others stay as they are."""
+    parts, own = unwrap(strategy), own_numbers(strategy)
     for path, value in numbers.items():
         depth, name = path.split("/", 1)
         if path in own:
