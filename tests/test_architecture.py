@@ -1,6 +1,8 @@
 """The picture in docs/architecture.md, held true."""
 
 import ast
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,42 @@ def test_imports_point_one_way(path: Path) -> None:
     else:
         assert own in MAY_IMPORT, f"put {own} into the picture"
         assert imported(path) <= MAY_IMPORT[own] | BASE | {own}
+
+
+MOST_EXPORTED = {"runs": 65, "paper": 15, "dashboard": 8}
+"""Packages with a front door, and how many names it may have."""
+
+
+def names_of(path: Path, package: str) -> set[str]:
+    """The names that a module of ours imports from a package, or from its modules."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        whole = f"fedcell.{package}"
+        if isinstance(node, ast.ImportFrom) and (node.module == whole or str(node.module).startswith(f"{whole}.")):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.Import):  # a module of it, whole: nothing that a door could have
+            found |= {alias.name for alias in node.names if alias.name.startswith(f"{whole}.")}
+    return found
+
+
+@pytest.mark.parametrize("package", MOST_EXPORTED)
+def test_nobody_reaches_past_a_front_door(package: str) -> None:
+    """What is imported from a package elsewhere, from whichever of its modules, stands in its ``__all__``."""
+    public = import_module(f"fedcell.{package}").__all__
+    outside = [path for path in FILES if path.relative_to(SOURCE).parts[0] != package]
+    wanted = {name for path in outside for name in names_of(path, package)}
+    assert wanted <= set(public)
+    assert len(wanted) > 1
+
+
+@pytest.mark.parametrize("package", MOST_EXPORTED)
+def test_a_front_door_opens_on_all_it_names(package: str) -> None:
+    module = import_module(f"fedcell.{package}")
+    assert len(set(module.__all__)) == len(module.__all__) <= MOST_EXPORTED[package]
+    for name in module.__all__:
+        assert hasattr(module, name) or find_spec(f"fedcell.{package}.{name}"), name
+    with pytest.raises(AttributeError, match="has no attribute 'gredy'"):
+        _ = module.gredy
 
 
 def test_the_tree_is_that_of_the_modules() -> None:

@@ -55,7 +55,7 @@ def test_it_is_what_fedcell_plan_prints(served: Served) -> None:
     PlanAnswer.model_validate(answer)
     expected = json.loads(cli(*options, "--json"))["plans"]
     assert answer["notes"] == told_once(expected)
-    extra = {"n", "colour", "dash", "imbalance_other"}
+    extra = {"n", "colour", "dash", "imbalance_other", "shared"}
     assert [{k: v for k, v in plan.items() if k not in extra} for plan in answer["plans"]] == expected
     assert [plan["n"] for plan in answer["plans"]] == [len(plan["devices"]) for plan in expected]
     for form, option in (("csv", "--csv"), ("json-file", "--json")):
@@ -77,7 +77,7 @@ def test_a_law_is_what_fedcell_plan_prints(served: Served, law: str) -> None:
     PlanAnswer.model_validate(answer)
     expected = json.loads(cli("--compare", "--law", law, "--json"))["plans"]
     assert answer["notes"] == told_once(expected)
-    extra = {"n", "colour", "dash", "imbalance_other"}
+    extra = {"n", "colour", "dash", "imbalance_other", "shared"}
     assert [{k: v for k, v in plan.items() if k not in extra} for plan in answer["plans"]] == expected
     for form, option in (("csv", "--csv"), ("json-file", "--json")):
         sent = served.http.post("/api/plan", json={"devices_csv": CSV, "law": law, "format": form})

@@ -14,7 +14,7 @@ import fedcell as fc
 from fedcell.dashboard.colours import Looks, group_styles, plan_styles, styles
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
 from fedcell.plots import STYLES
-from fedcell.runs.race import RACE_POLICIES, default_race
+from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Measured, Store
@@ -83,7 +83,7 @@ def test_info_tells_what_there_is(served: Served) -> None:
     assert [Path(store["name"]).name for store in info["stores"]] == ["results.db", "real.db"]
     assert [store["writable"] for store in info["stores"]] == [True, False]
     assert info["paper"] is True
-    assert info["policies"] == list(RACE_POLICIES)
+    assert info["policies"] == race_policies()
     assert [law["name"] for law in info["laws"]] == list(LAWS)
     assert info["laws"][1]["settings"] == [
         {
@@ -109,7 +109,7 @@ def test_info_tells_what_there_is(served: Served) -> None:
     band = {name: fields["cell.bandwidth_hz"][name] for name in ("label", "unit", "scale", "least", "required")}
     assert band == {"label": "bandwidth", "unit": "MHz", "scale": 1e6, "least": 0.0, "required": True}
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
-    assert [info["colours"][line]["colour"] for line in RACE_POLICIES] == [colour for colour, _ in STYLES[:7]]
+    assert [info["colours"][line]["colour"] for line in race_policies()] == [colour for colour, _ in STYLES[:7]]
     assert parse_spec(info["defaults"], "info") == default_race().changed({}, {})
     assert info["defaults"]["cell"]["radius_m"] == 1400.0
     assert (info["seeds"], info["target"]) == (5, 0.8)

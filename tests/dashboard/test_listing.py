@@ -11,8 +11,8 @@ import fedcell as fc
 from fedcell.dashboard.listing import Chosen, field_means, listed
 from fedcell.dashboard.schemas import FieldMeans, RunList
 from fedcell.errors import InputError
-from fedcell.runs.store import Store, flat
-from fedcell.runs.stored import StoredRun
+from fedcell.runs.store import Store
+from fedcell.runs.stored import StoredRun, flat
 from fedcell.schedule.plan import Plan
 
 PAGE = 500

@@ -18,9 +18,9 @@ from fedcell.dashboard.rankings import Rankings, ended_of, listed_document, rank
 from fedcell.dashboard.schemas import RankingAnswer, TournamentDocument
 from fedcell.dashboard.state import StoreReader
 from fedcell.runs.contest import load_tournament
-from fedcell.runs.stats import Measure
+from fedcell.runs.records import Measure
 from fedcell.runs.store import Store
-from fedcell.runs.tournament import MEASURES, TournamentResult, stored_result
+from fedcell.runs.tournament import MEASURES, TournamentResult
 from fedcell.runs.tournament_report import TournamentReport
 
 
@@ -36,7 +36,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ranks_texts_and_winners_are_those_of_the_command(path: Path, measure: Measure) -> None:
     with Store(path, "read") as store:
         (stored,) = store.tournaments()
-        result = stored_result(store, *load_tournament(stored))
+        result = TournamentResult.of_store(store, *load_tournament(stored))
     told = RankingAnswer.model_validate(ranking_document(stored, result, measure))
     ranks = {row[0]: row[1 + MEASURES.index(measure)] for row in TournamentReport(result).overall().rows}
     assert {one.line: f"{one.rank:.2f}" for one in told.policies} == ranks
@@ -56,7 +56,7 @@ def test_ranks_texts_and_winners_are_those_of_the_command(path: Path, measure: M
 def test_nobody_is_framed_who_never_gets_there_or_with_too_few_seeds(path: Path) -> None:
     with Store(path, "read") as store:
         (stored,) = store.tournaments()
-        result = stored_result(store, *load_tournament(stored))
+        result = TournamentResult.of_store(store, *load_tournament(stored))
     high = [replace(one, target=0.99) for one in result.tournament.scenarios]
     never = replace(result, tournament=replace(result.tournament, scenarios=high))
     few = replace(result, tournament=replace(result.tournament, seeds=[0, 1, 2]))
@@ -106,9 +106,10 @@ def test_a_tournament_is_read_again_only_when_more_of_it_has_ended(
 
     def counted(store: Store, *args: object) -> TournamentResult:
         reads.append("read")
-        return stored_result(store, *args)  # type: ignore[arg-type]
+        return read(store, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rankings, "stored_result", counted)
+    read = TournamentResult.of_store
+    monkeypatch.setattr(TournamentResult, "of_store", counted)
 
     async def look() -> None:
         reader, known = StoreReader(copy, "write"), Rankings()

@@ -10,7 +10,7 @@ from fedcell.distributions import student_t_p
 from fedcell.paper.diverse import CONTENDERS, OURS, ROWS, compare, race_specs
 from fedcell.paper.settings import Settings
 from fedcell.runs.records import Rounds
-from fedcell.runs.stats import holm, mean_of, value_of
+from fedcell.runs.stats import holm, mean_of
 
 
 @pytest.mark.parametrize("n", [2, 5, 30])
@@ -53,10 +53,10 @@ def test_comparisons_are_paired_and_corrected_for_all_of_them() -> None:
 
 
 def test_a_target_that_is_never_reached_counts_as_the_budget() -> None:
-    assert value_of(run_of(100.0, 0.7), "time", 0.8, 450.0) == 100.0
-    assert value_of(run_of(100.0, 0.7), "time", 0.9, 450.0) == 450.0
-    assert value_of(run_of(100.0, 0.7), "best", 0.9, 450.0) == 0.8
-    assert value_of(run_of(100.0, 0.7), "last", 0.9, 450.0) == 0.7
+    assert run_of(100.0, 0.7).value("time", 0.8, 450.0) == 100.0
+    assert run_of(100.0, 0.7).value("time", 0.9, 450.0) == 450.0
+    assert run_of(100.0, 0.7).value("best", 0.9, 450.0) == 0.8
+    assert run_of(100.0, 0.7).value("last", 0.9, 450.0) == 0.7
 
 
 def test_every_row_changes_one_thing_of_the_papers_race() -> None:

@@ -16,7 +16,7 @@ from fedcell.runs.contest import Tournament, load_tournament, save_tournament, s
 from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
-from fedcell.runs.tournament import stored_result
+from fedcell.runs.tournament import TournamentResult
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
 
@@ -63,7 +63,7 @@ def test_a_sweep_is_remembered_with_the_keys_of_its_runs(tmp_path: Path, record:
         (stored,) = store.tournaments()
         tournament, keys = load_tournament(stored)
         assert {entry: run.key() for entry, run in tournament.runs().items()} == keys
-        result = stored_result(store, tournament, keys)
+        result = TournamentResult.of_store(store, tournament, keys)
         assert result.tournament.seeds == [0, 1]
         assert {one.spec.budget_s for one in result.tournament.scenarios} == {record.clock_s}  # rounds are no budget
 
@@ -78,14 +78,14 @@ def test_more_seeds_replace_a_tournament_and_whole_seeds_count(tmp_path: Path, r
         tournament, keys = load_tournament(stored)
         assert tournament == long
         with pytest.raises(InputError, match="no seed is finished by all policies"):
-            stored_result(store, tournament, keys)
+            TournamentResult.of_store(store, tournament, keys)
         runs = long.runs()
         for policy in ("all", "greedy"):
             store.put(runs["near", policy, 2], [replace(record, accuracy=0.6, clock_s=7.0)])
         store.put(runs["near", "all", 0], [record])
         store.fail(runs["near", "greedy", 0], "it was too far")
         store.put(runs["near", "all", 1], [record])  # of seed 1, greedy is missing
-        result = stored_result(store, tournament, keys)
+        result = TournamentResult.of_store(store, tournament, keys)
         assert result.tournament.seeds == [0, 2]
         assert result.failures == {("near", "greedy", 0): "it was too far"}
         assert result.values("near", "time").tolist() == [[40.0, 40.0], [7.0, 7.0]]
@@ -116,7 +116,7 @@ def test_nobody_who_reads_a_tournament_imports_a_policy_of_ones_own(
     monkeypatch.delitem(sys.modules, "own_of_a_test")
     with Store(tmp_path / "results.db", "read") as store:
         tournament, keys = load_tournament(store.tournaments()[0])
-        assert len(stored_result(store, tournament, keys).rounds) == 2
+        assert len(TournamentResult.of_store(store, tournament, keys).rounds) == 2
     assert tournament.policies == ["all", "own_of_a_test:Mine:k=2"]
     assert "own_of_a_test" not in sys.modules
 

@@ -13,11 +13,11 @@ B = rounds_of((15.0, 0.3), (25.0, 0.5), (40.0, 0.8), devices=4)
 
 
 def test_best_last_and_time() -> None:
-    assert (stats.best_accuracy(A), stats.last_accuracy(A)) == (0.9, 0.7)
-    assert (stats.time_to(A, 0.6), stats.time_to(A, 0.95)) == (20.0, math.inf)
+    assert (A.best_accuracy(), A.last_accuracy()) == (0.9, 0.7)
+    assert (A.time_to(0.6), A.time_to(0.95)) == (20.0, math.inf)
     nothing = rounds_of()
-    assert [math.isnan(read(nothing)) for read in (stats.best_accuracy, stats.last_accuracy)] == [True, True]
-    assert stats.time_to(nothing, 0.1) == math.inf
+    assert [math.isnan(read(nothing)) for read in (Rounds.best_accuracy, Rounds.last_accuracy)] == [True, True]
+    assert nothing.time_to(0.1) == math.inf
 
 
 def test_the_mean_curve_steps_with_every_run_and_begins_when_all_have_a_model() -> None:
@@ -161,7 +161,7 @@ DEAR = energy_run((5.0, 0.3), (6.0, 0.8), (6.0, 0.7))
 def test_energy_to_an_accuracy_adds_up_the_rounds() -> None:
     assert DEAR.spent_j.tolist() == [5.0, 11.0, 17.0]
     assert DEAR.first(2).spent_j.tolist() == [5.0, 11.0]
-    assert [stats.energy_to(DEAR, target) for target in (0.2, 0.75, 0.9)] == [5.0, 11.0, math.inf]
+    assert [DEAR.energy_to(target) for target in (0.2, 0.75, 0.9)] == [5.0, 11.0, math.inf]
     assert stats.energies_to([CHEAP, DEAR], 0.75, 20.0) == stats.EnergyTo(7.5, 2, 2, 7.5)
     assert stats.energies_to([CHEAP, DEAR], 0.85, 20.0).mean_j == 12.0
     assert stats.energies_to([CHEAP, DEAR, DEAR], 0.85).text() == "never (1/3)"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.runs.race import RACE_POLICIES
+from fedcell.runs.race import race_policies
 from fedcell.world import write_trace
 
 SMALL = {"task.hidden": [4], "task.partition": "iid", "rounds": 3}
@@ -16,7 +16,7 @@ def spec_of(**changes: object) -> fc.Spec:
     return fc.Spec(rounds=3).changed(SMALL | {name.replace("__", "."): value for name, value in changes.items()})
 
 
-@pytest.mark.parametrize("policy", RACE_POLICIES)
+@pytest.mark.parametrize("policy", race_policies())
 def test_who_has_no_rate_is_not_scheduled(policy: str) -> None:
     spec = spec_of(policy=policy, cell__radius_m=1400.0, cell__rate="mcs64", devices__count=12)
     missed = 0

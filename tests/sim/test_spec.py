@@ -14,7 +14,7 @@ import pytest
 import fedcell as fc
 from fedcell.dashboard.limits import known_race
 from fedcell.errors import InputError
-from fedcell.runs.race import RACE_POLICIES, default_race
+from fedcell.runs.race import default_race, race_policies
 from fedcell.sim.spec import CellSpec, Spec, load_spec, parse_spec
 from fedcell.sim.spec_key import run_key
 
@@ -63,7 +63,7 @@ def test_python_files_options_and_the_page_mean_the_same_cell(tmp_path: Path) ->
     race = default_race()
     assert race.cell == Spec().cell == CellSpec(radius_m=1400.0)
     assert fc.Cell().radius_m == 1400.0
-    assert race.grid == {"policy": list(RACE_POLICIES), "seed": [0, 1, 2, 3, 4]}
+    assert race.grid == {"policy": race_policies(), "seed": [0, 1, 2, 3, 4]}
     (tmp_path / "empty.toml").write_text("")
     assert load_spec(tmp_path / "empty.toml") == Spec()
     assert known_race({}, None, 5) == race

@@ -318,7 +318,7 @@ class RaceLines:
 
 def summary_tables(result: "RaceResult") -> list["Table"]:
     """The tables of a race: accuracy in the budget; time and energy to the target; devices and seconds a round."""
-    from fedcell.runs.comparisons import UNITS
+    from fedcell.runs import comparisons
 
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
@@ -330,7 +330,7 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
         f"Accuracy {limit}, %, {of}{intervals}", "best", "last", "mean\ncurve's\nbest", "mean\ncurve's\nlast"
     )
     some_never = any(s.to_target.reached < seeds for s in summaries.values())
-    never = [_never_text(result.limit(by), unit) if some_never else "" for by, unit in UNITS.items()]
+    never = [_never_text(result.limit(by), unit) if some_never else "" for by, unit in comparisons.UNITS.items()]
     times = policy_table(f"Time {goal}, {of}{never[0]}", "mean", "median", "reached by")
     rounds = policy_table(f"Rounds, {of}{intervals}", "devices a round", "seconds a round", "rounds")
     energy = policy_table(

@@ -15,7 +15,7 @@ from fedcell.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedcell.runs.fit import Fit, Reading, RoundsNeeded
+    from fedcell.runs import fit as fits
 
 DEFAULT_KS = (2, 4, 8, 12, 16, 20)
 
@@ -69,7 +69,7 @@ def fit(
     with resumable(store), progress("fit") as watch:
         runs = gather(lambda specs: collect_runs(specs, store, workers, watch), wanted, seeds)
     accuracy = fits.accuracies(runs)
-    found: dict[Reading, Fit | str] = {}
+    found: dict[fits.Reading, fits.Fit | str] = {}
     for reading in fits.READINGS:
         try:
             found[reading] = fits.fit(accuracy, counts, target, reading)
@@ -99,8 +99,10 @@ def _counts(ks: Sequence[int]) -> list[int]:
     return counts
 
 
-def _print_fit(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", "Fit | str"], seeds: int) -> None:
-    from fedcell.runs.fit import READINGS
+def _print_fit(
+    partition: str, needed: "fits.RoundsNeeded", found: Mapping["fits.Reading", "fits.Fit | str"], seeds: int
+) -> None:
+    from fedcell.runs import fit as fits
 
     of = f"{seeds} trial{'s' * (seeds != 1)} of at most {needed.limit} rounds"
     typer.echo(f"Rounds to {100 * needed.target:g} % on {partition}, {of}:")
@@ -114,11 +116,11 @@ def _print_fit(partition: str, needed: "RoundsNeeded", found: Mapping["Reading",
             "devices without a value is left out of the fit."
         )
     for reading, one in found.items():
-        typer.echo(f"Fit of N = beta (theta + 1/n), {READINGS[reading]}:")
+        typer.echo(f"Fit of N = beta (theta + 1/n), {fits.READINGS[reading]}:")
         typer.echo(f"  none: {one}" if isinstance(one, str) else _fit_text(one))
 
 
-def _document(partition: str, needed: "RoundsNeeded", found: Mapping["Reading", "Fit | str"]) -> str:
+def _document(partition: str, needed: "fits.RoundsNeeded", found: Mapping["fits.Reading", "fits.Fit | str"]) -> str:
     """The fit for machines; None where the target was not reached."""
     from dataclasses import asdict
 
@@ -144,11 +146,11 @@ def _listed(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _rounds(value: float, needed: "RoundsNeeded") -> str:
+def _rounds(value: float, needed: "fits.RoundsNeeded") -> str:
     return f"{value:g}" if math.isfinite(value) else f"more than {needed.limit}"
 
 
-def _fit_text(one: "Fit") -> str:
+def _fit_text(one: "fits.Fit") -> str:
     said = f"  beta = {one.beta:.4g} {_span(one.beta_interval)}, theta = {one.theta:.4g} {_span(one.theta_interval)}"
     return said + (f"; without n = {', '.join(map(str, one.left_out))}" if one.left_out else "")
 
@@ -158,7 +160,7 @@ def _span(interval: tuple[float, float]) -> str:
     return f"(95 % [{low:.4g}, {high:.4g}])" if math.isfinite(low) else "(no bounded 95 % interval)"
 
 
-def _print_policy(one: "Fit") -> None:
+def _print_policy(one: "fits.Fit") -> None:
     from fedcell.schedule.convergence import largest_set
 
     typer.echo(f"Policy: {one.policy}")
@@ -170,16 +172,16 @@ def _print_policy(one: "Fit") -> None:
         )
 
 
-def _fit_figure(needed: "RoundsNeeded", good: Sequence["Fit"]) -> "Figure":
+def _fit_figure(needed: "fits.RoundsNeeded", good: Sequence["fits.Fit"]) -> "Figure":
     import numpy as np
 
     from fedcell.plots import Line, lines_figure
-    from fedcell.runs.fit import READINGS
+    from fedcell.runs import fit as fits
 
     n = np.array(needed.ks, dtype=np.float64)
     lines = []
     for one, colour, marker, dash in zip(good, ("#0072b2", "#d55e00"), "os", ("-", "--"), strict=False):
-        rounds, name = needed.reading(one.reading), READINGS[one.reading]
+        rounds, name = needed.reading(one.reading), fits.READINGS[one.reading]
         reached = np.isfinite(rounds)
         lines.append(Line(f"{name}, rounds needed", n[reached], rounds[reached], None, colour, "", marker))
         fine = np.linspace(min(one.used), max(one.used), 200)

@@ -75,7 +75,6 @@ def flower(
     """
     from fedcell.flower.state import load_run
     from fedcell.plots import federation_figure, save_picture
-    from fedcell.runs.race_report import curves
 
     # `~/fedcell-runs/*` has runs that ended before their first round, too.
     begun = [folder for folder in folders if len(folders) == 1 or (folder / "state.json").exists()]
@@ -95,7 +94,7 @@ def flower(
     else:
         _print(runs, result)
     if plot is not None:
-        save_picture(federation_figure(curves(result) if result else [], _round_times(runs)), plot)
+        save_picture(federation_figure(result.curves() if result else [], _round_times(runs)), plot)
         if not as_json:
             typer.echo(f"Picture: {plot}")
 

@@ -114,7 +114,8 @@ def list_runs(
 
     Where the terminal is too narrow for all these fields, the others are named below the table.
     """
-    from fedcell.runs.store import Store, column_of, differing_fields
+    from fedcell.runs.store import Store, differing_fields
+    from fedcell.runs.stored import column_of
 
     output = output_format(as_json, as_csv)
     with Store(store, "read") as kept:
@@ -136,9 +137,7 @@ def list_runs(
 
 def values_of(run: "StoredRun") -> dict[str, Any]:
     """All that can be asked about a run, by field; nested ones with a dot."""
-    from fedcell.runs.store import columns_of
-
-    return columns_of(run.document) | {"key": run.key} | told_of(run, TOLD)
+    return run.columns | {"key": run.key} | told_of(run, TOLD)
 
 
 def told_of(run: "StoredRun", names: Sequence[str]) -> dict[str, Any]:
@@ -369,7 +368,8 @@ def show_run(
     from fedcell.files import to_json
     from fedcell.runs.models import checked_ending
     from fedcell.runs.models import save_model as write_model
-    from fedcell.runs.store import Store, flat
+    from fedcell.runs.store import Store
+    from fedcell.runs.stored import flat
     from fedcell.sim.task import class_accuracy
 
     if save_model is not None:
@@ -465,7 +465,8 @@ def export_runs(
     allow_import: AllowImport = False,
 ) -> None:
     """Export the rounds of all finished runs, and the final models that were kept."""
-    from fedcell.runs.store import Store, column_of, differing_fields
+    from fedcell.runs.store import Store, differing_fields
+    from fedcell.runs.stored import column_of
 
     if as_csv is None and as_parquet is None and models is None:
         raise InputError("nothing to write; give --csv FILE, --csv FOLDER, --parquet FILE or --models FOLDER")
@@ -532,9 +533,7 @@ def _write_runs_csv(file: IO[bytes], runs: Sequence["StoredRun"], extra: Sequenc
 def _run_cells(run: "StoredRun", extra: Sequence[str]) -> list[Any]:
     import json
 
-    from fedcell.runs.store import columns_of
-
-    fields = columns_of(run.document)
+    fields = run.columns
     values = [fields.get(name) for name in extra]
     return [run.key, run.policy, run.seed, *(json.dumps(v) if isinstance(v, list) else v for v in values)]
 

@@ -238,9 +238,9 @@ def _print_comparison(out: "Console", runs: Sequence["CellRun"]) -> None:
 
 def _paired(first: str, ours: Sequence[float], name: str, theirs: Sequence[float]) -> str:
     """How much quicker the first policy was than another with the same seeds, in seconds on the wire."""
-    from fedcell.runs.stats import paired_difference
+    from fedcell.runs import stats
 
-    less = paired_difference(theirs, ours)
+    less = stats.paired_difference(theirs, ours)
     wins = sum(a < b for a, b in zip(ours, theirs, strict=True))
     whole = f"{sum(ours):.1f} s on the wire against {sum(theirs):.1f}"
     return f"{first} against {name}: {whole}; {less.text(digits=1)} s less a seed; quicker {wins} of {len(ours)} times"

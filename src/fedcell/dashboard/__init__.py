@@ -1,1 +1,16 @@
 """The cell in a browser: the server behind `fedcell serve`, and the page in static/."""
+
+from fedcell.lazy import lazy_names
+
+__getattr__ = lazy_names(
+    "fedcell.dashboard",
+    {
+        "fedcell.dashboard.server": "build_server",
+        "fedcell.dashboard.state": "ServerSettings",
+    },
+)
+
+__all__ = [
+    "ServerSettings",
+    "build_server",
+]

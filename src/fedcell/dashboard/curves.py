@@ -14,7 +14,7 @@ from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import comparable
 from fedcell.runs.records import Rounds
-from fedcell.runs.stats import Mean, MeanCurve, Summary
+from fedcell.runs.stats import Mean
 
 MOST_POINTS = 2000
 
@@ -166,7 +166,7 @@ def _x(values: NDArray[np.float64], by: Axis) -> dict[str, Any]:
 
 
 def _curve_document(
-    name: str, look: LineStyle, curve: MeanCurve, seeds: list[dict[str, Any]] | None, by: Axis
+    name: str, look: LineStyle, curve: stats.MeanCurve, seeds: list[dict[str, Any]] | None, by: Axis
 ) -> dict[str, Any]:
     at = _some(curve.x.size)
     mean, half = curve.accuracy[at], curve.half[at]
@@ -183,7 +183,7 @@ def _curve_document(
     }
 
 
-def _table_row(name: str, look: LineStyle, summary: Summary, curve: MeanCurve) -> dict[str, Any]:
+def _table_row(name: str, look: LineStyle, summary: stats.Summary, curve: stats.MeanCurve) -> dict[str, Any]:
     means = {part: _mean(getattr(summary, part)) for part in ("devices", "round_s", "rounds", "joules")}
     to, cost = summary.to_target, summary.energy_to_target
     return {

@@ -28,12 +28,11 @@ from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError
 from fedcell.plots import Curve, race_figure
+from fedcell.runs import stats
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import RaceResult, comparable
-from fedcell.runs.race_report import draw_race
 from fedcell.runs.records import Rounds
-from fedcell.runs.stats import energy_curve, mean_curve
-from fedcell.runs.store import flat
+from fedcell.runs.stored import flat
 from fedcell.sim.record import ROUND_COLUMNS
 from fedcell.tables import csv_text
 
@@ -64,7 +63,7 @@ MEDIA = {"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv", "json": 
 
 def race_picture(state: AppState, race: LiveRace, ending: str, by: Axis = "time") -> bytes:
     """As `fedcell race` draws it."""
-    return picture(draw_race(race_result(state, race), by, styles(race.policies)), ending)
+    return picture(race_result(state, race).figure(by, styles(race.policies)), ending)
 
 
 def race_data(state: AppState, race: LiveRace, ending: str) -> str:
@@ -145,7 +144,9 @@ def compared_picture(groups: dict[str, list[FoundRun]], ending: str, by: Axis = 
     """The groups' mean curves."""
     end = end_of([run for runs in groups.values() for run in runs]) if by == "time" else math.inf
     begun = {name: [run.rounds for run in runs if run.records] for name, runs in groups.items()}
-    found = {name: mean_curve(runs, end) if by == "time" else energy_curve(runs) for name, runs in begun.items()}
+    found = {
+        name: stats.mean_curve(runs, end) if by == "time" else stats.energy_curve(runs) for name, runs in begun.items()
+    }
     curves = [Curve(name, curve.x, curve.accuracy, curve.half) for name, curve in found.items()]
     count = sum(len(runs) for runs in groups.values())
     return picture(race_figure(curves, f"{count} stored run{'s' * (count != 1)}", end, _looks(groups), by), ending)

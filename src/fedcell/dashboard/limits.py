@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from fedcell import settings
 from fedcell.errors import InputError
 from fedcell.learn.published import PUBLISHED
-from fedcell.runs.race import RACE_POLICIES, race_policies, race_spec
+from fedcell.runs.race import race_policies, race_spec
 from fedcell.schedule.laws import format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
@@ -89,7 +89,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     for name in ("grid", "policy", "seed"):
         if name in document:
             raise InputError(f"spec has {name}; give policies and seeds beside it")
-    lines = policies or list(RACE_POLICIES)
+    lines = policies or race_policies()
     if len(lines) * seeds > RACE_RUNS:
         raise InputError(f"the race has {len(lines) * seeds:,} runs; {RACE_RUNS} at most")
     lines = [format_policy(known_policy(line)) for line in lines]

@@ -10,8 +10,8 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.colours import styles
 from fedcell.dashboard.schemas import as_json
 from fedcell.errors import InputError, did_you_mean
-from fedcell.runs.store import differing_fields, flat
-from fedcell.runs.stored import StoredRun
+from fedcell.runs.store import differing_fields
+from fedcell.runs.stored import StoredRun, flat
 
 Found: TypeAlias = Sequence[tuple[StoredRun, str]]
 """Runs, and the names of their results files."""

@@ -8,8 +8,8 @@ from typing import Any, Literal, cast
 from fedcell.errors import InputError
 from fedcell.runs.race import race_runs, race_to_store
 from fedcell.runs.store import Store
-from fedcell.runs.stored import ENDED, StoredRace
-from fedcell.runs.stored_races import KnownRace, old_keys
+from fedcell.runs.stored import StoredRace
+from fedcell.runs.stored_races import KnownRace
 from fedcell.sim.record import ROUND_COLUMNS, RoundRecord
 from fedcell.sim.spec import Spec
 
@@ -94,6 +94,11 @@ class LiveRace:
         """Its seeds."""
         return list(self.spec.grid["seed"])
 
+    @property
+    def ended(self) -> bool:
+        """Whether nobody runs it."""
+        return self.state in StoredRace.ENDED
+
     def stored(self) -> StoredRace:
         """The race as the store keeps it."""
         return race_to_store(
@@ -115,7 +120,7 @@ class LiveRace:
             self.renew(known.keys)
         self.reason, self.name, self.note = known.reason, known.name, known.note
         self.elsewhere = stored.is_under_way
-        if self.elsewhere or stored.state in ENDED:
+        if self.elsewhere or stored.state in stored.ENDED:
             self.state = cast(RaceState, stored.state)
         else:
             self.state, self.reason = "interrupted", INTERRUPTED
@@ -126,7 +131,7 @@ def from_store(stored: StoredRace, store: Store) -> LiveRace:
     """A race that another process left or runs; a damaged one says why, and hides no other."""
     try:
         known = KnownRace.of(stored)
-        keys = known.keys or old_keys(store, stored, known.spec)
+        keys = known.keys or known.keys_in(store, stored)
         race = LiveRace(stored.id, known.spec, known.target, stored.created_unix_s, keys=keys)
         race.follow(stored)
         return race

@@ -17,10 +17,10 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.live import LiveRace, LiveRun, RaceState, from_store
 from fedcell.errors import InputError
 from fedcell.runs.processes import Processes
-from fedcell.runs.race import Heartbeat, failures_text
+from fedcell.runs.race import Heartbeat, RaceResult
 from fedcell.runs.runner import Event, RoundsDone, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store
-from fedcell.runs.stored import ENDED, StoredRace
+from fedcell.runs.stored import StoredRace
 from fedcell.runs.stored_races import is_ours, own_code
 from fedcell.sim.spec import Spec
 
@@ -30,7 +30,7 @@ KEPT_LOADED = 3
 STORE_S = 10.0  # the longest that writing to the store may take when the server stops
 
 
-RERUN = tuple(state for state in ENDED if state != "damaged")
+RERUN = tuple(state for state in StoredRace.ENDED if state != "damaged")
 
 
 class ConflictError(Exception):
@@ -151,7 +151,7 @@ class RaceQueue:
     def forget(self, race: LiveRace, *, runs: bool = False) -> None:
         """Drop it, in the store first; its stored runs stay unless ``runs``: then those go that it alone has."""
         with self.lock:
-            if race.state not in (*ENDED, "queued") or race.elsewhere:
+            if not (race.ended or race.state == "queued") or race.elsewhere:
                 raise ConflictError(f"the race is {_state(race)}; stop it before it is deleted")
             self._store.delete_race(race.id, self._own_runs(race) if runs else [])
             if race in self._queue:
@@ -182,7 +182,7 @@ class RaceQueue:
                 run.numbers = list(numbers)
 
     def _unload(self, race: LiveRace) -> None:
-        if race.state in ENDED:
+        if race.ended:
             for run in race.runs.values():
                 if run.state == "done":
                     run.numbers = None
@@ -261,7 +261,7 @@ class RaceQueue:
         if len(failures) == len(race.runs):
             (policy, seed), reason = next(iter(failures.items()))
             return "failed", f"{policy}, seed {seed}: {reason}"
-        return "done" if runner.ended else "stopped", failures_text(failures, race.spec) if failures else ""
+        return "done" if runner.ended else "stopped", RaceResult.failures_text(failures, race.spec) if failures else ""
 
     def _end(self, race: LiveRace, end: RaceState, reason: str) -> None:
         with self.lock:
@@ -336,7 +336,7 @@ class RaceQueue:
         with self.lock:
             known = {id for id, race in self._races.items() if race.state != "damaged"}
             new = [race for id, race in stored.items() if id not in known]
-            ended = [race for race in self._races.values() if race.state in ENDED and race.id in stored]
+            ended = [race for race in self._races.values() if race.ended and race.id in stored]
             followed += [race for race in ended if stored[race.id].is_under_way]  # resumed by another process
             for race in followed:
                 if race.id not in stored:
@@ -394,7 +394,7 @@ class RaceQueue:
 
     def _under_way(self) -> list[str]:
         with self.lock:
-            return [race.id for race in self._races.values() if race.state not in ENDED and not race.elsewhere]
+            return [race.id for race in self._races.values() if not race.ended and not race.elsewhere]
 
     def _own_runs(self, race: LiveRace) -> list[str]:
         """The runs that nothing else in the file names: no other race, no tournament, no sweep over policies."""

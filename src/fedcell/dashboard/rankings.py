@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedcell.dashboard.colours import styles
 from fedcell.runs.contest import load_tournament
-from fedcell.runs.stats import Measure
+from fedcell.runs.records import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredTournament
-from fedcell.runs.tournament import TournamentResult, Winner, stored_result
+from fedcell.runs.tournament import TournamentResult, Winner
 from fedcell.runs.tournament_report import TournamentReport
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Rankings:
             own = await self.result(reader, stored, None)
             scenarios = [replace(one, target=target) for one in own.tournament.scenarios]
             return replace(own, tournament=replace(own.tournament, scenarios=scenarios))
-        return await reader.ask(lambda store: stored_result(store, *load_tournament(stored)))
+        return await reader.ask(lambda store: TournamentResult.of_store(store, *load_tournament(stored)))
 
 
 def ended_of(store: Store, keys: Sequence[str]) -> Ended:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedcell import defaults
 from fedcell.dashboard import limits
 from fedcell.dashboard.live import RaceState
-from fedcell.runs.stats import Measure
+from fedcell.runs.records import Measure
 
 Number = float | None
 """JSON has neither NaN nor infinity: both are null."""

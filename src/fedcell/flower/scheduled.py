@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from typing_extensions import override
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, require_number, require_whole
@@ -250,6 +251,7 @@ class Scheduled(Strategy):
         self._later = Later()
         self._planner.roster = Roster.empty()
 
+    @override
     def summary(self) -> None:
         """Log the policy, the seed and the settings that are overridden, then the wrapped strategy's own summary."""
         LOG.info("\t├──> fedcell schedules: %s, seed %d", format_policy(self.policy), self.seed)
@@ -259,6 +261,7 @@ class Scheduled(Strategy):
             LOG.info("\t├──> fedcell: %s is not used: the policy chooses who trains", setting)
         self.strategy.summary()
 
+    @override
     def start(
         self,
         grid: Grid,
@@ -471,6 +474,7 @@ class Scheduled(Strategy):
             if reply.has_content():
                 self._planner.learn_later(planned, reply, took_s, self._clock_s)
 
+    @override
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -528,6 +532,7 @@ class Scheduled(Strategy):
         here.used = new is not None
         return new, None if new is None else (np.asarray(planned.view.ids)[delivered], weights)
 
+    @override
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -537,14 +542,14 @@ class Scheduled(Strategy):
             take_trained(reply)  # a strategy may reject a record that it does not know
         return self.strategy.aggregate_train(server_round, replies)
 
+    @override
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The strategy's own."""
         return self.strategy.configure_evaluate(server_round, arrays, config, grid)
 
+    @override
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The strategy's own."""
         return self.strategy.aggregate_evaluate(server_round, replies)
 
     def _evaluate(

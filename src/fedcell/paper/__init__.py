@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fedcell.errors import InputError, did_you_mean
+from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.paper.output import Output
@@ -48,3 +49,28 @@ def chosen(names: Sequence[str]) -> list[str]:
         if name not in (*FIGURES, "all"):
             raise InputError(f"there is no figure {name[:60]!r}; {did_you_mean(name, (*FIGURES, 'all'))}")
     return [name for name in FIGURES if name in names or "all" in names or not names]
+
+
+__getattr__ = lazy_names(
+    "fedcell.paper",
+    {
+        "fedcell.paper.output": "Output Section TRIED page section verdict_text",
+        "fedcell.paper.settings": "Settings WatchProgress collect_runs gather",
+    },
+)
+
+__all__ = [
+    "FIGURES",
+    "TRIED",
+    "Output",
+    "Section",
+    "Settings",
+    "WatchProgress",
+    "chosen",
+    "collect_runs",
+    "gather",
+    "make_figure",
+    "page",
+    "section",
+    "verdict_text",
+]

@@ -17,7 +17,7 @@ from fedcell.paper.settings import Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
 from fedcell.runs.records import Rounds
-from fedcell.runs.stats import Mean, value_of
+from fedcell.runs.stats import Mean
 from fedcell.sim.spec import Spec
 from fedcell.tables import Table
 
@@ -55,7 +55,7 @@ def make(settings: Settings, collect: Collect) -> Output:
     """Time to 80 % against the error in the SNR that the server believes."""
     budget_s = _budget_s(settings)
     found = gather(collect, specs(settings), settings.seeds)
-    times = {key: [value_of(run, "time", TARGET, budget_s) for run in runs] for key, runs in found.items()}
+    times = {key: [run.value("time", TARGET, budget_s) for run in runs] for key, runs in found.items()}
     means = {key: stats.mean_of(values) for key, values in times.items()}
     losses = {key: stats.paired_difference(values, times[key[0], key[1], 0.0]) for key, values in times.items()}
     headings = ("policy", "slack", *(f"{error_db:g} dB" for error_db in ERRORS_DB))

@@ -16,8 +16,8 @@ from fedcell.paper.readings import TARGET, columns
 from fedcell.paper.settings import DEVICES, Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
-from fedcell.runs.records import Rounds
-from fedcell.runs.stats import Mean, Measure, value_of
+from fedcell.runs.records import Measure, Rounds
+from fedcell.runs.stats import Mean
 from fedcell.sim.spec import Spec
 from fedcell.tables import Table
 
@@ -176,8 +176,7 @@ def compare(
             for theirs in (who for who in CONTENDERS if who not in OURS):
                 for measure in MEASURES:
                     a, b = (
-                        [value_of(run, measure, row.target, budget_s) for run in found[name, who]]
-                        for who in (ours, theirs)
+                        [run.value(measure, row.target, budget_s) for run in found[name, who]] for who in (ours, theirs)
                     )
                     pairs[name, ours, theirs, measure] = stats.paired_difference(a, b)
     p = [stats.p_value(difference) for difference in pairs.values()]
@@ -199,7 +198,7 @@ def make_table(settings: Settings, collect: Collect) -> Output:
     compared = compare(found, budget_s)
     times = {key: stats.times_to(runs, ROWS[key[0]].target) for key, runs in found.items()}
     accuracies = {
-        (key, measure): stats.mean_of([value_of(run, measure, 1.0, budget_s) for run in runs])
+        (key, measure): stats.mean_of([run.value(measure, 1.0, budget_s) for run in runs])
         for key, runs in found.items()
         for measure in ("best", "last")
     }
@@ -383,8 +382,8 @@ def make_privacy(settings: Settings, collect: Collect) -> Output:
     x = np.arange(len(cases), dtype=np.float64)
     lines = []
     for label, f, colour, marker in (
-        ("best accuracy", stats.best_accuracy, "#0072b2", "o"),
-        ("last accuracy", stats.last_accuracy, "#d55e00", "s"),
+        ("best accuracy", Rounds.best_accuracy, "#0072b2", "o"),
+        ("last accuracy", Rounds.last_accuracy, "#d55e00", "s"),
     ):
         y, half = columns([_mean(runs, f) for runs in cases.values()], 100)
         lines.append(Line(label, x, y, half, colour, "", marker))
@@ -407,7 +406,7 @@ def _mean(runs: Sequence[Rounds], value: Callable[[Rounds], float]) -> Mean:
 
 def _time_best_last(runs: Sequence[Rounds]) -> list[str]:
     """The median time to 80 %, best and last accuracy, as a table shows them."""
-    accuracies = (_mean(runs, value).text(100, 1) for value in (stats.best_accuracy, stats.last_accuracy))
+    accuracies = (_mean(runs, value).text(100, 1) for value in (Rounds.best_accuracy, Rounds.last_accuracy))
     return [stats.times_to(runs, TARGET).text(), *accuracies]
 
 
@@ -421,7 +420,7 @@ def make_epochs(settings: Settings, collect: Collect) -> Output:
         for place in dashes.items()
         for style in (("Diverse", "#d55e00", "o"), (BASELINE, "#0072b2", "s"))
     ]:
-        y, half = columns([_mean(found[mobility, who, epochs], stats.last_accuracy) for epochs in EPOCHS], 100)
+        y, half = columns([_mean(found[mobility, who, epochs], Rounds.last_accuracy) for epochs in EPOCHS], 100)
         lines.append(
             Line(f"{who}, {MOBILITIES[mobility]}", np.arange(len(EPOCHS), dtype=float), y, half, colour, dash, marker)
         )

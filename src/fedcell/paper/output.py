@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedcell import __version__
 from fedcell.distributions import student_t_quantile
 from fedcell.paper.settings import Settings
-from fedcell.runs.stats import Mean, significant_among
+from fedcell.runs import stats
+from fedcell.runs.stats import Mean
 from fedcell.tables import Table, html_page, html_picture, html_rows
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def judge_all(differences: Sequence[Mean]) -> list[Verdict]:
     """Of several differences that claims say are above 0, corrected for their number by Holm's method."""
     return [
         "not significant" if not significant else "confirmed" if difference.mean > 0 else "not confirmed"
-        for difference, significant in zip(differences, significant_among(differences), strict=True)
+        for difference, significant in zip(differences, stats.significant_among(differences), strict=True)
     ]
 
 

@@ -59,8 +59,8 @@ def readings_by_time(runs: Sequence[Rounds], budget_s: float) -> dict[str, Mean]
     """Accuracy within the budget, read in three ways."""
     return {
         CURVE: jackknife(curve_best(runs, budget_s), len(runs)),
-        TRIALS: stats.mean_of([stats.best_accuracy(run) for run in runs]),
-        LAST: stats.mean_of([stats.last_accuracy(run) for run in runs]),
+        TRIALS: stats.mean_of([run.best_accuracy() for run in runs]),
+        LAST: stats.mean_of([run.last_accuracy() for run in runs]),
     }
 
 
@@ -69,8 +69,8 @@ def differences(ours: Sequence[Rounds], theirs: Sequence[Rounds], budget_s: floa
     best, other = curve_best(ours, budget_s), curve_best(theirs, budget_s)
     return {
         CURVE: jackknife(lambda trials: best(trials) - other(trials), len(ours)),
-        TRIALS: stats.paired_difference(*([stats.best_accuracy(run) for run in runs] for runs in (ours, theirs))),
-        LAST: stats.paired_difference(*([stats.last_accuracy(run) for run in runs] for runs in (ours, theirs))),
+        TRIALS: stats.paired_difference(*([run.best_accuracy() for run in runs] for runs in (ours, theirs))),
+        LAST: stats.paired_difference(*([run.last_accuracy() for run in runs] for runs in (ours, theirs))),
     }
 
 

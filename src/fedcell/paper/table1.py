@@ -16,8 +16,8 @@ from fedcell.errors import InputError
 from fedcell.paper.output import Claim, Output, Printed, Verdict, overall
 from fedcell.paper.settings import PARTITIONS, Collect, Settings, gather, shown
 from fedcell.plots import Line, lines_figure
-from fedcell.runs.fit import Fit, Reading, accuracies, fit, rounds_needed_in
-from fedcell.runs.stats import LEVEL, Mean
+from fedcell.runs import fit, stats
+from fedcell.runs.stats import Mean
 from fedcell.schedule.convergence import TABLE_I
 from fedcell.tables import Table
 from fedcell.types import Floats
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STEP = 0.05
 COMPARISONS = len(PARTITIONS)
 """Of the claim: neighbouring partitions, and the first with the last."""
-OUTSIDE = LEVEL / COMPARISONS
+OUTSIDE = stats.LEVEL / COMPARISONS
 """What intervals leave out that all together cover the truth with 95 % (Bonferroni), so that they may be compared."""
 COLOURS = {"L=1": "#0072b2", "L=2": "#009e73", "L=5": "#cc79a7", "L=8": "#e69f00", "iid": "#d55e00"}
 MARKERS = {"L=1": "o", "L=2": "s", "L=5": "^", "L=8": "D", "iid": "v"}
@@ -46,7 +46,7 @@ def make(settings: Settings, collect: Collect) -> Output:
         {(p, k): settings.without_budget(f"random:k={k}", p) for p in PARTITIONS for k in ks},
         settings.seeds,
     )
-    accuracy = {p: accuracies({k: runs[p, k] for k in ks}) for p in PARTITIONS}
+    accuracy = {p: fit.accuracies({k: runs[p, k] for k in ks}) for p in PARTITIONS}
     targets = {p: highest_target(accuracy[p]) for p in PARTITIONS}
     fits = {p: {r: try_fit(accuracy[p], ks, targets[p], r) for r in ("curve", "trials")} for p in PARTITIONS}
     rows = [row for p in PARTITIONS for row in _csv_rows(p, accuracy[p], ks, targets[p])]
@@ -71,10 +71,12 @@ def highest_target(accuracy: Floats) -> float:
     return max(1, math.floor(reached / STEP + 1e-9)) * STEP
 
 
-def try_fit(accuracy: Floats, ks: Sequence[int], target: float, reading: Reading, outside: float = LEVEL) -> Fit | None:
+def try_fit(
+    accuracy: Floats, ks: Sequence[int], target: float, reading: fit.Reading, outside: float = stats.LEVEL
+) -> fit.Fit | None:
     """The fit, or None where the data do not give one."""
     try:
-        return fit(accuracy, ks, target, reading, outside)
+        return fit.fit(accuracy, ks, target, reading, outside)
     except InputError:
         return None
 
@@ -84,14 +86,14 @@ def _interval_text(interval: tuple[float, float], digits: int) -> str:
     return f"[{low:.{digits}f}, {high:.{digits}f}]" if math.isfinite(low) else "[unbounded]"
 
 
-def _fit_texts(found: Fit | None) -> list[str]:
+def _fit_texts(found: fit.Fit | None) -> list[str]:
     if found is None:
         return ["no fit", "", "no fit", ""]
     beta, theta = _interval_text(found.beta_interval, 1), _interval_text(found.theta_interval, 4)
     return [f"{found.beta:.3f}", beta, f"{found.theta:.4f}", theta]
 
 
-def _fits_table(fits: dict[str, dict[str, Fit | None]], targets: dict[str, float]) -> Table:
+def _fits_table(fits: dict[str, dict[str, fit.Fit | None]], targets: dict[str, float]) -> Table:
     rows = []
     for p, found in fits.items():
         for reading, one in found.items():
@@ -110,14 +112,14 @@ def _targets_table(accuracy: dict[str, Floats], ks: Sequence[int]) -> Table:
         for target in [top + move * step for move in (-3, -2, -1, 0, 1, 2)]:
             if 0.1 < target < 1.0:
                 found = try_fit(values, ks, target, "curve")
-                rounds = rounds_needed_in(values, ks, target).on_curve
+                rounds = fit.rounds_needed_in(values, ks, target).on_curve
                 left = ", ".join(str(k) for k, has in zip(ks, np.isfinite(rounds), strict=True) if not has)
                 rows.append([shown(p), f"{100 * target:.0f} %", *_fit_texts(found), left or "-"])
     headings = ("data", "target", "β", "95 % interval", "θ", "95 % interval", "n that never reach it")
     return Table("How the fit depends on the target accuracy (averaged curve)", headings, rows)
 
 
-def _printed(p: str, target: float, fits: dict[str, Fit | None], trials: int) -> list[Printed]:
+def _printed(p: str, target: float, fits: dict[str, fit.Fit | None], trials: int) -> list[Printed]:
     names = {"curve": f"averaged curve, target {100 * target:.0f} %", "trials": "median trial"}
     curve = fits["curve"]
     beta_interval, theta_interval = (curve.beta_interval, curve.theta_interval) if curve else (None, None)
@@ -133,7 +135,7 @@ def _printed(p: str, target: float, fits: dict[str, Fit | None], trials: int) ->
 
 
 def _csv_rows(p: str, accuracy: Floats, ks: Sequence[int], target: float) -> list[list[object]]:
-    needed = rounds_needed_in(accuracy, ks, target)
+    needed = fit.rounds_needed_in(accuracy, ks, target)
     censored = needed.censored()
     return [
         [p, round(target, 2), k, _finite(curve), _finite(median), censored.get(k, 0)]
@@ -146,13 +148,13 @@ def _finite(value: float) -> object:
 
 
 def _figure(
-    accuracy: dict[str, Floats], ks: Sequence[int], targets: dict[str, float], fits: dict[str, Fit | None]
+    accuracy: dict[str, Floats], ks: Sequence[int], targets: dict[str, float], fits: dict[str, fit.Fit | None]
 ) -> "Figure":
     n = np.array(ks, dtype=np.float64)
     fine = np.linspace(n.min(), n.max(), 200)
     lines = []
     for p, values in accuracy.items():
-        needed = rounds_needed_in(values, ks, targets[p]).on_curve
+        needed = fit.rounds_needed_in(values, ks, targets[p]).on_curve
         reached, name = np.isfinite(needed), f"{shown(p)}, {100 * targets[p]:.0f} %"
         lines.append(Line(name, n[reached], needed[reached], None, COLOURS[p], "", MARKERS[p]))
         found = fits[p]
@@ -163,7 +165,7 @@ def _figure(
     )
 
 
-def _claim(fits: dict[str, Fit | None]) -> Claim:
+def _claim(fits: dict[str, fit.Fit | None]) -> Claim:
     """Table I's order: the less iid the data, the larger beta and the smaller theta (intervals: see OUTSIDE)."""
     found = {p: one for p, one in fits.items() if one is not None}
     said = ", ".join(f"{shown(p)}: θ = {one.theta:.4f}" for p, one in found.items())
@@ -180,7 +182,7 @@ def _claim(fits: dict[str, Fit | None]) -> Claim:
     )
 
 
-def _grows(less: Fit, more: Fit) -> Verdict:
+def _grows(less: fit.Fit, more: fit.Fit) -> Verdict:
     """Whether theta grows from the first to the second, by their intervals."""
     if less.theta_interval[1] < more.theta_interval[0]:
         return "confirmed"
@@ -190,7 +192,7 @@ def _grows(less: Fit, more: Fit) -> Verdict:
 def _notes(accuracy: dict[str, Floats], ks: Sequence[int], targets: dict[str, float]) -> list[str]:
     said = []
     for p, values in accuracy.items():
-        censored = rounds_needed_in(values, ks, targets[p]).censored()
+        censored = fit.rounds_needed_in(values, ks, targets[p]).censored()
         said += [f"{shown(p)}, n = {k}: {count} of {values.shape[1]}" for k, count in censored.items()]
     if not said:
         return ["Every trial reached its target within the limit, so none is censored."]

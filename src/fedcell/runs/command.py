@@ -6,7 +6,8 @@ from typing import Any
 
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.runs.race import default_race, race_policies
-from fedcell.runs.store import flat, spec_document
+from fedcell.runs.store import spec_document
+from fedcell.runs.stored import flat
 from fedcell.sim.spec import Spec
 from fedcell.sim.spec_fields import spec_fields
 

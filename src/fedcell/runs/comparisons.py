@@ -154,7 +154,7 @@ def _all_sums(sizes: Floats) -> Floats:
 
 def needs(runs: Sequence[Rounds], target: float, by: Axis = "time") -> list[float]:
     """What each run needed to the target, s or J: infinity if it never reached it, NaN if that is not known."""
-    return [(stats.time_to if by == "time" else stats.energy_to)(run, target) for run in runs]
+    return [run.time_to(target) if by == "time" else run.energy_to(target) for run in runs]
 
 
 def limit_of(runs: Mapping[str, Sequence[Rounds]], by: Axis, budget: float | None) -> float:
@@ -301,8 +301,8 @@ def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float
     if not ran:
         return None
     if not any(one.to_target.reached for one in ran.values()):
-        most = max(ran, key=lambda name: max(map(stats.best_accuracy, filter(len, runs[name]))))
-        best = max(map(stats.best_accuracy, filter(len, runs[most])))
+        most = max(ran, key=lambda name: max(map(Rounds.best_accuracy, filter(len, runs[name]))))
+        best = max(map(Rounds.best_accuracy, filter(len, runs[most])))
         said = f"Nobody reaches {percent} with any seed; the highest accuracy is {100 * best:.2f} % ({most})"
         return Headline(f"{said}. A larger budget or a lower target would tell more", "", None, {})
     found = compare_pairs(runs, target, limit_s, among=among)
@@ -394,7 +394,7 @@ def verdicts(
 def _both(ours: Sequence[Rounds], theirs: Sequence[Rounds]) -> tuple[list[float], list[float]]:
     """The last accuracies of both, of the seeds in which both have a round."""
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if len(a) and len(b)]
-    return [stats.last_accuracy(a) for a, _ in pairs], [stats.last_accuracy(b) for _, b in pairs]
+    return [a.last_accuracy() for a, _ in pairs], [b.last_accuracy() for _, b in pairs]
 
 
 def _need_text(one: PairComparison, target: float) -> str:

@@ -37,6 +37,8 @@ from fedcell.types import Floats, Vector
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from fedcell.plots import Curve
+
 
 def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list[str]:
     """The policies of the paper's Fig. 3, and Diverse, for a cell of so many devices under a link law."""
@@ -46,12 +48,9 @@ def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list
     return [*by_time, f"proportional_fair:k={k}", f"random:k={k}"]
 
 
-RACE_POLICIES = tuple(race_policies())
-
-
 def default_race() -> Spec:
     """The contest of the paper's Fig. 3, its policies and Diverse: a cell of 1,400 m, 450 simulated s, seeds 0 to 4."""
-    grid: dict[str, list[Any]] = {"policy": list(RACE_POLICIES), "seed": list(range(defaults.SEEDS))}
+    grid: dict[str, list[Any]] = {"policy": race_policies(), "seed": list(range(defaults.SEEDS))}
     return Spec(grid=grid)
 
 
@@ -184,7 +183,8 @@ class RaceResult:
             return stats.mean_of([read(a) - read(b) for a, b in pairs if len(a) and len(b)])
 
         return {
-            other: (difference(stats.best_accuracy, other), difference(stats.last_accuracy, other)) for other in others
+            other: (difference(Rounds.best_accuracy, other), difference(Rounds.last_accuracy, other))
+            for other in others
         }
 
     def class_accuracy(self) -> dict[str, Floats]:
@@ -213,7 +213,14 @@ class RaceResult:
             for policy, one in self.summaries().items()
             if one.without_round
         ]
-        return [*said, *([failures_text(self.failures, self.spec)] if self.failures else [])]
+        return [*said, *([self.failures_text(self.failures, self.spec)] if self.failures else [])]
+
+    @staticmethod
+    def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
+        """How many runs of a race failed, and why the first did."""
+        of = len(spec.grid["policy"]) * len(spec.grid["seed"])
+        (policy, seed), reason = next(iter(failures.items()))
+        return f"{len(failures)} of {of} runs failed, the first of them {policy}, seed {seed}: {reason}"
 
     def verdicts(self, by: Axis = "time") -> list[str]:
         """What the comparisons of the first policy with each other one show, a sentence each.
@@ -222,16 +229,23 @@ class RaceResult:
         """
         return comparisons.verdicts(self.rounds, self.target, self.limit(by), by)[1]
 
-    def figure(self, by: Axis = "time") -> "Figure":
+    def curves(self, by: Axis = "time") -> "list[Curve]":
+        """The mean curves against time or energy, as plots.race_figure draws them; with few seeds without bands."""
+        from fedcell.runs import race_report
+
+        return race_report.curves(self, by)
+
+    def figure(self, by: Axis = "time", looks: Mapping[str, tuple[str, str]] | None = None) -> "Figure":
         """Draw accuracy against time or energy, with the target and who reaches it when; plots.save_picture writes it.
 
         Args:
             by: what accuracy is drawn against, ``"time"`` or ``"energy"``.
+            looks: colour and dash by policy; those of plots.STYLES by default.
         """
         from fedcell.runs.race_report import draw_race
 
         _require_axis(by)
-        return draw_race(self, by)
+        return draw_race(self, by, looks)
 
     def to_json(self, *, per_class: bool = False) -> str:
         """The whole race for machines: the spec, the summaries, the differences and every round.
@@ -315,13 +329,6 @@ def comparable(
     return names, [seed for seed in seeds if names and ended(seed)]
 
 
-def failures_text(failures: Mapping[tuple[str, int], str], spec: Spec) -> str:
-    """How many runs of a race failed, and why the first did."""
-    of = len(spec.grid["policy"]) * len(spec.grid["seed"])
-    (policy, seed), reason = next(iter(failures.items()))
-    return f"{len(failures)} of {of} runs failed, the first of them {policy}, seed {seed}: {reason}"
-
-
 def race_runs(spec: Spec) -> list[Spec]:
     """The runs of a race, seed by seed, so that an early end leaves complete seeds."""
     policies, seeds = spec.grid["policy"], sorted(spec.grid["seed"])  # they were checked when they became its grid
@@ -399,7 +406,7 @@ def run_race(
             if failures and runner.ended and not done:
                 (policy, seed), reason = next(iter(failures.items()))
                 raise InputError(f"{policy}, seed {seed}: {reason}")
-            end("done" if runner.ended else "stopped", failures_text(failures, spec) if failures else "")
+            end("done" if runner.ended else "stopped", RaceResult.failures_text(failures, spec) if failures else "")
         return RaceResult.of(spec, done, failures, target, found)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,16 @@ def decode(row: Row) -> RoundRecord:
     return RoundRecord(plan=Plan(devices, **planned), delivered=there, **known)
 
 
+Measure = Literal["time", "best", "last"]
+"""What runs are compared by: seconds to the target, best accuracy, last accuracy."""
+
+
+def first_reached(x: Floats, accuracy: Floats, target: float) -> float:
+    """Where accuracy against x first reaches the target; infinity if it never does."""
+    reached = np.flatnonzero(accuracy >= target)
+    return float(x[reached[0]]) if reached.size else math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """The rounds of one run as columns; statistics take these.
@@ -96,6 +106,29 @@ class Rounds:
 
     def __len__(self) -> int:
         return int(self.clock_s.size)
+
+    def best_accuracy(self) -> float:
+        """The highest accuracy of the run, NaN if it has no round."""
+        return float(self.accuracy.max()) if len(self) else math.nan
+
+    def last_accuracy(self) -> float:
+        """The accuracy of the run's last model, NaN if it has no round."""
+        return float(self.accuracy[-1]) if len(self) else math.nan
+
+    def time_to(self, target: float) -> float:
+        """Seconds until the run first reached the accuracy; infinity if it never did, or diverged."""
+        # What a run that diverged had reached, it did not keep.
+        return math.inf if self.diverged else first_reached(self.clock_s, self.accuracy, target)
+
+    def energy_to(self, target: float) -> float:
+        """Joules spent until then; infinity if it never got there, or diverged; NaN if unknown."""
+        return math.inf if self.diverged else first_reached(self.spent_j, self.accuracy, target)
+
+    def value(self, measure: Measure, target: float, budget_s: float) -> float:
+        """Its seconds to the target (the budget if never), or its best or last accuracy (NaN without a round)."""
+        if measure == "time":
+            return min(self.time_to(target), budget_s)
+        return self.best_accuracy() if measure == "best" else self.last_accuracy()
 
     def until(self, clock_s: float) -> "Rounds":
         """The rounds that ended by this time, as a smaller budget would have ended the run."""

@@ -157,8 +157,8 @@ Event = RoundsDone | RunDone | RunFailed | WorkerLost
 
 
 @dataclass(eq=False)
-class _Course:
-    """A run on its way."""
+class _RunProgress:
+    """How far a run is."""
 
     spec: Spec
     order: int
@@ -226,9 +226,9 @@ class Runner:
                 self._shared[key] = InProcess(run.make_policy(), code)
         self._key_of = {id(run): key for key, run in self._runs.items()}
         self._workers = workers or cores()
-        self._courses: dict[str, _Course] = {}
+        self._under_way: dict[str, _RunProgress] = {}
         self._waiting: list[tuple[int, float, int, str]] = []  # a heap: rank, clock, order
-        self._flying: dict[Future[list[Advance]], list[str]] = {}
+        self._in_flight: dict[Future[list[Advance]], list[str]] = {}
         self._tries: Counter[str] = Counter()
         self._chunk = 1
         self._going, self._stopping = threading.Event(), threading.Event()
@@ -302,27 +302,27 @@ class Runner:
 
     def _events(self) -> Generator[Event]:
         yield from self._look_up()
-        if not self._courses:
+        if not self._under_way:
             return
         executor = self._executor()
         foreign = executor is self._on and not isinstance(executor, Processes)
         try:
-            while self._courses and not self._stopping.is_set():
+            while self._under_way and not self._stopping.is_set():
                 if self._going.is_set():
                     self._submit(executor, whole=foreign)
                     yield from self._collect(foreign)
-                elif self._flying:
+                elif self._in_flight:
                     yield from self._collect(foreign)
                 else:
                     self._interrupts.check()
                     self._save()
                     self._going.wait(TICK_S)
-            for future in [future for future in self._flying if future.cancel()]:  # not begun yet
-                del self._flying[future]
-            while self._flying and not foreign:  # stopped: the present slices still count
+            for future in [future for future in self._in_flight if future.cancel()]:  # not begun yet
+                del self._in_flight[future]
+            while self._in_flight and not foreign:  # stopped: the present slices still count
                 yield from self._collect(foreign)
         finally:
-            for future in self._flying:
+            for future in self._in_flight:
                 future.cancel()
             if executor is not self._on:
                 executor.shutdown(cancel_futures=True)
@@ -340,11 +340,11 @@ class Runner:
                 self.known += 1
                 yield RunDone(key, run, None, 0.0, self._stored_model(key))
                 continue
-            course = self._courses[key] = _Course(run, order, seeds[run.seed] if self._together else order)
+            so_far = self._under_way[key] = _RunProgress(run, order, seeds[run.seed] if self._together else order)
             found = self._store.unfinished(key) if self._store is not None and key in begun else None
             if found is not None:
-                course.records, course.state, course.duration_s = found.records, found.state, found.duration_s
-                course.saved_rounds = len(found.records)
+                so_far.records, so_far.state, so_far.duration_s = found.records, found.state, found.duration_s
+                so_far.saved_rounds = len(found.records)
                 yield RoundsDone(key, run, list(found.records))
             self._wait(key)
 
@@ -355,27 +355,27 @@ class Runner:
         """Who does the work."""
         if isinstance(self._on, Executor):
             return self._on
-        at_once = min(self._workers, len(self._courses))
+        at_once = min(self._workers, len(self._under_way))
         return ThreadPoolExecutor(at_once) if self._on == "threads" else Processes(at_once)
 
     # --- out -------------------------------------------------------------------------------------------------------
 
     def _wait(self, key: str) -> None:
         """Into the queue: runs that lost a worker first, then by rank and clock."""
-        course = self._courses[key]
-        rank = -1 if self._tries[key] else course.rank
-        clock_s = course.state.clock_s if course.state is not None else 0.0
-        heapq.heappush(self._waiting, (rank, clock_s, course.order, key))
+        so_far = self._under_way[key]
+        rank = -1 if self._tries[key] else so_far.rank
+        clock_s = so_far.state.clock_s if so_far.state is not None else 0.0
+        heapq.heappush(self._waiting, (rank, clock_s, so_far.order, key))
 
     def _submit(self, executor: Executor, *, whole: bool) -> None:
         """Keep a bounded number of slices in flight."""
         threads = max(1, self._workers // self.total) if self._on == "threads" else 1
         most = self._workers if self._on == "threads" else 2 * self._workers
-        while self._waiting and len(self._flying) < most:
+        while self._waiting and len(self._in_flight) < most:
             last_try = self._tries[self._waiting[0][-1]] == MAX_TRIES - 1
-            alone = any(self._tries[keys[0]] == MAX_TRIES - 1 for keys in self._flying.values())
-            if self._flying and (last_try or alone):
-                return  # a last try flies alone
+            alone = any(self._tries[keys[0]] == MAX_TRIES - 1 for keys in self._in_flight.values())
+            if self._in_flight and (last_try or alone):
+                return  # the last try runs alone
             keys = self._next_chunk()
             on_gpu = self._on_gpu(keys[0])
             slices = [self._slice(key, on_gpu) for key in keys]
@@ -385,10 +385,10 @@ class Runner:
             except BrokenExecutor as error:
                 future = Future()
                 future.set_exception(error)
-            self._flying[future] = keys
+            self._in_flight[future] = keys
 
     def _slice(self, key: str, on_gpu: bool) -> Slice:
-        return Slice(key, self._text(key), self._courses[key].state, self._models, on_gpu, self._shared.get(key))
+        return Slice(key, self._text(key), self._under_way[key].state, self._models, on_gpu, self._shared.get(key))
 
     def _next_chunk(self) -> list[str]:
         """The next runs, as many as should travel together; one that lost a worker travels by itself."""
@@ -405,16 +405,16 @@ class Runner:
         return keys
 
     def _on_gpu(self, key: str) -> bool:
-        return self._courses[key].spec.task.device != "cpu"
+        return self._under_way[key].spec.task.device != "cpu"
 
     def _text(self, key: str) -> str:
         """The run for a worker, whose current directory may be another."""
-        course = self._courses[key]
-        if not course.text:
-            fields = spec_document(course.spec)
-            fields["task"]["data"] = absolute(course.spec.task.data)
-            course.text = json.dumps(fields)
-        return course.text
+        so_far = self._under_way[key]
+        if not so_far.text:
+            fields = spec_document(so_far.spec)
+            fields["task"]["data"] = absolute(so_far.spec.task.data)
+            so_far.text = json.dumps(fields)
+        return so_far.text
 
     # --- and back --------------------------------------------------------------------------------------------------
 
@@ -422,7 +422,7 @@ class Runner:
         """Take in what has come back; try again what was lost with its worker."""
         self._interrupts.check()
         events, lost, broken = list[Event](), list[str](), False
-        waited = wait(self._flying, timeout=TICK_S, return_when=FIRST_COMPLETED)
+        waited = wait(self._in_flight, timeout=TICK_S, return_when=FIRST_COMPLETED)
         for future in waited.done:
             broken |= self._take(future, events, lost)
         if broken and foreign:
@@ -434,7 +434,7 @@ class Runner:
 
     def _take(self, future: Future[list[Advance]], events: list[Event], lost: list[str]) -> bool:
         """Take in one answer; True if the executor turned out to be broken."""
-        keys = self._flying.pop(future)
+        keys = self._in_flight.pop(future)
         try:
             found = future.result()
         except BrokenExecutor:
@@ -459,22 +459,22 @@ class Runner:
 
     def _keep(self, one: Advance) -> list[Event]:
         """Note how far a run is, and store it when it has ended or has not been stored for a while."""
-        course = self._courses[one.key]
+        so_far = self._under_way[one.key]
         if one.reason:
-            return [self._fail(one.key, one.reason, course.duration_s + one.duration_s)]
+            return [self._fail(one.key, one.reason, so_far.duration_s + one.duration_s)]
         self._tries.pop(one.key, None)  # it got on: what killed its worker was something else
-        course.records += one.records
-        course.duration_s += one.duration_s
-        course.state = one.state
-        events: list[Event] = [RoundsDone(one.key, course.spec, one.records)] if one.records else []
+        so_far.records += one.records
+        so_far.duration_s += one.duration_s
+        so_far.state = one.state
+        events: list[Event] = [RoundsDone(one.key, so_far.spec, one.records)] if one.records else []
         if one.state is None:
             if self._store is not None:
-                self._store.put(course.spec, course.records, course.duration_s, one.key, one.model)
+                self._store.put(so_far.spec, so_far.records, so_far.duration_s, one.key, one.model)
             self.done += 1
-            del self._courses[one.key]
-            return [*events, RunDone(one.key, course.spec, course.records, course.duration_s, one.model)]
-        if time.monotonic() - course.saved_s > SAVE_EVERY_S:
-            self._save_course(one.key, course)
+            del self._under_way[one.key]
+            return [*events, RunDone(one.key, so_far.spec, so_far.records, so_far.duration_s, one.model)]
+        if time.monotonic() - so_far.saved_s > SAVE_EVERY_S:
+            self._save_run(one.key, so_far)
         self._wait(one.key)
         return events
 
@@ -486,27 +486,27 @@ class Runner:
             if self._tries[key] < MAX_TRIES:
                 self._wait(key)
             else:
-                duration_s = self._courses[key].duration_s
+                duration_s = self._under_way[key].duration_s
                 events.append(self._fail(key, f"worker died, {MAX_TRIES} times (out of memory?)", duration_s))
         return events
 
     def _fail(self, key: str, reason: str, duration_s: float) -> RunFailed:
-        course = self._courses.pop(key)
+        so_far = self._under_way.pop(key)
         if self._store is not None:
-            self._store.fail(course.spec, reason, duration_s, key)
+            self._store.fail(so_far.spec, reason, duration_s, key)
         self.failures[key] = reason
-        return RunFailed(key, course.spec, reason)
+        return RunFailed(key, so_far.spec, reason)
 
     def _save(self) -> None:
         """Store all runs under way, as far as they are."""
-        for key, course in self._courses.items():
-            self._save_course(key, course)
+        for key, so_far in self._under_way.items():
+            self._save_run(key, so_far)
 
-    def _save_course(self, key: str, course: _Course) -> None:
-        new = course.records[course.saved_rounds :]
-        if self._store is not None and course.state is not None and new:
-            self._store.put_unfinished(course.spec, new, course.state, course.duration_s, key)
-        course.saved_rounds, course.saved_s = len(course.records), time.monotonic()
+    def _save_run(self, key: str, so_far: _RunProgress) -> None:
+        new = so_far.records[so_far.saved_rounds :]
+        if self._store is not None and so_far.state is not None and new:
+            self._store.put_unfinished(so_far.spec, new, so_far.state, so_far.duration_s, key)
+        so_far.saved_rounds, so_far.saved_s = len(so_far.records), time.monotonic()
 
 
 def any_typed(runs: Iterable[Spec]) -> bool:

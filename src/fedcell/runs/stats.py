@@ -9,16 +9,13 @@ round has no accuracy: it is left out of the means, which say of how many seeds 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from fedcell.distributions import student_t_p, student_t_quantile
-from fedcell.runs.records import Rounds
+from fedcell.runs.records import Rounds, first_reached
 from fedcell.types import Floats
 
-Measure = Literal["time", "best", "last"]
-"""What runs are compared by: seconds to the target, best accuracy, last accuracy."""
 FEWEST_IN_A_BAND = 4
 """Of fewer seeds Student's interval is wider than the axes; it is neither drawn nor printed."""
 FEWEST_TO_JUDGE = 5
@@ -86,41 +83,6 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Mean:
     return mean_of([a - b for a, b in zip(ours, theirs, strict=True)])
 
 
-def best_accuracy(run: Rounds) -> float:
-    """The highest accuracy of the run, NaN if it has no round."""
-    return float(run.accuracy.max()) if len(run) else math.nan
-
-
-def last_accuracy(run: Rounds) -> float:
-    """The accuracy of the run's last model, NaN if it has no round."""
-    return float(run.accuracy[-1]) if len(run) else math.nan
-
-
-def time_to(run: "Rounds | MeanCurve", target: float) -> float:
-    """Seconds until the run, or a mean curve, first reached the accuracy; infinity if it never did, or diverged."""
-    return _first(run.clock_s if isinstance(run, Rounds) else run.x, run, target)
-
-
-def energy_to(run: Rounds, target: float) -> float:
-    """Joules spent until the run first reached the accuracy; infinity if it never did, or diverged; NaN if unknown."""
-    return _first(run.spent_j, run, target)
-
-
-def _first(x: Floats, run: "Rounds | MeanCurve", target: float) -> float:
-    """Where accuracy against x first reaches the target, infinity if it never does."""
-    if isinstance(run, Rounds) and run.diverged:  # what it had reached, it did not keep
-        return math.inf
-    reached = np.flatnonzero(run.accuracy >= target)
-    return float(x[reached[0]]) if reached.size else math.inf
-
-
-def value_of(run: Rounds, measure: Measure, target: float, budget_s: float) -> float:
-    """One run's seconds to the target (the budget if never), or its best or last accuracy (NaN without a round)."""
-    if measure == "time":
-        return min(time_to(run, target), budget_s)
-    return best_accuracy(run) if measure == "best" else last_accuracy(run)
-
-
 @dataclass(frozen=True)
 class TimeTo:
     """When runs reached a target. The median counts runs that never did as infinitely late, so nobody is left out.
@@ -148,7 +110,7 @@ class TimeTo:
 
 def times_to(runs: Sequence[Rounds], target: float, limit_s: float = math.inf) -> TimeTo:
     """When the runs reached the accuracy; runs that never did count with the limit in the restricted mean."""
-    times = [time_to(run, target) for run in runs]
+    times = [run.time_to(target) for run in runs]
     return TimeTo(median(times), sum(map(math.isfinite, times)), len(times), restricted_mean(times, limit_s))
 
 
@@ -195,18 +157,14 @@ class EnergyTo:
 
 def energies_to(runs: Sequence[Rounds], target: float, limit_j: float = math.inf) -> EnergyTo:
     """What it cost the runs to reach the accuracy; runs that never did count with the limit in the restricted mean."""
-    joules = [energy_to(run, target) for run in runs]
+    joules = [run.energy_to(target) for run in runs]
     reached = sum(not math.isinf(j) for j in joules)
     return EnergyTo(median(joules), reached, len(joules), restricted_mean(joules, limit_j))
 
 
 def median(values: Sequence[float]) -> float:
     """The median of values that may be infinite; NaN if one is, infinity of nothing."""
-    if any(map(math.isnan, values)):
-        return math.nan
-    order = sorted(values)
-    middle = (order[(len(order) - 1) // 2], order[len(order) // 2]) if order else (math.inf, math.inf)
-    return math.inf if math.inf in middle else sum(middle) / 2
+    return float(np.median(values)) if len(values) else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +191,7 @@ class MeanCurve:
 
     def time_to(self, target: float) -> float:
         """When the mean curve first reaches the accuracy, infinity if never."""
-        return time_to(self, target)
+        return first_reached(self.x, self.accuracy, target)
 
 
 def mean_curve(runs: Sequence[Rounds], end_s: float | None = None, ended: Sequence[bool] | None = None) -> MeanCurve:
@@ -346,8 +304,8 @@ def summarise(
     told = [run for run in runs if len(run)]
     limit = end_s if limit_s is None else limit_s
     return Summary(
-        best=mean_of([best_accuracy(run) for run in told]),
-        last=mean_of([last_accuracy(run) for run in told]),
+        best=mean_of([run.best_accuracy() for run in told]),
+        last=mean_of([run.last_accuracy() for run in told]),
         curve=mean_curve(told, end_s),
         to_target=times_to(runs, target, math.inf if limit is None else limit),
         devices=mean_of([float(run.devices.mean()) for run in told]),

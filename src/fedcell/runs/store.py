@@ -51,6 +51,7 @@ from fedcell.runs.stored import (
     StoredRace,
     StoredRun,
     StoredTournament,
+    flat,
     is_key,
     stand_in,
     stored_race,
@@ -474,16 +475,6 @@ def spec_document(spec: Spec) -> dict[str, Any]:
     return fields
 
 
-def flat(document: dict[str, Any]) -> dict[str, Any]:
-    """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
-    found: dict[str, Any] = {"budget_s": None}
-    for name, value in document.items():
-        if name == "version":  # of the document, and no field of the run
-            continue
-        found |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
-    return found
-
-
 @contextmanager
 def opened(store: "Store | str | Path | None") -> Iterator["Store | None"]:
     """A store for the functions that take one, or the path of its file, which is then open while they run.
@@ -498,19 +489,6 @@ def opened(store: "Store | str | Path | None") -> Iterator["Store | None"]:
         yield store
     else:
         raise InputError(f"store is {short_repr(store)}; give a Store, or the path of a results file")
-
-
-def columns_of(document: dict[str, Any]) -> dict[str, Any]:
-    """A spec's fields as tables of runs name them: as `flat`, but for the limit on the rounds, which is rounds_limit.
-
-    In such a table ``rounds`` is how many rounds were done.
-    """
-    return {column_of(name): value for name, value in flat(document).items()}
-
-
-def column_of(field: str) -> str:
-    """What tables of runs call a field of the spec; see `columns_of`."""
-    return "rounds_limit" if field == "rounds" else field
 
 
 def differing_fields(documents: Iterable[dict[str, Any]]) -> list[str]:

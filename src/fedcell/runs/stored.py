@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,8 +21,6 @@ from fedcell.errors import UNPRINTABLE, InputError, printable
 from fedcell.sim.spec import Spec, parse_stored
 from fedcell.sim.spec_upgrade import upgraded
 
-ENDED = ("stopped", "done", "failed", "interrupted", "damaged")
-"""The states of a race that nobody runs; a damaged one is what stands for a race that cannot be read."""
 LATE_S = 10.0
 """A race that has not said so for this long is taken for interrupted."""
 MAX_TEXT = 32 * 2**20
@@ -93,6 +91,14 @@ class StoredRun:
         return int(self.document["seed"])
 
     @property
+    def columns(self) -> dict[str, Any]:
+        """Its spec's fields as tables of runs name them: as `flat`, but for the limit on the rounds, rounds_limit.
+
+        In such a table ``rounds`` is how many rounds were done.
+        """
+        return {column_of(name): value for name, value in flat(self.document).items()}
+
+    @property
     def spec(self) -> Spec:
         """The run as a Spec. Nothing is imported: a policy of the user's own is its line, see `parse_stored`."""
         return parse_stored(self.document, f"run {self.key[:8]}")
@@ -118,13 +124,16 @@ class StoredRace:
     seen_unix_s: float = 0.0
     owner: str = ""
 
+    ENDED: ClassVar[tuple[str, ...]] = ("stopped", "done", "failed", "interrupted", "damaged")
+    """The states of a race that nobody runs; a damaged one is what stands for a race that cannot be read."""
+
     @property
     def is_under_way(self) -> bool:
         """Whether a process runs the race or has it in its queue, as far as the store and this machine know."""
         machine, _, process = self.owner.rpartition(" ")
         if machine == platform.node() and not (process.isascii() and process.isdigit() and _is_alive(int(process))):
             return False
-        return self.state not in ENDED and time.time() - self.seen_unix_s < LATE_S
+        return self.state not in self.ENDED and time.time() - self.seen_unix_s < LATE_S
 
 
 @dataclass(frozen=True)
@@ -391,3 +400,18 @@ def _is_alive(process: int) -> bool:
     except PermissionError:  # somebody else's
         return True
     return True
+
+
+def flat(document: dict[str, Any]) -> dict[str, Any]:
+    """A spec's document with nested fields named by a dot; an unlimited budget, which is left out of it, is None."""
+    found: dict[str, Any] = {"budget_s": None}
+    for name, value in document.items():
+        if name == "version":  # of the document, and no field of the run
+            continue
+        found |= {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
+    return found
+
+
+def column_of(field: str) -> str:
+    """What tables of runs call a field of the spec; see `StoredRun.columns`."""
+    return "rounds_limit" if field == "rounds" else field

@@ -86,25 +86,24 @@ class KnownRace:
         reason = printable(fields.reason[:MAX_REASON])
         return cls(spec, fields.target, reason, fields.name, fields.note, fields.keys)
 
+    def keys_in(self, store: Store, race: StoredRace) -> list[str]:
+        """The keys of the runs of a race that version 0.2.0 wrote down, in the order of `race_runs`.
 
-def old_keys(store: Store, race: StoredRace, spec: Spec) -> list[str]:
-    """The keys of the runs of a race that version 0.2.0 wrote down, in the order of `race_runs`.
-
-    They follow from the spec if all in it is fedcell's own. Otherwise they count code or files that may have changed,
-    or be elsewhere: then the stored runs of the same specification are the race's, the newest of each; a run that is
-    not stored has a key that stands for it.
-    """
-    if is_ours(spec):
-        return [run.key() for run in race_runs(spec)]
-    stored: dict[str, StoredRun] = {}
-    for run in store.runs():
-        if run.status != "damaged" and run.source == "simulation":
-            mark = _mark(run.document)
-            if mark not in stored or stored[mark].finished_unix_s < run.finished_unix_s:
-                stored[mark] = run
-    base = upgraded(race.document["spec"])
-    marks = [_mark(base | {"policy": run.policy, "seed": run.seed}) for run in race_runs(spec)]
-    return [stored[mark].key if mark in stored else hashlib.sha256(mark.encode()).hexdigest() for mark in marks]
+        They follow from the spec if all in it is fedcell's own. Otherwise they count code or files that may have
+        changed, or be elsewhere: then the stored runs of the same specification are the race's, the newest of each; a
+        run that is not stored has a key that stands for it.
+        """
+        if is_ours(self.spec):
+            return [run.key() for run in race_runs(self.spec)]
+        stored: dict[str, StoredRun] = {}
+        for run in store.runs():
+            if run.status != "damaged" and run.source == "simulation":
+                mark = _mark(run.document)
+                if mark not in stored or stored[mark].finished_unix_s < run.finished_unix_s:
+                    stored[mark] = run
+        base = upgraded(race.document["spec"])
+        marks = [_mark(base | {"policy": run.policy, "seed": run.seed}) for run in race_runs(self.spec)]
+        return [stored[mark].key if mark in stored else hashlib.sha256(mark.encode()).hexdigest() for mark in marks]
 
 
 def is_ours(spec: Spec) -> bool:

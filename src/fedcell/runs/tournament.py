@@ -21,9 +21,8 @@ from fedcell.runs import stats
 from fedcell.runs.comparisons import fewest_seeds, sign_flip_p
 from fedcell.runs.contest import Entry, Tournament, distinct_policies, save_tournament
 from fedcell.runs.ranks import Ranking, block_ranks, ranking
-from fedcell.runs.records import Rounds
+from fedcell.runs.records import Measure, Rounds
 from fedcell.runs.scenarios import Scenario
-from fedcell.runs.stats import Measure
 from fedcell.runs.store import Store, opened
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.schedule.plan import Plan, Question
@@ -141,6 +140,32 @@ class TournamentResult:
     failures: dict[Entry, str]
     deciding_s: dict[tuple[str, int], float] = field(default_factory=dict)
 
+    @classmethod
+    def of_store(cls, store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> "TournamentResult":
+        """What a store has of a tournament: the seeds that all policies have finished in all scenarios.
+
+        Args:
+            store: with its runs.
+            tournament: what is compared.
+            keys: of all its runs.
+
+        Returns:
+            TournamentResult: of fewer seeds than were asked for while runs are missing; an InputError if there is
+                none yet.
+        """
+        done, failed = store.done(keys.values()), store.failures(keys.values())
+        missing = {seed for (_, _, seed), key in keys.items() if key not in done and key not in failed}
+        seeds = [seed for seed in tournament.seeds if seed not in missing]
+        if not seeds:
+            raise InputError(
+                "no seed is finished by all policies in all scenarios yet; wait, or run the tournament again"
+            )
+        ended = {entry: key for entry, key in keys.items() if entry[2] in seeds}
+        rounds = {entry: store.rounds(key) for entry, key in ended.items() if key in done}
+        failures = {entry: failed[key] for entry, key in ended.items() if key not in done}
+        scenarios = [_limited(one, rounds) for one in tournament.scenarios]
+        return cls(replace(tournament, scenarios=scenarios, seeds=seeds), rounds, failures)
+
     @cached_property
     def summaries(self) -> dict[tuple[str, str], stats.Summary]:
         """By scenario and policy, what tables say of it; a run that failed counts as one without a round."""
@@ -166,7 +191,7 @@ class TournamentResult:
     def _values_of(self, one: Scenario, measure: Measure) -> Floats:
         grid = [
             [
-                stats.value_of(self._run(one.name, policy, seed), measure, one.target, one.spec.budget_s)
+                self._run(one.name, policy, seed).value(measure, one.target, one.spec.budget_s)
                 for policy in self.tournament.policies
             ]
             for seed in self.tournament.seeds
@@ -301,36 +326,13 @@ def run_tournament(
             raise InputError("run_tournament needs a store; give a Store, or the path of a results file")
         save_tournament(kept, tournament, keys)
         run_sweep(list(runs.values()), kept, executor, workers, watch)
-        result = stored_result(kept, tournament, keys)
+        result = TournamentResult.of_store(kept, tournament, keys)
     if not result.rounds:
         (scenario, policy, seed), reason = next(iter(result.failures.items()))
         raise InputError(
             f"all {len(runs):,} runs failed, the first of them {policy} in {scenario}, seed {seed}: {reason}"
         )
     return result
-
-
-def stored_result(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> TournamentResult:
-    """What a store has of a tournament: the seeds that all policies have finished in all scenarios.
-
-    Args:
-        store: with its runs.
-        tournament: what is compared.
-        keys: of all its runs.
-
-    Returns:
-        TournamentResult: of fewer seeds than were asked for while runs are missing; an InputError if there is none yet.
-    """
-    done, failed = store.done(keys.values()), store.failures(keys.values())
-    missing = {seed for (_, _, seed), key in keys.items() if key not in done and key not in failed}
-    seeds = [seed for seed in tournament.seeds if seed not in missing]
-    if not seeds:
-        raise InputError("no seed is finished by all policies in all scenarios yet; wait, or run the tournament again")
-    ended = {entry: key for entry, key in keys.items() if entry[2] in seeds}
-    rounds = {entry: store.rounds(key) for entry, key in ended.items() if key in done}
-    failures = {entry: failed[key] for entry, key in ended.items() if key not in done}
-    scenarios = [_limited(one, rounds) for one in tournament.scenarios]
-    return TournamentResult(replace(tournament, scenarios=scenarios, seeds=seeds), rounds, failures)
 
 
 def _limited(one: Scenario, rounds: Mapping[Entry, Rounds]) -> Scenario:

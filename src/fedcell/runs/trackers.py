@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from fedcell.errors import InputError, did_you_mean
 from fedcell.files import alone_in, make_folder, plain_name
-from fedcell.runs.store import flat
+from fedcell.runs.stored import flat
 from fedcell.settings import build, choose, split
 
 Values = dict[str, float]

@@ -16,11 +16,11 @@ from typing import Any
 
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
-from fedcell.runs import stats
 from fedcell.runs.records import Rounds
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RoundsDone, RunDone, RunFailed
-from fedcell.runs.store import Store, differing_fields, flat, stored_document
+from fedcell.runs.store import Store, differing_fields, stored_document
+from fedcell.runs.stored import flat
 from fedcell.runs.trackers import Begin, Ending, Log, TrackedRun, Tracker, Values, parse_trackers, sentence
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
@@ -152,10 +152,10 @@ def _summary(records: Sequence[RoundRecord], target: float) -> Values:
     run = Rounds.of_records(records)
     return _finite(
         {
-            "best_accuracy": stats.best_accuracy(run),
+            "best_accuracy": run.best_accuracy(),
             "target": target,
-            "time_to_target_s": stats.time_to(run, target),
-            "energy_to_target_j": stats.energy_to(run, target),
+            "time_to_target_s": run.time_to(target),
+            "energy_to_target_j": run.energy_to(target),
             "spent_j": float(run.spent_j[-1]) if len(run) else 0.0,
             "diverged": float(run.diverged),
         }

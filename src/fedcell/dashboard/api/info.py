@@ -20,7 +20,7 @@ from fedcell.dashboard.colours import styles
 from fedcell.dashboard.schemas import ErrorAnswer, FormField, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.state import AppState
 from fedcell.paper import FIGURES
-from fedcell.runs.race import RACE_POLICIES, default_race
+from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.laws import LAWS
@@ -62,7 +62,7 @@ def router(state: AppState) -> APIRouter:
     @routes.get("/info")
     async def info() -> Info:
         """Versions, results files, limits, policies and what can be chosen."""
-        paper = RACE_POLICIES
+        paper = race_policies()
         return Info.model_validate(
             {
                 "version": __version__,

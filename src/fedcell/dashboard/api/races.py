@@ -32,7 +32,6 @@ from fedcell.runs.command import race_command
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.records import Rounds
 from fedcell.runs.store import spec_document
-from fedcell.runs.stored import ENDED
 from fedcell.sim.record import ROUND_COLUMNS
 from fedcell.sim.spec_fields import in_words
 
@@ -267,7 +266,7 @@ def _race_watcher(state: AppState, race: LiveRace) -> Callable[[], tuple[list[st
                     seen_rows[run.key] = seen + len(part)
                     told = {"run": run.key, "policy": run.spec.policy, "seed": run.spec.seed}
                     found.append(event("rounds", told | {"columns": ROUND_COLUMNS, "rows": part}))
-            ended = race.state in ENDED and len(found) < EVENTS_A_LOOK
+            ended = race.ended and len(found) < EVENTS_A_LOOK
         return [*found, event("end", {"state": race.state})] if ended else found, ended
 
     return look
@@ -290,7 +289,7 @@ def _queue_watcher(state: AppState) -> Callable[[], tuple[list[str], bool]]:
                 seen[race.id] = mark
                 found.append(_race_event(state, race))
             before = rounds.setdefault(race.id, {})
-            if race.state not in ENDED and (news := _progress(state, race, before)):
+            if not race.ended and (news := _progress(state, race, before)):
                 found.append(event("progress", {"id": race.id, "runs": news}))
         return found, False
 

@@ -20,7 +20,7 @@ from fedcell.dashboard.rankings import (
 from fedcell.dashboard.schemas import RankedRuns, RankingAnswer, TournamentList, as_json
 from fedcell.dashboard.state import AppState, StoreReader
 from fedcell.errors import InputError
-from fedcell.runs.stats import Measure
+from fedcell.runs.records import Measure
 from fedcell.runs.store import Store
 from fedcell.runs.stored import StoredTournament
 
