@@ -16,7 +16,8 @@ from fedcell import settings
 from fedcell.errors import InputError, require_number
 from fedcell.rng import stream
 from fedcell.types import Floats
-from fedcell.world.cell import BoolArray, IntArray
+from fedcell.world.cell import BoolArray
+from fedcell.world.device import IntArray
 
 PAUSE_S = 60.0
 """After so many seconds a server looks again that can reach nobody, though some devices are there."""
