@@ -176,7 +176,7 @@ def mirrors(file: str, tests: Path) -> list[str]:
         stem, parts = parts[-2], parts[:-1]
     folder = tests.joinpath(*parts[:-1])
     for where in (tests.joinpath(*parts[:n]) for n in range(len(parts) - 1, 0, -1)):
-        exact = [*where.glob(f"test_{stem}.py"), *where.glob(f"test_{stem}_*.py"), *where.glob(f"test_unit_{stem}*.py")]
+        exact = [*where.glob(f"test_{stem}.py"), *where.glob(f"test_{stem}_*.py")]
         if exact:
             return sorted(str(path) for path in exact)
     while not folder.is_dir():

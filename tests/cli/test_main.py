@@ -14,8 +14,8 @@ import numba
 import pytest
 
 import fedcell as fc
-from fedcell.cli.console import Pace, announce_compiling, set_loudness
-from fedcell.cli.options import FIGURE_NAMES
+from fedcell.cli.console import EtaEstimator, announce_compiling, set_verbosity
+from fedcell.cli.options import complete_figure
 from fedcell.paper import FIGURES
 from fedcell.runs.store import Store
 from harness import run
@@ -211,7 +211,8 @@ def test_the_shell_completes_commands_options_policies_figures_and_fields(tmp_pa
     env = os.environ | {"_FEDCELL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
     none = run(SCRIPT, env=env, cwd=tmp_path)
     assert (none.stdout.strip(), none.stderr) == ("", "")
-    assert (*FIGURES, "all") == FIGURE_NAMES
+    assert complete_figure("") == [*FIGURES, "all"]
+    assert complete_figure("table") == ["table1"]
 
 
 def test_compiling_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +225,7 @@ def test_compiling_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_time_left_is_told_before_there_is_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([0.0, 60.0, 61.0, 70.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(times_s))
-    pace = Pace()
+    pace = EtaEstimator()
     assert pace.left_s(0, 100) is None
     assert pace.left_s(1, 100) is None  # the first minute was imports and compilation
     assert pace.left_s(8, 100) is None  # a second is too short
@@ -274,10 +275,10 @@ def test_the_testbed_says_less_with_q_and_more_with_v(capsys: pytest.CaptureFixt
     )
     said = {}
     for name, options in {"quiet": (True, False), "normal": (False, False), "verbose": (False, True)}.items():
-        set_loudness(*options)
+        set_verbosity(*options)
         _say_round(fc.Spec(policy="all"), done)
         said[name] = capsys.readouterr().err
-    set_loudness(quiet=False, verbose=False)
+    set_verbosity(quiet=False, verbose=False)
     assert said["quiet"] == ""
     assert said["normal"].startswith("all, seed 0, round 1: planned 6.000 s, took 7.500 s, 1 of 2 devices")
     assert said["verbose"] == said["normal"] + (

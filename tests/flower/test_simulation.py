@@ -106,7 +106,7 @@ def test_nodes_answer_before_they_train_and_keep_models_between_two_messages(eng
 
 
 def test_the_new_app_trains_as_it_is_written(engine: Deployment) -> None:
-    """With the options of its README; the same app in this process: test_unit_new.py."""
+    """With the options of its README; the same app in this process: test_new_app.py."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     write_app(engine.folder / "my-first")
     state = engine.folder / "new-state"

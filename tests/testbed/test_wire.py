@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from fedcell.errors import InputError
-from fedcell.testbed.runs import Fault, parse_fault
 from fedcell.testbed.wire import OBJECTS, SEGMENT_BYTES, Packet, exchanges, upload, upload_bytes
 
 MODEL = 200_000
@@ -129,27 +127,3 @@ def test_an_upload_that_is_not_whole_is_none() -> None:
 def test_the_overhead_is_a_tenth_for_the_papers_model() -> None:
     # 203,560 + 8,900 bytes, and 66 bytes of headers for each of 147 full frames and of 2 more a request.
     assert upload_bytes(203_560) == 203_560 + 8_900 + 66 * (147 + 2 * 7)
-
-
-def test_faults_are_read() -> None:
-    assert parse_fault("cut:device=2,round=3", 4) == Fault("cut", 2, 3)
-    assert parse_fault("kill: round=1, device=0", 4) == Fault("kill", 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("ct:device=1,round=1", "did you mean 'cut'"),
-        ("cut", "fault 'cut' needs device and round; write cut:device=...,round=..."),
-        ("cut:device=1", "fault 'cut' needs round; write cut:device=...,round=..."),
-        ("cut:device=one,round=1", "device of fault 'cut' is 'one'; give a whole number"),
-        ("cut:kind=kill,device=1,round=1", "fault 'cut' has no setting 'kind'; choose from device, round"),
-        ("cut:device=1,round=-1", "a round of at least 1"),
-        ("cut:device=-1,round=1", "give a device from 0 to 3"),
-        ("cut:device=4,round=1", "give a device from 0 to 3"),
-        ("cut:device=1,round=0", "a round of at least 1"),
-    ],
-)
-def test_a_bad_fault_gets_one_sentence(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        parse_fault(text, 4)

@@ -39,7 +39,7 @@ def console(width: int = 160, *, always: bool = False) -> "Console":
     return Console(markup=False, width=None if sys.stdout.isatty() and not always else width)
 
 
-class Loudness(Enum):
+class Verbosity(Enum):
     """How much a command says of its progress."""
 
     QUIET = "quiet"
@@ -47,25 +47,25 @@ class Loudness(Enum):
     VERBOSE = "verbose"
 
 
-_loudness = Loudness.NORMAL
+_verbosity = Verbosity.NORMAL
 
 
-def loudness() -> Loudness:
+def verbosity() -> Verbosity:
     """What -q and -v of this call asked for."""
-    return _loudness
+    return _verbosity
 
 
-def set_loudness(quiet: bool, verbose: bool) -> None:
+def set_verbosity(quiet: bool, verbose: bool) -> None:
     """Say less or more of the progress from now on.
 
     Args:
         quiet: whether -q was given.
         verbose: whether -v was given.
     """
-    global _loudness  # noqa: PLW0603 (one command a process)
+    global _verbosity  # noqa: PLW0603 (one command a process)
     if quiet and verbose:
         raise InputError("--quiet and --verbose were both given; choose one")
-    _loudness = Loudness.QUIET if quiet else Loudness.VERBOSE if verbose else Loudness.NORMAL
+    _verbosity = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL
 
 
 def time_text(seconds: float) -> str:
@@ -83,7 +83,7 @@ def announce_compiling() -> None:
 
 
 def _say_compiling() -> None:
-    if loudness() is not Loudness.QUIET:
+    if verbosity() is not Verbosity.QUIET:
         typer.echo("note: compiling for this machine, once; this takes some seconds", err=True)
 
 
@@ -96,7 +96,7 @@ def note_missing_models(store: "Store", runs: Iterable["Spec"]) -> None:
     """
     keys = [run.key() for run in runs]
     count = len(store.done(keys) - store.done(keys, models=True))
-    if count and loudness() is not Loudness.QUIET:
+    if count and verbosity() is not Verbosity.QUIET:
         typer.echo(f"note: {runs_are(count)} stored without a model, and computed again for it", err=True)
 
 
@@ -120,8 +120,8 @@ def resumable(store: object) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-class Pace:
-    """How long work will take, guessed from its pace once there is enough of it to go by.
+class EtaEstimator:
+    """How long work will take, guessed from its pace so far once there is enough of it to go by.
 
     The start, in which modules are imported and code is compiled, is left out of it.
     """
@@ -162,19 +162,19 @@ def progress(name: str) -> Iterator[Callable[["Progress"], None]]:
     from rich.progress import Progress as Bar
 
     screen = Console(stderr=True)
-    if loudness() is Loudness.QUIET:
+    if verbosity() is Verbosity.QUIET:
         yield lambda _: None
         return
-    if not screen.is_terminal or loudness() is Loudness.VERBOSE:
+    if not screen.is_terminal or verbosity() is Verbosity.VERBOSE:
         yield _RunPrinter(name).watch
         return
-    pace = Pace()
+    eta = EtaEstimator()
     columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Bar(*columns, console=screen, transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def watch(now: "Progress") -> None:
-            left = _left_text(now, pace).removeprefix(", ")
+            left = _left_text(now, eta).removeprefix(", ")
             bar.update(task, total=now.total, completed=now.total - now.left, description=left)
 
         yield watch
@@ -195,7 +195,7 @@ class LinePrinter:
         """Print if another tenth is done; a second piece of work under the same name begins again."""
         share = done / total
         tenth = int(10 * share)
-        if tenth > self._tenth or loudness() is Loudness.VERBOSE:
+        if tenth > self._tenth or verbosity() is Verbosity.VERBOSE:
             typer.echo(f"{self._name}: {int(100 * share)} %, {text}", err=True)
         self._tenth = tenth
 
@@ -204,7 +204,7 @@ class _RunPrinter:
     """The runs of a sweep, line by line."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._printer, self._pace = name, LinePrinter(name), Pace()
+        self._name, self._printer, self._eta = name, LinePrinter(name), EtaEstimator()
 
     def watch(self, now: "Progress") -> None:
         """Say how many runs there are, then how many of them have ended."""
@@ -213,12 +213,12 @@ class _RunPrinter:
             typer.echo(f"{self._name}: {now.total} run{'s' * (now.total != 1)}{stored}", err=True)
         elif now.done + now.failed:
             ended = now.total - now.left
-            self._printer.watch(ended, now.total, f"{ended} of {now.total} runs{_left_text(now, self._pace)}")
+            self._printer.watch(ended, now.total, f"{ended} of {now.total} runs{_left_text(now, self._eta)}")
 
 
-def _left_text(now: "Progress", pace: Pace) -> str:
+def _left_text(now: "Progress", eta: EtaEstimator) -> str:
     parts = [f"{now.failed} failed"] if now.failed else []
-    left_s = pace.left_s(now.done + now.failed, now.total - now.skipped)
+    left_s = eta.left_s(now.done + now.failed, now.total - now.skipped)
     if now.left == 0:
         parts.append("done")
     elif left_s is not None:
@@ -237,7 +237,7 @@ class RaceDisplay:
         self._lock = Lock()
         self._last: dict[tuple[str, int], tuple[int, float, float]] = {}
         self._done: set[tuple[str, int]] = set()
-        self._pace = Pace()
+        self._eta = EtaEstimator()
 
     def watch(self, event: "Event") -> None:
         """Take note of a run's rounds, or of its end."""
@@ -278,7 +278,7 @@ class RaceDisplay:
             for policy in self._race.grid["policy"]:
                 shares[policy] = sum(self._share_done((policy, seed)) for seed in seeds)
             total = len(shares) * len(seeds)
-            left_s = self._pace.left_s(sum(shares.values()), total)
+            left_s = self._eta.left_s(sum(shares.values()), total)
             for policy, share in shares.items():
                 records = [self._last[policy, seed] for seed in seeds if (policy, seed) in self._last]
                 done = sum((policy, seed) in self._done for seed in seeds)
@@ -297,7 +297,7 @@ class RaceLines:
     """The race so far, line by line, where there is no terminal or -v asks for it."""
 
     def __init__(self, display: RaceDisplay) -> None:
-        self._display, self._printer, self._pace = display, LinePrinter("race"), Pace()
+        self._display, self._printer, self._eta = display, LinePrinter("race"), EtaEstimator()
         total = display.progress()[2]
         typer.echo(f"race: {total} run{'s' * (total != 1)}", err=True)
 
@@ -308,11 +308,11 @@ class RaceLines:
         self._display.watch(event)
         done, ended, total = self._display.progress()
         done = min(done, total - 0.01) if ended < total else total  # 100 % when all have ended
-        left_s = self._pace.left_s(done, total)
+        left_s = self._eta.left_s(done, total)
         left = f", {time_text(left_s)} left" if left_s is not None and ended < total else ""
         if isinstance(event, RunFailed):  # which is said in the end
             return
-        if isinstance(event, RunDone) or loudness() is not Loudness.VERBOSE:
+        if isinstance(event, RunDone) or verbosity() is not Verbosity.VERBOSE:
             self._printer.watch(done, total, f"{ended} of {total} runs{left}")
 
 

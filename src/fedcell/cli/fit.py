@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import announce_compiling, progress, resumable, set_loudness
+from fedcell.cli.console import announce_compiling, progress, resumable, set_verbosity
 from fedcell.cli.options import Json, Plot, Quiet, Seeds, Target, Verbose, Workers
 from fedcell.errors import InputError
 
@@ -60,7 +60,7 @@ def fit(
     from fedcell.plots import save_picture
     from fedcell.runs import fit as fits
 
-    set_loudness(quiet, verbose)
+    set_verbosity(quiet, verbose)
     announce_compiling()
     if rounds_limit < 1:
         raise InputError(f"--rounds-limit is {rounds_limit}; give a whole number of at least 1")

@@ -21,23 +21,6 @@ if TYPE_CHECKING:
 MAX_SEEDS = 10_000
 # For completion, which must not import the modules that have them.
 TRACKER_NAMES = ("tensorboard", "mlflow", "wandb")
-FIGURE_NAMES = (
-    "fig1a",
-    "fig1b",
-    "fig2",
-    "table1",
-    "fig3a",
-    "fig3b",
-    "fig3c",
-    "fig3d",
-    "calibration",
-    "diverse",
-    "variants",
-    "privacy",
-    "epochs",
-    "csi",
-    "all",
-)
 
 
 def check_seeds(seeds: int | None) -> int | None:
@@ -106,7 +89,9 @@ def complete_tracker(incomplete: str) -> list[str]:
 
 def complete_figure(incomplete: str) -> list[str]:
     """The figures that begin so."""
-    return [name for name in FIGURE_NAMES if name.startswith(incomplete)]
+    from fedcell.paper import FIGURES
+
+    return [name for name in (*FIGURES, "all") if name.startswith(incomplete)]
 
 
 LawOption = Annotated[

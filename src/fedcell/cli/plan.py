@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import announce_compiling, console, set_loudness
+from fedcell.cli.console import announce_compiling, console, set_verbosity
 from fedcell.cli.options import Csv, Json, LawOption, Plot, Quiet, complete_policy, output_format
 from fedcell.errors import InputError
 
@@ -92,7 +92,7 @@ def plan(
     from fedcell.world import CHANNELS, RATES, Cell
 
     output = output_format(as_json, as_csv)
-    set_loudness(quiet, verbose=False)
+    set_verbosity(quiet, verbose=False)
     if not -1000 <= noise_dbm_per_mhz <= 1000:
         raise InputError(f"--noise-dbm-per-mhz is {noise_dbm_per_mhz:g}; give a number between -1000 and 1000")
     cell = Cell(

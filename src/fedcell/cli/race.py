@@ -9,16 +9,16 @@ from click.core import ParameterSource
 
 from fedcell import defaults
 from fedcell.cli.console import (
-    Loudness,
     Trackers,
+    Verbosity,
     announce_compiling,
     class_table,
     console,
-    loudness,
     note_missing_models,
     notes_of,
-    set_loudness,
+    set_verbosity,
     summary_tables,
+    verbosity,
 )
 from fedcell.cli.options import (
     Csv,
@@ -130,7 +130,7 @@ def race(
     out have the defaults of fedcell.Spec.
     """
     output = output_format(as_json, as_csv)
-    set_loudness(quiet, verbose)
+    set_verbosity(quiet, verbose)
     old = {"late_weight": late_weight, "task.averaging": averaging, "task.server": server}  # of version 0.2
     changes = old | {path: fields.get(name) for path, name in option_parameters().items()}
     from contextlib import nullcontext
@@ -275,9 +275,9 @@ def _run_watched(
     display, screen = RaceDisplay(race), Console(stderr=True)
     # Data may have to be downloaded, with a bar of its own: do it before the live display begins.
     load_task(race.task, race.devices.count, race.grid["seed"][0], threads=1)
-    table = screen.is_terminal and loudness() is Loudness.NORMAL
+    table = screen.is_terminal and verbosity() is Verbosity.NORMAL
     live = Live(display, console=screen, refresh_per_second=8, transient=True) if table else nullcontext()
-    lines = None if table or loudness() is Loudness.QUIET else RaceLines(display)
+    lines = None if table or verbosity() is Verbosity.QUIET else RaceLines(display)
     with (
         notes_of(race.runs()[:1]),  # they differ in policy and seed
         Store(path) if path is not None else nullcontext() as store,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcell.cli.console import announce_compiling, progress, resumable, set_loudness
+from fedcell.cli.console import announce_compiling, progress, resumable, set_verbosity
 from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, complete_figure
 from fedcell.files import filled_folder, make_folder
 
@@ -62,7 +62,7 @@ def reproduce(
     from fedcell.runs.store import Store
     from fedcell.runtime import cores
 
-    set_loudness(quiet, verbose)
+    set_verbosity(quiet, verbose)
     announce_compiling()
     wanted = chosen(figures or [])
     settings = Settings.quick(seeds) if quick else Settings(seeds=seeds)

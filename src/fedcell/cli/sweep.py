@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import Trackers, announce_compiling, note_missing_models, notes_of, progress, set_loudness
+from fedcell.cli.console import Trackers, announce_compiling, note_missing_models, notes_of, progress, set_verbosity
 from fedcell.cli.options import Cluster, Quiet, Track, Verbose, Workers
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
@@ -53,7 +53,7 @@ def sweep(
     from fedcell.sim.spec import load_spec
     from fedcell.sim.task import settled
 
-    set_loudness(quiet, verbose)
+    set_verbosity(quiet, verbose)
     announce_compiling()
     grid = load_spec(spec)
     runs = grid.runs()

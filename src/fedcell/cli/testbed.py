@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell import defaults
-from fedcell.cli.console import Loudness, console, loudness, set_loudness
+from fedcell.cli.console import Verbosity, console, set_verbosity, verbosity
 from fedcell.cli.options import Plot, PutStore, Quiet, Verbose
 from fedcell.errors import InputError
 
@@ -99,7 +99,7 @@ def emulate_cell(
     from fedcell.testbed.network import why_not
     from fedcell.testbed.runs import build_runs, check_faults, default_scale, parse_fault
 
-    set_loudness(quiet, verbose)
+    set_verbosity(quiet, verbose)
     runs = build_runs(
         spec,
         devices=devices,
@@ -152,7 +152,7 @@ def _emulate(
 
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
-    if loudness() is not Loudness.QUIET:
+    if verbosity() is not Verbosity.QUIET:
         said = f"emulating {runs[0].devices.count} devices; Flower's processes take some seconds to start"
         typer.echo(said, err=True)
     done = []
@@ -167,7 +167,7 @@ def _emulate(
 
 def _say_round(spec: "Spec", one: "ScheduledRound") -> None:
     """A round in a line; with -v, also its devices, a line each."""
-    if loudness() is Loudness.QUIET:
+    if verbosity() is Verbosity.QUIET:
         return
     missing = f", missing: {', '.join(map(str, one.missing))}" if one.missing else ""
     typer.echo(
@@ -175,7 +175,7 @@ def _say_round(spec: "Spec", one: "ScheduledRound") -> None:
         f"{len(one.delivered)} of {len(one.devices)} devices, accuracy {one.metric('accuracy'):.1%}{missing}",
         err=True,
     )
-    if loudness() is Loudness.VERBOSE:
+    if verbosity() is Verbosity.VERBOSE:
         for name, share, planned_s, finish_s in zip(
             one.names, one.shares, one.planned_finish_s, one.finish_s, strict=True
         ):

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell.cli.console import (
-    Loudness,
+    Verbosity,
     announce_compiling,
     console,
-    loudness,
     policy_table,
     progress,
     resumable,
-    set_loudness,
+    set_verbosity,
+    verbosity,
 )
 from fedcell.cli.options import Cluster, Quiet, Seeds, Verbose, Workers, complete_policy
 from fedcell.cli.sweep import crew, load_data
@@ -93,7 +93,7 @@ def tournament(
     from fedcell.runs.store import Store
     from fedcell.runs.tournament import run_tournament
 
-    set_loudness(quiet, verbose)
+    set_verbosity(quiet, verbose)
     wanted = chosen_scenarios(load_scenarios(scenarios or STANDARD), scenario or [])
     if print_scenarios:
         typer.echo(scenarios_toml(wanted), nl=False)
@@ -122,7 +122,7 @@ def _with_times(result: "TournamentResult") -> "TournamentResult":
 
     from fedcell.runs.tournament import measured_decisions
 
-    if loudness() is not Loudness.QUIET:
+    if verbosity() is not Verbosity.QUIET:
         typer.echo("tournament: timing how long each policy takes to decide", err=True)
     return replace(result, deciding_s=measured_decisions(result.tournament))
 

@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from typing_extensions import override
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, require_number, require_whole
@@ -73,7 +74,7 @@ from fedcell.schedule.plan import Question, Timing
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec
-from fedcell.types import Floats, Indices
+from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Cell
 
 Averaging = Literal["strategy", "balanced"]
@@ -250,6 +251,7 @@ class Scheduled(Strategy):
         self._later = Later()
         self._planner.roster = Roster.empty()
 
+    @override
     def summary(self) -> None:
         """Log the policy, the seed and the settings that are overridden, then the wrapped strategy's own summary."""
         LOG.info("\t├──> fedcell schedules: %s, seed %d", format_policy(self.policy), self.seed)
@@ -259,6 +261,7 @@ class Scheduled(Strategy):
             LOG.info("\t├──> fedcell: %s is not used: the policy chooses who trains", setting)
         self.strategy.summary()
 
+    @override
     def start(
         self,
         grid: Grid,
@@ -381,7 +384,8 @@ class Scheduled(Strategy):
                 played = end.value
         self._planner.learn(there, played)
         planned, timing = here.planned(played.send), here.timing
-        done = make_record(number, self._clock_s, here.round_s, planned, timing, played.outcome, used=here.used)
+        outcome = replace(played.outcome, delivered=here.arrived)
+        done = make_record(number, self._clock_s, here.round_s, planned, timing, outcome, used=here.used)
         self.rounds.append(done)
         log_round(done)
         log_metrics(here.metrics)
@@ -448,7 +452,7 @@ class Scheduled(Strategy):
         send, outcome = request.send, request.outcome
         if send.question is not None:
             answers = here.answers[outcome.delivered]
-            log_answers(send.question, here.there, answers.size, outcome.round_s, here.no_answer)
+            log_answers(send.question, here.there, int(np.isfinite(answers).sum()), outcome.round_s, here.no_answer)
             return answers
         planned = here.planned(send)
         if not planned.chosen:
@@ -458,12 +462,14 @@ class Scheduled(Strategy):
         measured = here.came is not None and here.came.measured is not None
         if measured or send.asked is not None or math.isfinite(outcome.cut_s):
             self._later.forget_round()  # what comes later of it tells nothing new
-        used = {n: here.usable[n] for n, used in zip(planned.chosen, outcome.delivered, strict=True) if used}
+        here.arrived = outcome.delivered & np.array([node in here.usable for node in planned.chosen], dtype=bool)
+        used = {n: here.usable[n] for n, came in zip(planned.chosen, here.arrived, strict=True) if came}
         signals = self._planner.signals(planned, used, here.result.arrays, self.loss_metric)
         here.round_s = self._advance(planned, outcome, here)
-        new, averaged = self._average(planned, list(used.values()), outcome, here)
+        delivered = planned.plan.devices[here.arrived]
+        new, averaged = self._average(delivered, list(used.values()), here)
         here.result.arrays = here.result.arrays if new is None else new
-        return Collected(self._clock_s, planned.plan.devices[outcome.delivered], signals, averaged, rests=True)
+        return Collected(self._clock_s, delivered, signals, averaged, rests=True)
 
     def _learn_later(self) -> None:
         """Learn how slow devices are whose replies came after their round."""
@@ -471,6 +477,7 @@ class Scheduled(Strategy):
             if reply.has_content():
                 self._planner.learn_later(planned, reply, took_s, self._clock_s)
 
+    @override
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -501,7 +508,7 @@ class Scheduled(Strategy):
             self._began_s = time.monotonic() - self._clock_s
 
     def _average(
-        self, planned: PlannedRound, kept: list[Message], outcome: Outcome, here: "_UnderWay"
+        self, delivered: Indices, kept: list[Message], here: "_UnderWay"
     ) -> tuple[ArrayRecord | None, tuple[Indices, Floats | None] | None]:
         """Let the wrapped strategy aggregate the replies.
 
@@ -515,7 +522,6 @@ class Scheduled(Strategy):
                     "fedcell: round %d is not averaged: %d models are too few for its noise", here.number, len(kept)
                 )
             return None, None
-        delivered = planned.plan.devices[outcome.delivered]
         balanced = self._planner.balanced(here.there, delivered) if self.averaging == "balanced" else None
         weights = own_weights(self.strategy, kept) if balanced is None else balanced
         with weights_overridden(self.strategy, kept, balanced):
@@ -526,8 +532,9 @@ class Scheduled(Strategy):
             LOG.warning("fedcell: the model of round %d is not used: %s", here.number, fault)
             return None, None
         here.used = new is not None
-        return new, None if new is None else (np.asarray(planned.view.ids)[delivered], weights)
+        return new, None if new is None else (np.asarray(here.there.sight.view.ids)[delivered], weights)
 
+    @override
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -537,14 +544,14 @@ class Scheduled(Strategy):
             take_trained(reply)  # a strategy may reject a record that it does not know
         return self.strategy.aggregate_train(server_round, replies)
 
+    @override
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The strategy's own."""
         return self.strategy.configure_evaluate(server_round, arrays, config, grid)
 
+    @override
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The strategy's own."""
         return self.strategy.aggregate_evaluate(server_round, replies)
 
     def _evaluate(
@@ -644,6 +651,7 @@ class _UnderWay:
         came: the replies; None if nobody was sent anything.
         timing: when the devices started to upload and finished.
         usable: by node, the replies that can be used.
+        arrived: (n,) booleans: the devices of the plan whose models are used.
         round_s: how long it took.
         metrics: of the wrapped strategy.
         used: whether the models that came were used.
@@ -660,6 +668,7 @@ class _UnderWay:
     came: Came | None = None
     timing: Timing = field(default_factory=lambda: Timing(np.empty(0), np.empty(0)))
     usable: dict[int, Message] = field(default_factory=dict)
+    arrived: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
     round_s: float = 0.0
     metrics: MetricRecord | None = None
     used: bool = False

@@ -32,9 +32,8 @@ from fedcell.errors import UNPRINTABLE, InputError, nearest
 from fedcell.types import Bools, Floats
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world import Cell, link_snr, path_loss_db
-from fedcell.world.cell import PAPER_POWER_W_PER_HZ
 from fedcell.world.channel import unchecked_upload_s
-from fedcell.world.device import mean_compute_s
+from fedcell.world.device import PAPER_POWER_W_PER_HZ, mean_compute_s
 
 MAX_BYTES = 256 * 2**20
 MAX_ROWS = 5_000_000

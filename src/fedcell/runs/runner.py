@@ -217,14 +217,15 @@ class Runner:
         self._in_process = on == "threads" or isinstance(on, ThreadPoolExecutor)
         self._shared: dict[str, InProcess] = {}
         self._runs: dict[str, Spec] = {}  # equal runs once
+        self._key_of: dict[Spec, str] = {}
         codes: dict[tuple[str, str, str], OwnCode] = {}
         for run in specs:
             code = self._code(run, codes)
             key = run.key(code)
             self._runs[key] = run
+            self._key_of[run] = key
             if self._in_process and key not in self._shared:
                 self._shared[key] = InProcess(run.make_policy(), code)
-        self._key_of = {id(run): key for key, run in self._runs.items()}
         self._workers = workers or cores()
         self._under_way: dict[str, _RunProgress] = {}
         self._waiting: list[tuple[int, float, int, str]] = []  # a heap: rank, clock, order
@@ -259,8 +260,8 @@ class Runner:
         return list(self._runs)
 
     def key_of(self, run: Spec) -> str:
-        """The key of one of the runs, which was computed once; of one equal to another it is computed again."""
-        return self._key_of.get(id(run)) or run.key()
+        """The key of one of the runs."""
+        return self._key_of.get(run) or run.key()
 
     @property
     def complete(self) -> bool:

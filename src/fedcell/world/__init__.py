@@ -9,11 +9,9 @@ if TYPE_CHECKING:
     from fedcell.world.availability import AVAILABILITIES, Always, AvailabilitySnapshot, DayNight, Trace
     from fedcell.world.cell import (
         CHANNELS,
-        PAPER_POWER_W_PER_HZ,
         Cell,
         Channel,
         Conditions,
-        Devices,
         Foresight,
         PaperChannel,
     )
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
         unchecked_upload_s,
         whole_band_upload_s,
     )
-    from fedcell.world.device import compute_j, mean_compute_s, round_j, transmit_j
+    from fedcell.world.device import PAPER_POWER_W_PER_HZ, Devices, compute_j, mean_compute_s, round_j, transmit_j
     from fedcell.world.mobility import MOBILITIES, Mobility, RandomWaypoint, Redrawn, Static
     from fedcell.world.rates import RATES, Mcs64, Mcs256, Shannon
     from fedcell.world.snr_trace import SnrTrace, write_trace
@@ -81,10 +79,10 @@ _look_up = lazy_names(
     "fedcell.world",
     {
         "fedcell.world.availability": "AVAILABILITIES Always AvailabilitySnapshot DayNight Trace",
-        "fedcell.world.cell": "CHANNELS Cell Channel Conditions Devices Foresight PAPER_POWER_W_PER_HZ PaperChannel",
+        "fedcell.world.cell": "CHANNELS Cell Channel Conditions Foresight PaperChannel",
         "fedcell.world.channel": "download_s link_snr loss_db may_lack_rate mean_upload_s path_loss_db"
         " unchecked_upload_s whole_band_upload_s",
-        "fedcell.world.device": "compute_j mean_compute_s round_j transmit_j",
+        "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ compute_j mean_compute_s round_j transmit_j",
         "fedcell.world.mobility": "MOBILITIES Mobility RandomWaypoint Redrawn Static",
         "fedcell.world.rates": "Mcs256 Mcs64 RATES Shannon",
         "fedcell.world.snr_trace": "SnrTrace write_trace",

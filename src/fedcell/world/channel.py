@@ -11,7 +11,8 @@ from fedcell import units
 from fedcell.errors import InputError, reject, require_number
 from fedcell.rng import stream
 from fedcell.types import Floats
-from fedcell.world.cell import PAPER_POWER_W_PER_HZ, BoolArray, Cell, PaperChannel
+from fedcell.world.cell import BoolArray, Cell, PaperChannel
+from fedcell.world.device import PAPER_POWER_W_PER_HZ
 from fedcell.world.rates import Shannon
 
 if TYPE_CHECKING:

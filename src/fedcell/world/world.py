@@ -8,9 +8,9 @@ import numpy as np
 from fedcell.errors import require_number, require_whole
 from fedcell.rng import stream
 from fedcell.world.availability import AVAILABILITIES, PAUSE_S, Availability
-from fedcell.world.cell import BoolArray, Cell, Conditions, Devices
+from fedcell.world.cell import BoolArray, Cell, Conditions
 from fedcell.world.channel import believed_snr, fading_power, may_lack_rate, mean_snr, whole_band_upload_s
-from fedcell.world.device import draw_compute_s, expected_compute_s
+from fedcell.world.device import Devices, draw_compute_s, expected_compute_s
 from fedcell.world.mobility import MOBILITIES, Mobility
 
 _AS_DEVICES_SAY: Any = None

@@ -24,7 +24,7 @@ from fedcell.flower import Report, Scheduled, report_device
 from fedcell.flower.roster import Roster
 from fedcell.flower.state import Run, load_arrays, load_run, locked_directory, save
 from flower.local import LocalGrid, Nodes, node
-from flower.test_unit_state import a_round, a_run, saved
+from flower.test_state import a_round, a_run, saved
 
 
 def clients() -> Nodes:

@@ -20,7 +20,7 @@ import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower import CellRadio, Device, Report, Scheduled, ScheduledRound, SimulatedRadio, report_device
 from flower.local import LocalGrid
-from flower.test_unit_runs import Client, model, run
+from flower.test_scheduled import Client, model, run
 
 
 @pytest.mark.parametrize("policy", ["random:k=4", "round_robin:k=4", "proportional_fair:k=4"])
