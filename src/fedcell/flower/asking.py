@@ -9,6 +9,7 @@ protocol/question.py.
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -66,6 +67,9 @@ def read_answers(planned: PlannedRound, came: Came, about: str) -> tuple[Observe
         fault = why.get(node, "too late" if node not in values else None)
         if fault is not None:
             missing.setdefault(fault, []).append(name_of_node(planned, node))
+    if came.waited_s is None:  # in simulated time nobody comes too late to be read, but who gives no answer has failed
+        unusable = np.array([node in why or node not in came.replies for node in planned.chosen], dtype=bool)
+        observed = replace(observed, unusable=unusable)
     return observed, np.array([values.get(node, math.nan) for node in planned.chosen]), missing
 
 

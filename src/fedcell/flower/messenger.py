@@ -60,7 +60,7 @@ class Messenger:
         radio.grant(planned.grant)
         sent_s = time.monotonic()
         began_s = sent_s if began_s is None else began_s
-        # Nodes that take turns cannot be late; the simulator has no deadlines.
+        # Nodes that take turns cannot be late, and of what a radio simulates the wall clock knows nothing.
         in_turn = in_simulation(self.grid)
         deadlines = radio.real_time and not in_turn
         past_s, allowed_s = sent_s - began_s, np.full(len(planned.chosen), math.inf)
@@ -93,8 +93,9 @@ class Messenger:
         # An answer is too small to be told from other traffic: only the simulator measures it.
         measures = bool(messages) and (not planned.grant.answers or not radio.real_time)
         measured = radio.measure(planned.grant) if measures else None
-        if measured is not None:  # the simulator has no deadlines; what a radio measures needs no grace
-            allowed_s = planned.allowed_s(self.slack if radio.real_time else math.inf, 0.0)
+        if measured is not None:  # which needs no grace
+            held = radio.real_time or getattr(radio, "deadlines", False)
+            allowed_s = planned.allowed_s(self.slack if held else math.inf, 0.0)
         simulated = measured is not None and not radio.real_time
         ended_s = None if simulated else waited_s
         return Came(replies, measured, allowed_s, ended_s, began_s, in_turn and measured is None)

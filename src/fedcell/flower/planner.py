@@ -176,7 +176,7 @@ class Planner:
         ids, round_index = np.asarray(there.sight.view.ids), there.sight.view.round_index
         failed = ids[played.send.plan.devices[played.outcome.failed]]
         if played.send.asked is not None:
-            failed = np.concatenate((failed, ids[played.send.asked.silent]))
+            failed = np.concatenate((failed, ids[played.send.asked.failed]))
         after = played.knowledge
         for i in failed:
             rounds = int(after.retry_round[i]) - round_index - 1

@@ -291,6 +291,7 @@ class SimulatedRadio:
         knowledge: what the server knows about compute times: ``perfect``, ``expected``, or ``observed`` (estimates from
             earlier rounds).
         law: how uploads share the band, as ``spec.cell.law`` has it, such as ``"blocks:count=15"``.
+        deadlines: whether `Scheduled`'s ``slack`` holds in simulated time, too; otherwise nobody is late.
 
     Example:
         >>> from fedcell import Devices, World
@@ -304,6 +305,7 @@ class SimulatedRadio:
     seed: int
     knowledge: Foresight = "perfect"
     law: str = "density"
+    deadlines: bool = False
     _now: Links | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -184,8 +184,8 @@ def observe(
     usable = {node: reply for node, reply in in_time.items() if node not in why}
     unusable = np.array([node in why for node in chosen], dtype=bool)
     own = own_times(planned, trained) if came.in_turn else None
-    if came.waited_s is None:  # the simulator says when everybody is done; whose reply is missing has lost it
-        return Observed(timing, came.allowed_s, unusable=unusable | ~arrived), usable, why
+    if came.waited_s is None:  # the simulator says when all are done; a reply that lacks is a lost model
+        return Observed(timing, came.allowed_s), usable, why
     ended_s = came.waited_s
     return Observed(timing, came.allowed_s, None, arrived, unusable, ended_s, own=own), usable, why
 

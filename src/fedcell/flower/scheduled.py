@@ -74,7 +74,7 @@ from fedcell.schedule.plan import Question, Timing
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
 from fedcell.sim.spec import Spec
-from fedcell.types import Floats, Indices
+from fedcell.types import Bools, Floats, Indices
 from fedcell.world import Cell
 
 Averaging = Literal["strategy", "balanced"]
@@ -384,7 +384,8 @@ class Scheduled(Strategy):
                 played = end.value
         self._planner.learn(there, played)
         planned, timing = here.planned(played.send), here.timing
-        done = make_record(number, self._clock_s, here.round_s, planned, timing, played.outcome, used=here.used)
+        outcome = replace(played.outcome, delivered=here.arrived)
+        done = make_record(number, self._clock_s, here.round_s, planned, timing, outcome, used=here.used)
         self.rounds.append(done)
         log_round(done)
         log_metrics(here.metrics)
@@ -451,7 +452,7 @@ class Scheduled(Strategy):
         send, outcome = request.send, request.outcome
         if send.question is not None:
             answers = here.answers[outcome.delivered]
-            log_answers(send.question, here.there, answers.size, outcome.round_s, here.no_answer)
+            log_answers(send.question, here.there, int(np.isfinite(answers).sum()), outcome.round_s, here.no_answer)
             return answers
         planned = here.planned(send)
         if not planned.chosen:
@@ -461,12 +462,14 @@ class Scheduled(Strategy):
         measured = here.came is not None and here.came.measured is not None
         if measured or send.asked is not None or math.isfinite(outcome.cut_s):
             self._later.forget_round()  # what comes later of it tells nothing new
-        used = {n: here.usable[n] for n, used in zip(planned.chosen, outcome.delivered, strict=True) if used}
+        here.arrived = outcome.delivered & np.array([node in here.usable for node in planned.chosen], dtype=bool)
+        used = {n: here.usable[n] for n, came in zip(planned.chosen, here.arrived, strict=True) if came}
         signals = self._planner.signals(planned, used, here.result.arrays, self.loss_metric)
         here.round_s = self._advance(planned, outcome, here)
-        new, averaged = self._average(planned, list(used.values()), outcome, here)
+        delivered = planned.plan.devices[here.arrived]
+        new, averaged = self._average(delivered, list(used.values()), here)
         here.result.arrays = here.result.arrays if new is None else new
-        return Collected(self._clock_s, planned.plan.devices[outcome.delivered], signals, averaged, rests=True)
+        return Collected(self._clock_s, delivered, signals, averaged, rests=True)
 
     def _learn_later(self) -> None:
         """Learn how slow devices are whose replies came after their round."""
@@ -505,7 +508,7 @@ class Scheduled(Strategy):
             self._began_s = time.monotonic() - self._clock_s
 
     def _average(
-        self, planned: PlannedRound, kept: list[Message], outcome: Outcome, here: "_UnderWay"
+        self, delivered: Indices, kept: list[Message], here: "_UnderWay"
     ) -> tuple[ArrayRecord | None, tuple[Indices, Floats | None] | None]:
         """Let the wrapped strategy aggregate the replies.
 
@@ -519,7 +522,6 @@ class Scheduled(Strategy):
                     "fedcell: round %d is not averaged: %d models are too few for its noise", here.number, len(kept)
                 )
             return None, None
-        delivered = planned.plan.devices[outcome.delivered]
         balanced = self._planner.balanced(here.there, delivered) if self.averaging == "balanced" else None
         weights = own_weights(self.strategy, kept) if balanced is None else balanced
         with weights_overridden(self.strategy, kept, balanced):
@@ -530,7 +532,7 @@ class Scheduled(Strategy):
             LOG.warning("fedcell: the model of round %d is not used: %s", here.number, fault)
             return None, None
         here.used = new is not None
-        return new, None if new is None else (np.asarray(planned.view.ids)[delivered], weights)
+        return new, None if new is None else (np.asarray(here.there.sight.view.ids)[delivered], weights)
 
     @override
     def aggregate_train(
@@ -649,6 +651,7 @@ class _UnderWay:
         came: the replies; None if nobody was sent anything.
         timing: when the devices started to upload and finished.
         usable: by node, the replies that can be used.
+        arrived: (n,) booleans: the devices of the plan whose models are used.
         round_s: how long it took.
         metrics: of the wrapped strategy.
         used: whether the models that came were used.
@@ -665,6 +668,7 @@ class _UnderWay:
     came: Came | None = None
     timing: Timing = field(default_factory=lambda: Timing(np.empty(0), np.empty(0)))
     usable: dict[int, Message] = field(default_factory=dict)
+    arrived: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
     round_s: float = 0.0
     metrics: MetricRecord | None = None
     used: bool = False

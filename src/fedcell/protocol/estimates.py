@@ -78,7 +78,7 @@ class Estimates(Table):
         """Return the estimates with these devices (n,) met by now at the latest: from then on they grow stale."""
         last_s = self.last_s.copy()
         last_s[devices] = np.where(np.isnan(last_s[devices]), clock_s, last_s[devices])
-        return Estimates(self.mean_s, self.seen, last_s, self.doubts)
+        return self.changed(last_s=last_s)
 
     def known_s(self, devices: Indices) -> Floats:
         """Return the estimates of these devices in seconds, NaN for those never observed."""
@@ -92,7 +92,7 @@ class Estimates(Table):
         mean_s, median_s = self.mean_s.copy(), float(np.median(self.mean_s[seen]))
         alike = seen[(mean_s[seen] <= factor * median_s) & (factor * mean_s[seen] >= median_s)]
         mean_s[alike] = median_s
-        return Estimates(mean_s, self.seen, self.last_s, self.doubts)
+        return self.changed(mean_s=mean_s)
 
     def hoped_s(self, devices: Indices, mean_s: Floats, clock_s: float, turn_s: float) -> Floats:
         """Return the times that these devices may have by now, if all goes well.

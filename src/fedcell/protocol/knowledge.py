@@ -5,7 +5,7 @@ rounds (see estimates.py), or not known at all: then the median of the other dev
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -93,7 +93,7 @@ class Knowledge(Table):
         after = self.profiles.copy() if same else np.full((len(self), profiles.shape[1]), np.nan)
         new, which = profiles[usable], devices[usable]
         after[which] = np.where(np.isnan(after[which]), new, 0.5 * (after[which] + new))
-        return replace(self, profiles=after)
+        return self.changed(profiles=after)
 
     def known(self, look: Links, there: Indices, reported_s: Floats | None = None) -> tuple[Floats, Floats]:
         """Return the (n,) upload and (n,) compute times that are known of the connected devices, NaN where none is.
@@ -156,7 +156,7 @@ class Knowledge(Table):
             compute_s = np.where(told, compute_s, self.compute.hoped_s(there, compute_s, clock_s, turn_s))
             known_link = failed | np.isfinite(look.upload_s)
             upload_s = np.where(known_link, upload_s, self.upload.hoped_s(there, upload_s, clock_s, turn_s))
-        return RoundView(
+        return RoundView.of_known(
             upload_s,
             compute_s,
             round_index=round_index,
@@ -203,7 +203,7 @@ class Knowledge(Table):
             return self
         recent, share = self.recent.copy(), np.ones(devices.size) if weights is None else weights
         np.add.at(recent, devices, share / share.sum())  # a device may bring a late model and one of this round
-        return replace(self, recent=FADE * recent)
+        return self.changed(recent=FADE * recent)
 
     def failing(self, devices: Indices, failed: Bools, round_index: int) -> "Knowledge":
         """Return the knowledge after a round in which some devices brought nothing usable.
@@ -220,7 +220,7 @@ class Knowledge(Table):
         failures[devices] = np.where(failed, failures[devices] + 1, 0)
         rest = np.minimum(2 ** np.clip(failures[devices] - 1, 0, 32) - 1, LONGEST_REST)
         retry_round[devices] = np.where(failed, round_index + 1 + rest, 0)
-        return replace(self, failures=failures, retry_round=retry_round)
+        return self.changed(failures=failures, retry_round=retry_round)
 
     def resting(self, round_index: int, there: Indices) -> Bools:
         """Return which devices are not to be scheduled in a round, because they failed too often.
@@ -254,7 +254,7 @@ class Knowledge(Table):
         mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / looks[there]
 
         known = self.timed(view, plan, look, timing, clock_s)
-        known = replace(known, last_round=last_round, mean_upload_s=mean_upload_s, looks=looks)
+        known = known.changed(last_round=last_round, mean_upload_s=mean_upload_s, looks=looks)
         return known._delivered(trained, timing, plan.timing(view).finish_s)
 
     def _delivered(self, devices: Indices, timing: Timing, planned_s: Floats) -> "Knowledge":
@@ -281,7 +281,7 @@ class Knowledge(Table):
             return found
 
         took_s, plan_s = mean(self.took_s, timing.finish_s), mean(self.planned_s, planned_s)
-        return replace(self, turns=turns, took_s=took_s, planned_s=plan_s)
+        return self.changed(turns=turns, took_s=took_s, planned_s=plan_s)
 
     def timed(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Knowledge":
         """Return the knowledge with the times of a round, which may become known long after it; see after."""
@@ -307,8 +307,7 @@ class Knowledge(Table):
             )
             return observed.meeting(there, clock_s)
 
-        return replace(
-            self,
+        return self.changed(
             compute=learnt(self.compute, trained_s, seen, look.compute_s, view.compute_s),
             upload=learnt(self.upload, whole_band_s, unknown, look.upload_s, view.upload_s),
         )
@@ -331,7 +330,7 @@ class Knowledge(Table):
             changed[name][devices[told]] = values[told]
         heard_round = self.heard_round.copy()
         heard_round[devices] = round_index
-        return replace(self, heard_round=heard_round, reports=replace(self.reports, **changed))
+        return self.changed(heard_round=heard_round, reports=self.reports.changed(**changed))
 
     def told(self, devices: Indices, round_index: int, reports: Mapping[str, Floats]) -> "Knowledge":
         """Return the knowledge with what these devices told, NaN for nothing: whoever told nothing has not reported."""
@@ -347,7 +346,7 @@ class Knowledge(Table):
         """Return the knowledge with the (n,) training losses of the devices that delivered in a round."""
         told = losses[np.isfinite(losses)]
         mean = told.mean() if told.size else np.nan
-        return replace(self, round_losses=np.append(self._losses_until(round_index), mean))
+        return self.changed(round_losses=np.append(self._losses_until(round_index), mean))
 
     def _losses_until(self, round_index: int) -> Floats:
         """(round_index,) the mean losses of the earlier rounds; NaN for those that brought nothing."""
@@ -362,7 +361,7 @@ class Knowledge(Table):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Self:
         known = super().from_arrays(arrays, prefix)
-        return replace(known, round_losses=np.array(arrays[f"{prefix}round_losses"], np.float64))
+        return known.changed(round_losses=np.array(arrays[f"{prefix}round_losses"], np.float64))
 
 
 def _first_known(times_s: Floats, estimates: Estimates, there: Indices) -> Floats:

@@ -50,6 +50,7 @@ class Asked:
         waited_s: when the wait for answers was over, in seconds from the start of the round.
         starts_s: (n,) when each that answered had the model; None if the downlink took no time.
         ready_s: (n,) when each was done with what it had to do for its answer.
+        failed: places of the devices that gave no answer, or none that can be used.
     """
 
     question: Question
@@ -58,16 +59,12 @@ class Asked:
     waited_s: float
     starts_s: Floats | None
     ready_s: Floats
+    failed: Indices
 
     @property
     def trained(self) -> bool:
         """Whether those that answered have trained, and need only send their models."""
         return self.question.about == "norm"
-
-    @property
-    def silent(self) -> Indices:
-        """Places of those that were asked and have not answered."""
-        return np.setdiff1d(self.question.devices, self.answered)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +208,8 @@ def _ask(sight: Sight, question: Question) -> Generator[Send | Collect, Any, Ask
     told, timing = np.flatnonzero(outcome.delivered)[np.isfinite(values)], observed.own or observed.timing
     starts_s = None if observed.starts_s is None else observed.starts_s[told]
     devices, values = send.plan.devices[told], values[np.isfinite(values)]
-    return Asked(send.question, devices, values, outcome.round_s, starts_s, timing.began_s[told])
+    failed = send.plan.devices[outcome.failed]
+    return Asked(send.question, devices, values, outcome.round_s, starts_s, timing.began_s[told], failed)
 
 
 def _decided(chosen: Plan, view: RoundView, asked: Asked | None) -> Send:
@@ -254,5 +252,5 @@ def _learn(knowledge: Knowledge, sight: Sight, send: Send, outcome: Outcome, col
     if collected.rests:
         known = known.failing(ids[plan.devices], outcome.failed, r)
         if asked is not None:
-            known = known.failing(ids[asked.silent], np.ones(asked.silent.size, np.bool_), r)
+            known = known.failing(ids[asked.failed], np.ones(asked.failed.size, np.bool_), r)
     return known

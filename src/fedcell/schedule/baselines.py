@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from fedcell.errors import InputError
 from fedcell.schedule.downlink import best_under
@@ -57,6 +58,7 @@ class Random(FixedNumber):
         ([0, 1], 5.414)
     """
 
+    @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the first k devices of a random permutation."""
         return self._first(rng.permutation(view.order()), view)
@@ -81,7 +83,8 @@ class RoundRobin(FixedNumber):
         [[0, 1], [0, 2], [1, 2]]
     """
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Rotate the order by k positions per round and return the first k."""
         return self._first(np.roll(view.order(), -self.k * view.round_index), view)
 
@@ -106,7 +109,8 @@ class ProportionalFair(FixedNumber):
 
     relative: bool = field(default=False, kw_only=True)
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Sort by upload time, absolute or relative to the device's own average."""
         cost: NDArray[np.float64] = view.upload_s
         if self.relative:
@@ -150,7 +154,8 @@ class Deadline(Policy):
         if not (math.isfinite(self.seconds) and self.seconds > 0.0):
             raise InputError(f"seconds is {self.seconds}; give the deadline as a positive number of seconds")
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices, in the order in which they were added, that finish before the deadline."""
         most = room(view, self.max_devices, "max_devices")
         if view.downlink is None:
@@ -162,6 +167,7 @@ class Deadline(Policy):
             lambda devices, round_s: 1.0 / devices.size if round_s <= self.seconds else math.inf,
         )
 
+    @override
     def cost_of_nobody_s(self) -> float:
         """The deadline: the server waits until then."""
         return self.seconds
@@ -184,6 +190,7 @@ class All(Policy):
         41.0
     """
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return all devices."""
         return np.argsort(view.upload_s + view.compute_s, kind="stable")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import InputError
 from fedcell.runtime import cached_njit
@@ -308,7 +309,8 @@ class Diverse(Policy):
         if not 0.0 <= self.memory <= 1.0:
             raise InputError(f"memory is {self.memory!r}; give a number from 0 to 1")
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices of the best set that the search found."""
         most = room(view, self.max_devices, "max_devices")
         profiles = profiles_of(view)

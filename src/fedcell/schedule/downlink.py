@@ -1,4 +1,4 @@
-"""The way down: when the scheduled devices have the model, before which none can start to train.
+"""Downlink: when the scheduled devices have the model, before which none can start to train.
 
 With a downlink, a round with the devices S takes t*(S) with each device's compute time lengthened by the time at which
 it has the model. That time depends on S, but only through one number: a multicast goes at the rate of the slowest
@@ -67,7 +67,7 @@ class Multicast(_Downlink):
         """(n,) when each of these devices has the model, if they are the ones scheduled."""
         return np.full(devices.size, self.seconds[devices].max(initial=0.0))
 
-    def levels(self, most: int) -> Floats:  # noqa: ARG002
+    def delay_levels(self, most: int) -> Floats:  # noqa: ARG002
         """The values that the number may have on which the delays depend: how long the multicast takes."""
         return np.unique(self.seconds)
 
@@ -104,7 +104,7 @@ class Unicast(_Downlink):
         starts_s: Floats = devices.size * self.seconds[devices]
         return starts_s
 
-    def levels(self, most: int) -> Floats:
+    def delay_levels(self, most: int) -> Floats:
         """The values that the number may have on which the delays depend: the number of devices."""
         return np.arange(1.0, most + 1.0)
 
@@ -120,7 +120,7 @@ class Unicast(_Downlink):
 
 Downlink = Multicast | Unicast
 
-LOOKS = 200
+MAX_EVALUATIONS = 200
 """The search stops after so many choices with what it has found, which then need not be the best: in large cells."""
 
 
@@ -147,7 +147,7 @@ def best_under(
 
     downlink, forced = view.downlink, view.forced
     assert downlink is not None
-    levels = downlink.levels(most)
+    levels = downlink.delay_levels(most)
     best, best_value = forced, math.inf
 
     def seconds(devices: Indices, delays_s: Floats) -> float:
@@ -172,7 +172,7 @@ def best_under(
         return worth(found, seconds(found, delays_s[found]))
 
     ranges = [(look(0, levels.size - 1), 0, levels.size - 1)]
-    for _ in range(LOOKS):
+    for _ in range(MAX_EVALUATIONS):
         if not ranges or ranges[0][0] >= best_value * (1.0 - 1e-12):
             break
         _, low, high = heapq.heappop(ranges)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import InputError
 from fedcell.runtime import cached_njit
@@ -351,6 +352,7 @@ class Greedy(ByObjective):
         ([0, 1], [0.414, 0.586], 5.414)
     """
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices that Algorithm 2 schedules, in the order in which they were added."""
         return self.best(view, lambda part, most: grow(part, most, self.theta))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.runtime import cached_njit
 from fedcell.schedule.greedy import ByObjective, ends_first
@@ -437,6 +438,7 @@ class Optimal(ByObjective):
         2.707
     """
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices of the optimal set."""
         return self.best(view, lambda part, most: best_set(part, self.theta, most))

@@ -1,4 +1,4 @@
-"""What devices bring: their profiles, how unbalanced a set of devices is, and the weights that balance it.
+"""Data profiles: how unbalanced a set of devices is, and the weights that balance it.
 
 A profile e_i is a vector that says what a device's data is like. With m the mean of the profiles and v the mean of
 |e_i - m|^2, z_i = (e_i - m) / sqrt(v) is the standardised profile. Weights w of sum 1 over the devices of a round have

@@ -1,6 +1,6 @@
 """What a policy sees of a round: RoundView. Whatever history a policy may use is in it."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +142,27 @@ class RoundView:
 
         def __init__(self, upload_s: ArrayLike, compute_s: ArrayLike, **columns: Any) -> None: ...  # lists will do
 
+    @classmethod
+    def of_known(cls, upload_s: Floats, compute_s: Floats, **columns: Any) -> "RoundView":
+        """Make a view of columns that are sure to be right, as those of `Knowledge` are; only its times are checked."""
+        view = object.__new__(cls)
+        seen = {name: read_only(one) if isinstance(one, np.ndarray) else one for name, one in columns.items()}
+        view.__dict__.update(_DEFAULTS, upload_s=upload_s, compute_s=compute_s, **seen)
+        view._check_times()
+        return view
+
     def __post_init__(self) -> None:
+        self._check_times()
+        for name in _COLUMNS:
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), Undeclared):
+                object.__setattr__(self, name, read_only(self._column(name)))
+        if self.round_losses is not None:
+            losses = np.asarray(self.round_losses, dtype=np.float64)
+            if losses.ndim != 1:
+                raise InputError(f"round_losses has shape {losses.shape}; give one number a round")
+            object.__setattr__(self, "round_losses", read_only(losses))
+
+    def _check_times(self) -> None:
         upload_s, compute_s = times(writable(self.upload_s), writable(self.compute_s))
         if upload_s.ndim != 1 or compute_s.ndim != 1 or upload_s.size != compute_s.size:
             raise InputError(
@@ -159,14 +179,6 @@ class RoundView:
         object.__setattr__(self, "_times", (upload_s, compute_s))
         object.__setattr__(self, "upload_s", read_only(upload_s))
         object.__setattr__(self, "compute_s", read_only(compute_s))
-        for name in _COLUMNS:
-            if getattr(self, name) is not None and not isinstance(getattr(self, name), Undeclared):
-                object.__setattr__(self, name, read_only(self._column(name)))
-        if self.round_losses is not None:
-            losses = np.asarray(self.round_losses, dtype=np.float64)
-            if losses.ndim != 1:
-                raise InputError(f"round_losses has shape {losses.shape}; give one number a round")
-            object.__setattr__(self, "round_losses", read_only(losses))
 
     def _column(self, name: str) -> NDArray[Any]:
         column = np.asarray(getattr(self, name))
@@ -254,6 +266,7 @@ class RoundView:
 
 _COLUMNS = tuple(one.name for one in fields(RoundView) if "each" in one.metadata)
 """The fields that may be None and else have an entry for each device."""
+_DEFAULTS = {one.name: one.default for one in fields(RoundView) if one.default is not MISSING}
 _WIDE_COLUMNS = frozenset(one.name for one in fields(RoundView) if "wide" in one.metadata)
 _FINITE_COLUMNS = frozenset(one.name for one in fields(RoundView) if one.metadata.get("each") == "finite")
 _REPORTED_COLUMNS = frozenset(one.name for one in fields(RoundView) if one.metadata.get("each") == "reported")

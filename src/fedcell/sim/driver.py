@@ -23,7 +23,6 @@ from fedcell.sim.requests import Losses, Playing, Train
 from fedcell.sim.spending import worked_j
 from fedcell.types import Floats, Indices, Vector
 from fedcell.world import Conditions
-from fedcell.world.channel import may_lack_rate
 
 if TYPE_CHECKING:
     from fedcell.sim.loop import Simulation
@@ -175,7 +174,7 @@ class Driver:
         Whoever had a rate at the start has spent something by then; see `Simulation.start`.
         """
         run, cost_j = self.run, np.zeros(self.state.spent_j.size)
-        if run.spec.reports_gradients and may_lack_rate(run.world.cell):
+        if run.reports_later:
             new = self.there[self.state.spent_j[self.there] == 0.0]
             cost_j[new] = report_j(run.task, run.world, self.conditions, self.state.late.band_left)[new]
         return cost_j

@@ -30,6 +30,7 @@ from fedcell.sim.state import State
 from fedcell.sim.task import Task, load_task, settled
 from fedcell.types import Floats, Indices, Vector
 from fedcell.world import Conditions, World, download_s
+from fedcell.world.channel import may_lack_rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +67,15 @@ class Simulation:
         task = load_task(spec.task, spec.devices.count, spec.seed, threads)
         return cls(spec, task, world_of(spec, task), spec.make_policy())
 
-    @property
+    @cached_property
     def learns_profiles(self) -> bool:
         """Whether the server keeps profiles from the updates that arrive."""
         return self.spec.profiles == "updates" and self.spec.uses_profiles
+
+    @cached_property
+    def reports_later(self) -> bool:
+        """Whether devices that had no rate at the start report their data when they have one."""
+        return self.spec.reports_gradients and may_lack_rate(self.world.cell)
 
     def law(self, snr: Floats) -> Law:
         """The law of the uploads of (n,) devices with this SNR."""

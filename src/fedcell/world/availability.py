@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from fedcell import settings
 from fedcell.errors import InputError, require_number
@@ -48,7 +49,7 @@ class Availability(Protocol):
 
 
 @dataclass(frozen=True)
-class Always:
+class Always(Availability):
     """Every device is always there, as in the paper.
 
     Example:
@@ -57,17 +58,17 @@ class Always:
         True
     """
 
-    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot | None:  # noqa: ARG002
-        """None: all are there."""
+    @override
+    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot | None:
         return None
 
-    def next_s(self, count: int, seed: int, clock_s: float) -> float:  # noqa: ARG002
-        """Now."""
+    @override
+    def next_s(self, count: int, seed: int, clock_s: float) -> float:
         return clock_s
 
 
 @dataclass(frozen=True)
-class DayNight:
+class DayNight(Availability):
     """Every device is there once a day: at its own time of the day, a little earlier or later each day.
 
     Device i's n-th day is the time from (n + spread u_i) day_s to (n + 1 + spread u_i) day_s, u_i uniform in [0, 1).
@@ -110,6 +111,7 @@ class DayNight:
             if getattr(self, name) > 1:
                 raise InputError(f"{name} is {getattr(self, name):g}; give a number up to 1")
 
+    @override
     def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot | None:
         """Return who is there: those for whom this is between x_n and y_n of their day."""
         if self.there == 1.0:
@@ -118,6 +120,7 @@ class DayNight:
         begin_s, end_s = self._stay(count, seed, day, phase)
         return AvailabilitySnapshot((begin_s <= clock_s) & (clock_s < end_s), end_s)
 
+    @override
     def next_s(self, count: int, seed: int, clock_s: float) -> float:
         """Return when the first of them comes: each does today or tomorrow."""
         day, phase = self._day(count, seed, clock_s)
@@ -221,7 +224,7 @@ class AvailabilityIntervals:
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Availability):
     r"""Who is there according to a file; see :mod:`fedcell.world.availability_trace` for its forms.
 
     A device is there from an interval's begin to before its end, and for good where one interval ends as the next
@@ -256,11 +259,13 @@ class Trace:
             if not self.repeat:
                 raise InputError(f"period_s is {self.period_s:g}, but repeat is false; leave one out")
 
-    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot:  # noqa: ARG002
+    @override
+    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot:
         """Return who is there: those with an interval around this clock."""
         return AvailabilitySnapshot(*self._intervals(count).at(clock_s))
 
-    def next_s(self, count: int, seed: int, clock_s: float) -> float:  # noqa: ARG002
+    @override
+    def next_s(self, count: int, seed: int, clock_s: float) -> float:
         """Return when the next interval of any device begins, or now if somebody is there."""
         return self._intervals(count).next_s(clock_s)
 

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell import settings
 from fedcell.errors import InputError, require_number
@@ -36,7 +37,7 @@ class Mobility(Protocol):
 
 
 @dataclass(frozen=True)
-class Redrawn:
+class Redrawn(Mobility):
     """New uniform positions in every round, as in the paper.
 
     Example:
@@ -48,13 +49,14 @@ class Redrawn:
         [[-15.3, 352.9]]
     """
 
-    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:  # noqa: ARG002
+    @override
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:
         """(M, 2) metres from the base station, drawn for the round; the clock has no effect."""
         return uniform_in_disc(cell.radius_m, stream(seed, "placement", round_index).random((count, 2)))
 
 
 @dataclass(frozen=True)
-class Static:
+class Static(Mobility):
     """Uniform positions, drawn once for the run.
 
     Example:
@@ -66,13 +68,14 @@ class Static:
         [[89.5, 452.0]]
     """
 
-    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:  # noqa: ARG002
+    @override
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:
         """(M, 2) metres from the base station, the same in every round."""
         return uniform_in_disc(cell.radius_m, stream(seed, "placement").random((count, 2)))
 
 
 @dataclass(frozen=True)
-class RandomWaypoint:
+class RandomWaypoint(Mobility):
     """Random waypoint: a device walks straight to a uniform point at a uniform speed, pauses, and walks on.
 
     Leg l of all devices is drawn from ``stream(seed, "waypoint", l)``: the walk depends on seed and time only, so
@@ -109,7 +112,8 @@ class RandomWaypoint:
             if pair[0] > pair[1]:
                 raise InputError(f"{name} is {pair!r}; give the least first")
 
-    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:  # noqa: ARG002
+    @override
+    def positions(self, cell: Cell, count: int, seed: int, round_index: int, clock_s: float) -> Floats:
         """(M, 2) metres from the base station at time ``clock_s``; the round has no effect."""
         legs = _FIRST_LEGS
         while (walk := _walk(self, cell.radius_m, count, seed, legs)).known_until_s <= clock_s:

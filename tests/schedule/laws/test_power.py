@@ -8,10 +8,10 @@ import pytest
 import fedcell as fc
 from fedcell.schedule.laws.power import (
     _log,
-    power_alone,
+    power_inverse_share,
+    power_inverse_shares,
     power_needs,
-    power_pace,
-    power_paces,
+    power_solo_finish_s,
     power_tangent,
     power_time,
     without_limits,
@@ -31,14 +31,14 @@ def test_a_pace_is_the_inverse_of_the_time_of_an_upload(s: float) -> None:
     for u in np.geomspace(1e-6, 1e280, 3001):
         x = u / math.log1p(u)
         # x itself is rounded, and near 1 all of u is in its last digits.
-        assert power_pace(2.0, 0.0, s, 2.0 * x) * s == pytest.approx(u, rel=4e-15 * (1.0 + x / (x - 1.0)))
+        assert power_inverse_share(2.0, 0.0, s, 2.0 * x) * s == pytest.approx(u, rel=4e-15 * (1.0 + x / (x - 1.0)))
 
 
 def test_before_the_least_time_no_share_is_enough() -> None:
-    assert power_pace(2.0, 3.0, 1.0, 4.0) == -1.0
-    assert power_pace(2.0, 3.0, 1.0, 5.0) == 0.0
-    assert power_pace(2.0, 3.0, 1.0, 1.0) < power_pace(2.0, 3.0, 1.0, 2.0) < 0.0
-    assert power_pace(2.0, 3.0, 1.0, math.inf) == math.inf
+    assert power_inverse_share(2.0, 3.0, 1.0, 4.0) == -1.0
+    assert power_inverse_share(2.0, 3.0, 1.0, 5.0) == 0.0
+    assert power_inverse_share(2.0, 3.0, 1.0, 1.0) < power_inverse_share(2.0, 3.0, 1.0, 2.0) < 0.0
+    assert power_inverse_share(2.0, 3.0, 1.0, math.inf) == math.inf
 
 
 def test_many_paces_are_those_of_each() -> None:
@@ -46,8 +46,8 @@ def test_many_paces_are_those_of_each() -> None:
     c, t, s = rng.lognormal(-20, 20, 500), rng.exponential(5.0, 500), rng.lognormal(2, 3, 500)
     found, needs = np.empty(500), np.empty(500)
     for T in (1.0, 6.0, 1e3, 1e20):
-        power_paces(c, t, s, T, found)
-        one_by_one = [power_pace(c[i], t[i], s[i], T) for i in range(500)]
+        power_inverse_shares(c, t, s, T, found)
+        one_by_one = [power_inverse_share(c[i], t[i], s[i], T) for i in range(500)]
         np.testing.assert_allclose(found, one_by_one, rtol=1e-14)
         power_needs(c, t, s, T, needs)
         np.testing.assert_allclose(needs, [1.0 / p if p > 0.0 else math.inf for p in one_by_one], rtol=1e-14)
@@ -64,7 +64,7 @@ def test_rounds_are_those_of_a_bisection_even_with_extreme_devices(seed: int) ->
     T = power_time(group, n)
     expected = round_seconds(fc.Power(s), upload_s.tolist(), t.tolist(), s.tolist())
     assert pytest.approx(expected, rel=1e-12) == T
-    assert power_alone(group[0, 0], t[0], s[0]) == pytest.approx(upload_s[0] + t[0], rel=1e-14)
+    assert power_solo_finish_s(group[0, 0], t[0], s[0]) == pytest.approx(upload_s[0] + t[0], rel=1e-14)
 
 
 def test_a_round_of_a_million_devices_uses_the_whole_band() -> None:
@@ -86,6 +86,6 @@ def test_needs_are_convex_and_their_tangents_are_tangents() -> None:
         for T, g, slope in zip(at_s[::40], needs[::40], slopes[::40], strict=True):
             assert (needs >= (g - slope * (at_s - T)) * (1 - 1e-12) - 1e-300).all()
             near = 1e-5 * (T - 5.0)
-            rise = 1.0 / power_pace(2.0, 3.0, s, T - near) - 1.0 / power_pace(2.0, 3.0, s, T + near)
+            rise = 1.0 / power_inverse_share(2.0, 3.0, s, T - near) - 1.0 / power_inverse_share(2.0, 3.0, s, T + near)
             assert rise / (2.0 * near) == pytest.approx(slope, rel=1e-5)
     assert power_tangent(2.0, 3.0, 1.0, 5.0) == (math.inf, 0.0)

@@ -2,13 +2,13 @@ import numpy as np
 
 import fedcell as fc
 from builders import view_of
-from fedcell.schedule.zoo.common import drawn, fair_s
+from fedcell.schedule.zoo.common import equal_share_finish_s, weighted_order
 
 
 def test_a_k_th_of_the_band_or_a_line_of_ones_own() -> None:
-    assert fair_s(view_of(2), 4).tolist() == [7.0, 11.0]
-    assert fair_s(view_of(2, law=fc.Dedicated()), 4).tolist() == [4.0, 5.0]
-    assert fair_s(view_of(2), 4, np.array([0.5, 0.25])).tolist() == [5.0, 4.0]
+    assert equal_share_finish_s(view_of(2), 4).tolist() == [7.0, 11.0]
+    assert equal_share_finish_s(view_of(2, law=fc.Dedicated()), 4).tolist() == [4.0, 5.0]
+    assert equal_share_finish_s(view_of(2), 4, np.array([0.5, 0.25])).tolist() == [5.0, 4.0]
 
 
 def test_draws_are_those_of_one_device_after_the_other() -> None:
@@ -16,7 +16,7 @@ def test_draws_are_those_of_one_device_after_the_other() -> None:
     weights, rng, n = np.array([1.0, 2.0, 5.0]), np.random.default_rng(0), 6000
     counts = np.zeros((3, 3))
     for _ in range(n):
-        i, j, _last = drawn(weights, view_of(3), rng)
+        i, j, _last = weighted_order(weights, view_of(3), rng)
         counts[i, j] += 1
     for i in range(3):
         for j in set(range(3)) - {i}:
@@ -26,5 +26,5 @@ def test_draws_are_those_of_one_device_after_the_other() -> None:
 
 def test_weight_nothing_comes_last() -> None:
     for seed in range(9):
-        order = drawn(np.array([0.0, 1e-9, 0.0, 3.0]), view_of(4), np.random.default_rng(seed))
+        order = weighted_order(np.array([0.0, 1e-9, 0.0, 3.0]), view_of(4), np.random.default_rng(seed))
         assert set(order[:2]) == {1, 3}

@@ -1,5 +1,7 @@
 """The base class of link laws: all that anybody asks of one."""
 
+# ruff: noqa: ARG002 - what a law has no use for, another has
+
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -91,7 +93,7 @@ class Law(ABC):
 
     # --- what it knows of the devices
 
-    def for_devices(self, snr: Floats | None, model_bits: float) -> "Law":  # noqa: ARG002
+    def for_devices(self, snr: Floats | None, model_bits: float) -> "Law":
         """Return the law with what it must know of the devices.
 
         Args:
@@ -100,15 +102,15 @@ class Law(ABC):
         """
         return self
 
-    def take(self, devices: ArrayLike) -> "Law":  # noqa: ARG002
+    def take(self, devices: ArrayLike) -> "Law":
         """Return the law for some of the devices, given by indices or an index array of any shape."""
         return self
 
-    def row(self, index: int) -> "Law":  # noqa: ARG002
+    def row(self, index: int) -> "Law":
         """Return the law of one set of a batch."""
         return self
 
-    def scaled(self, part: Floats) -> "Law":  # noqa: ARG002
+    def scaled(self, part: Floats) -> "Law":
         """Return the law for n devices whose uploads, and so their upload times, are these parts (n,) of a model's."""
         return self
 
@@ -132,7 +134,7 @@ class Law(ABC):
         """What `max_devices` is the number of, for messages."""
         return f"{self.max_devices:.0f} {self.unit}s"
 
-    def equal_shares(self, upload_s: Floats, compute_s: Floats) -> Floats:  # noqa: ARG002
+    def equal_shares(self, upload_s: Floats, compute_s: Floats) -> Floats:
         """Return (n,) shares that are as equal as the law allows: 1/n each."""
         return np.full(upload_s.size, 1.0 / upload_s.size)
 
@@ -152,7 +154,7 @@ class Law(ABC):
         """Return (n,) which part of what is shared a late upload keeps in the next round: all of its share."""
         return shares
 
-    def power_fraction(self, whole_s: Floats, shares: Floats) -> Floats:  # noqa: ARG002
+    def power_fraction(self, whole_s: Floats, shares: Floats) -> Floats:
         """Return which part of its power over the entire band a device sends with, on average over its upload.
 
         Args:
@@ -182,7 +184,7 @@ class Law(ABC):
         """
         return {"bandwidth_hz": share * bandwidth_hz}
 
-    def notes(self, bandwidth_hz: float, *, total_power: bool = False) -> list[str]:  # noqa: ARG002
+    def notes(self, bandwidth_hz: float, *, total_power: bool = False) -> list[str]:
         """Return what a user might want to know of the law in this cell.
 
         Args:

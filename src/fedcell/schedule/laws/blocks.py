@@ -27,7 +27,7 @@ from fedcell.schedule.laws.density import (
 from fedcell.schedule.laws.solver import Needs, register
 from fedcell.types import Floats
 
-MOST_BLOCKS = 10**9
+MAX_BLOCKS = 10**9
 """More blocks than that are the paper's band, but for rounding."""
 NR_BLOCKS_HZ = tuple(180e3 * 2**mu for mu in range(5))
 """How wide 12 subcarriers are: of 15 kHz in LTE, of 15 to 240 kHz in NR."""
@@ -64,8 +64,8 @@ class Blocks(Density):
 
     def __post_init__(self) -> None:
         require_whole("count of the law blocks", self.count, least=1)
-        if self.count > MOST_BLOCKS:
-            raise InputError(f"count of the law blocks is more than {MOST_BLOCKS:,}; give at most that, or use density")
+        if self.count > MAX_BLOCKS:
+            raise InputError(f"count of the law blocks is more than {MAX_BLOCKS:,}; give at most that, or use density")
 
     @property
     @override

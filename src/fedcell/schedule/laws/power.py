@@ -6,9 +6,9 @@ no closed form for u, but with v = ln(1 + u) it is u = x v, and v is a smooth fu
 polynomials gives it to double precision, without iterations and without branches, so that eight devices are looked at
 at a time.
 
-How the round time of a set is found. As a function of T the pace 1/g is convex, so its tangents lie below it: with
-tangents in their place the devices look like ones of the density law, and the round with these is no shorter than t*.
-It starts Newton's method on 1 / (sum of needs) = 1, which takes two or three steps from there.
+How the round time of a set is found. As a function of T the inverse share 1/g is convex, so its tangents lie below it:
+with tangents in their place the devices look like ones of the density law, and the round with these is no shorter than
+t*. It starts Newton's method on 1 / (sum of needs) = 1, which takes two or three steps from there.
 """
 
 import math
@@ -173,8 +173,8 @@ def _wide(x: float) -> float:  # pragma: no cover - compiled
 
 
 @cached_njit(nogil=True, fastmath={"contract"}, error_model="numpy")
-def power_pace(c: float, t: float, s: float, T: float) -> float:  # pragma: no cover - compiled
-    """Return 1/g, the pace of a device that is to be done by T; not positive if no share is enough."""
+def power_inverse_share(c: float, t: float, s: float, T: float) -> float:  # pragma: no cover - compiled
+    """Return 1/g, the inverse share of a device that is to be done by T; not positive if no share is enough."""
     x = (T - t) / c
     if not x > 1.0:
         return T - t - c
@@ -189,8 +189,10 @@ def power_pace(c: float, t: float, s: float, T: float) -> float:  # pragma: no c
 
 
 @cached_njit(nogil=True, fastmath={"contract"}, error_model="numpy")
-def power_paces(c: Floats, t: Floats, s: Floats, T: float, found: Floats) -> None:  # pragma: no cover - compiled
-    """Fill ``found`` with the paces of devices."""
+def power_inverse_shares(
+    c: Floats, t: Floats, s: Floats, T: float, found: Floats
+) -> None:  # pragma: no cover - compiled
+    """Fill ``found`` with the inverse shares of devices."""
     rare = 0
     for i in range(c.size):
         x = (T - t[i]) / c[i]
@@ -199,7 +201,7 @@ def power_paces(c: Floats, t: Floats, s: Floats, T: float, found: Floats) -> Non
     if rare:
         for i in range(c.size):
             if not 1.0 < (T - t[i]) / c[i] <= _FAR:
-                found[i] = power_pace(c[i], t[i], s[i], T)
+                found[i] = power_inverse_share(c[i], t[i], s[i], T)
 
 
 @cached_njit(nogil=True, error_model="numpy")
@@ -212,7 +214,7 @@ def without_limits(upload_s: Floats, s: Floats) -> Floats:  # pragma: no cover -
 
 
 @cached_njit(nogil=True, error_model="numpy")
-def power_alone(c: float, t: float, s: float) -> float:  # pragma: no cover - compiled
+def power_solo_finish_s(c: float, t: float, s: float) -> float:  # pragma: no cover - compiled
     """Return when a device is done that has the entire band."""
     return c * (s / _log1p(s)) + t
 
@@ -220,7 +222,7 @@ def power_alone(c: float, t: float, s: float) -> float:  # pragma: no cover - co
 @cached_njit(nogil=True, error_model="numpy")
 def power_needs(c: Floats, t: Floats, s: Floats, T: float, found: Floats) -> None:  # pragma: no cover - compiled
     """Fill ``found`` with the needs of devices at T."""
-    power_paces(c, t, s, T, found)
+    power_inverse_shares(c, t, s, T, found)
     for i in range(c.size):
         found[i] = 1.0 / found[i] if found[i] > 0.0 else np.inf
 
@@ -236,7 +238,7 @@ def _falls(c: float, y: float, s: float, pace: float) -> float:  # pragma: no co
 @cached_njit(nogil=True, error_model="numpy")
 def power_tangent(c: float, t: float, s: float, T: float) -> tuple[float, float]:  # pragma: no cover - compiled
     """Return the need at T, a convex function, and its falling slope; infinite if no share is enough."""
-    pace = power_pace(c, t, s, T)
+    pace = power_inverse_share(c, t, s, T)
     return (1.0 / pace, _falls(c, T - t, s, pace)) if pace > 0.0 else (np.inf, 0.0)
 
 
@@ -244,7 +246,7 @@ def power_tangent(c: float, t: float, s: float, T: float) -> tuple[float, float]
 def _needed_and_slope(
     c: Floats, t: Floats, s: Floats, T: float, pace: Floats
 ) -> tuple[float, float]:  # pragma: no cover - compiled
-    """Return the sum of the needs, given the paces at T, and minus its derivative by T."""
+    """Return the sum of the needs, given the inverse shares at T, and minus its derivative by T."""
     total, slope = 0.0, 0.0
     for start in range(0, c.size, BLOCK):
         total_block, slope_block = 0.0, 0.0
@@ -281,7 +283,7 @@ def power_time(group: Floats, n: int) -> float:  # pragma: no cover - compiled
     high = _tangent_time(group, n)
     T = high
     for _ in range(100):
-        power_paces(c, t, s, T, pace)
+        power_inverse_shares(c, t, s, T, pace)
         total, slope = _needed_and_slope(c, t, s, T, pace)
         # In (low, high] there is t*; at low a device still needs more than all.
         if total > 1.0:
@@ -303,15 +305,15 @@ def power_time(group: Floats, n: int) -> float:  # pragma: no cover - compiled
 
 
 def _inverse_share(_law: Any, c: float, t: float, e: float, T: float) -> float:
-    return power_pace(c, t, e, T)
+    return power_inverse_share(c, t, e, T)
 
 
 def _inverse_shares(_law: Any, c: Floats, t: Floats, e: Floats, T: float, found: Floats) -> None:
-    power_paces(c, t, e, T, found)
+    power_inverse_shares(c, t, e, T, found)
 
 
 def _need(_law: Any, c: float, t: float, e: float, T: float) -> float:
-    rate = power_pace(c, t, e, T)
+    rate = power_inverse_share(c, t, e, T)
     return 1.0 / rate if rate > 0.0 else np.inf
 
 
@@ -324,7 +326,7 @@ def _tangent(_law: Any, c: float, t: float, e: float, T: float) -> tuple[float, 
 
 
 def _solo_finish_s(_law: Any, c: float, t: float, e: float) -> float:
-    return power_alone(c, t, e)
+    return power_solo_finish_s(c, t, e)
 
 
 def _round_time(_law: Any, group: Floats, n: int, _start_s: float) -> float:

@@ -27,6 +27,7 @@ channels the order here is the same.
 from dataclasses import dataclass, field
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import InputError, require_number
 from fedcell.schedule.baselines import FixedNumber
@@ -62,7 +63,8 @@ class AgeOfUpdate(FixedNumber):
         if self.alpha > 1:
             raise InputError(f"alpha is {self.alpha:g}; give a number from 0 to 1")
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices by what they save for their part of the band."""
         last = np.full(len(view), -1) if view.last_round is None else view.last_round
         age: Floats = np.maximum(view.round_index - last, 1).astype(np.float64)  # T + 1

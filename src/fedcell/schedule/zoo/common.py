@@ -7,7 +7,7 @@ from fedcell.schedule.view import RoundView
 from fedcell.types import Floats, Indices
 
 
-def fair_s(view: RoundView, k: int, upload_s: Floats | None = None) -> Floats:
+def equal_share_finish_s(view: RoundView, k: int, upload_s: Floats | None = None) -> Floats:
     """Return how long each device would take for a round with a k-th of the band.
 
     The papers measure a device's duration. Where the band is shared so that all devices of a round finish together,
@@ -23,8 +23,8 @@ def fair_s(view: RoundView, k: int, upload_s: Floats | None = None) -> Floats:
 
     Example:
         >>> import fedcell as fc
-        >>> from fedcell.schedule.zoo.common import fair_s
-        >>> fair_s(fc.RoundView(upload_s=[1.0, 2.0], compute_s=[3.0, 0.5]), k=2).tolist()
+        >>> from fedcell.schedule.zoo.common import equal_share_finish_s
+        >>> equal_share_finish_s(fc.RoundView(upload_s=[1.0, 2.0], compute_s=[3.0, 0.5]), k=2).tolist()
         [5.0, 4.5]
     """
     share = 1.0 if view.law.separable else 1.0 / k
@@ -33,7 +33,7 @@ def fair_s(view: RoundView, k: int, upload_s: Floats | None = None) -> Floats:
     return seconds
 
 
-def drawn(weights: Floats, view: RoundView, rng: np.random.Generator) -> Indices:
+def weighted_order(weights: Floats, view: RoundView, rng: np.random.Generator) -> Indices:
     """Return all devices in the order in which they are drawn without replacement, each with odds by its weight.
 
     The largest of log w + Gumbel noise is a draw by the weights w, the second largest one from the rest, and so on.
@@ -48,9 +48,9 @@ def drawn(weights: Floats, view: RoundView, rng: np.random.Generator) -> Indices
 
     Example:
         >>> import fedcell as fc, numpy as np
-        >>> from fedcell.schedule.zoo.common import drawn
+        >>> from fedcell.schedule.zoo.common import weighted_order
         >>> view = fc.RoundView(upload_s=[1.0, 2.0, 3.0], compute_s=[1.0, 1.0, 1.0])
-        >>> drawn(np.array([0.0, 1.0, 1e9]), view, np.random.default_rng(0)).tolist()
+        >>> weighted_order(np.array([0.0, 1.0, 1e9]), view, np.random.default_rng(0)).tolist()
         [2, 1, 0]
     """
     noise = np.empty(len(view))

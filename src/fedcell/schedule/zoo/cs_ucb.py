@@ -33,6 +33,7 @@ however, sorts all devices, available or not.
 from dataclasses import dataclass, field
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import InputError, require_number
 from fedcell.schedule.baselines import FixedNumber
@@ -81,7 +82,8 @@ class CsUcb(FixedNumber):
         if self.longest_s is not None:
             require_number("longest_s", self.longest_s, above=0)
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices by their bound, those never tried first."""
         order = view.order()
         return self._first(order[np.argsort(-self._bounds(view)[order], kind="stable")], view)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import InputError
 from fedcell.schedule.baselines import FixedNumber
@@ -63,6 +64,7 @@ class DivFl(FixedNumber):
         if not 0.0 < self.subsample <= 1.0:
             raise InputError(f"subsample is {self.subsample!r}; give a number above 0 and at most 1")
 
+    @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices of which nothing is known, and then those that cover the others best."""
         order = rng.permutation(view.order())

@@ -24,6 +24,7 @@ encryption; ours has the counts.
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import require_number
 from fedcell.schedule.baselines import FixedNumber
@@ -64,6 +65,7 @@ class FedCbs(FixedNumber):
         super().__post_init__()
         require_number("explore", self.explore, least=0)
 
+    @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Draw one device after the other."""
         order = view.order()

@@ -26,6 +26,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import require_number
 from fedcell.runtime import cached_njit
@@ -79,6 +80,7 @@ class FedCgd(Policy):
             require_number("seconds", self.seconds, above=0)
         require_number("variance", self.variance, least=0)
 
+    @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the best set that was found."""
         most = room(view, self.max_devices, "max_devices")
@@ -107,6 +109,7 @@ class FedCgd(Policy):
         """(M,) which share of the band each device needs to be done in time."""
         return np.zeros(len(view)) if self.seconds is None else _needs_at(*view.needs, self.seconds)
 
+    @override
     def cost_of_nobody_s(self) -> float:
         """The time of a round: the server waits until then."""
         return 0.0 if self.seconds is None else self.seconds

@@ -28,6 +28,7 @@ The tests have the algorithm as it is printed, and cases by hand.
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import require_number
 from fedcell.schedule.downlink import Multicast
@@ -63,7 +64,8 @@ class FedCS(Policy):
         super().__post_init__()
         require_number("seconds", self.seconds, above=0)
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices in the order in which they were added."""
         order, most = view.order(), room(view, self.max_devices, "max_devices")
         c, t, down = view.upload_s[order], view.compute_s[order], np.zeros(len(view))
@@ -83,6 +85,7 @@ class FedCS(Policy):
             c[best] = np.inf
         return order[places]
 
+    @override
     def cost_of_nobody_s(self) -> float:
         """The deadline: the server waits until then."""
         return self.seconds

@@ -16,6 +16,7 @@ a message of 32 bits, and nobody uploads before the last report is in. The paper
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.plan import Question
@@ -42,7 +43,8 @@ class BestChannel(FixedNumber):
 
     k: int = 8
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices with the shortest uploads."""
         return self._first(_by_channel(view), view)
 
@@ -72,10 +74,12 @@ class BestNorm(FixedNumber):
 
     k: int = 8
 
-    def ask(self, view: RoundView, rng: np.random.Generator) -> Question | None:  # noqa: ARG002
+    @override
+    def ask(self, view: RoundView, rng: np.random.Generator) -> Question | None:
         """Ask all devices for the norms of their updates."""
         return Question(np.arange(len(view)), "norm")
 
+    @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices with the longest updates."""
         order = rng.permutation(view.order())
@@ -114,11 +118,13 @@ class ChannelThenNorm(FixedNumber):
         if self.candidates is not None:
             at_least_one("candidates", self.candidates)
 
-    def ask(self, view: RoundView, rng: np.random.Generator) -> Question | None:  # noqa: ARG002
+    @override
+    def ask(self, view: RoundView, rng: np.random.Generator) -> Question | None:
         """Ask the devices with the best channels for the norms of their updates."""
         return Question(self._candidates(view), "norm")
 
-    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:  # noqa: ARG002
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the candidates with the longest updates."""
         found = self._candidates(view)
         return self._first(found[np.argsort(-_norms(view)[found], kind="stable")], view)

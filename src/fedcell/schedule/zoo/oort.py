@@ -20,7 +20,7 @@ Where this differs from the printed algorithm:
   (FedScale); as printed, the bonus would vanish beside it.
 - T is a quantile of the devices' durations, at first 0.3, and a step is 0.05 of it, once in W rounds, as in that code.
   The paper's step in seconds, which covers the next W k devices, would cover any small cell at once.
-- D_i is what device i would take with a k-th of the band; see `fair_s`.
+- D_i is what device i would take with a k-th of the band; see `equal_share_finish_s`.
 - The pacer has the rounds' mean training losses (`RoundView.round_losses`) for the utility achieved.
 - The paper drops a device after 10 turns. That code does not, and in a small cell soon nobody would be left, so this is
   off unless ``most_turns`` is set; and it stops where fewer than k would be left.
@@ -32,12 +32,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import InputError, require_number, require_whole
 from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
-from fedcell.schedule.zoo.common import drawn, fair_s
+from fedcell.schedule.zoo.common import equal_share_finish_s, weighted_order
 from fedcell.types import Floats, Indices
 
 CLIP = 0.95
@@ -95,22 +96,23 @@ class Oort(FixedNumber):
         if self.most_turns is not None:
             require_whole("most_turns", self.most_turns, 1)
 
+    @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Draw by speed from the devices never heard, then by utility from the others."""
-        durations_s = fair_s(view, self.k)
+        durations_s = equal_share_finish_s(view, self.k)
         rms: Floats = np.full(len(view), np.nan) if view.rms_losses is None else view.rms_losses
         heard = np.isfinite(rms)
         part = max(self.explore * self.decay ** (view.round_index + 1), self.explore_least)
         known = np.flatnonzero(heard)
         exploring = max(min(int(part * self.k), len(view) - known.size), self.k - known.size)
         exploiting = self.k - exploring
-        first = drawn(np.where(heard, 0.0, 1.0 / np.maximum(durations_s, 1e-9)), view, rng)[:exploring]
+        first = weighted_order(np.where(heard, 0.0, 1.0 / np.maximum(durations_s, 1e-9)), view, rng)[:exploring]
         if exploiting <= 0:
             return self._first(first, view)
         utility = self._utility(view, rms, durations_s)
         threshold = self.cutoff * np.partition(utility[known], -exploiting)[-exploiting]
         weights = np.where(heard & (utility >= threshold), np.maximum(utility, 1e-12), 0.0)
-        return self._first(np.concatenate((first, drawn(weights, view, rng)[:exploiting])), view)
+        return self._first(np.concatenate((first, weighted_order(weights, view, rng)[:exploiting])), view)
 
     def _utility(self, view: RoundView, rms: Floats, durations_s: Floats) -> Floats:
         """(M,) Util, above 0 where a device was heard."""

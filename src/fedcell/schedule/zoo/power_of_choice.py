@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.plan import Question
 from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
-from fedcell.schedule.zoo.common import drawn
+from fedcell.schedule.zoo.common import weighted_order
 from fedcell.types import Floats, Indices
 
 
@@ -66,12 +67,14 @@ class PowerOfChoice(FixedNumber):
             at_least_one("d", self.d)
         at_least_one("samples", self.samples)
 
+    @override
     def ask(self, view: RoundView, rng: np.random.Generator) -> Question | None:
         """Ask d candidates for their loss, unless the last known ones have to do."""
         if self.variant == "rpow-d":
             return None
         return Question(self._candidates(view, rng), "loss", self.samples if self.variant == "cpow-d" else None)
 
+    @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the candidates by their loss, the largest first."""
         answered = view.heard_round is not None and (view.heard_round == view.round_index).all()
@@ -84,4 +87,4 @@ class PowerOfChoice(FixedNumber):
         """D devices, drawn by the fraction of the data that they have."""
         weights = np.ones(len(view)) if view.samples is None else view.samples.astype(np.float64)
         wanted = 2 * self.k if self.d is None else max(self.d, self.k)
-        return drawn(weights, view, rng)[:wanted]
+        return weighted_order(weights, view, rng)[:wanted]

@@ -21,7 +21,7 @@ Where this differs from the paper:
   paper's loop would not end; here all tiers are drawn from again. Their number is open in the paper; by default there
   is no limit.
 - There are fewer tiers than asked for where a tier would have fewer than k devices: 2 of 10 devices for 20 and k = 8.
-- The response time is that with a k-th of the band, at a device's average channel; see `fair_s`.
+- The response time is that with a k-th of the band, at a device's average channel; see `equal_share_finish_s`.
 
 The probabilities and the use of credits agree with those of fltk (bacox/fltk), the only public code found that has the
 credits; FLGo's draws the devices of a tier with replacement.
@@ -30,12 +30,13 @@ credits; FLGo's draws the devices of a tier with replacement.
 from dataclasses import dataclass, field
 
 import numpy as np
+from typing_extensions import override
 
 from fedcell.errors import require_whole
 from fedcell.schedule.baselines import FixedNumber
 from fedcell.schedule.policy import at_least_one
 from fedcell.schedule.view import RoundView
-from fedcell.schedule.zoo.common import fair_s
+from fedcell.schedule.zoo.common import equal_share_finish_s
 from fedcell.types import Floats, Indices
 
 
@@ -71,6 +72,7 @@ class TiFL(FixedNumber):
         if self.credits is not None:
             at_least_one("credits", self.credits)
 
+    @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Draw a tier, then its devices in random order."""
         tiers = self._tiers(view)
@@ -80,7 +82,7 @@ class TiFL(FixedNumber):
     def _tiers(self, view: RoundView) -> list[Indices]:
         """The devices by response time, cut into tiers of at least k."""
         order = view.order()
-        response_s = fair_s(view, self.k, view.mean_upload_s)
+        response_s = equal_share_finish_s(view, self.k, view.mean_upload_s)
         by_speed = order[np.argsort(response_s[order], kind="stable")]
         return np.array_split(by_speed, max(1, min(self.tiers, len(view) // self.k)))
 

@@ -1,0 +1,88 @@
+"""Own cost of a simulated round: `make bench-loop`, or python benchmarks/loop.py [--old COMMIT] [--rounds N].
+
+Everything but training and evaluation, which an engine that does nothing stands for: the world, what the server sees,
+the policy, the outcome, what is learnt. 20 devices, one thread. An old commit, in a git worktree, and this tree take
+turns in one run; what counts is the least CPU time of a round, for the machine may be busy with something else.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OLD = "3066d99"
+TURNS = 6
+POLICIES = ("greedy", "diverse")
+MEASURE = """
+import sys, time
+from dataclasses import replace
+
+import numpy as np
+
+import fedcell as fc
+from fedcell.learn.engine import Evaluation, HostUpdates
+from fedcell.sim.loop import Simulation
+
+
+class Idle:
+    parameters = 8
+
+    def update(self, jobs):
+        return HostUpdates([job.start for job in jobs], np.zeros((len(jobs), 8), np.float32), np.ones(len(jobs)))
+
+    def evaluate(self, models):
+        return Evaluation(np.full(len(models), 0.5), np.ones(len(models)))
+
+
+policy, rounds = sys.argv[1], int(sys.argv[2])
+spec = fc.Spec(policy=policy, rounds=10**9, budget_s=1e12, task=fc.TaskSpec(hidden=[4], sizes=[10] * 20))
+run = Simulation.load(spec, threads=1)
+state = replace(run.start(), model=np.zeros(8, np.float32))
+run = replace(run, task=replace(run.task, engine=Idle()))
+least = float("inf")
+for turn in range(5):
+    began = time.process_time()
+    for _ in range(rounds):
+        _, state = run.step(state)
+    least = min(least, (time.process_time() - began) / rounds) if turn else least
+print(1e3 * least)
+"""
+
+
+def round_ms(tree: Path, policy: str, rounds: int) -> float:
+    """The least CPU time of a round in milliseconds, with the package in this tree."""
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    environment = os.environ | single | {"PYTHONPATH": str(tree / "src")}
+    command = [sys.executable, "-W", "ignore", "-c", MEASURE, policy, str(rounds)]
+    found = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=True)
+    return float(found.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--old", default=OLD, help="a commit to compare with (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=200, help="rounds in each of four measurements a turn")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        old = Path(folder) / "old"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(old), chosen.old], check=True)
+        try:
+            for tree in (old, ROOT):  # what is compiled is compiled now
+                for policy in POLICIES:
+                    round_ms(tree, policy, 2)
+            for policy in POLICIES:
+                turns = [[round_ms(tree, policy, chosen.rounds) for tree in (old, ROOT)] for _ in range(TURNS)]
+                before, now = (min(column) for column in zip(*turns, strict=True))
+                print(
+                    f"{policy:8} {chosen.old} {before:.3f} ms   now {now:.3f} ms   ratio {before / now:.2f}", flush=True
+                )
+        finally:
+            subprocess.run([*git, "remove", "--force", str(old)], check=True)
+
+
+if __name__ == "__main__":
+    main()
