@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -822,6 +823,66 @@ def test_a_file_of_0_2_stays_readable_and_writable(tmp_path: Path) -> None:
     with Store(path) as store:
         store.put(Spec(seed=1), make_records(2), model=np.zeros(3, np.float32))
         assert (len(store.runs()), store.tournaments()) == (2, [])
+
+
+def test_a_column_is_added_with_the_first_round_that_has_something_in_it(tmp_path: Path) -> None:
+    """So a file without such a round is what version 0.2 reads too; what was stored before is unknown there."""
+    path, spec = tmp_path / "results.db", Spec()
+    plain = make_records(2)
+    half, part = np.array([0.5]), np.array([1e5])
+    decided = [replace(one, plan=replace(one.plan, epochs=half.repeat(one.plan.devices.size))) for one in plain]
+    both = [replace(one, plan=replace(one.plan, bits=part.repeat(one.plan.devices.size))) for one in decided]
+
+    def columns_in_file() -> set[str]:
+        with closing(sqlite3.connect(path)) as db:
+            return {name for (name,) in db.execute("SELECT name FROM pragma_table_info('rounds')")}
+
+    with Store(path) as store:
+        store.put(spec, plain)
+        before = columns_in_file()
+        store.put_unfinished(Spec(seed=1), decided[:1], state_after(1), 1.0, Spec(seed=1).key())
+        assert columns_in_file() == before | {"plan_epochs"}
+    with Store(path) as store:
+        store.put(Spec(seed=2), both)
+        assert columns_in_file() == before | {"plan_epochs", "plan_bits"}
+        for seed, records in ((0, plain), (2, both)):
+            assert list(map(encode, store.get(Spec(seed=seed)))) == list(map(encode, records))
+        found = store.unfinished(Spec(seed=1))
+        assert found is not None
+        assert list(map(encode, found.records)) == list(map(encode, decided[:1]))
+        assert store.get(spec)[0].plan.epochs is None
+        assert len(store.numbers(spec)) == len(store.rounds(spec)) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "refused"),
+    [
+        ("heat", False),
+        ("plan_heat BLOB", False),
+        ("heat REAL", True),
+        ("heat DEFAULT 1.0", True),
+        ("Heat", True),
+        ("heat AS (loss + 1)", True),
+        ("heat CHECK (heat > 0)", True),
+    ],
+)
+def test_a_column_of_a_later_version_is_let_be_and_others_are_refused(
+    column: str, refused: bool, tmp_path: Path
+) -> None:
+    path, spec = tmp_path / "results.db", Spec()
+    with Store(path) as store:
+        store.put(spec, make_records(2))
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(f"ALTER TABLE rounds ADD COLUMN {column}")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if refused:
+        with pytest.raises(fc.InputError, match="it has the table 'rounds', which no fedcell makes"):
+            Store(path)
+        return
+    with Store(path) as store:
+        assert bits(store.get(spec)) == bits(make_records(2))
+        store.put(Spec(seed=1), make_records(3))
+        assert bits(store.get(Spec(seed=1))) == bits(make_records(3))
 
 
 @pytest.mark.processes
