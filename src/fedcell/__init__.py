@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from fedcell.schedule.zoo.oort import Oort
     from fedcell.schedule.zoo.power_of_choice import PowerOfChoice
     from fedcell.schedule.zoo.tifl import TiFL
-    from fedcell.sim.doubts import SpecWarning
     from fedcell.sim.loop import simulate
     from fedcell.sim.record import RoundRecord
     from fedcell.sim.spec import CellSpec, DevicesSpec, Spec, TaskSpec, load_spec
+    from fedcell.sim.spec_warnings import SpecWarning
     from fedcell.world import (
         Always,
         Cell,
@@ -116,7 +116,7 @@ __getattr__ = lazy_names(
         "fedcell.runs.sweep": "SweepResult run_sweep",
         "fedcell.runs.tournament": "Tournament TournamentResult run_tournament",
         "fedcell.runs.tracking": "tracking",
-        "fedcell.sim.doubts": "SpecWarning",
+        "fedcell.sim.spec_warnings": "SpecWarning",
         "fedcell.sim.loop": "simulate",
         "fedcell.sim.record": "RoundRecord",
         "fedcell.sim.spec": "CellSpec DevicesSpec Spec TaskSpec load_spec",

@@ -305,7 +305,7 @@ def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int
         (["list", "results.db", "--where", "radius_m"], "--where is 'radius_m'; write FIELD=VALUE"),
         (["list", "results.db", "--where", "radus_m=3"], "--where names 'radus_m', which no run has; did you mean"),
         (["list", "results.db", "--sort", "best"], "--sort names 'best', which no run has; did you mean"),
-        (["list", "results.db", "--seed", "9"], "no run of results.db is like that; it has 12 runs, of greedy, "),
+        (["list", "results.db", "--seed", "9"], "no run of results.db matches; it has 12 runs, of greedy, "),
         (["list", "results.db", "--csv", "--json"], "--json and --csv were both given; choose one"),
         (["list", "notes.txt"], "notes.txt is not a fedcell results file"),
         (["show", "results.db", "00000000"], "results.db has no run '00000000'"),
@@ -481,6 +481,21 @@ def test_runs_that_version_0_2_had_wrong_are_marked(tmp_path: Path, fedcell_here
     assert marks[line.split()[-4]] == no_round
     rows = list(csv.DictReader(fedcell_here("results", "list", "old.db", "--csv", cwd=tmp_path).stdout.splitlines()))
     assert {row["key"]: row["doubt"] for row in rows} == doubts
+
+
+def test_where_knows_the_aggregator_as_version_0_2_spelled_it(tmp_path: Path, fedcell_here: Call) -> None:
+    with Store(tmp_path / "r.db") as store:
+        for seed, aggregator in enumerate(("mean", "balanced", "fedadam:weights=balanced,late=0.5")):
+            store.put(Spec(rounds=1, seed=seed, task=fc.TaskSpec(hidden=[4], aggregator=aggregator)), [])
+    for text, seeds in (
+        ("task.averaging=balanced", {1, 2}),
+        ("averaging=plain", {0}),
+        ("task.server=adam", {2}),
+        ("late_weight=0.5", {2}),
+        ("aggregator=balanced", {1}),
+    ):
+        done = fedcell_here("results", "list", "r.db", "--where", text, "--json", cwd=tmp_path)
+        assert {run["spec"]["seed"] for run in json.loads(done.stdout)} == seeds, text
 
 
 def test_a_run_without_a_round_has_no_accuracy(tmp_path: Path, fedcell_here: Call) -> None:

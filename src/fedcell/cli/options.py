@@ -153,7 +153,7 @@ AllowImport = Annotated[
     bool,
     typer.Option(
         "--allow-import",
-        help="Import the modules that the file names for policies and models of one's own, which runs their code.",
+        help="Import the modules that the file names for user-defined policies and models, which runs their code.",
     ),
 ]
 

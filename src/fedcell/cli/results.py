@@ -166,7 +166,7 @@ def _chosen(
     found = [run for run in runs if all(test(run) for test in tests)]
     if runs and not found:
         known = ", ".join(sorted({run.policy for run in runs}))
-        raise InputError(f"no run of {store} is like that; it has {len(runs)} run{'s' * (len(runs) != 1)}, of {known}")
+        raise InputError(f"no run of {store} matches; it has {len(runs)} run{'s' * (len(runs) != 1)}, of {known}")
     return found
 
 

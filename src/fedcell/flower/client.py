@@ -50,7 +50,7 @@ class Report:
     Attributes:
         name: the name of the device, which must not change when the node restarts; by default its ``partition-id``, or
             its node id.
-        samples: D, the number of its training samples.
+        samples: D, the number of training samples.
         seconds_per_sample: a, the fixed part of its training time, in seconds per sample.
         samples_per_second: mu, the rate of the exponential part; it trains for a D + D / mu seconds on average.
         compute_s: seconds of local training, instead of the two above.
@@ -236,7 +236,7 @@ def answer_loss(app: ClientApp, loss: Callable[[Message, Context], float]) -> No
         raise InputError(f"loss is a {type(loss).__name__}; give a function of a Message and a Context")
 
     def answer(message: Message, context: Context) -> Message:
-        return _answering(message, loss=float(loss(message, context)))
+        return _answer(message, loss=float(loss(message, context)))
 
     answer_query(app, LOSS_ACTION, answer)
 
@@ -244,9 +244,9 @@ def answer_loss(app: ClientApp, loss: Callable[[Message, Context], float]) -> No
 def upload_when_asked(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """A Flower mod for policies that choose after training: ``ClientApp(mods=[timed, upload_when_asked])``.
 
-    Asked to, the node trains, keeps its model in the Context's state and answers with the length of its update; it
-    sends the model if it is chosen. Other messages pass. Mods after it in the list, such as one that clips, do their
-    work before the model is kept.
+    When asked, the node trains, keeps its model in the Context's state and answers with the length of its update; it
+    uploads the model if it is chosen. Other messages pass. Mods after it in the list, such as one that clips, see the
+    model before it is kept.
 
     Args:
         message: the message from the server.
@@ -263,7 +263,7 @@ def upload_when_asked(message: Message, context: Context, call_next: ClientAppCa
     """
     config = _config_of(message)
     if SEND in config:
-        return _sent(message, context, int(str(config[ROUND])))
+        return _kept_model(message, context, int(str(config[ROUND])))
     reply = call_next(message, context)
     if HOLD not in config or not reply.has_content():
         return reply
@@ -274,7 +274,7 @@ def upload_when_asked(message: Message, context: Context, call_next: ClientAppCa
     context.state[_HELD] = ConfigRecord({"round": int(str(config[ROUND]))})
     for key, record in reply.content.items():
         context.state[f"{_HELD}.{key}"] = record
-    return _answering(message, norm=norm)
+    return _answer(message, norm=norm)
 
 
 def update_norm(before: ArrayRecord | None, after: ArrayRecord | None) -> float:
@@ -299,7 +299,7 @@ def _floats(arrays: ArrayRecord) -> Iterator[tuple[str, NDArray[np.float32]]]:
 
 
 def _config_of(message: Message) -> ConfigRecord:
-    """The config of a training message of fedcell's; empty for others."""
+    """Return the config of a training message of fedcell; empty for other messages."""
     if message.metadata.message_type != MessageType.TRAIN or not message.has_content():
         return ConfigRecord()
     configs = (record for record in message.content.values() if isinstance(record, ConfigRecord))
@@ -310,12 +310,12 @@ def _arrays_of(message: Message) -> ArrayRecord | None:
     return next((record for record in message.content.values() if isinstance(record, ArrayRecord)), None)
 
 
-def _answering(message: Message, **answer: float) -> Message:
+def _answer(message: Message, **answer: float) -> Message:
     return Message(RecordDict({ANSWER: MetricRecord(dict(answer))}), reply_to=message)
 
 
-def _sent(message: Message, context: Context, wanted: int) -> Message:
-    """The model that was kept, which is then forgotten; one of another round is never sent."""
+def _kept_model(message: Message, context: Context, wanted: int) -> Message:
+    """Reply with the model that was kept, and forget it; a model of another round is never sent."""
     kept = context.state.get(_HELD)
     found = kept.get("round") if isinstance(kept, ConfigRecord) else None
     content = {key.removeprefix(f"{_HELD}."): r for key, r in context.state.items() if key.startswith(f"{_HELD}.")}

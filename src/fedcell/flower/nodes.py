@@ -1,4 +1,4 @@
-"""Which of Flower's nodes is which device: each is asked for its report once, or again when the server wants it."""
+"""Devices behind Flower's nodes: each node is asked for its report once, or again when the server wants it."""
 
 import time
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from fedcell.flower.collect import POLL_S, pull, push
 from fedcell.flower.compat import LOG, was_lost
 from fedcell.flower.radio import Device
 
-MOST_QUERIES = 5
-"""A node whose answer cannot be used is asked again, in each of so many rounds."""
+MAX_QUERIES = 5
+"""A node whose report cannot be used is asked again in up to so many rounds."""
 
 
 @dataclass
 class Nodes:
-    """Which node is which device.
+    """The devices behind the nodes that are connected.
 
     Attributes:
         answer_s: seconds to wait for answers if the round cannot start without them.
@@ -57,7 +57,7 @@ class Nodes:
         there = list(grid.get_node_ids())
         known = any(node in self.devices for node in there)
         waiting = self._waiting()
-        again = {node for node, times in self._failed.items() if times < MOST_QUERIES}
+        again = {node for node, times in self._failed.items() if times < MAX_QUERIES}
         wanted = there if ask_all else [n for n in there if n not in self.devices or n in again]
         asked = self._ask(grid, [n for n in wanted if n not in waiting])
         self._hear(grid)

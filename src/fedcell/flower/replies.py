@@ -1,4 +1,4 @@
-"""Which replies may be used: whatever a client sends, the strategy meets only what it can aggregate.
+"""Checks of clients' replies: whatever they send, the strategy gets only what it can aggregate.
 
 What a reply must be depends on what the wrapped strategy does with it:
 
@@ -107,9 +107,9 @@ class ReplyRequirements:
 
     Attributes:
         model: the arrays of the global model; None if replies have none (evaluation).
-        strict: whether Flower itself aggregates the replies, so that all that is said above must hold.
+        strict: whether Flower's own strategy aggregates the replies, so that the names and shapes must be the model's.
         weight: the metric that weights the replies; None if the strategy has none.
-        numbers: metrics that must be single numbers, and the least that each may be.
+        numbers: metrics that must be single numbers, each with its least value.
         lists: whether lists among the metrics must be equally long, because their mean is taken.
         equal: whether all weights must be equal, because a privacy accountant assumes it.
         trees: whether the arrays are boosted trees that are joined.
@@ -218,7 +218,7 @@ def enough_usable(replies: Mapping[int, tuple[Message, float]], required: ReplyR
 
 
 def invalid_reason(model: ArrayRecord, required: ReplyRequirements) -> str | None:
-    """Return why what a strategy made of the replies cannot be the next model; None if it can."""
+    """Return why the model that a strategy made of the replies is not valid; None if it is."""
     return _model_fault(model, required.model or {}, strict=required.strict)
 
 

@@ -3,7 +3,7 @@
 ``rounds.jsonl`` has a line for each round; ``fedcell-N.npz`` has the model, the wrapped strategy's arrays and the
 knowledge after round N; ``state.json`` says which of them are valid. It is replaced atomically once the others are on
 disk, so a server killed at any time, or a full disk, leaves the last complete round. ``privacy.json`` is written as
-soon as a round's models are averaged, before anybody gets the result: what was spent is never forgotten. Nothing is
+soon as a round's models are averaged, before anybody gets the result: privacy spent is never forgotten. Nothing is
 ever pickled. While a server runs, it holds a lock on the directory (`locked_directory`).
 """
 
@@ -49,11 +49,11 @@ class Run:
         policy: the policy, as a string.
         seed: random seed of the policy.
         strategy: class name of the wrapped strategy, with those that it wraps in brackets.
-        rounds: the complete rounds.
+        rounds: those that are complete.
         names: names of the devices.
         model: the file with the model and the knowledge; None before the first round.
         spec: the run as a spec, if there is one.
-        averaging: whose weights the models have in their mean, ``strategy`` or ``balanced``.
+        averaging: how the models are weighted in their mean, ``strategy`` or ``balanced``.
         numbers: the wrapped strategy's numbers that it has changed, such as an adaptive clipping norm.
         initial: the metrics of the initial model, by source as in a round.
     """
@@ -225,7 +225,7 @@ _Line = Annotated[str, Field(max_length=1000), AfterValidator(_printed)]
 
 
 class _StateFile(BaseModel):
-    """What state.json has."""
+    """The document in state.json."""
 
     policy: _Line
     seed: Annotated[int, Field(ge=0)]
@@ -246,7 +246,7 @@ MAX_ROUND_S = 1e12
 
 
 def _parse_round(line: dict[str, Any]) -> ScheduledRound:
-    """A round of rounds.jsonl; a ValueError or TypeError if it is damaged."""
+    """Parse a line of rounds.jsonl; a ValueError or TypeError if it is damaged."""
     fields = {name: _null_as_nan(value) if name in _FLOATS else value for name, value in line.items()}
     done = _ROUND.validate_python(fields | {"metrics": _parse_metrics(line)})
     each = (done.names, done.shares, done.planned_finish_s, done.began_s, done.finish_s)

@@ -39,7 +39,7 @@ R = TypeVar("R", ArrayRecord, ConfigRecord, MetricRecord)
 
 
 class _ChosenNodes:
-    """A Grid with some of its nodes only; everything else is the real one's."""
+    """A Grid with some of its nodes only; all else is delegated to the real one."""
 
     def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
         self._grid, self._nodes, self._calls = grid, list(nodes), 0
@@ -48,7 +48,7 @@ class _ChosenNodes:
         return getattr(self._grid, name)
 
     def get_node_ids(self) -> list[int]:
-        """Return the chosen nodes; raise if a strategy keeps asking, because it would wait for more forever."""
+        """Return the chosen nodes; raise if a strategy keeps calling, because it would wait forever for more."""
         self._calls += 1
         if self._calls > _MAX_CALLS:
             raise InputError(
@@ -146,7 +146,7 @@ def overridden(strategy: Strategy) -> list[str]:
 
 
 def refuse_own_start(strategy: Strategy) -> None:
-    """Raise if the strategy has a ``start`` of its own: it would be skipped, and what it logs or saves with it."""
+    """Raise if the strategy overrides ``start``: it would not be called, and what it logs or saves would be lost."""
     for part in unwrap(strategy):
         if type(part).start is not Strategy.start:
             raise InputError(
@@ -178,7 +178,7 @@ def own_weights(strategy: Strategy, replies: Sequence[Message]) -> Floats | None
 def weights_overridden(strategy: Strategy, replies: Sequence[Message], weights: Floats | None) -> Iterator[None]:
     """Let the strategy average the models with these weights inside the block; None leaves it alone.
 
-    It still averages the clients' metrics by its own key, of replies that are as the clients sent them.
+    The clients' metrics are still averaged by the strategy's own key.
     """
     records = [record for reply in replies for _, record in records_of(reply.content, MetricRecord)]
     own: Any = weight_key(strategy)
@@ -208,7 +208,7 @@ def weights_overridden(strategy: Strategy, replies: Sequence[Message], weights: 
 
 
 def with_node_config(message: Message, values: dict[str, float | int]) -> Message:
-    """Return the message with values for its node added to its ConfigRecord; strategies share one among all nodes."""
+    """Return a message with these values added to its ConfigRecord, of which strategies share one among all nodes."""
     content = RecordDict(dict(message.content))
     key, config = next(records_of(message.content, ConfigRecord), ("config", ConfigRecord()))
     content[key] = ConfigRecord({**config, **values})
@@ -233,7 +233,7 @@ UNTIMED = Trained(math.nan)
 
 
 def take_trained(reply: Message) -> Trained:
-    """Remove the record of the mod ``timed`` from the reply and return what it says."""
+    """Remove the record of the mod ``timed`` from the reply and return its content."""
     if not reply.has_content() or RECORD not in reply.content:
         return UNTIMED
     record = reply.content[RECORD]

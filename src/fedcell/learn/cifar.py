@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their binary version: an archive, or the directory that it unpacks to.
+"""CIFAR-10 and CIFAR-100 in their binary version, from the archive or from the directory that it unpacks to.
 
 A record is one label byte (CIFAR-100: two, the coarse label and the fine one, which counts) and 3,072 bytes, the image
 by channels, (3, 32, 32). An archive is read from front to back and never unpacked.
@@ -27,7 +27,7 @@ MAX_BYTES = 256 << 20
 
 
 def cifar_paths(folder: Path) -> list[Path]:
-    """The files of a directory that has CIFAR's, in their order; none if it does not look like one."""
+    """Return the files of a CIFAR directory, in their order; none if it is not one."""
     for names in RECORDS:
         if (folder / names[0]).is_file() and (folder / names[-1]).is_file():
             return [folder / name for name in names]
@@ -67,7 +67,7 @@ def read_cifar_folder(folder: Path) -> dict[str, NDArray[Any]]:
 
 
 class _Bounded(io.RawIOBase):
-    """A file that may not be read beyond MAX_BYTES, whatever its headers promise."""
+    """A gzip file of which at most MAX_BYTES can be read, whatever its headers promise."""
 
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
         self._file, self._path, self._left = file, path, MAX_BYTES
@@ -93,7 +93,7 @@ def _arrays(files: Mapping[str, bytes], source: Path) -> dict[str, NDArray[Any]]
 
 
 def _records(content: bytes, labels: int, name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images (n, 3, 32, 32) and labels (n,) of a file."""
+    """Return images (n, 3, 32, 32) and labels (n,) of a file."""
     size = labels + int(np.prod(IMAGE))
     if not content or len(content) % size:
         raise InputError(f"{name} has {len(content)} bytes, which are no records of {size}; download it again")

@@ -1,8 +1,8 @@
-"""The data sets: MNIST (included), Fashion-MNIST, CIFAR, FEMNIST, and your own arrays.
+"""Data sets: MNIST (included), Fashion-MNIST, CIFAR, FEMNIST, and your own arrays.
 
 Every source ends in one :class:`Dataset`, checked in one place: shapes, labels, finite values. Files from outside are
-read with size limits and without pickles, each format by a module of its own. Images are held by channels, (channels,
-height, width), or without a channel, (height, width).
+read with size limits and without pickles, each format by a module of its own. Images are (channels, height, width) or,
+without channels, (height, width).
 """
 
 import math
@@ -42,7 +42,7 @@ class Dataset:
         classes: the number of labels.
         shift: the network's input is ``(x/255 - shift)/scale`` for uint8, and ``(x - shift)/scale`` for float32.
         scale: see ``shift``.
-        owners: (N,), int64, whose each training sample is, 0..K-1; None if the data does not say. The partition
+        owners: (N,), int64, the owner of each training sample, 0..K-1; None if the data does not say. The partition
             ``natural`` gives every device the samples of one owner.
 
     Example:
@@ -122,7 +122,7 @@ def load_dataset(
 
 
 def scaled(dataset: Dataset, scaling: str, source: object) -> Dataset:
-    """The data set with the scaling of its own training inputs, or as it is for ``unit``."""
+    """Return the data set scaled by the mean and deviation of its training inputs; unchanged for ``unit``."""
     if scaling == "unit":
         return dataset
     shift, scale = _measured(dataset.train_x, source)
@@ -161,13 +161,13 @@ def save_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> Path:
 
 
 def content_files(name: str) -> list[tuple[str, Path]]:
-    """The files that data of one's own consists of, in a fixed order, each with what its place says.
+    """Return the files that a user's data set consists of, in a fixed order, each with its role.
 
     Args:
-        name: as ``task.data`` has it, not published.
+        name: the value of ``task.data``, a path.
 
     Returns:
-        Pairs of a role, such as ``train/``, and a file. A file that is missing is named too.
+        Pairs of a role, such as ``train/``, and a file. Missing files are named too.
     """
     path = Path(name.removeprefix(HUGGING_FACE)).expanduser()
     if not path.is_dir():
@@ -183,7 +183,7 @@ def content_files(name: str) -> list[tuple[str, Path]]:
 
 
 def absolute(name: str) -> str:
-    """The name of a data set for a process whose current directory may be another."""
+    """Return a data set's name with an absolute path, for a process with another current directory."""
     if name in PUBLISHED:
         return name
     prefix = HUGGING_FACE if name.startswith(HUGGING_FACE) else ""
@@ -210,7 +210,7 @@ def _read_hugging_face(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def channels_first(images: NDArray[Any], field: str) -> NDArray[Any]:
-    """Images (n, height, width, channels) by channels; ``field`` is what a message calls them."""
+    """Return images (n, height, width, channels) as (n, channels, height, width); messages call them ``field``."""
     if images.ndim != 4:
         shape = images.shape
         raise InputError(f"layout is 'HWC', but {field} has the shape {shape}; give (samples, height, width, channels)")
@@ -320,7 +320,7 @@ def _checked_owners(owners: NDArray[Any], samples: int, source: object) -> NDArr
 
 
 def _measured(train_x: NDArray[Any], source: object) -> tuple[float, float]:
-    """Return mean and standard deviation of the training set before scaling, in blocks to save memory."""
+    """Return mean and standard deviation of the unscaled training set, computed in blocks to save memory."""
     unit = 255.0 if train_x.dtype == np.uint8 else 1.0
     mean = np.float64(train_x.mean(dtype=np.float64))
     blocks = (train_x[start : start + 1024] for start in range(0, len(train_x), 1024))

@@ -1,6 +1,6 @@
 """Data from Hugging Face's ``datasets``, from Flower's partitioners, and from arrays in memory.
 
-What comes out is a `Dataset`; `save_dataset` writes it to a file that a spec can name. ``hf:PATH`` in a spec is read
+The result is a `Dataset`; `save_dataset` writes it to a file that a spec can name. ``hf:PATH`` in a spec is read
 from the disk directly: a ``DatasetDict`` written by ``save_to_disk``, Parquet files whose names begin with ``train``
 and ``test``, or folders ``train/LABEL/*.png`` and ``test/LABEL/*.png``. Nothing is downloaded.
 """
@@ -34,7 +34,7 @@ def dataset_from(
     scaling: str = "standard",
     name: str = "own",
 ) -> Dataset:
-    """Make a data set of what is in memory.
+    """Make a data set from arrays, a ``datasets.Dataset``, or a partitioner of Flower Datasets.
 
     Args:
         train: the training samples: a pair of arrays (inputs, labels), a ``datasets.Dataset``, or a partitioner of
@@ -42,11 +42,11 @@ def dataset_from(
         test: the test samples: a pair of arrays or a ``datasets.Dataset``.
         inputs: the column of images or numbers; by default the only one of such a type.
         label: the column of labels; by default the one of type ``ClassLabel``, or named ``label``.
-        owners: whose each training sample is: a column such as ``writer_id``, or (N,) values. The partition ``natural``
-            gives each device the samples of one owner.
-        layout: of arrays of images with channels: ``CHW`` or ``HWC``. Columns of images know it themselves.
+        owners: the owner of each training sample: a column such as ``writer_id``, or (N,) values. The partition
+            ``natural`` gives each device the samples of one owner.
+        layout: of arrays of images with channels: ``CHW`` or ``HWC``. Columns of images have it in their type.
         scaling: ``standard`` or ``unit``, as in ``task.scaling``.
-        name: what the data set is called.
+        name: of the data set.
 
     Returns:
         Dataset: checked; `save_dataset` writes it.
@@ -83,7 +83,7 @@ def dataset_from(
 
 
 def read_disk(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of ``hf:PATH``; see the module."""
+    """Return the arrays of ``hf:PATH``; see the module."""
     if not path.is_dir():
         raise InputError(f"the data set 'hf:{path}' does not exist; give a directory")
     with tempfile.TemporaryDirectory(prefix="fedcell-") as cache:
@@ -121,7 +121,7 @@ def _splits(path: Path, cache: str) -> dict[str, Any]:
 
 
 def _samples(source: Any, columns: tuple[str | None, str | None], layout: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Inputs and labels of a pair of arrays, or of a data set's columns."""
+    """Return inputs and labels of a pair of arrays, or of a data set's columns."""
     if isinstance(source, tuple) and len(source) == 2:
         x, y = (np.asarray(part) for part in source)
     elif hasattr(source, "features"):
@@ -158,7 +158,7 @@ def _label_column(source: Any) -> str:
 
 
 def _classes(source: Any, label: str | None) -> dict[str, NDArray[Any]]:
-    """The number of classes, if the data set says so."""
+    """Return the number of classes, if the data set has it."""
     features = getattr(source, "features", None)
     count = getattr(features[label or _label_column(source)], "num_classes", None) if features else None
     return {} if count is None else {"classes": np.array(count)}

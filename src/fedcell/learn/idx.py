@@ -36,7 +36,7 @@ def read_idx(path: Path, sha256: str | None = None, origin: str | None = None) -
     Args:
         path: the file.
         sha256: the expected SHA-256 of its uncompressed content, in hex; None accepts any.
-        origin: what error messages call the file; by default its path.
+        origin: the name of the file in error messages; by default its path.
 
     Returns:
         The content, of the shape that the header declares.
@@ -88,11 +88,11 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def read_folder(folder: Path, sha256: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    """Read the four files of a directory.
+    """Read the four idx files of a data set.
 
     Args:
         folder: the directory.
-        sha256: what they must be, by field; those that are not named may be anything.
+        sha256: the expected sums, by field; files of other fields may be anything.
 
     Returns:
         The arrays ``train_x``, ``train_y``, ``test_x`` and ``test_y``.
@@ -106,6 +106,6 @@ def read_folder(folder: Path, sha256: Mapping[str, str]) -> dict[str, NDArray[An
 
 
 def idx_paths(folder: Path) -> dict[str, Path]:
-    """Where a directory has the four files, by field: ``.gz`` if it is there."""
+    """Return the paths of the four files, by field: with ``.gz`` where that exists."""
     zipped = {field: folder / f"{file}.gz" for field, file in IDX_FILES.items()}
     return {field: path if path.exists() else path.with_suffix("") for field, path in zipped.items()}

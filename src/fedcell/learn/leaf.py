@@ -21,13 +21,13 @@ FEMNIST_CLASSES = 62
 
 
 def leaf_paths(folder: Path) -> dict[str, list[Path]]:
-    """The files of a directory of LEAF's, by part and in the order of their names; none if it is not one."""
+    """Return the files of a LEAF directory, by part and in the order of their names; none if it is not one."""
     parts = {part: sorted((folder / part).glob("*.json")) for part in ("train", "test")}
     return parts if all(parts.values()) else {}
 
 
 def read_leaf(folder: Path) -> dict[str, NDArray[Any]]:
-    """Read a directory of LEAF's.
+    """Read a LEAF directory.
 
     Args:
         folder: with ``train`` and ``test``.
@@ -90,7 +90,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _samples(data: Any, name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """A user's inputs (n, features), as bytes if they are pixels divided by 255, and labels (n,)."""
+    """Return a user's inputs (n, features), as bytes if they are pixels divided by 255, and labels (n,)."""
     try:
         x, y = np.asarray(data["x"], np.float64), np.asarray(data["y"])
     except (TypeError, KeyError, ValueError, OverflowError):

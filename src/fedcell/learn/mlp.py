@@ -1,6 +1,6 @@
 """The fast engine: multi-layer perceptrons, trained by a compiled kernel that skips zero inputs.
 
-docs/engine.md has how fast it is, how fast it could be, and what else was tried.
+docs/engine.md says how fast it is, what bounds its speed, and what else was tried.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,7 +114,7 @@ class MlpEngine:
         return self.update(jobs).models()
 
     def update(self, jobs: Sequence[Job]) -> HostUpdates:
-        """Return the trained models and their mean training losses."""
+        """Train the J jobs and return their updates."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         models = np.empty((len(checked), self.parameters), np.float32)
         losses, squares = np.empty((2, len(checked)))
@@ -168,7 +168,7 @@ class MlpEngine:
 
     @contextmanager
     def _workspace(self) -> Iterator[NDArray[np.float32]]:
-        """A workspace nobody else uses meanwhile. Used ones are kept: fresh pages cost more than laying a model out."""
+        """Borrow a workspace; used ones are kept, since fresh pages cost more than laying a model out."""
         try:
             work = self._idle.pop()
         except IndexError:
@@ -195,7 +195,7 @@ def _lanes(units: int) -> tuple[int, ...]:
 
 
 def _layout(sizes: Sequence[int], rows: int, width: int) -> tuple[NDArray[np.int64], int]:
-    """The kernel's table of layers, and the floats of a workspace for batches of ``rows``."""
+    """Return the kernel's table of layers, and the number of floats in a workspace for batches of ``rows``."""
     layers = np.zeros((len(sizes) - 1, kernel.COLUMNS), np.int64)
     vector = work = 0
     for k, (n_in, n_out) in enumerate(pairwise(sizes)):
@@ -211,7 +211,7 @@ def _layout(sizes: Sequence[int], rows: int, width: int) -> tuple[NDArray[np.int
 
 
 def _samples(x: NDArray[Any], data: Dataset) -> tuple[NDArray[Any], ...]:
-    """What the kernel reads of a set of N samples: inputs and masks, both flat, sums (N,), and the scaling table."""
+    """Return N samples as the kernel reads them: inputs and masks, both flat, sums (N,), and the scaling table."""
     flat = np.ascontiguousarray(x).reshape(len(x), -1)
     if x.dtype == np.uint8:
         table, factor = np.arange(256) / (255.0 * data.scale), 1.0 / (255.0 * data.scale)
@@ -228,7 +228,7 @@ def _samples(x: NDArray[Any], data: Dataset) -> tuple[NDArray[Any], ...]:
 
 
 def _aligned(size: int) -> NDArray[np.float32]:
-    """A workspace of zeros that starts at a cache line, so that no vector straddles two."""
+    """Return a workspace of zeros that starts at a cache line, so that no vector straddles two."""
     block = np.zeros(size + STEP, np.float32)
     first = (-block.ctypes.data % 64) // block.itemsize
     return block[first : first + size]

@@ -1,4 +1,4 @@
-"""The paper's MLP on a GPU: one client a thread block; mlp_cuda.cu has the kernel, docs/gpu.md how fast it is.
+"""The paper's MLP on a GPU, a thread block per client. The kernel is in mlp_cuda.cu, its speed in docs/gpu.md.
 
 PyTorch holds the memory and compiles the kernel when it is first used (NVRTC, which comes with it), so nothing but
 ``pip install 'fedcell[torch]'`` is needed. A job's result is the same bit for bit whatever else is trained in the call.
@@ -147,7 +147,7 @@ def packed(
         batch: samples of a step.
         rate: the learning rate.
         samples: of the training set.
-        pin: whether a GPU is to read it while the processor goes on.
+        pin: whether to allocate pinned memory, which a GPU copies while the processor goes on.
 
     Returns:
         (bytes,) uint8.
@@ -174,7 +174,7 @@ def _is_valid(job: Job) -> bool:
 
 
 def unsupported_reason(dataset: Dataset, hidden: Sequence[int], batch_size: int, device: str) -> str:
-    """Return why the kernels cannot train this here, in half a sentence; empty if they can.
+    """Return why the kernel cannot train this here, as part of a sentence; empty if it can.
 
     Args:
         dataset: the data.
@@ -200,7 +200,7 @@ class MlpCudaEngine:
     """`MlpEngine` for a GPU: one hidden layer of 64 units, batches of at most 10.
 
     Args:
-        dataset: kept on the GPU.
+        dataset: copied to the GPU.
         learning_rate: step size of SGD.
         batch_size: samples per step, at most 10.
         device: such as ``"cuda"`` or ``"cuda:1"``.

@@ -7,7 +7,7 @@ A partition is named by a short string, the same in Python, on the command line 
     labels:2,free      two labels per device, drawn independently: some labels are then rare or missing
     labels:2,order=numbered   balanced as version 0.2.0 dealt them, see below
     dirichlet:0.5      each device has its own mixture of labels, drawn from Dirichlet(0.5, ..., 0.5)
-    natural            each device has what one owner has, such as a writer of FEMNIST; the data says whose a sample is
+    natural            each device has the samples of one owner, such as a writer of FEMNIST; the data has the owners
 
 The parameters can also be named: ``labels:per_device=2,mode=free`` (or ``L=2``), ``dirichlet:alpha=0.5``. A second
 string says how many samples a device has: ``equal`` (the default, N // devices each), ``lognormal:0.5`` (the standard
@@ -55,10 +55,10 @@ class Iid:
 
 @dataclass(frozen=True)
 class Labels:
-    """Each device holds so many labels.
+    """Each device holds samples of so many labels.
 
     Attributes:
-        per_device: L, labels a device.
+        per_device: L, the number of labels per device.
         mode: ``balanced``, every label is held equally often; ``free``, each device draws its own.
         order: of the devices to which balanced labels are dealt: ``random``, or ``numbered``, as in version 0.2.0,
             where consecutive devices complement each other.
@@ -138,7 +138,7 @@ def parse_sizes(text: str) -> Sizes:
 
 
 def _parse(what: str, line: str, table: Mapping[str, type[T]], **forms: Any) -> T:
-    """As settings.parse; all values may stand without a key."""
+    """Parse a line like settings.parse; all values may stand without a key."""
     name, text = settings.split(what, line)
     kind = settings.choose(what, name, table)
     return settings.build(kind, what, name, text, positional=[f.name for f in settings.settable(kind)], **forms)
@@ -160,7 +160,7 @@ def partition(
         kind: ``iid``, ``labels:L``, ``dirichlet:alpha`` or ``natural``; see the module's docstring.
         rng: random generator of the partition, such as ``stream(seed, "partition")``.
         sizes: ``equal``, ``lognormal:sigma``, ``zipf:exponent``, or M sizes; not for ``natural``.
-        owners: (N,), whose each sample is, numbered from 0; for ``natural``.
+        owners: (N,), the owner of each sample, numbered from 0; for ``natural``.
 
     Returns:
         M sorted arrays of sample indices, disjoint, none empty.
@@ -267,7 +267,7 @@ def _rounded(values: Proportions) -> Counts:
 
 
 def _held_labels(devices: int, classes: int, kind: Labels, rng: np.random.Generator) -> Mask:
-    """Which labels each device holds: (M, C), L in each row."""
+    """Draw which labels each device holds: (M, C), L in each row."""
     if kind.per_device > classes:
         raise InputError(f"labels per device is {kind.per_device}, but the data has {classes}; give fewer")
     held = np.zeros((devices, classes), bool)
@@ -286,7 +286,7 @@ def _held_labels(devices: int, classes: int, kind: Labels, rng: np.random.Genera
 
 
 def _share_labels(held: Mask, wanted: Counts, supply: Counts, present: NDArray[Any]) -> Counts:
-    """An even start: a label's holders share it by size; each gets at least one and at most wanted / L."""
+    """Return even amounts to start from: a label's holders share it by size, each at least one, at most wanted / L."""
     per_device = int(held[0].sum())
     holders = held.sum(axis=0)
     scarce = np.flatnonzero(holders > supply)
@@ -307,7 +307,7 @@ def _share_labels(held: Mask, wanted: Counts, supply: Counts, present: NDArray[A
 
 
 def _mix_labels(mixtures: Proportions, wanted: Counts, supply: Counts) -> Proportions:
-    """Amounts close to each device's mixture, but within the supply.
+    """Return amounts close to each device's mixture, but within the supply.
 
     The devices' proportions rarely add up to the supply. Scaling rows to the sizes and columns to the supply in
     turn (iterative proportional fitting) treats all devices alike, where dealing to one after the other
@@ -366,7 +366,7 @@ def _chain(
     holders: list[list[int]],
     left: list[int],
 ) -> list[tuple[int, int]]:
-    """The shortest chain of (who takes, which label) from a device to a label with samples left, if any."""
+    """Return the shortest chain of (who takes, which label) from a device to a label with samples left, if any."""
     front = first
     reached = dict.fromkeys(front, (device, -1))  # label -> who takes it, and the label given up for it
     while front and not any(left[label] > 0 for label in front):
@@ -394,6 +394,6 @@ def _chain(
 
 
 def _cut(samples: NDArray[np.int64], sizes: Counts) -> list[NDArray[np.int64]]:
-    """Pieces of the given sizes, from the front on."""
+    """Return consecutive pieces of the given sizes."""
     ends = np.cumsum(sizes)
     return [samples[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]

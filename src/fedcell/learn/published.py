@@ -1,4 +1,4 @@
-"""Published data sets: what they must contain, where they lie, and their download.
+"""Published data sets: their SHA-256 sums, where their files are looked for, and their download.
 
 The SHA-256 of an idx file is that of its uncompressed content, so a recompressed copy, such as Debian's, is accepted
 too; that of an archive is the archive's own.
@@ -32,11 +32,11 @@ class Published:
     """A published data set.
 
     Attributes:
-        title: what people call it.
-        sha256: of its files: four uncompressed idx files by their field, or one archive by its name.
-        url: the directory that has the files.
-        shift: the usual mean of the scaled inputs; None, and it is that of the training set.
-        scale: the usual standard deviation, likewise.
+        title: its name in messages.
+        sha256: sums of its files: four uncompressed idx files by their field, or one archive by its name.
+        url: of the directory with the files.
+        shift: the usual mean of the scaled inputs; None for that of the training set.
+        scale: the usual standard deviation of the scaled inputs; None for that of the training set.
     """
 
     title: str
@@ -47,13 +47,13 @@ class Published:
 
     @property
     def files(self) -> dict[str, str]:
-        """The names of the files, each with its SHA-256."""
+        """Names of the files, each with its SHA-256."""
         if tuple(self.sha256) == FIELDS:
             return {f"{IDX_FILES[field]}.gz": sha256 for field, sha256 in self.sha256.items()}
         return dict(self.sha256)
 
     def read(self, folder: Path) -> dict[str, NDArray[Any]]:
-        """The arrays of the data set in a directory, whose files must be the published ones."""
+        """Return the arrays of the data set in a directory; its files must have the published SHA-256 sums."""
         if tuple(self.sha256) == FIELDS:
             return read_folder(folder, self.sha256)
         [(name, sha256)] = self.sha256.items()
@@ -109,7 +109,7 @@ def _check_file(path: Path, sha256: str, origin: str | None = None) -> None:
 
 
 def existing_folder(folder: str | os.PathLike[str]) -> Path:
-    """A directory that the user named, which must be there."""
+    """Return the path of a directory that the user named; an InputError if it does not exist."""
     path = Path(folder).expanduser()
     if not path.is_dir():
         raise InputError(f"the data directory {str(path)!r} does not exist; give one with the files of the data set")
@@ -117,7 +117,7 @@ def existing_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def published_folder(name: str) -> Path:
-    """Where the files of a published data set lie; they are downloaded if they lie nowhere."""
+    """Return the directory with the files of a published data set, which are downloaded if they are nowhere."""
     if name == "mnist":
         return MNIST_FOLDER
     if given := os.environ.get("FEDCELL_DATA"):

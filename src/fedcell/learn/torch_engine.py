@@ -74,7 +74,7 @@ class TorchEngine:
         device: where to compute, such as ``"cpu"`` or ``"cuda"``.
         tf32: whether a GPU may round the inputs of products to 10 bits of mantissa, which is faster.
         threads: stacks that train in parallel on a CPU; None is one per core.
-        stack: most clients of a stack; None is what is fastest. It is halved, for good, where memory runs out.
+        stack: the largest number of clients in a stack; None for the fastest. Halved for good where memory runs out.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class TorchEngine:
         return self.update(jobs).models()
 
     def update(self, jobs: Sequence[Job]) -> Updates:
-        """Return what the J jobs have come to; on a GPU their models stay there."""
+        """Train the J jobs and return their updates, which stay on the GPU if there is one."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         numbers = np.argsort([-self._steps(job) for job in checked], kind="stable")  # those of like length together
         starts, which = starts_of(checked, {id(job.start): job.start for job in checked}, self.parameters, self._device)
@@ -174,7 +174,7 @@ class TorchEngine:
         return np.array(found, np.float64)
 
     def _room_for(self, count: int) -> Tensor:
-        """Where so many trained models go, (count, P): to the device, or to this process where they do not fit."""
+        """Return memory for the trained models, (count, P): of the device, or of this process where they do not fit."""
         try:
             return torch.empty((count, self.parameters), device=self._device)
         except torch.OutOfMemoryError:
@@ -231,7 +231,7 @@ class TorchEngine:
         losses.copy_(loss[: len(jobs)])
 
     def _program(self, clients: int) -> Traced | Recorded:
-        """One step of a stack of so many clients, made ready once."""
+        """Return the program for stacks of so many clients: made once, then kept."""
         size = padded(clients, self._stack) if self._gpu else clients
         if size not in self._programs:
             data = (self._train_x, self._train_y, self._input)
@@ -244,7 +244,7 @@ class TorchEngine:
         return int(epochs * -(-samples // self._batch))
 
     def _key(self, job: Job) -> int:
-        """64 bits that stand for the job's draws, as a signed integer."""
+        """Return the seed of the job's draws, 64 bits as a signed integer."""
         if not self._keys.layers:
             return 0
         drawn: Any = np.random.SeedSequence(list(job.key)).generate_state(1, np.uint64)[0]
@@ -315,7 +315,7 @@ def padded(clients: int, most: int) -> int:
 
     Args:
         clients: at least 1.
-        most: that fit, at least as many.
+        most: the largest size that fits, at least ``clients``.
 
     Example:
         >>> from fedcell.learn.torch_engine import padded

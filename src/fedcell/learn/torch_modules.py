@@ -1,4 +1,4 @@
-"""Modules for the torch engine: its own networks, what it refuses, and layers that stand in for others in training.
+"""Modules for the torch engine: networks, checks of users' modules, and layers that replace others in training.
 
 Clients are trained stacked: ``vmap`` runs a module once for all of them. Some layers are replaced for that, in a copy
 of the module. On a GPU a convolution becomes `PatchConv2d`: grouped convolutions, which ``vmap`` would use, take 1.4
@@ -124,7 +124,7 @@ class Keys:
     """The key of the present step, an int64 scalar for each job, for the dropout layers of one module.
 
     Attributes:
-        layers: how many layers draw.
+        layers: number of layers that draw.
         now: the key; None outside training.
     """
 
@@ -171,7 +171,7 @@ def uniform(key: Tensor, place: Tensor) -> Tensor:
 
 
 class PlainGroupNorm(nn.GroupNorm):
-    """Group normalisation in plain operations: PyTorch's own refuses, under vmap, channels that lie innermost."""
+    """Group normalisation in plain operations: under vmap, PyTorch's own refuses inputs with channels innermost."""
 
     @override
     def forward(self, x: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ class PlainGroupNorm(nn.GroupNorm):
 
 
 class PlainLinear(nn.Linear):
-    """A linear layer whose gradient lies as its weights do: vmap's own is transposed, and slow to subtract."""
+    """A linear layer whose gradient has the memory layout of its weights: vmap's is transposed, slow to subtract."""
 
     @override
     def forward(self, x: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ class PatchConv2d(nn.Conv2d):
 
 
 def _stacked(info: Any, in_dims: tuple[Any, ...], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors with the clients' dimension first, whether vmap had given them one or not."""
+    """Return the tensors with the clients' dimension first, whether vmap had given them one or not."""
     return [
         tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
         for tensor, dim in zip(tensors, in_dims, strict=True)

@@ -118,7 +118,7 @@ class Traced:
         clients: J.
         batch: samples of a client in a step.
         shapes: of the parameters.
-        data: the training set.
+        data: the training set on the device.
     """
 
     def __init__(self, step: StackedStep, clients: int, batch: int, shapes: Sequence[torch.Size], data: Data) -> None:
@@ -162,7 +162,7 @@ class Recorded:
         clients: J; smaller stacks are padded.
         batch: samples of a client in a step.
         shapes: of the parameters.
-        data: the training set.
+        data: the training set on the device.
     """
 
     def __init__(self, step: StackedStep, clients: int, batch: int, shapes: Sequence[torch.Size], data: Data) -> None:
@@ -182,7 +182,7 @@ class Recorded:
         self._keys.add_(_GOLDEN)
 
     def run(self, start: Sequence[Tensor], order: Tensor, rates: Tensor, keys: Tensor) -> tuple[list[Tensor], Tensor]:
-        """As `Traced.run`; what it returns is overwritten by the next run, and padded."""
+        """See `Traced.run`; the result is padded, and overwritten by the next run."""
         models, velocity, total = self._state
         count = len(rates)
         for model, first in zip(models, start, strict=True):
@@ -199,7 +199,7 @@ class Recorded:
 
 
 def _recorded(function: Callable[[], None]) -> Callable[[], None]:
-    """The function as a CUDA graph; it runs three times before, for what is only done once (libraries, plans).
+    """Return the function as a CUDA graph, recorded after three runs, which do what is done once (libraries, plans).
 
     A function that looks at values, as one_hot does, cannot be recorded and is called as it is.
     """
@@ -236,7 +236,7 @@ def gc_paused() -> Iterator[None]:
 
 @contextmanager
 def exact(tf32: bool) -> Iterator[None]:
-    """Deterministic products and convolutions, in full float32 or with TF32, whatever PyTorch's global settings."""
+    """Compute products and convolutions deterministically inside the block, in full float32 or with TF32."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
@@ -250,7 +250,7 @@ def exact(tf32: bool) -> Iterator[None]:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Operations that have a deterministic form take it; those that PyTorch only suspects are left as they are."""
+    """Use deterministic forms of operations inside the block; those that PyTorch only suspects are left as they are."""
     before, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     setting: Any = torch.utils.deterministic
     filled = setting.fill_uninitialized_memory

@@ -27,9 +27,9 @@ from fedcell.runs.runner import Event, RunDone, RunFailed, Runner
 from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import StoredRace
 from fedcell.schedule.laws import LAWS
-from fedcell.sim.doubts import warn
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, first_fault, require_spec
+from fedcell.sim.spec_warnings import warn
 from fedcell.sim.task import class_accuracy, settled
 from fedcell.toml import read_toml, toml_value
 from fedcell.types import Floats, Vector

@@ -16,8 +16,8 @@ from fedcell.runs.contest import save_tournament, sweep_as_tournament
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RunDone, RunFailed, Runner, any_typed
 from fedcell.runs.store import Store, opened
-from fedcell.sim.doubts import warn
 from fedcell.sim.spec import Spec, require_spec
+from fedcell.sim.spec_warnings import warn
 from fedcell.sim.task import settled
 
 

@@ -19,12 +19,12 @@ from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
 from fedcell.schedule.policy import Policy, limited
-from fedcell.sim.doubts import warn
 from fedcell.sim.driver import Driver
 from fedcell.sim.profiles import reports
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import Evaluate, Playing, played
 from fedcell.sim.spec import Spec, require_spec
+from fedcell.sim.spec_warnings import warn
 from fedcell.sim.spending import can_pay, expected_j
 from fedcell.sim.state import State
 from fedcell.sim.task import Task, load_task, settled

@@ -38,16 +38,16 @@ ALL_ROUNDS = 1_000_000
 
 @dataclass(frozen=True)
 class Emulation:
-    """What the apps need to know; set before their processes are forked.
+    """The settings of the emulation, set before the processes of the apps are forked.
 
     Attributes:
-        runs: the specs, by the number that Flower's run configuration names.
+        runs: the specs; Flower's run configuration has the number of the one to run.
         links: the network.
-        folder: of the runs; each has one of its own in it.
-        faults: for every run.
-        slack: of Scheduled.
-        grace_s: of Scheduled.
-        poll_s: of Scheduled.
+        folder: in which each run has its own folder.
+        faults: to inject into every run.
+        slack: see `Scheduled`.
+        grace_s: see `Scheduled`.
+        poll_s: see `Scheduled`.
     """
 
     runs: Sequence[Spec]
@@ -59,7 +59,7 @@ class Emulation:
     poll_s: float
 
     def run_folder(self, run: int) -> Path:
-        """Where a run's state and its outcome are."""
+        """Return the folder of a run's state and its outcome."""
         return self.folder / f"run-{run}"
 
 
@@ -85,7 +85,7 @@ def _of(context: Context) -> tuple[Emulation, int, Spec]:
 
 
 def _report(context: Context) -> Report:
-    """What the simulator's device would report of its data."""
+    """Return the report of the simulator's device."""
     _, _, spec = _of(context)
     return Report(profile=Simulation.load(spec, threads=1).report(int(context.node_config["partition-id"])))
 
@@ -122,7 +122,7 @@ server_app = ServerApp()
 
 @server_app.main()
 def serve_rounds(grid: Grid, context: Context) -> None:
-    """Train as the run's spec says; write what came of it into the run's folder."""
+    """Train as the run's spec says; write the outcome, and the error if there is one, into the run's folder."""
     setting, run, spec = _of(context)
     folder = setting.run_folder(run)
     error = None

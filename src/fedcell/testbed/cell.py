@@ -63,18 +63,18 @@ class CellRun:
         ]
 
     def round_errors(self) -> Floats:
-        """(measured - predicted) / predicted round time, of the rounds in which nobody was missing."""
+        """Return (measured - predicted) / predicted round time, for each round in which no device was missing."""
         whole = [one for one in self.rounds if one.devices and not one.missing and None not in one.finish_s]
         errors: Floats = np.array([one.round_s / max(one.planned_finish_s) - 1 for one in whole])
         return errors
 
     def late_starts(self) -> int:
-        """How many uploads began late: Flower and the training itself took longer than the compute time drawn."""
+        """Return how many uploads began late: training and Flower took longer than the compute time that was drawn."""
         rounds = zip(self.measured(), self._conditions(), strict=True)
         return sum(int((m.began_s - now.compute_s[m.devices] > LATE_S).sum()) for m, now in rounds)
 
     def table(self) -> Iterator[list[tuple[str, ...]]]:
-        """For each round the rows of its devices: round, device, share, rate, times and error, as text."""
+        """Return rows for the devices of each round: round, device, share, rate, times and error, as text."""
         for one, m, now in zip(self.rounds, self.measured(), self._conditions(), strict=True):
             rates = np.array(one.shares) * self.spec.cell.bandwidth_hz * now.spectral_efficiency[m.devices]
             yield [
@@ -93,7 +93,7 @@ class CellRun:
             ]
 
     def _conditions(self) -> list[Conditions]:
-        """What the rounds met."""
+        """Return the conditions of each round."""
         world, began_s = world_of(self.spec, task_of(self.spec)), [0.0, *(one.clock_s for one in self.rounds)]
         return [world.conditions(self.spec.seed, r, began_s[r]) for r in range(len(self.rounds))]
 
@@ -114,9 +114,9 @@ def emulate(
     """Train the specs one after the other in one emulated cell.
 
     Args:
-        specs: which may differ in policy, seed and when they end, but not in their cell, devices or task.
-        scale: of all seconds.
-        faults: to be put in every run.
+        specs: of the runs; they may differ in policy, seed and when they end, but not in cell, devices or task.
+        scale: factor of all seconds.
+        faults: to inject into every run.
         slack: the reply of a device that takes more than this times its planned time is not used.
         folder: an empty one, for logs; by default one that is removed at the end.
         watch: called after every round.

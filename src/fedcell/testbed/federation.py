@@ -103,7 +103,7 @@ client_app = app.client_app
 
 @dataclass
 class Federation:
-    """Flower's processes of one cell; they end with the cell's network, or with ``close``.
+    """The processes of Flower in one cell; they end with the cell's network, or with ``close``.
 
     Attributes:
         links: the network.
@@ -145,7 +145,7 @@ class Federation:
             self._start(f"superexec-{device}", namespace, app)
 
     def submit(self, run: int) -> None:
-        """Have the app run with this number in its configuration, by ``flwr run``."""
+        """Run the app with ``flwr run``, with this number in its configuration."""
         arguments = ["run", str(self.folder / "app"), "cell", "--run-config", f"run={run}"]
         name = f"flwr-run-{run}"
         self._start(name, self.links.base, flwr_command, arguments)
@@ -197,7 +197,7 @@ class Federation:
         return InputError(f"Flower's {name} {what}{said}; see the full log with --logs DIRECTORY")
 
     def _call(self, name: str, command: Callable[[], object], arguments: list[str]) -> None:
-        """In a new process, as Flower's command."""
+        """Run one of Flower's commands; called in a new process."""
         os.environ["FLWR_HOME"] = str(self.folder / "flwr")
         tempfile.tempdir = str(self.folder / "tmp")  # apps unpack themselves every time
         quick_pulls()

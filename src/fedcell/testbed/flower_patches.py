@@ -1,7 +1,7 @@
-"""All that is changed inside Flower, so that rounds of a few seconds can be watched on two cores.
+"""Patches of Flower that shorten its pauses, so that rounds of a few seconds can be measured on two cores.
 
 Flower offers no options for these; each patch replaces a name in one of its modules, in a forked process that runs
-nothing else. That depends on Flower's inside, so this was written for, and refuses anything but, one version.
+nothing else. They depend on Flower's internals and refuse any version but the one that they were written for.
 
 1. ``quick_pulls``: whoever pulls a message whose parts are still on their way looks for them after 20 ms, then less
    often, down to every 200 ms. Flower: after 1 s, down to every 10 s, which a round of seconds would mostly consist of.
@@ -53,14 +53,14 @@ def require_flower() -> None:
 
 
 def quick_pulls() -> None:
-    """Patch 1, for every process of Flower."""
+    """Apply patch 1; for every process of Flower."""
     for pull in (inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree):
         assert pull.__kwdefaults__ is not None
         pull.__kwdefaults__.update(initial_backoff=OBJECT_POLL_S[0], backoff_cap=OBJECT_POLL_S[1])
 
 
 def quick_supernode(bell: "Bell", message_poll_s: float) -> None:
-    """Patch 2, for the process of a SuperNode.
+    """Apply patch 2; for the process of a SuperNode.
 
     Args:
         bell: rung when a message has been passed on to the app.
@@ -76,7 +76,7 @@ def quick_supernode(bell: "Bell", message_poll_s: float) -> None:
 
 
 def quick_superexec(bell: "Bell", log: Path) -> None:
-    """Patch 3, for the process of a SuperExec.
+    """Apply patch 3; for the process of a SuperExec.
 
     Args:
         bell: what it waits for.
@@ -93,14 +93,14 @@ def call_as_command(name: str, command: Callable[[], object], arguments: list[st
 
 
 class Bell:
-    """Wakes a SuperExec from its SuperNode's process. Rung while somebody waits for a reply, it is heard once."""
+    """A pipe by which a SuperNode's process wakes its SuperExec, once for each reply that it waits for."""
 
     def __init__(self) -> None:
         self._hear, self._pull = os.pipe2(os.O_NONBLOCK)
         self._rung_s = 0.0
 
     def ring(self) -> None:
-        """Wake whoever waits, unless this was done for the same wait."""
+        """Wake the SuperExec, unless this was done for the same reply."""
         if time.monotonic() - self._rung_s > 10 * REPLY_POLL_S:  # a new wait
             os.write(self._pull, b"!")
         self._rung_s = time.monotonic()
@@ -117,7 +117,7 @@ class Bell:
 
 
 class _Clock:
-    """Flower's module ``time`` with pauses of our own."""
+    """Replaces the module ``time`` in one of Flower's modules: another ``sleep``, all else the same."""
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self.sleep = sleep
@@ -127,7 +127,7 @@ class _Clock:
 
 
 class _Forks:
-    """What Flower's executor uses of the module ``subprocess``: its commands are forked instead."""
+    """Replaces the module ``subprocess`` in Flower's executor: its commands are forked instead."""
 
     DEVNULL = None
 

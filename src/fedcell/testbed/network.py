@@ -1,4 +1,4 @@
-"""The cell's network: a namespace for the base station and one for each device, joined by veth pairs and a bridge.
+"""The cell's network: namespaces for the base station and the devices, joined by veth pairs and a bridge.
 
     fedcell-PID-START-N-bs                     fedcell-PID-START-N-0, -1, ...
     bridge "cell", 10.77.0.1  <-- veth "d0" -- "radio", 10.77.1.1
@@ -48,11 +48,11 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Links:
-    """The names of a cell's namespaces, and what can be done to their links. Any process of the machine may hold one.
+    """The links of a cell, by the names of its namespaces; usable from any process of this machine.
 
     Attributes:
         prefix: of the namespaces' names.
-        count: of devices.
+        count: number of devices.
     """
 
     prefix: str
@@ -60,11 +60,11 @@ class Links:
 
     @property
     def base(self) -> str:
-        """The base station's namespace."""
+        """The name of the base station's namespace."""
         return f"{self.prefix}-bs"
 
     def device(self, device: int) -> str:
-        """The namespace of a device."""
+        """Return the name of a device's namespace."""
         return f"{self.prefix}-{device}"
 
     def set_rates(self, bits_per_s: Mapping[int, float]) -> None:
@@ -79,7 +79,7 @@ class Links:
         _run_all(commands)
 
     def kill(self, device: int) -> None:
-        """Take a device away: its link goes down (its kernel would still send what waits), and its processes end."""
+        """Kill a device: its link goes down (else its kernel would still send what waits), and its processes end."""
         self.cut(device)
         _end_processes(self.device(device))
 
@@ -88,12 +88,12 @@ class Links:
         _run_all([["ip", "-n", self.base, "link", "set", f"d{device}", "down"]])
 
     def mend(self, devices: Iterable[int]) -> None:
-        """Take these devices' links up again."""
+        """Bring these devices' links up again."""
         _run_all([["ip", "-n", self.base, "link", "set", f"d{device}", "up"] for device in devices])
 
 
 def address(device: int) -> str:
-    """A device's IP address."""
+    """Return a device's IP address."""
     return f"10.77.1.{device + 1}"
 
 
@@ -200,7 +200,7 @@ def _new_prefix() -> str:
 
 
 def _start_time(pid: int) -> int | None:
-    """When the process started, in the kernel's ticks; None if there is none."""
+    """Return when the process started, in the kernel's ticks; None if there is none."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Processes inside the cell's namespaces: forked, so that what is imported already need not be imported again.
+"""Processes inside the cell's namespaces, forked from this one so that nothing is imported twice.
 
 A start of Python with Flower and the training engine takes seconds of processor time; a fork takes milliseconds. Every
 process ends with its parent, also if that is killed.
@@ -30,8 +30,8 @@ def start(function: Callable[[], object], log: Path, namespace: str | None = Non
 
     Args:
         function: what the process does.
-        log: its output is added to this file.
-        namespace: where it runs.
+        log: file to which its output is appended.
+        namespace: network namespace in which it runs; None for the caller's.
         priority: APP or SERVICE.
 
     Returns:
@@ -94,7 +94,7 @@ def enter(namespace: str) -> None:
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """Be in a network namespace for a while; sockets made there stay there."""
+    """Move this thread into a network namespace for the block; sockets made inside stay there."""
     with open("/proc/thread-self/ns/net") as own:
         enter(namespace)
         try:
@@ -119,7 +119,7 @@ def end(pid: int) -> None:
 
 
 def ended(pid: int) -> int | None:
-    """The exit status of a process that ``start`` returned, negative for a signal; None while it runs."""
+    """Return the exit status of a process that ``start`` returned, negative for a signal; None while it runs."""
     try:
         done, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

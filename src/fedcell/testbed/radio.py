@@ -1,4 +1,4 @@
-"""The radio of the emulated cell: the simulator's world says what the links are, tc makes them so, the wire tells."""
+"""The radio of the emulated cell: rates from the simulator's world, shaped by tc, measured on the wire."""
 
 import json
 import threading
@@ -34,9 +34,9 @@ class TestbedRadio:
 
     Attributes:
         spec: the run; its ``cell.model_bits`` counts all that an upload puts on the wire.
-        world: of the spec.
+        world: the world of the spec.
         links: the network.
-        tap: at the base station.
+        tap: records the packets at the base station.
         model_bytes: of the model alone.
         folder: where the round's beginning is written for the devices.
         faults: to inject.
@@ -61,7 +61,7 @@ class TestbedRadio:
         return True
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:
-        """The round's draws for these devices; of compute times what the spec lets the server know."""
+        """Return the round's links of these devices, with what the spec lets the server know of compute times."""
         there = _numbers(devices)
         now = self._now = self.world.conditions(self.spec.seed, round_index, clock_s)
         require_links(now)
@@ -71,7 +71,7 @@ class TestbedRadio:
         return Links(now.believed_upload_s[there], compute_s, law, self.spec.task.epochs)
 
     def grant(self, grant: Grant) -> None:
-        """Set all rates, tell the devices when the round began, and arm its faults."""
+        """Set all rates, tell the devices when the round began, and schedule its faults."""
         if grant.plan.bits is not None:
             raise InputError("the emulated cell sends whole models; take a policy that does not decide upload_bits")
         now, work = self._conditions, grant.plan.work(grant.epochs)
@@ -96,7 +96,7 @@ class TestbedRadio:
                 timer.start()
 
     def measure(self, grant: Grant) -> Timing:
-        """When each device's upload began and ended, on the wire."""
+        """Return when each device's upload began and ended on the wire."""
         packets = self.tap.packets(self._began_s)
         numbers = _numbers([grant.devices[i] for i in grant.plan.devices])
         found = [upload(packets, int(device), self.model_bytes) for device in numbers]
@@ -127,12 +127,12 @@ def _numbers(devices: Sequence[Device]) -> np.ndarray[tuple[int], np.dtype[np.in
 
 @dataclass(frozen=True)
 class RoundStart:
-    """What the devices are told of a round beside Flower's message.
+    """What the devices are told of a round, in addition to Flower's message.
 
     Attributes:
         round_index: from 0.
         began_s: when it began, by the wall clock, which all namespaces share.
-        compute_s: how long each device computes.
+        compute_s: (M,) compute time of each device.
     """
 
     round_index: int

@@ -74,13 +74,13 @@ def build_runs(
     """Return the specs to emulate: every policy with every seed.
 
     Args:
-        path: of a spec; None for the paper's cell.
-        devices: how many, instead of the spec's.
-        rounds: at most so many, instead of the spec's.
+        path: file of a spec; None for the paper's cell.
+        devices: number of devices, instead of the spec's.
+        rounds: the most rounds, instead of the spec's.
         policy: instead of the spec's.
         compare: further policies; ``equal`` is the first one with equal shares.
-        seed: the first, instead of the spec's.
-        seeds: how many.
+        seed: the first seed, instead of the spec's.
+        seeds: number of seeds.
         target_accuracy: instead of the spec's; without ``rounds`` the runs then go on until it is reached.
     """
     if not 1 <= seeds <= 100:
@@ -99,7 +99,7 @@ def build_runs(
 
 
 def _paper_cell(devices: int) -> Spec:
-    """The paper's cell and devices, for a few rounds; each holds the paper's samples, however few devices there are."""
+    """Return the paper's cell for a few rounds; every device has the paper's number of samples."""
     sizes: Any = [defaults.SAMPLES] * devices if 1 <= devices <= defaults.DEVICES else "equal"
     base = Spec(policy="optimal", rounds=defaults.TESTBED_ROUNDS)
     return base.changed({"devices.count": devices, "task.sizes": sizes})
@@ -110,12 +110,12 @@ def _compared(text: str, first: str) -> str:
 
 
 def default_scale(devices: int) -> float:
-    """The least at which two cores keep up: Flower's processes take about a second of them a device and round."""
+    """Return the least scale at which two cores keep up: Flower takes about a core second per device and round."""
     return min(1.0, max(0.2, 0.05 * devices))
 
 
 def on_the_wire(spec: Spec, scale: float) -> Spec:
-    """The spec of the emulated run: every second times ``scale``, uploads with their protocols' overhead.
+    """Return the spec of the emulated run: every second times ``scale``, uploads with their protocols' overhead.
 
     Compute times shrink and the band widens alike, so that plans stay the same.
     """
@@ -158,5 +158,5 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
 
 
 def task_of(spec: Spec) -> Task:
-    """The task of a run; one thread, for the devices share this machine."""
+    """Return the task of a run, for one thread: the devices share this machine."""
     return load_task(spec.task, spec.devices.count, spec.seed, threads=1)

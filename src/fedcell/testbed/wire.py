@@ -1,4 +1,4 @@
-"""When uploads happened, seen on the wire: packets at the base station with the kernel's time stamps.
+"""Times of uploads, measured on the wire: packets at the base station with the kernel's time stamps.
 
 A packet socket on the base station's bridge sees every frame of every device. Nothing is decrypted: requests and their
 answers are told apart by direction, since HTTP/1.1 answers a connection's request before it takes the next. What a
@@ -68,7 +68,7 @@ class Packet:
 
     Attributes:
         time_s: when the base station's interface had it, by the wall clock.
-        device: whose it is.
+        device: number of the device.
         port: the device's TCP port, which tells its connections apart.
         up: whether the device sent it.
         bytes: of TCP payload.
@@ -114,11 +114,11 @@ class Upload:
 
 
 class Tap:
-    """Listens at the base station; make it inside the base station's namespace.
+    """Records the packets at the base station; make it inside the base station's namespace.
 
     Args:
-        count: of devices.
-        server_port: the port that they send to.
+        count: number of devices.
+        server_port: the port that the devices send to.
     """
 
     def __init__(self, count: int, server_port: int) -> None:
@@ -165,7 +165,7 @@ class Tap:
 
 
 def exchanges(packets: Iterable[Packet], device: int) -> list[Exchange]:
-    """A device's requests and answers, in the order in which they began; a TLS handshake's first step is one, too."""
+    """Return a device's requests and answers in the order in which they began; a TLS handshake's first step is one."""
     found: list[Exchange] = []
     open_on: dict[int, Exchange] = {}  # by connection
     greeted: dict[int, Exchange] = {}  # by connection whose session tickets have not come yet: its hello
@@ -193,9 +193,9 @@ def exchanges(packets: Iterable[Packet], device: int) -> list[Exchange]:
 
 
 def upload(packets: Sequence[Packet], device: int, model_bytes: int) -> Upload | None:
-    """The device's upload among the packets of a round; None if there is no whole one.
+    """Return the device's upload among the packets of a round; None if there is no complete one.
 
-    One that began before the device had this round's model, a late answer to an earlier round, is none of it.
+    An upload that began before the device had this round's model, a late answer to an earlier round, is ignored.
     """
     seen = exchanges(packets, device)
     pulled_s = next((e.answered_s for e in seen if e.answered_s and e.down_bytes >= model_bytes), 0.0)

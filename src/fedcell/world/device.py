@@ -1,6 +1,7 @@
 """Devices: what they compute with, send with and spend; compute times of eq. (3), and the joules of a round."""
 
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, overload
 
 import numpy as np
@@ -99,7 +100,7 @@ class Devices(Section):
             "Mobility: redrawn (new positions in every round), static or waypoint:speed_mps=0.5..2,pause_s=0..10.",
             option="mobility",
             label="mobility",
-            choices=("redrawn", "static", "waypoint"),
+            choices=lambda: list(import_module("fedcell.world.mobility").MOBILITIES),
         ),
     ]
     failure: Annotated[

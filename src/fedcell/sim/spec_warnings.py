@@ -1,4 +1,4 @@
-"""Runs that are valid, and may not be what is meant: one sentence each, as a warning or as a note of a command."""
+"""Specs that are valid but may not say what is meant: warnings, and notes of the commands."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class SpecWarning(UserWarning):
     """
 
 
-def doubts(runs: Sequence[Spec], *, here: bool = True) -> list[str]:
+def spec_warnings(runs: Sequence[Spec], *, here: bool = True) -> list[str]:
     """Return what may not be meant in these runs.
 
     Args:
@@ -40,13 +40,13 @@ def doubts(runs: Sequence[Spec], *, here: bool = True) -> list[str]:
 
 
 def warn(runs: Sequence[Spec], *, here: bool = True) -> None:
-    """Warn of the doubts about these runs, with a SpecWarning each; see doubts."""
-    for sentence in doubts(runs, here=here):
+    """Warn of what may not be meant in these runs, with a SpecWarning each; see spec_warnings."""
+    for sentence in spec_warnings(runs, here=here):
         warnings.warn(sentence, SpecWarning, stacklevel=3)
 
 
 @contextmanager
-def already_said() -> Iterator[None]:
+def without_spec_warnings() -> Iterator[None]:
     """Without these warnings: they were said in another way."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecWarning)
