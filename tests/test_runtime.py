@@ -1,14 +1,18 @@
 """Cores, threads with Ctrl-C at any line, and who is told that something is compiled."""
 
+import importlib
 import os
+import pickle
 import signal
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
 
+from fedcell import runtime
 from fedcell.runs.processes import Processes
 from fedcell.runtime import Interrupts, cores, on_threads, when_compiling
 from harness import LIMIT_S, PYTHON, fedcell, python, run
@@ -191,3 +195,20 @@ def test_without_any_place_at_all_it_compiles(tmp_path: Path) -> None:
 def test_a_command_that_compiles_nothing_says_nothing(tmp_path: Path) -> None:
     done = fedcell("plan", "--help", env={**os.environ, **READ_ONLY}, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_another_version_left_in_numbas_cache_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may name classes that are gone, and Numba unpickles it before it looks whether it is of any use."""
+    (tmp_path / "compiled_here.py").write_text(
+        "from fedcell.runtime import cached_njit\n\n\n@cached_njit()\ndef twice(x):\n    return 2 * x\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    twice: Any = importlib.import_module("compiled_here").twice
+    index = Path(twice._cache._cache_file._index_path)
+    index.parent.mkdir(exist_ok=True)
+    index.write_bytes(pickle.dumps(numba.__version__) + b"cfedcell.schedule.needs\nDensityNeeds\n.")
+    assert twice(3) == 6
+    assert twice.stats.cache_misses
+    again: Any = runtime.cached_njit()(twice.py_func)
+    assert again(3) == 6
+    assert again.stats.cache_hits

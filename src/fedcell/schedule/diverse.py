@@ -35,6 +35,10 @@ SMALL = 16
 MEDIUM = 32
 """Up to this many devices the search also starts from everybody, and from the paper's optimum with theta = 0."""
 
+NOBODY = -1
+"""In place of a device, or of a member's place."""
+NO_GAIN = -2
+"""In place of a device that enters: no move is below the best value so far."""
 _TOTAL, _WHOLE = GROUP_ROWS, GROUP_ROWS + 1
 """Two more rows of the group: the sum of the z of its devices, and that of the set from which it came."""
 
@@ -55,13 +59,13 @@ def _entrant(  # pragma: no cover - compiled
     theta: float,
     best: float,
 ) -> tuple[int, float]:
-    """Return the device outside whose addition to the set gives the least value below ``best``, and it; -1 if none.
+    """Return the device outside whose addition to the set gives the least value below ``best``, and it; NOBODY if none.
 
     The set is the first ``size`` of the group, which has room for one more; the group's row TOTAL is the sum of its z,
     ``total_unknown`` that of its unknown parts.
     """
     d, n = z.shape[1], size + 1
-    found = -1
+    found = NOBODY
     longest = best / theta
     taken = needed(law, group, size, longest)
     if not fits(law, taken):
@@ -115,8 +119,8 @@ def _moved(  # pragma: no cover - compiled
 ) -> tuple[int, float]:
     """Return what the set is worth without the members at ``out``, with ``first``, and with the best further entrant.
 
-    ``sizes`` are the number of members and the largest number allowed. Places of -1 stand for nobody. Returned: the
-    entrant, -1 for none, -2 if nothing is below ``best``, and the value. The group's row WHOLE is the sum of the z of
+    ``sizes`` are the number of members and the largest number allowed. Returned: the entrant, which
+    may be NOBODY, or NO_GAIN if nothing is below ``best``, and the value. The group's row WHOLE is the sum of the z of
     all members.
     """
     d, (size, most) = z.shape[1], sizes
@@ -141,7 +145,7 @@ def _moved(  # pragma: no cover - compiled
             continue
         group[0, n], group[1, n], group[2, n] = c[i], t[i], e[i]
         n += 1
-    found = -2
+    found = NO_GAIN
     if n > 0:
         if np.isfinite(best) and not fits(law, needed(law, group, n, best / theta)):
             return found, best  # with D = 0 it would still take too long, and with any entrant longer
@@ -152,7 +156,7 @@ def _moved(  # pragma: no cover - compiled
         if not np.isfinite(best) or fits(law, needed(law, group, n, best / factor)):
             value = factor * round_time(law, group, n, 0.0)
             if value < best:
-                found, best = -1, value
+                found, best = NOBODY, value
     if n < most:
         if first >= 0:
             inside[first] = True
@@ -168,7 +172,7 @@ def _moved(  # pragma: no cover - compiled
 def _moves(  # pragma: no cover - compiled
     members: Indices, size: int, forced: Bools, near: Indices, pairs: bool, small: bool
 ) -> Indices:
-    """Return the moves to try, (K, 3): the places of two members that leave and a device that enters, -1 for nobody.
+    """Return the moves to try, (K, 3): the places of two members that leave and a device that enters, or NOBODY.
 
     Single moves are one member that leaves, or none; a further device may always enter. With ``pairs``, two leave, or
     one of the ``near`` devices enters besides; in small cells both at once.
@@ -178,16 +182,16 @@ def _moves(  # pragma: no cover - compiled
         most += size * (near.size + size * (1 + near.size * small)) + near.size
     moves = np.empty((most, 3), np.int64)
     count = 0
-    for a in range(-1, size):
+    for a in range(NOBODY, size):
         if a >= 0 and forced[members[a]]:
             continue
-        for b in range(-1, size if pairs and a >= 0 else 0):
+        for b in range(NOBODY, size if pairs and a >= 0 else 0):
             if b >= 0 and (b <= a or forced[members[b]]):
                 continue
-            for at in range(-1, near.size if pairs and (b < 0 or small) else 0):
+            for at in range(NOBODY, near.size if pairs and (b < 0 or small) else 0):
                 if not pairs or b >= 0 or at >= 0:
                     moves[count, 0], moves[count, 1] = a, b  # one by one: Numba compiles 2 s less
-                    moves[count, 2] = near[at] if at >= 0 else -1
+                    moves[count, 2] = near[at] if at >= 0 else NOBODY
                     count += 1
     return moves[:count]
 
@@ -222,7 +226,7 @@ def _search(  # pragma: no cover - compiled
         inside[start[i]] = True
     value, pairs = np.inf, False
     while True:
-        best, out, first, enters = value * _LESS, (-1, -1), -1, -2
+        best, out, first, enters = value * _LESS, (NOBODY, NOBODY), NOBODY, NO_GAIN
         whole_unknown = 0.0
         group[_WHOLE, :d] = 0.0
         for i in members[:size]:
@@ -237,9 +241,9 @@ def _search(  # pragma: no cover - compiled
             k, found = _moved(
                 law, c, t, e, z, unknown, past, inside, members, sizes, leave, new, whole_unknown, theta, best, group
             )
-            if k > -2:
+            if k != NO_GAIN:
                 best, out, first, enters = found, leave, new, k
-        if enters == -2:
+        if enters == NO_GAIN:
             if pairs or not deep:
                 return members[:size].copy(), value
             pairs = True

@@ -14,7 +14,7 @@ of devices that are equal in everything only the first m count, as duplicates ar
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -39,7 +39,8 @@ from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
 
 DuplicateGroups = tuple[Indices, Indices, Indices]
-Growth = tuple[int, float, float, float]
+Limits = tuple[int, float, float, int]
+"""As `Rules`; from Python Numba takes a plain tuple faster."""
 
 INITIAL_LOOKAHEAD = 4
 """So many additions are looked ahead at first, then twice as many, up to about the root of M."""
@@ -48,6 +49,39 @@ FULL_SCAN_BELOW = 64
 SERIES_FROM = 512
 """From so many devices on the paper's law is solved by a series: what one more device costs no longer grows with n."""
 _UNKNOWN: Indices = np.empty(0, dtype=np.int64)
+
+
+class Rules(NamedTuple):
+    """When the set is complete, and how its round time is solved for.
+
+    Attributes:
+        most: no more devices than this.
+        theta: stop before the objective of (P1) with this theta rises; NaN turns that off.
+        deadline_s: stop before the round takes longer.
+        many: from so many devices on the paper's law is solved by a series.
+    """
+
+    most: int
+    theta: float
+    deadline_s: float
+    many: int
+
+
+class Growth(NamedTuple):
+    """How far the set has grown: its size, round time and objective, and by how much the last device lengthened it."""
+
+    size: int
+    round_s: float
+    value: float
+    rise_s: float
+
+
+class Reach(NamedTuple):
+    """How far the devices that are looked at reach: how many are left, until when, and for how many additions."""
+
+    left: int
+    until_s: float
+    additions: int
 
 
 @cached_njit(nogil=True)
@@ -116,24 +150,24 @@ def _add(  # pragma: no cover - compiled
     e: Floats,
     near: Floats,
     index: Indices,
-    reach: tuple[int, float, int],
-    rules: tuple[int, float, float, int],
+    reach: Reach,
+    rules: Rules,
     chosen: Indices,
     group: Floats,
     series: Floats,
     state: Growth,
 ) -> tuple[Growth, float, int]:
-    """Add devices as far as ``near`` reaches: so many, until then, and for so many additions.
+    """Add devices as far as ``near`` reaches.
 
-    The state is the number of devices, their round time, its objective, and by how much the last one lengthened it.
     Returns the state then, the time that ``near`` has to reach to go on (NaN if no more are to be added), and how many
     of ``near`` are left.
     """
-    (left, until_s, due), (most, theta, deadline_s, many), (size, T, value, rise) = reach, rules, state
-    while size < most:
+    left, additions, many = reach.left, reach.additions, rules.many
+    size, T, value, rise = state
+    while size < rules.most:
         look_s = T + rise
-        if due == 0 or look_s > until_s:
-            return (size, T, value, rise), look_s, left
+        if additions == 0 or look_s > reach.until_s:
+            return Growth(size, T, value, rise), look_s, left
         i = index[smallest_need(law, near, index, left, look_s)] if size else _soonest_alone(law, c, t, e)[0]
         best, T_next = -1, np.inf
         while i != best:
@@ -142,23 +176,24 @@ def _add(  # pragma: no cover - compiled
             if T_mine > T_next or (T_mine == T_next and i > best):
                 break
             best, T_next = i, T_mine
-            if T_next > until_s:
-                return (size, T, value, rise), T_next, left
+            if T_next > reach.until_s:
+                return Growth(size, T, value, rise), T_next, left
             i = index[smallest_need(law, near, index, left, T_next)]
         group[0, size], group[1, size], group[2, size] = c[best], t[best], e[best]
-        next_value = (theta + 1.0 / (size + 1)) * T_next
-        if size >= many and (abs(T_next - deadline_s) < 1e-11 * T_next or abs(next_value - value) < 1e-11 * value):
+        next_value = (rules.theta + 1.0 / (size + 1)) * T_next
+        late_s = T_next - rules.deadline_s
+        if size >= many and (abs(late_s) < 1e-11 * T_next or abs(next_value - value) < 1e-11 * value):
             # So close that the series must not decide.
-            value = (theta + 1.0 / size) * round_time(law, group, size, 0.0)
+            value = (rules.theta + 1.0 / size) * round_time(law, group, size, 0.0)
             T_next = round_time(law, group, size + 1, T)
-            next_value = (theta + 1.0 / (size + 1)) * T_next
-        if T_next > deadline_s or next_value > value:
+            next_value = (rules.theta + 1.0 / (size + 1)) * T_next
+        if T_next > rules.deadline_s or next_value > value:
             break
         left = _without(best, near, index, left)
         chosen[size] = best
         rise = T_next - T if size else 0.0
-        size, due, T, value = size + 1, due - 1, T_next, next_value
-    return (size, T, value, rise), np.nan, left
+        size, additions, T, value = size + 1, additions - 1, T_next, next_value
+    return Growth(size, T, value, rise), np.nan, left
 
 
 @cached_njit(nogil=True)
@@ -180,17 +215,17 @@ def _grow(  # pragma: no cover - compiled
     t: Floats,
     e: Floats,
     forced: Indices,
-    rules: tuple[int, float, float, int],
+    limits: Limits,
     ahead: int,
     duplicates: DuplicateGroups,
 ) -> tuple[Indices, bool]:
     """Return the devices in the order in which they were added, and False; or True if ``duplicates`` must be given.
 
-    Starts from ``forced``. The rules: stop before the set exceeds so many devices, the objective of (P1) with this
-    theta rises (NaN turns that off), or the round exceeds a deadline; and from how many devices on the paper's law is
-    solved by a series. ``ahead`` is how many additions to look ahead at first.
+    Starts from ``forced`` and stops by the `Rules` that ``limits`` are. ``ahead`` is how many additions to look ahead
+    at first.
     """
     M, (kind, _, gone) = c.size, duplicates
+    rules = Rules(limits[0], limits[1], limits[2], limits[3])
     chosen, taken, group = np.empty(M, np.int64), np.zeros(M, np.bool_), np.empty((GROUP_ROWS, M))
     near, index, series = np.empty((5, M)), np.empty(M, np.int64), np.zeros(SERIES_SIZE)
     size, T, value, known = forced.size, 0.0, np.inf, 0
@@ -199,10 +234,10 @@ def _grow(  # pragma: no cover - compiled
         chosen[at], group[0, at], group[1, at], group[2, at] = i, c[i], t[i], e[i]
     if size:
         T = round_time(law, group, size, 0.0)
-        value = (rules[1] + 1.0 / size) * T
-    state, look_s, left = (size, T, value, 0.0), T if size else _soonest_alone(law, c, t, e)[1], 0
+        value = (rules.theta + 1.0 / size) * T
+    state, look_s, left = Growth(size, T, value, 0.0), T if size else _soonest_alone(law, c, t, e)[1], 0
     while not np.isnan(look_s):
-        size, T = state[0], state[1] if state[0] else look_s
+        size, T = state.size, state.round_s if state.size else look_s
         for at in range(known, size):
             taken[chosen[at]] = True
             if kind.size > 0:
@@ -217,9 +252,10 @@ def _grow(  # pragma: no cover - compiled
                 return chosen[:0], True
             until_s = max(until_s, look_s) * (1.0 + 1e-9)
             left = _fill(law, c, t, e, taken, duplicates, m, until_s, least, near, index)
-        state, look_s, left = _add(law, c, t, e, near, index, (left, until_s, m), rules, chosen, group, series, state)
+        reach = Reach(left, until_s, m)
+        state, look_s, left = _add(law, c, t, e, near, index, reach, rules, chosen, group, series, state)
         ahead = min(2 * ahead, INITIAL_LOOKAHEAD + int(math.sqrt(M)))
-    return chosen[: state[0]], False
+    return chosen[: state.size], False
 
 
 def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = np.inf) -> Indices:
@@ -236,10 +272,10 @@ def grow(view: RoundView, most: int, theta: float = np.nan, deadline_s: float = 
     """
     if view.law.separable:
         return _grow_by_ends(view, most, theta, deadline_s)
-    rules = (most, float(theta), float(deadline_s), SERIES_FROM)  # as floats: for integers it would be compiled again
-    chosen, crowded = _grow(*view.needs, view.forced, rules, INITIAL_LOOKAHEAD, (_UNKNOWN, _UNKNOWN, _UNKNOWN))
+    limits = (most, float(theta), float(deadline_s), SERIES_FROM)  # as floats: for integers it would be compiled again
+    chosen, crowded = _grow(*view.needs, view.forced, limits, INITIAL_LOOKAHEAD, (_UNKNOWN, _UNKNOWN, _UNKNOWN))
     if crowded:
-        chosen, _ = _grow(*view.needs, view.forced, rules, INITIAL_LOOKAHEAD, _duplicates(view.needs))
+        chosen, _ = _grow(*view.needs, view.forced, limits, INITIAL_LOOKAHEAD, _duplicates(view.needs))
     return chosen
 
 

@@ -19,6 +19,7 @@ from fedcell.errors import InputError
 from fedcell.plan.device_table import read_devices
 from fedcell.plan.plans import plan_round, plans_csv
 from fedcell.plugins import without_imports
+from fedcell.schedule import bandwidth
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.profiles import imbalance, standardise
 from fedcell.sim.spec import parse_stored
@@ -182,3 +183,15 @@ def test_every_law_can_be_chosen_in_a_form() -> None:
         assert kind.label, name
         for setting in settings.settable(kind):
             assert set(setting.metadata) == {"label", "usual", "scale"}, (name, setting.name)
+
+
+def test_what_is_compiled_for_it_is_not_kept(law: fc.Law) -> None:
+    """Numba would not notice that its need has changed."""
+    fc.allocate(*cell(3, 1), law=law)
+    fc.allocate(*cell(3, 1))
+    solve: Any = bandwidth._share_rows
+    compiled = [str(signature) for signature in solve.signatures]
+    kept = [str(key) for key in solve._cache._cache_file._load_index()]
+    assert any("SlotsNeeds" in one for one in compiled)
+    assert not any("SlotsNeeds" in one for one in kept)
+    assert any("DensityNeeds" in one for one in kept)
