@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,6 +193,23 @@ def test_the_clock_of_a_first_round_begins_after_the_reports(server: Served, pag
     end, now = (float(page.locator(f"[data-row=A] .{name}").get_attribute("x1") or 0) for name in ("round-end", "now"))
     passed_s = (now - left) / (end - left) * equal["round_s"]
     assert passed_s == pytest.approx(at - (clock_s - round_s), abs=0.01)
+
+
+def test_a_column_that_the_page_does_not_know_is_shown_with_its_words(
+    server: Served, measured: MeasuredRun, page: Page
+) -> None:
+    spec = Spec(policy="random:k=3", rounds=1, seed=77)
+    (record,) = simulate(spec)
+    with Store(measured.store) as store:
+        store.put(spec, [replace(record, plan=replace(record.plan, epochs=np.array([0.5, 0.25, 1.0])))])
+    page.goto(f"{server.url}#cell?run={spec.key()}")
+    row = page.locator("[data-row=A]")
+    row.get_by_role("button", name="Table").click()
+    heads = row.locator("th", has_text="local epochs, where the policy decides them")
+    expect(heads).to_have_count(1)
+    for device, epochs in zip(record.plan.devices.tolist(), ("0.5", "0.25", "1"), strict=True):
+        expect(row.locator(f"tr[data-device='{device}'] td").nth(-2)).to_have_text(epochs)
+    expect(row.locator("th", has_text="size of the upload, where the policy decides it, bit")).to_have_count(1)
 
 
 # Results
