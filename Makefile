@@ -159,6 +159,11 @@ bench: bench-schedule bench-training
 bench-schedule: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/schedule.py $(if $(QUICK),--quick)
 
+# The own cost of a simulated round, beside that of version 0.2, both in one run.
+.PHONY: bench-loop
+bench-loop: $(VENV)/.installed
+	$(BIN)/python benchmarks/loop.py
+
 bench-training: $(VENV)/.installed $(BENCH)/.installed
 	$(BIN)/python benchmarks/training.py $(if $(QUICK),--quick)
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -25,6 +26,7 @@ from fedcell.plots import (
     Finish,
     MeasuredBars,
     RoundBars,
+    cell_map_figure,
     check_picture_path,
     measured_figure,
     race_figure,
@@ -380,3 +382,15 @@ def test_only_so_many_rounds_are_drawn_as_have_room(devices: int, shown: int) ->
     figure = measured_figure([("optimal", [measured([2.0] * devices, number) for number in range(1, 30)])])
     titles = [text.get_text().strip() for text in figure.axes[0].texts]
     assert titles == [f"round {number}" for number in range(1, shown + 1)]
+
+
+def test_a_cell_map_has_devices_at_their_places_and_those_that_trained_as_large_as_their_shares() -> None:
+    positions_m = np.array([[100.0, 0.0], [0.0, 200.0], [-300.0, 0.0]])
+    shares, delivered = np.array([0.5, 0.25, 0.0]), np.array([True, False, False])
+    figure = cell_map_figure(positions_m, 400.0, shares, delivered, "round 3")
+    [ax] = figure.axes
+    everybody, arrived, lost, *_ = (one for one in ax.collections if isinstance(one, PathCollection))
+    np.testing.assert_array_equal(everybody.get_offsets(), positions_m)
+    assert (np.asarray(arrived.get_offsets()).tolist(), arrived.get_sizes().tolist()) == ([[100.0, 0.0]], [320.0])
+    assert (np.asarray(lost.get_offsets()).tolist(), lost.get_sizes().tolist()) == ([[0.0, 200.0]], [170.0])
+    assert ax.get_title(loc="left") == "round 3"

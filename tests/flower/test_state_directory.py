@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from fedcell.flower import Report, Scheduled, report_device
 from fedcell.flower.roster import Roster
 from fedcell.flower.state import Run, load_arrays, load_run, locked_directory, save
 from flower.local import LocalGrid, Nodes, node
+from flower.test_scheduled import Client, run
 from flower.test_state import a_round, a_run, saved
 
 
@@ -246,3 +248,25 @@ def test_a_run_that_ended_or_failed_leaves_its_directory_to_the_next(tmp_path: P
     scheduled, _ = start(tmp_path)
     assert len(scheduled.rounds) == 1
     assert kept.tb is not None
+
+
+def test_a_directory_of_version_0_2_is_resumed_and_its_arrays_keep_their_names(tmp_path: Path) -> None:
+    old = Path(__file__).parents[1] / "fixtures" / "flower_0_2"
+    folder = Path(shutil.copytree(old, tmp_path / "state"))
+    before = load_run(old)
+    with np.load(old / "fedcell-6.npz") as file:
+        arrays = dict(file)
+    roster, model, _ = load_arrays(old, before)
+    assert model["w"].tolist() == [18.0] * 3
+    assert roster.knowledge.turns.tolist() == arrays["knowledge/heard_turns"].tolist() == [5, 1, 3, 2]
+    assert roster.knowledge.compute.mean_s.tolist() == arrays["knowledge/compute_s"].tolist()
+    done = run(Client(Report(rate_bps=1e9)).grid(4), "oort:k=2", 8, seed=1, state=folder)
+    assert done.rounds[:6] == before.rounds
+    assert [one.round for one in done.rounds[6:]] == [7, 8]
+    assert min(done.weights) > 18.0  # the model went on from where it stood
+    turns = load_arrays(folder, load_run(folder))[0].knowledge.turns
+    assert turns.sum() == 11 + sum(len(one.delivered) for one in done.rounds[6:])
+    with np.load(folder / "fedcell-8.npz") as file:
+        assert set(file) >= set(arrays)
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    assert lines[:6] == (old / "rounds.jsonl").read_text().splitlines()

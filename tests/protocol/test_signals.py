@@ -8,6 +8,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.engine import HostUpdates
+from fedcell.protocol.columns import Table, column
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.signals import SIGNALS, read_signals, uses
 from fedcell.schedule.plan import Links
@@ -92,3 +93,18 @@ def test_a_table_begins_empty_grows_and_is_saved_under_its_names() -> None:
     assert arrays["last_round"].tolist() == [-1, -1, -1]
     names = {"compute_s", "compute_seen", "compute_last_s", "compute_doubts", "upload_s", "looks", "round_losses"}
     assert names < set(arrays)  # those of version 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Both(Table):
+    """A column of version 0.2, and a later one."""
+
+    old: Any = column(0.0)
+    new: Any = column(-1, np.int64, later=True)
+
+
+def test_a_state_that_lacks_a_later_column_knows_nothing_of_it_and_one_that_lacks_another_is_damaged() -> None:
+    assert Both.from_arrays({"old": np.ones(3)}).new.tolist() == [-1, -1, -1]
+    assert Both.from_arrays({"old": np.ones(2), "new": np.array([4, 5])}).new.tolist() == [4, 5]
+    with pytest.raises(KeyError, match="old"):
+        Both.from_arrays({"new": np.array([4, 5])})

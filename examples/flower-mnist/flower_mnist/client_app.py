@@ -47,7 +47,10 @@ def train(message: Message, context: Context) -> Message:
     spec, task, device = run.spec, run.task, int(context.node_config["partition-id"])
     number = int(str(message.content.config_records["config"]["fedcell-round"]))
     start = to_model(message.content.array_records["arrays"])
-    updates = task.engine.update(jobs(task, start, np.array([device]), spec, number, rms=run.policy.uses_rms))
+    config = message.content.config_records["config"]  # it says how many epochs, if the policy decides that
+    epochs = np.array([float(str(config["fedcell-epochs"]))]) if "fedcell-epochs" in config else None
+    one, rms = np.array([device]), run.policy.uses_rms
+    updates = task.engine.update(jobs(task, start, one, spec, number, rms=rms, epochs=epochs))
     weight = len(task.parts[device]) if spec.task.aggregator == "samples" else 1
     metrics = MetricRecord({"num-examples": weight, "train_loss": float(updates.losses[0])})
     if run.policy.uses_rms:

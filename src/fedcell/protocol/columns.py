@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def column(fill: float, dtype: type = np.float64, *, stored: str | None = None, wide: bool = False) -> Any:
+def column(
+    fill: float, dtype: type = np.float64, *, stored: str | None = None, wide: bool = False, later: bool = False
+) -> Any:
     """Declare a column of a `Table`.
 
     Args:
@@ -16,8 +18,9 @@ def column(fill: float, dtype: type = np.float64, *, stored: str | None = None, 
         dtype: ``np.float64`` or ``np.int64``.
         stored: the array's name in saved states, if it is not the field's.
         wide: whether an entry is a vector; its length is 0 until the first one is known.
+        later: whether states of version 0.2 lack it; nothing is known then.
     """
-    return field(metadata={"fill": fill, "dtype": dtype, "stored": stored, "wide": wide})
+    return field(metadata={"fill": fill, "dtype": dtype, "stored": stored, "wide": wide, "later": later})
 
 
 def part(table: "type[Table]", stored: str) -> Any:
@@ -65,9 +68,12 @@ class Table:
         found: dict[str, Any] = {}
         for one in _columns(cls):
             table, name = one.metadata.get("table"), _stored(one, prefix)
-            found[one.name] = (
-                np.array(arrays[name], one.metadata["dtype"]) if table is None else table.from_arrays(arrays, name)
-            )
+            if table is not None:
+                found[one.name] = table.from_arrays(arrays, name)
+            elif name in arrays or not one.metadata["later"]:
+                found[one.name] = np.array(arrays[name], one.metadata["dtype"])
+            else:
+                found[one.name] = _empty(one, len(next(iter(found.values()))))
         return cls(**found)
 
     def changed(self, **columns: Any) -> Self:

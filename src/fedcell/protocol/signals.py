@@ -40,6 +40,7 @@ class Signal:
         flag: what a policy's class sets to True to get it, such as ``uses_norms``; None if all get it, for it costs
             nothing.
         wide: whether it is a vector for each device.
+        later: whether version 0.2 did not have it, so that its saved states lack it.
 
     Example:
         >>> from fedcell.protocol.signals import Signal
@@ -51,6 +52,7 @@ class Signal:
     read: Callable[[Updates], Floats]
     flag: str | None = None
     wide: bool = False
+    later: bool = False
 
 
 SIGNALS = (
@@ -73,7 +75,7 @@ def uses(policy: Policy, signal: Signal) -> bool:
 
 Reports = make_dataclass(
     "Reports",
-    [(one.name, Floats, column(float("nan"), wide=one.wide)) for one in SIGNALS],
+    [(one.name, Floats, column(float("nan"), wide=one.wide, later=one.later)) for one in SIGNALS],
     bases=(Table,),
     frozen=True,
     eq=False,

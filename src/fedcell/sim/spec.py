@@ -31,8 +31,7 @@ from pydantic import (
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, short_repr
-from fedcell.fields import About, Section, declared, naming, with_attributes
-from fedcell.frozen import frozen
+from fedcell.fields import About, Section, declared, frozen, naming, with_attributes
 from fedcell.learn.aggregator import AGGREGATORS, Aggregator, Spelling02, format_aggregator, parse_aggregator
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.learning_rate import parse_schedule
