@@ -489,13 +489,6 @@ class RunList(Answer):
     """All that the files have, whichever is chosen."""
 
 
-class LineStyle(Answer):
-    """How a policy is drawn."""
-
-    colour: str
-    dash: str
-
-
 class FieldMeans(Answer):
     """Mean accuracies of stored runs by the values of two fields; x and means are missing if they do not differ."""
 
@@ -506,7 +499,7 @@ class FieldMeans(Answer):
     down: str | None
     x: list[Any] | None = None
     y: list[Any] | None = None
-    styles: list[LineStyle | None] | None = None
+    styles: list[Style | None] | None = None
     means: list[list[Number]] | None = None
     counts: list[list[int]] | None = None
 
