@@ -12,6 +12,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, Response
+from typing_extensions import override
 
 from fedcell import __version__
 from fedcell.dashboard import plans
@@ -29,8 +30,8 @@ STATIC = Path(__file__).parent / "static"
 class Pages(StaticFiles):
     """Files of the page: asked for by version they never change, otherwise the browser asks each time."""
 
+    @override
     async def get_response(self, path: str, scope: Any) -> Response:
-        """The file, with how long it keeps."""
         response = await super().get_response(path, scope)
         versioned = f"v={__version__}" in scope["query_string"].decode("latin-1")
         response.headers["cache-control"] = "max-age=31536000, immutable" if versioned else "no-cache"

@@ -4,6 +4,7 @@ import logging
 from types import FrameType
 
 import uvicorn
+from typing_extensions import override
 
 from fedcell.dashboard import limits
 from fedcell.dashboard.app import build_app
@@ -21,8 +22,8 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.state = state
 
+    @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Called by a signal."""
         self.state.hub.close()
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # that an answer is given up is no fault
         super().handle_exit(sig, frame)

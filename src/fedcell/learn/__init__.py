@@ -1,1 +1,68 @@
 """The model that is trained: data, partitions, engines."""
+
+from fedcell.lazy import lazy_names
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "fedcell.learn.aggregator": "AGGREGATORS Aggregator AggregatorState LateModels Spelling02 "
+        "format_aggregator parse_aggregator",
+        "fedcell.learn.data": "Dataset absolute content_files load_dataset save_dataset",
+        "fedcell.learn.engine": "BATCH_SIZE Engine Evaluation HIDDEN HostUpdates Job LEARNING_RATE Updates "
+        "checked_setting is_count",
+        "fedcell.learn.hugging_face": "dataset_from",
+        "fedcell.learn.learning_rate": "Constant parse_schedule",
+        "fedcell.learn.mlp": "MlpEngine",
+        "fedcell.learn.mlp_cuda": "MlpCudaEngine unsupported_reason",
+        "fedcell.learn.partition": "Kind Labels Sizes label_counts parse_kind parse_sizes partition",
+        "fedcell.learn.profile": "REPORT_SAMPLES noise_of normalised private",
+        "fedcell.learn.published": "PUBLISHED",
+        "fedcell.learn.torch_stack": "Loss",
+    },
+)
+
+__all__ = [
+    "AGGREGATORS",
+    "BATCH_SIZE",
+    "HIDDEN",
+    "LEARNING_RATE",
+    "PUBLISHED",
+    "REPORT_SAMPLES",
+    "Aggregator",
+    "AggregatorState",
+    "Constant",
+    "Dataset",
+    "Engine",
+    "Evaluation",
+    "HostUpdates",
+    "Job",
+    "Kind",
+    "Labels",
+    "LateModels",
+    "Loss",
+    "MlpCudaEngine",
+    "MlpEngine",
+    "Sizes",
+    "Spelling02",
+    "Updates",
+    "absolute",
+    "checked_setting",
+    "content_files",
+    "dataset_from",
+    "format_aggregator",
+    "is_count",
+    "label_counts",
+    "load_dataset",
+    "noise_of",
+    "normalised",
+    "parse_aggregator",
+    "parse_kind",
+    "parse_schedule",
+    "parse_sizes",
+    "partition",
+    "private",
+    "save_dataset",
+    "torch_engine",
+    "torch_modules",
+    "unsupported_reason",
+]

@@ -17,6 +17,8 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
+from typing_extensions import override
+
 from fedcell.errors import InputError
 from fedcell.runtime import WORKER_NUMBER, compiling_begins, when_compiling
 
@@ -57,8 +59,8 @@ class Processes(Executor):
         self._workers: set[_Worker] = set()
         self._lock, self._open = Lock(), True
 
+    @override
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As an Executor's."""
         future = Future[Any]()
         self._calls.put((future, pickle.dumps((fn, args, kwargs))))
         if len(self._threads) < self._most:
@@ -66,7 +68,8 @@ class Processes(Executor):
             self._threads[-1].start()
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+    @override
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes, whatever they are doing; ``submit`` starts new ones."""
         with self._lock:
             self._open = False

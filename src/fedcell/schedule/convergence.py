@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from fedcell import defaults
 from fedcell.distributions import student_t_quantile
@@ -161,12 +162,14 @@ class RoundsFit(RoundsModel):
         return self
 
     # A named tuple copies, pickles and replaces by its two items alone; these three take the rest along.
+    @override
     def _asdict(self) -> dict[str, Any]:
         return {"beta": self.beta, "theta": self.theta} | vars(self)
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return tuple(self._asdict().values())
 
+    @override
     def _replace(self, **changes: Any) -> "RoundsFit":
         return RoundsFit(**(self._asdict() | changes))
 

@@ -17,6 +17,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from fedcell.errors import InputError, require_number
 from fedcell.rng import stream
@@ -174,10 +175,12 @@ class _Urban(Outdoor38901):
     los_line: ClassVar[tuple[float, float]]
 
     @property
+    @override
     def breakpoint_m(self) -> float:
         """D' = 4 (h_BS - h_E) (h_UT - h_E) f / c with the effective environment height h_E = 1 m."""
         return 4 * (self.bs_height_m - 1.0) * (self.ue_height_m - 1.0) * self.carrier_hz / LIGHT_M_PER_S
 
+    @override
     def los_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB in line of sight, (M,) metres away over ground: PL1 and, beyond d', PL2."""
         constant, slope = self.los_line
@@ -225,10 +228,12 @@ class UMa(_Urban):
         if self.ue_height_m == 13.0:
             raise InputError("ue_height_m is 13; UMa takes 1.5 to less than 13, where the environment's height is 1 m")
 
+    @override
     def los_probability(self, distance_m: Floats) -> Floats:
         """(M,) 18/d + exp(-d/63) (1 - 18/d) beyond 18 m, and 1 up to there."""
         return _street_probability(self._ground_m(distance_m), 63.0)
 
+    @override
     def nlos_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB without a line of sight, (M,) metres away over ground."""
         d3 = self._antennas_m(distance_m)
@@ -266,10 +271,12 @@ class UMi(_Urban):
     shadow_m: ClassVar[tuple[float, float]] = (10.0, 13.0)
     sight_m: ClassVar[float] = 50.0
 
+    @override
     def los_probability(self, distance_m: Floats) -> Floats:
         """(M,) 18/d + exp(-d/36) (1 - 18/d) beyond 18 m, and 1 up to there."""
         return _street_probability(self._ground_m(distance_m), 36.0)
 
+    @override
     def nlos_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB without a line of sight, (M,) metres away over ground."""
         d3 = self._antennas_m(distance_m)
@@ -320,14 +327,17 @@ class RMa(Outdoor38901):
         self._require("street_width_m", 5.0, 50.0)
 
     @property
+    @override
     def breakpoint_m(self) -> float:
         """D' = 2 pi h_BS h_UT f / c."""
         return 2 * pi * self.bs_height_m * self.ue_height_m * self.carrier_hz / LIGHT_M_PER_S
 
+    @override
     def los_probability(self, distance_m: Floats) -> Floats:
         """(M,) exp(-(d - 10) / 1000) beyond 10 m, and 1 up to there."""
         return np.exp(-(self._ground_m(distance_m) - 10.0) / 1000.0)
 
+    @override
     def los_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB in line of sight, (M,) metres away over ground: PL1 and, beyond d', PL2."""
         d, d3 = self._ground_m(distance_m), self._antennas_m(distance_m)
@@ -335,6 +345,7 @@ class RMa(Outdoor38901):
         far_db = self._near_loss_db(knee_m) + 40 * np.log10(d3 / knee_m)
         return np.where(d <= knee_m, self._near_loss_db(d3), far_db)
 
+    @override
     def nlos_loss_db(self, distance_m: Floats) -> Floats:
         """(M,) path loss in dB without a line of sight, (M,) metres away over ground."""
         h, mast, d3 = self.building_height_m, self.bs_height_m, self._antennas_m(distance_m)
@@ -350,6 +361,7 @@ class RMa(Outdoor38901):
         clutter_db: Floats = min(0.03 * h**1.72, 10.0) * np.log10(x) - min(0.044 * h**1.72, 14.77)
         return free_db + clutter_db + 0.002 * log10(h) * x
 
+    @override
     def _sigmas_db(self, distance_m: Floats) -> tuple[Floats, Floats]:
         clear_db, blocked_db = super()._sigmas_db(distance_m)
         far = self._ground_m(distance_m) > self.breakpoint_m
