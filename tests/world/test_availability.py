@@ -1,6 +1,4 @@
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +7,7 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell.world import AVAILABILITIES
-from fedcell.world.availability import AvailabilityIntervals
-from fedcell.world.availability_trace import read_intervals
+from fedcell.world.availability_trace import AvailabilityIntervals, read_intervals
 
 HEADER = "device,from_s,until_s\n"
 
@@ -131,9 +128,7 @@ def test_a_trace_says_what_its_rows_say(rows: list[tuple[int, int, int]], repeat
 
 
 def test_who_comes_at_the_next_clock_is_there_at_it_whatever_the_rounding() -> None:
-    stays = AvailabilityIntervals(
-        np.array([0, 1, 2]), np.array([0.0, 0.3]), np.array([0.1, 0.4]), None, np.zeros(2), np.full(2, 0.7)
-    )
+    stays = AvailabilityIntervals(np.array([0, 1, 2]), np.array([0.0, 0.3]), np.array([0.1, 0.4]), None, 0.7)
     clock_s = 0.0
     for _ in range(10_000):
         found, until_s, _ = stays.at(clock_s)
@@ -158,44 +153,6 @@ def test_a_speed_divides_the_time_of_training(tmp_path: Path) -> None:
     assert ours.until_s.tolist() == [np.inf, np.inf]  # always there, in one piece
 
 
-def test_flash_and_fedscale_traces(tmp_path: Path) -> None:
-    events = [
-        ("2020-01-02 00:00:10", "wifi"),
-        ("2020-01-02 00:00:20", "Screen_Lock"),
-        ("2020-01-02 00:00:30", "battery_charged_on"),
-        ("2020-01-02 00:00:40", "80.0%"),
-        ("2020-01-02 00:00:50", "screen_on"),
-        ("2020-01-02 00:01:00", "4G"),
-        ("2020-01-02 00:01:10", "screen_off"),
-    ]
-    messages = "\n".join(f"{time}\t{state}" for time, state in events) + "\n"
-    documents: list[tuple[dict[str, Any], list[list[float]]]] = [
-        ({"a": {"messages": messages}, "b": {"messages": "yesterday\twifi"}}, [[30.0, 60.0], []]),
-        (
-            {
-                "a": {
-                    "isSuccess": True,
-                    "trace_start": 10.0,
-                    "trace_end": 70.0,
-                    "ready_time": [[20, 20], [30.0, 60.0]],
-                },
-                "b": {"isSuccess": False, "trace_start": None, "trace_end": None, "ready_time": []},
-            },
-            [[30.0, 60.0], []],
-        ),
-        (
-            {"1": {"duration": 9, "active": [30], "inactive": [60], "finish_time": 60, "model": "x"}},
-            [[30.0, 60.0], [30.0, 60.0]],
-        ),
-    ]
-    for document, expected in documents:
-        trace = fc.Trace(write(tmp_path / "t.json", json.dumps(document)))
-        for device, stay in enumerate(expected):
-            there = [clock_s for clock_s in np.arange(10.0, 70.0) if trace.at(2, 0, float(clock_s)).there[device]]
-            assert there == list(np.arange(*stay)) if stay else there == []
-        assert trace.at(2, 0, 60.0 + 45.0).there[0]  # all of them begin again after 60 s
-
-
 def test_a_trace_that_changes_is_read_again_but_not_by_a_run_that_goes_on(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", HEADER + "0,0,5\n")
     begun = fc.Trace(path)
@@ -204,10 +161,6 @@ def test_a_trace_that_changes_is_read_again_but_not_by_a_run_that_goes_on(tmp_pa
     assert begun.at(1, 0, 0.0).there.tolist() == [True]
     assert fc.Trace(path).at(1, 0, 0.0).there.tolist() == [False]
     assert begun == fc.Trace(path)
-
-
-def flash(**fields: object) -> str:
-    return json.dumps({"u": {"isSuccess": True, "trace_start": 0, "trace_end": 9, "ready_time": [[1, 2]]} | fields})
 
 
 MISTAKES: list[tuple[str | bytes, str]] = [
@@ -228,22 +181,11 @@ MISTAKES: list[tuple[str | bytes, str]] = [
     ("device,device,from_s,until_s\n", "has the column device twice; keep one"),
     (HEADER + '0,"0,5\n', r"line \d is not valid CSV"),
     (HEADER.encode() + b"0,\xff,5\n", r"line 2 is not UTF-8 text \(byte 0xff\)"),
-    (b"\x80\x04}q\x00.", "is a pickle, which can run any code when it is read; if you trust it, write it as JSON: "),
-    ("{", "line 1 is not valid JSON"),
-    ("[" * 100_000, "is not usable JSON"),
-    ("{}", "has no users; give a trace of FLASH or FedScale"),
-    ("[1]", "has no users"),
-    ('{"1": {"computation": 160.0, "communication": 5648.1}}', "is FedScale's device capacity, not who is there"),
-    ('{"1": {"x": 1}}', "the first user is {'x': 1}; give objects with {active, finish_time, inactive} or"),
-    (flash(isSuccess=False), "none of the 1 users is ever there"),
-    (flash(ready_time=[[2, 1]]), "user 'u': an interval is from 2 to 1"),
-    (flash(ready_time=[[1, 5], [4, 6]]), "user 'u': the interval from 4 overlaps the one before, up to 5"),
-    (flash(ready_time=[[1, 99]]), "user 'u': ready_time is 99; give a number from 0 to 9"),
-    (flash(ready_time=3), "user 'u': ready_time is 3; give a list of pairs"),
-    (flash(trace_end=None), "user 'u': trace_end is None; give a number"),
-    (flash(trace_end=0), "user 'u': its trace ends at 0, not after its start, 0"),
-    ('{"u": {"active": [1], "inactive": [], "finish_time": 9}}', "user 'u': active and inactive are not lists of the"),
-    ('{"u": {"messages": 7}}', "user 'u': messages is 7; give its events as text"),
+    (b"\x80\x04}q\x00.", r"line 1 is not UTF-8 text \(byte 0x80\)"),
+    (
+        '{"u": {"active": [1], "inactive": [2]}}',
+        "is JSON; write its intervals as CSV, with the columns device, from_s,",
+    ),
 ]
 
 

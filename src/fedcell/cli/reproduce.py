@@ -24,7 +24,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[FIGURE]...",
-            help="fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d calibration, beyond the paper diverse variants "
+            help="fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d, beyond the paper diverse variants "
             "privacy epochs csi, or all (the default).",
             show_default=False,
             autocompletion=complete_figure,

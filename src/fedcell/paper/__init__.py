@@ -20,7 +20,6 @@ FIGURES = {
     "fig3b": "fig3.make_b",
     "fig3c": "fig3.make_c",
     "fig3d": "fig3.make_d",
-    "calibration": "calibration.make",
     "diverse": "diverse.make_table",
     "variants": "diverse.make_variants",
     "privacy": "diverse.make_privacy",

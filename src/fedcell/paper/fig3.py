@@ -7,9 +7,19 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.paper.claims import devices_claim, race_claims, radius_claims
 from fedcell.paper.output import Output, Printed
-from fedcell.paper.races import BASELINES, ORDER, PROPOSED, STYLES, Race, best_k, races
+from fedcell.paper.races import (
+    BASELINES,
+    ORDER,
+    PROPOSED,
+    STYLES,
+    Race,
+    best_k,
+    devices_claim,
+    race_claims,
+    races,
+    radius_claims,
+)
 from fedcell.paper.readings import (
     CURVE,
     LAST,
@@ -140,7 +150,7 @@ def make_b(settings: Settings, collect: Collect) -> Output:
         for number in range(len(mean))
     ]
     first = [run.first(30) for run in race.runs["CL-low"]]
-    why = "The paper does not give its partition and scaling; see the calibration."
+    why = "The paper does not give its partition and scaling."
     return Output(
         name="fig3b",
         title="Fig. 3(b): test accuracy against rounds",

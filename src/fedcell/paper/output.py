@@ -246,10 +246,7 @@ def section(output: Output, settings: Settings, command: str) -> str:
         settings: of the reproduction.
         command: that made it.
     """
-    said = (
-        f"{settings.seeds} trial{'s' * (settings.seeds != 1)}; {'free' if settings.free else 'balanced'} partition, "
-        f"{settings.scaling} scaling"
-    )
+    said = f"{settings.seeds} trial{'s' * (settings.seeds != 1)}; balanced partition, standard scaling"
     return output.to_json(command, said, quick=settings != Settings(seeds=settings.seeds))
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from fedcell import defaults
 from fedcell.errors import InputError
@@ -18,7 +18,6 @@ from fedcell.world import Cell
 Collect = Callable[[Sequence[Spec]], dict[str, Rounds]]
 """Runs, or reads from a store, every spec; gives the records by Spec.key()."""
 Label = TypeVar("Label", bound=Hashable)
-Scaling = Literal["standard", "unit"]
 
 PARTITIONS = {"L=1": "labels:1", "L=2": "labels:2", "L=5": "labels:5", "L=8": "labels:8", "iid": "iid"}
 """The paper's names of the partitions, and ours."""
@@ -44,8 +43,6 @@ class Settings:
         race_radius_m: the radius of Fig. 3(a)-(c).
         cells: how many cells Diverse is compared in; all if None.
         samples: of each device, if not an equal share of all.
-        free: whether devices draw their digits freely; balanced otherwise.
-        scaling: of the pixels.
     """
 
     seeds: int = 5
@@ -61,8 +58,6 @@ class Settings:
     race_radius_m: float = defaults.RADIUS_M
     cells: int | None = None
     samples: int | None = None
-    free: bool = False
-    scaling: Scaling = "standard"
 
     @classmethod
     def quick(cls, seeds: int) -> "Settings":
@@ -82,15 +77,10 @@ class Settings:
             samples=300,
         )
 
-    def learning(self, *, free: bool, scaling: Scaling) -> "Settings":
-        """These settings with another partition and scaling."""
-        return replace(self, free=free, scaling=scaling)
-
     def run(self, policy: str, partition: str, **fields: Any) -> Spec:
         """One run, its seed still 0; ``partition`` is the paper's name."""
-        kind = PARTITIONS[partition] + (",free" if self.free and partition != "iid" else "")
         sizes: str | list[int] = "equal" if self.samples is None else [self.samples] * DEVICES
-        task = TaskSpec(partition=kind, scaling=self.scaling, sizes=sizes)
+        task = TaskSpec(partition=PARTITIONS[partition], sizes=sizes)
         return Spec(policy=policy, task=task, **fields)
 
     def without_budget(self, policy: str, partition: str) -> Spec:

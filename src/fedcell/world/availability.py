@@ -5,8 +5,7 @@ devices and a run can resume at any round.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,9 @@ from fedcell.errors import InputError, require_number
 from fedcell.rng import stream
 from fedcell.types import Floats
 from fedcell.world.cell import BoolArray
-from fedcell.world.device import IntArray
+
+if TYPE_CHECKING:
+    from fedcell.world.availability_trace import Trace
 
 PAUSE_S = 60.0
 """After so many seconds a server looks again that can reach nobody, though some devices are there."""
@@ -148,153 +149,12 @@ class DayNight(Availability):
         return begin_s, base_s + ((1 + self.there) / 2 + swing * shift[:, 1]) * self.day_s
 
 
-@dataclass(frozen=True, eq=False)
-class AvailabilityIntervals:
-    """The intervals of M devices; those of device i are number first[i] to first[i + 1] - 1.
-
-    Attributes:
-        first: (M + 1,) where each device's intervals begin.
-        begin_s: (K,) when an interval begins, in seconds from the device's start_s; ascending for each device.
-        end_s: (K,) when it ends: at the next one's begin at the latest.
-        speed: (K,) how many times as fast as usual the device computes in it; None if always as usual.
-        start_s: (M,) the clock at which a device's trace begins, in seconds.
-        period_s: (M,) after how many seconds it begins again; infinity for never.
-    """
-
-    first: IntArray
-    begin_s: Floats
-    end_s: Floats
-    speed: Floats | None
-    start_s: Floats
-    period_s: Floats
-
-    def at(self, clock_s: float) -> tuple[BoolArray, Floats, Floats | None]:
-        """(M,) who is there, until when, and how fast; see AvailabilitySnapshot."""
-        base_s = self._base_s(self._period_index(clock_s))
-        last = self._last_begun(base_s, clock_s)
-        begun = last >= self.first[:-1]
-        there = begun & (clock_s < base_s + self.end_s[last])
-        until_s = np.where(there, base_s + self._departure_s[last], np.inf)
-        return there, until_s, None if self.speed is None else np.where(there, self.speed[last], 1.0)
-
-    def next_s(self, clock_s: float) -> float:
-        """The first clock from now on at which anybody is there; infinity if never."""
-        if self.at(clock_s)[0].any():
-            return clock_s
-        period = self._period_index(clock_s)
-        following = self._last_begun(self._base_s(period), clock_s) + 1
-        over = following == self.first[1:]  # for this period; the first interval comes again in the next
-        some = self.first[1:] > self.first[:-1]
-        begin_s = self.begin_s[np.where(some, np.where(over, self.first[:-1], following), 0)]
-        return float(np.where(some, self._base_s(period + over) + begin_s, np.inf).min())
-
-    def _period_index(self, clock_s: float) -> Floats:
-        """(M,) how often each trace has begun again by now."""
-        period = np.floor((clock_s - self.start_s) / self.period_s)
-        # The quotient is rounded: what counts is on which side of a period's first moment the clock is.
-        period += self._base_s(period + 1) <= clock_s
-        return period - (np.isfinite(self.period_s) & (self._base_s(period) > clock_s))
-
-    def _base_s(self, period: Floats) -> Floats:
-        """(M,) the clock at which this period begins."""
-        with np.errstate(invalid="ignore"):
-            return self.start_s + np.where(period == 0, 0.0, period * self.period_s)
-
-    def _last_begun(self, base_s: Floats, clock_s: float) -> IntArray:
-        """(M,) the last interval of each device that has begun in this period; first[i] - 1 if none has."""
-        low, high = self.first[:-1] - 1, self.first[1:] - 1
-        while (several := low < high).any():
-            middle = (low + high + 1) // 2
-            begun = base_s + self.begin_s[middle] <= clock_s
-            low, high = np.where(several & begun, middle, low), np.where(several & ~begun, middle - 1, high)
-        return low
-
-    @cached_property
-    def _departure_s(self) -> Floats:
-        """(K,) when the stay that an interval belongs to ends: intervals that touch are one stay."""
-        owner = np.repeat(np.arange(len(self.period_s)), np.diff(self.first))
-        joined = (owner[1:] == owner[:-1]) & (self.end_s[:-1] == self.begin_s[1:])
-        ends = np.flatnonzero(np.append(~joined, True))
-        leave_s = self.end_s[ends[np.searchsorted(ends, np.arange(owner.size))]]
-        # The stay at the end of a period goes on in the next one, if that begins with a stay.
-        period_s, first = self.period_s[owner], self.first[owner]
-        goes_on = (leave_s == period_s) & (self.begin_s[first] == 0)
-        again_s = np.where(leave_s[first] == period_s, np.inf, period_s + leave_s[first])
-        return np.where(goes_on, again_s, leave_s)
-
-
-@dataclass(frozen=True)
-class Trace(Availability):
-    r"""Who is there according to a file; see :mod:`fedcell.world.availability_trace` for its forms.
-
-    A device is there from an interval's begin to before its end, and for good where one interval ends as the next
-    begins. A device that the file does not name is never there.
-
-    Attributes:
-        file: a CSV or JSON file.
-        repeat: whether a trace begins again when it is over. If not, nobody is there from then on.
-        period_s: after how many seconds it begins again; by default when the file's last interval has ended, and for
-            the published traces when a user's recording has.
-
-    Example:
-        >>> import fedcell as fc
-        >>> from pathlib import Path
-        >>> _ = Path("who.csv").write_text("device,from_s,until_s,speed\n0,0,100,1\n1,50,200,0.5\n")
-        >>> trace = fc.Trace("who.csv")
-        >>> for clock_s in (0.0, 60.0, 260.0):
-        ...     now = trace.at(count=2, seed=0, clock_s=clock_s)
-        ...     print(now.there.tolist(), now.until_s.tolist(), now.speed.tolist())
-        [True, False] [100.0, inf] [1.0, 1.0]
-        [True, True] [100.0, 200.0] [1.0, 0.5]
-        [True, True] [300.0, 400.0] [1.0, 0.5]
-    """
-
-    file: str
-    repeat: bool = True
-    period_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.period_s is not None:
-            require_number("period_s", self.period_s, above=0)
-            if not self.repeat:
-                raise InputError(f"period_s is {self.period_s:g}, but repeat is false; leave one out")
-
-    @override
-    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot:
-        """Return who is there: those with an interval around this clock."""
-        return AvailabilitySnapshot(*self._intervals(count).at(clock_s))
-
-    @override
-    def next_s(self, count: int, seed: int, clock_s: float) -> float:
-        """Return when the next interval of any device begins, or now if somebody is there."""
-        return self._intervals(count).next_s(clock_s)
-
-    @cached_property
-    def _read(self) -> dict[int, AvailabilityIntervals]:
-        """By the number of devices; a run goes on with the file as it was when it began."""
-        return {}
-
-    def _intervals(self, count: int) -> AvailabilityIntervals:
-        from fedcell.world.availability_trace import read_intervals
-
-        if count not in self._read:
-            self._read[count] = read_intervals(self.file, count, repeat=self.repeat, period_s=self.period_s)
-        return self._read[count]
-
-    def content_sha256(self, count: int) -> str:
-        """Return the SHA-256 of the file's content, in hex; an InputError if ``count`` devices cannot use it."""
-        from fedcell.world.availability_trace import file_sha256
-
-        self._intervals(count)
-        return file_sha256(self.file)
-
-
-AVAILABILITIES = settings.Registry[Always | DayNight | Trace](
+AVAILABILITIES: "settings.Registry[Always | DayNight | Trace]" = settings.Registry(
     "availability",
     {
         "always": "fedcell.world.availability:Always",
         "daynight": "fedcell.world.availability:DayNight",
-        "trace": "fedcell.world.availability:Trace",
+        "trace": "fedcell.world.availability_trace:Trace",
     },
     positional=settings.file_first,
 )

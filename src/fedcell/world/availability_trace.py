@@ -1,30 +1,25 @@
-"""Traces of who was there: intervals as CSV, or the JSON traces of FLASH and FedScale.
+"""Traces of who was there: a CSV file of intervals, ``device,from_s,until_s`` and if wanted ``speed``.
 
-    device,from_s,until_s,speed          CSV: a device is there from from_s to before until_s; speed is optional
-    {"guid": {"messages": ...}, ...}     FLASH, state_traces.json: a user's events, one "time TAB state" a line
-    {"guid": {"ready_time": ...}, ...}   FLASH, cached_timers.json: when a user was ready
-    {"id": {"active": ..., "inactive": ..., "finish_time": ...}, ...}   FedScale, client_behave_trace, written as JSON
-
-Nothing read here is trusted: sizes are limited, nothing is unpickled, and each mistake gets one sentence with the file,
-the line or the user, and the value.
+A device is there from from_s to before until_s. Nothing read here is trusted: sizes are limited, nothing is unpickled,
+and each mistake gets one sentence with the file, the line and the value.
 """
 
 import csv
 import hashlib
 import io
-import json
 import math
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from datetime import datetime
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
+from typing_extensions import override
 
-from fedcell.errors import InputError, did_you_mean, short_repr
-from fedcell.world.availability import AvailabilityIntervals
+from fedcell.errors import InputError, did_you_mean, require_number, short_repr
+from fedcell.types import Floats
+from fedcell.world.availability import Availability, AvailabilitySnapshot
+from fedcell.world.cell import BoolArray
+from fedcell.world.device import IntArray
 
 MAX_BYTES = 512 * 2**20
 MAX_INTERVALS = 5_000_000
@@ -32,18 +27,142 @@ LATEST_S = 1e12
 """Times beyond this, 30,000 years, are mistakes."""
 LARGEST_SPEED = 1e6
 COLUMNS = ("device", "from_s", "until_s", "speed")
-_FLASH_TIME = "%Y-%m-%d %H:%M:%S"
-_FLASH_START = datetime(2020, 1, 2)
-_FLASH_STATES = {
-    "battery_charged_on": ("charged", True),
-    "battery_charged_off": ("charged", False),
-    "wifi": ("wifi", True),
-    **dict.fromkeys(("unknown", "2g", "3g", "4g", "5g"), ("wifi", False)),
-    "screen_lock": ("locked", True),
-    "screen_unlock": ("locked", False),
-    "screen_on": ("screen", True),
-    "screen_off": ("screen", False),
-}
+
+
+@dataclass(frozen=True, eq=False)
+class AvailabilityIntervals:
+    """The intervals of M devices; those of device i are number first[i] to first[i + 1] - 1.
+
+    Attributes:
+        first: (M + 1,) where each device's intervals begin.
+        begin_s: (K,) when an interval begins, in seconds; ascending for each device.
+        end_s: (K,) when it ends: at the next one's begin at the latest.
+        speed: (K,) how many times as fast as usual the device computes in it; None if always as usual.
+        period_s: after how many seconds they begin again; infinity for never.
+    """
+
+    first: IntArray
+    begin_s: Floats
+    end_s: Floats
+    speed: Floats | None
+    period_s: float
+
+    def at(self, clock_s: float) -> tuple[BoolArray, Floats, Floats | None]:
+        """(M,) who is there, until when, and how fast; see AvailabilitySnapshot."""
+        base_s = self._base_s(self._period_index(clock_s))
+        last = self._last_begun(base_s, clock_s)
+        begun = last >= self.first[:-1]
+        there = begun & (clock_s < base_s + self.end_s[last])
+        until_s = np.where(there, base_s + self._departure_s[last], np.inf)
+        return there, until_s, None if self.speed is None else np.where(there, self.speed[last], 1.0)
+
+    def next_s(self, clock_s: float) -> float:
+        """The first clock from now on at which anybody is there; infinity if never."""
+        if self.at(clock_s)[0].any():
+            return clock_s
+        period = self._period_index(clock_s)
+        following = self._last_begun(self._base_s(period), clock_s) + 1
+        over = following == self.first[1:]  # for this period; the first interval comes again in the next
+        some = self.first[1:] > self.first[:-1]
+        begin_s = self.begin_s[np.where(some, np.where(over, self.first[:-1], following), 0)]
+        base_s = np.where(over, self._base_s(period + 1), self._base_s(period))
+        return float(np.where(some, base_s + begin_s, np.inf).min())
+
+    def _period_index(self, clock_s: float) -> float:
+        """How often the trace has begun again by now."""
+        if math.isinf(self.period_s):
+            return 0.0
+        period = float(clock_s // self.period_s)
+        # The quotient is rounded: what counts is on which side of a period's first moment the clock is.
+        period += (period + 1) * self.period_s <= clock_s
+        return period - (period * self.period_s > clock_s)
+
+    def _base_s(self, period: float) -> float:
+        """The clock at which this period begins."""
+        return 0.0 if period == 0 else period * self.period_s
+
+    def _last_begun(self, base_s: float, clock_s: float) -> IntArray:
+        """(M,) the last interval of each device that has begun in this period; first[i] - 1 if none has."""
+        low, high = self.first[:-1] - 1, self.first[1:] - 1
+        while (several := low < high).any():
+            middle = (low + high + 1) // 2
+            begun = base_s + self.begin_s[middle] <= clock_s
+            low, high = np.where(several & begun, middle, low), np.where(several & ~begun, middle - 1, high)
+        return low
+
+    @cached_property
+    def _departure_s(self) -> Floats:
+        """(K,) when the stay that an interval belongs to ends: intervals that touch are one stay."""
+        owner = np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+        joined = (owner[1:] == owner[:-1]) & (self.end_s[:-1] == self.begin_s[1:])
+        ends = np.flatnonzero(np.append(~joined, True))
+        leave_s = self.end_s[ends[np.searchsorted(ends, np.arange(owner.size))]]
+        # The stay at the end of a period goes on in the next one, if that begins with a stay.
+        first = self.first[owner]
+        goes_on = (leave_s == self.period_s) & (self.begin_s[first] == 0)
+        again_s = np.where(leave_s[first] == self.period_s, np.inf, self.period_s + leave_s[first])
+        return np.where(goes_on, again_s, leave_s)
+
+
+@dataclass(frozen=True)
+class Trace(Availability):
+    r"""Who is there according to a CSV file with the columns device, from_s, until_s and, if wanted, speed.
+
+    A device is there from an interval's begin to before its end, and for good where one interval ends as the next
+    begins. A device that the file does not name is never there.
+
+    Attributes:
+        file: a CSV file.
+        repeat: whether a trace begins again when it is over. If not, nobody is there from then on.
+        period_s: after how many seconds it begins again; by default when the file's last interval has ended.
+
+    Example:
+        >>> import fedcell as fc
+        >>> from pathlib import Path
+        >>> _ = Path("who.csv").write_text("device,from_s,until_s,speed\n0,0,100,1\n1,50,200,0.5\n")
+        >>> trace = fc.Trace("who.csv")
+        >>> for clock_s in (0.0, 60.0, 260.0):
+        ...     now = trace.at(count=2, seed=0, clock_s=clock_s)
+        ...     print(now.there.tolist(), now.until_s.tolist(), now.speed.tolist())
+        [True, False] [100.0, inf] [1.0, 1.0]
+        [True, True] [100.0, 200.0] [1.0, 0.5]
+        [True, True] [300.0, 400.0] [1.0, 0.5]
+    """
+
+    file: str
+    repeat: bool = True
+    period_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.period_s is not None:
+            require_number("period_s", self.period_s, above=0)
+            if not self.repeat:
+                raise InputError(f"period_s is {self.period_s:g}, but repeat is false; leave one out")
+
+    @override
+    def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot:
+        """Return who is there: those with an interval around this clock."""
+        return AvailabilitySnapshot(*self._intervals(count).at(clock_s))
+
+    @override
+    def next_s(self, count: int, seed: int, clock_s: float) -> float:
+        """Return when the next interval of any device begins, or now if somebody is there."""
+        return self._intervals(count).next_s(clock_s)
+
+    @cached_property
+    def _read(self) -> dict[int, AvailabilityIntervals]:
+        """By the number of devices; a run goes on with the file as it was when it began."""
+        return {}
+
+    def _intervals(self, count: int) -> AvailabilityIntervals:
+        if count not in self._read:
+            self._read[count] = read_intervals(self.file, count, repeat=self.repeat, period_s=self.period_s)
+        return self._read[count]
+
+    def content_sha256(self, count: int) -> str:
+        """Return the SHA-256 of the file's content, in hex; an InputError if ``count`` devices cannot use it."""
+        self._intervals(count)
+        return file_sha256(self.file)
 
 
 def read_intervals(
@@ -52,9 +171,8 @@ def read_intervals(
     """Read a trace for ``count`` devices.
 
     Args:
-        path: a CSV or JSON file.
-        count: M. A CSV file names devices 0 to M - 1; of a published trace, device i gets user i, in the file's order,
-            and from the first again if it has fewer users.
+        path: a CSV file.
+        count: M; the file names devices 0 to M - 1.
         repeat: whether a trace begins again when it is over.
         period_s: after how many seconds, instead of when it is over.
 
@@ -76,14 +194,14 @@ def _read(
 ) -> AvailabilityIntervals:
     intervals = _parse(file, path, count)
     if not repeat:
-        return replace(intervals, period_s=np.full(count, np.inf))
+        return replace(intervals, period_s=math.inf)
     if period_s is None:
         return intervals
     if (latest_s := float(intervals.end_s.max())) > period_s:
         raise InputError(
             f"period_s is {period_s:g}, but {path} has an interval until {latest_s:g} s; give at least that"
         )
-    return replace(intervals, period_s=np.full(count, period_s))
+    return replace(intervals, period_s=period_s)
 
 
 def file_sha256(path: str) -> str:
@@ -100,7 +218,7 @@ def _found(path: str) -> tuple[str, os.stat_result]:
             raise OSError(0, "not a regular file")  # a pipe would never end
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read the trace {path[:200]!r}: {reason}; give a CSV or JSON file") from None
+        raise InputError(f"cannot read the trace {path[:200]!r}: {reason}; give a CSV file") from None
     if stat.st_size > MAX_BYTES:
         raise InputError(f"{path} is larger than {MAX_BYTES >> 20} MiB; keep fewer devices or days")
     return file, stat
@@ -115,11 +233,6 @@ def _sha256(file: str, mtime_ns: int, size: int) -> str:  # noqa: ARG001  (a cha
 def _parse(file: str, path: str, count: int) -> AvailabilityIntervals:
     with open(file, "rb") as stream:
         content = stream.read(MAX_BYTES + 1)
-    if content[:1] == b"\x80" or path.endswith((".pkl", ".pickle")):
-        raise InputError(
-            f"{path} is a pickle, which can run any code when it is read; if you trust it, write it as JSON: "
-            "python -c \"import json, pickle; json.dump(pickle.load(open('FILE', 'rb')), open('FILE.json', 'w'))\""
-        )
     try:
         text = content.decode("utf-8-sig")
         bad = content.find(0)  # UTF-16 without its mark is UTF-8 full of zeros
@@ -128,14 +241,8 @@ def _parse(file: str, path: str, count: int) -> AvailabilityIntervals:
     if bad >= 0:
         line = content.count(b"\n", 0, bad) + 1
         raise InputError(f"{path} line {line} is not UTF-8 text (byte 0x{content[bad]:02x}); save it as UTF-8")
-    start = text[:1000].lstrip()[:1]
-    return _of_users(text, path, count) if start in ("{", "[") else _of_rows(text, path, count)
-
-
-# --- CSV -------------------------------------------------------------------------------------------------------------
-
-
-def _of_rows(text: str, path: str, count: int) -> AvailabilityIntervals:
+    if text.lstrip().startswith(("{", "[")):
+        raise InputError(f"{path} is JSON; write its intervals as CSV, with the columns {', '.join(COLUMNS[:3])}")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     device, begin_s, end_s, speed, lines = list[int](), list[float](), list[float](), list[float](), list[int]()
     try:
@@ -163,11 +270,11 @@ def _of_rows(text: str, path: str, count: int) -> AvailabilityIntervals:
         raise InputError(f"{path} has no intervals; give a line such as 0,0,3600 below {','.join(COLUMNS[:3])}")
     order = np.lexsort((begin_s, device))
     who, begin, end = np.array(device)[order], np.array(begin_s)[order], np.array(end_s)[order]
-    bad = np.flatnonzero((who[1:] == who[:-1]) & (begin[1:] < end[:-1]))
-    if bad.size:
-        first, second = lines[order[bad[0]]], lines[order[bad[0] + 1]]
+    overlaps = np.flatnonzero((who[1:] == who[:-1]) & (begin[1:] < end[:-1]))
+    if overlaps.size:
+        one, other = sorted(lines[place] for place in order[overlaps[0] : overlaps[0] + 2])
         raise InputError(
-            f"{path} line {max(first, second)}: it overlaps line {min(first, second)} of device {who[bad[0]]}; "
+            f"{path} line {other}: it overlaps line {one} of device {who[overlaps[0]]}; "
             "let one interval of a device end before the next begins"
         )
     factor = np.array(speed)[order]
@@ -176,8 +283,7 @@ def _of_rows(text: str, path: str, count: int) -> AvailabilityIntervals:
         begin,
         end,
         None if (factor == 1.0).all() else factor,
-        np.zeros(count),
-        np.full(count, end.max()),
+        float(end.max()),
     )
 
 
@@ -201,149 +307,11 @@ def _device(text: str, count: int, where: str) -> int:
     return int(text)
 
 
-def _number(value: Any, name: str, where: str, least: float, most: float) -> float:
+def _number(value: str, name: str, where: str, least: float, most: float) -> float:
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
+        number = float(value)
+    except ValueError:
         number = math.nan
     if not least <= number <= most:
         raise InputError(f"{where}: {name} is {short_repr(value)}; give a number from {least:g} to {most:g}")
     return number
-
-
-# --- JSON ------------------------------------------------------------------------------------------------------------
-
-Recording = tuple[float, float, list[tuple[float, float]]]
-"""Of a user: the clock at which the recording starts, its length, and the intervals from its start on."""
-
-
-def _of_users(text: str, path: str, count: int) -> AvailabilityIntervals:
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path} line {error.lineno} is not valid JSON ({error.msg}); correct it") from None
-    except (RecursionError, ValueError):
-        raise InputError(f"{path} is not usable JSON (too deep, or a number too long); correct it") from None
-    users = list(document.items()) if isinstance(document, dict) else []
-    if not users:
-        raise InputError(f"{path} has no users; give a trace of FLASH or FedScale, or a CSV file")
-    read = _reader(users[0][1], path)
-    found = [read(entry, f"{path} user {short_repr(name)}") for name, entry in users[:count]]
-    if not any(intervals for _, _, intervals in found):
-        raise InputError(f"{path}: none of the {len(found)} users is ever there; give another trace")
-    if sum(len(intervals) for _, _, intervals in found) * -(-count // len(found)) > MAX_INTERVALS:
-        raise InputError(f"{path} has more than {MAX_INTERVALS:,} intervals for {count} devices; keep fewer")
-    devices = [found[i % len(found)] for i in range(count)]
-    times = [np.array(intervals).reshape(-1, 2) for _, _, intervals in devices]
-    both = np.concatenate(times)
-    first = np.concatenate(([0], np.cumsum([len(own) for own in times])))
-    starts, periods = (np.array([device[i] for device in devices]) for i in (0, 1))
-    return AvailabilityIntervals(first, both[:, 0].copy(), both[:, 1].copy(), None, starts, periods)
-
-
-def _reader(entry: Any, path: str) -> Callable[[Any, str], Recording]:
-    """What reads the users of a file whose first one is this."""
-    fields = set(entry) if isinstance(entry, dict) else set()
-    for needed, read in _READERS:
-        if needed <= fields:
-            return read
-    if {"computation", "communication"} <= fields:
-        raise InputError(
-            f"{path} is FedScale's device capacity, not who is there; put its ms per sample, / 1000, into "
-            "devices.seconds_per_sample"
-        )
-    known = " or ".join("{" + ", ".join(sorted(needed)) + "}" for needed, _ in _READERS)
-    raise InputError(f"{path}: the first user is {short_repr(entry)}; give objects with {known}")
-
-
-def _cached_timer(entry: Any, where: str) -> Recording:
-    """FLASH's cached_timers.json: ``ready_time`` in seconds from 2020-01-02; a user without success is never there."""
-    if not isinstance(entry, dict) or not entry.get("isSuccess", True):
-        return 0.0, 1.0, []
-    start_s = _number(entry.get("trace_start"), "trace_start", where, -LATEST_S, LATEST_S)
-    end_s = _number(entry.get("trace_end"), "trace_end", where, -LATEST_S, LATEST_S)
-    ready = entry.get("ready_time")
-    if not isinstance(ready, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in ready):
-        raise InputError(f"{where}: ready_time is {short_repr(ready)}; give a list of pairs [from, until]")
-    return start_s, end_s - start_s, _checked(ready, start_s, end_s, "ready_time", where)
-
-
-def _fedscale(entry: Any, where: str) -> Recording:
-    """FedScale's client_behave_trace: there from active[j] to inactive[j], again after finish_time seconds."""
-    active, inactive = (entry.get(name) if isinstance(entry, dict) else None for name in ("active", "inactive"))
-    if not isinstance(active, list) or not isinstance(inactive, list) or len(active) != len(inactive):
-        raise InputError(f"{where}: active and inactive are not lists of the same length; give pairs of times")
-    end_s = _number(entry.get("finish_time"), "finish_time", where, 0.0, LATEST_S)
-    pairs = list(zip(active, inactive, strict=True))
-    return 0.0, end_s, _checked(pairs, 0.0, end_s, "active", where)
-
-
-def _checked(pairs: list[Any], start_s: float, end_s: float, name: str, where: str) -> list[tuple[float, float]]:
-    """The intervals in order, from the start on; those of no length, which recordings have, are left out."""
-    if end_s <= start_s:
-        raise InputError(f"{where}: its trace ends at {end_s:g}, not after its start, {start_s:g}")
-    found: list[tuple[float, float]] = []
-    last_s = start_s
-    for pair in pairs:
-        begin_s, until_s = (_number(value, name, where, start_s, end_s) for value in pair)
-        if until_s < begin_s:
-            raise InputError(f"{where}: an interval is from {begin_s:g} to {until_s:g}; let it end after it begins")
-        if begin_s < last_s:
-            raise InputError(f"{where}: the interval from {begin_s:g} overlaps the one before, up to {last_s:g}")
-        if until_s > begin_s:
-            found.append((begin_s - start_s, until_s - start_s))
-        last_s = until_s
-    return found
-
-
-def _flash_events(entry: Any, where: str) -> Recording:
-    """FLASH's state_traces.json: ready while locked, charging and on Wi-Fi, by its own rules.
-
-    A user whose events cannot be read is never there, as in FLASH, and a stay that the recording cuts off is not
-    counted. FLASH looks at the locked screen only, so screen_on, screen_off and battery levels change nothing.
-    """
-    messages = entry.get("messages") if isinstance(entry, dict) else None
-    if not isinstance(messages, str):
-        raise InputError(f"{where}: messages is {short_repr(messages)}; give its events as text")
-    state = {"charged": False, "wifi": False, "locked": False, "screen": False}
-    pairs: list[tuple[float, float]] = []
-    clock_s: list[float] = []
-    began_s: float | None = None
-    for at_s, event in _events(messages):
-        if at_s is None or (clock_s and at_s < clock_s[-1]):
-            return 0.0, 1.0, []
-        clock_s.append(at_s)
-        if event in _FLASH_STATES:
-            which, on = _FLASH_STATES[event]
-            state[which] = on
-        elif not event.endswith("%"):
-            return 0.0, 1.0, []
-        ready = state["charged"] and state["wifi"] and state["locked"]
-        if ready and began_s is None:
-            began_s = at_s
-        elif not ready and began_s is not None:
-            pairs.append((began_s, at_s))
-            began_s = None
-    if not clock_s or clock_s[-1] == clock_s[0]:
-        return 0.0, 1.0, []
-    return clock_s[0], clock_s[-1] - clock_s[0], _checked(pairs, clock_s[0], clock_s[-1], "messages", where)
-
-
-def _events(messages: str) -> Iterator[tuple[float | None, str]]:
-    """The events of a user, in seconds from 2020-01-02; None for a time that cannot be read."""
-    for line in messages.split("\n"):
-        if not line.strip():
-            continue
-        time, tab, event = line.strip().partition("\t")
-        try:
-            at = datetime.strptime(time.strip(), _FLASH_TIME)
-        except ValueError:
-            at = None
-        yield (at - _FLASH_START).total_seconds() if at is not None and tab else None, event.strip().lower()
-
-
-_READERS: tuple[tuple[set[str], Callable[[Any, str], Recording]], ...] = (
-    ({"active", "inactive", "finish_time"}, _fedscale),
-    ({"ready_time", "trace_start", "trace_end"}, _cached_timer),
-    ({"messages"}, _flash_events),
-)
