@@ -181,3 +181,12 @@ def test_the_whole_api_imports_no_optional_dependency() -> None:
 def test_simulate_stays_the_function_whatever_is_imported_first() -> None:
     code = "import fedcell.runs.race, fedcell; assert callable(fedcell.simulate)"
     assert python(code, cold=True) == ""
+
+
+@pytest.mark.processes
+def test_the_loop_imports_little() -> None:
+    """Neither files, TOML nor channels: what plays a round is handed the spec, the data and the world."""
+    code = "import sys, fedcell.sim.loop; print(*(m for m in sys.modules if m.split('.')[0] == 'fedcell'))"
+    loaded = python(code, cold=True).split()
+    assert len(loaded) <= 40
+    assert not {"fedcell.files", "fedcell.toml", "fedcell.sim.spec", "fedcell.world.channel"} & set(loaded)

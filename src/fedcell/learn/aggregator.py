@@ -23,7 +23,7 @@ it has arrived by the end of that round, and is dropped otherwise.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,9 @@ from fedcell import settings
 from fedcell.errors import InputError, require_number
 from fedcell.learn.engine import Updates
 from fedcell.types import Floats, Indices, Vector
-from fedcell.world import Conditions
+
+if TYPE_CHECKING:
+    from fedcell.world import Conditions
 
 Weights = Literal["mean", "samples", "balanced"]
 
@@ -69,7 +71,7 @@ class LateModels:
         there = self.after_s <= round_s
         return LateModels(self.devices[there], self.models[there], self.after_s[there], self.shares[there])
 
-    def with_remaining_band(self, conditions: Conditions) -> Conditions:
+    def with_remaining_band(self, conditions: "Conditions") -> "Conditions":
         """The conditions of a round that has only the rest of the band."""
         if self.shares.size == 0:
             return conditions

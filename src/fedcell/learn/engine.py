@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
-from fedcell.learn.data import Dataset
 from fedcell.types import Vector
+
+if TYPE_CHECKING:
+    from fedcell.learn.data import Dataset
 
 LEARNING_RATE = 0.01
 BATCH_SIZE = 10
@@ -235,7 +237,7 @@ def linear_start(rng: np.random.Generator, weights: tuple[int, ...], biases: int
     return rng.uniform(-bound, bound, prod(weights) + biases).astype(np.float32)
 
 
-def checked_dataset(data: Dataset) -> Dataset:
+def checked_dataset(data: "Dataset") -> "Dataset":
     """Return the data, or raise if an engine cannot use it: the kernels use it as indices without checks."""
     for name, x, y in (("train", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
         if x.dtype not in (np.uint8, np.float32):

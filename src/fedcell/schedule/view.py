@@ -10,10 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from fedcell.errors import InputError, read_only, writable
 from fedcell.quantisation import WEIGHT_BITS, upload_part
 from fedcell.schedule.bandwidth import times
-from fedcell.schedule.downlink import Downlink, Multicast
 from fedcell.schedule.laws import Density, Law
 from fedcell.schedule.laws.solver import Needs
 from fedcell.types import Bools, Floats, Indices
+
+if TYPE_CHECKING:
+    from fedcell.schedule.downlink import Downlink
 
 # Fields of RoundView with an entry for each device: anything, finite numbers, or what devices tell: NaN if unknown.
 _EACH, _FINITE, _REPORTED = {"each": "any"}, {"each": "finite"}, {"each": "reported"}
@@ -137,7 +139,7 @@ class RoundView:
     left_s: float = field(default=inf, kw_only=True)
     left_j: float = field(default=inf, kw_only=True)
     law: Law = field(default=Density(), kw_only=True)
-    downlink: Downlink | None = field(default=None, kw_only=True)
+    downlink: "Downlink | None" = field(default=None, kw_only=True)
     epochs: float = field(default=1.0, kw_only=True)
     weights: float | None = field(default=None, kw_only=True)
     tensors: int = field(default=1, kw_only=True)
@@ -258,6 +260,8 @@ class RoundView:
         Returns:
             RoundView: with the answers instead of what was known before. What began with the round begins at waited_s.
         """
+        from fedcell.schedule.downlink import Multicast
+
         few = self.only(devices)
         heard = np.full(devices.size, self.round_index)
         compute_s = np.zeros(devices.size) if "norms" in answers else few.compute_s

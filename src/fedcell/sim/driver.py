@@ -17,16 +17,14 @@ from fedcell.protocol.round import Collect, Collected, Played, Send, Sight
 from fedcell.protocol.signals import read_signals
 from fedcell.rng import keyed, stream
 from fedcell.schedule.plan import Links, Plan
-from fedcell.schedule.profiles import balanced_weights, standardise
-from fedcell.sim.profiles import output_change, report_j
 from fedcell.sim.requests import Losses, Playing, Train
 from fedcell.sim.spending import worked_j
 from fedcell.types import Floats, Indices, Vector
-from fedcell.world import Conditions
 
 if TYPE_CHECKING:
     from fedcell.sim.loop import Simulation
     from fedcell.sim.state import State
+    from fedcell.world import Conditions
 
 
 @dataclass(eq=False)
@@ -48,7 +46,7 @@ class Driver:
 
     run: "Simulation"
     state: "State"
-    conditions: Conditions
+    conditions: "Conditions"
     sight: Sight
     mean: Vector | None = None
     late: LateModels = field(default_factory=LateModels.empty)
@@ -175,6 +173,8 @@ class Driver:
         """
         run, cost_j = self.run, np.zeros(self.state.spent_j.size)
         if run.reports_later:
+            from fedcell.sim.profiles import report_j
+
             new = self.there[self.state.spent_j[self.there] == 0.0]
             cost_j[new] = report_j(run.task, run.world, self.conditions, self.state.late.band_left)[new]
         return cost_j
@@ -201,9 +201,13 @@ class Driver:
         profiles = self.state.knowledge.profiles
         if profiles.shape[1] == 0:
             return None
+        from fedcell.schedule.profiles import balanced_weights, standardise
+
         return balanced_weights(standardise(profiles[self.there], self.sight.view.profile_noise), places)
 
     def _profiles(self, updates: Updates) -> Floats:
         """(n, classes) what updates say of their devices' data."""
+        from fedcell.sim.profiles import output_change
+
         classes = self.run.task.label_counts.shape[1]
         return output_change(updates.output_bias(classes), self.state.model, classes)

@@ -1,9 +1,12 @@
 """The loop: federated training of a real model against a simulated clock, one RoundRecord a round."""
 
+from __future__ import annotations  # what only types name is not imported
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,22 +19,21 @@ from fedcell.protocol.question import visited
 from fedcell.protocol.round import Sight, play
 from fedcell.quantisation import WEIGHT_BITS
 from fedcell.rng import keyed, stream
-from fedcell.schedule.downlink import Downlink, Multicast, Unicast
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
 from fedcell.schedule.policy import Policy, limited
 from fedcell.sim.driver import Driver
-from fedcell.sim.profiles import reports
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import Evaluate, Playing, played
-from fedcell.sim.spec import Spec, require_spec
-from fedcell.sim.spec_warnings import warn
 from fedcell.sim.spending import can_pay, expected_j
 from fedcell.sim.state import State
-from fedcell.sim.task import Task, load_task, settled
 from fedcell.types import Floats, Indices, Vector
-from fedcell.world import Conditions, World, download_s
-from fedcell.world.channel import may_lack_rate
+
+if TYPE_CHECKING:
+    from fedcell.schedule.downlink import Downlink
+    from fedcell.sim.spec import Spec
+    from fedcell.sim.task import Task
+    from fedcell.world import Conditions, World
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +55,15 @@ class Simulation:
     policy: Policy
 
     @classmethod
-    def load(cls, spec: Spec, threads: int | None = None) -> "Simulation":
+    def load(cls, spec: Spec, threads: int | None = None) -> Simulation:
         """Load what the run needs.
 
         Args:
             spec: one run, without a grid of several.
             threads: for training; all cores by default.
         """
+        from fedcell.sim.task import load_task
+
         spec, *others = spec.runs()
         if others:
             raise InputError(
@@ -76,7 +80,7 @@ class Simulation:
     @cached_property
     def reports_later(self) -> bool:
         """Whether devices that had no rate at the start report their data when they have one."""
-        return self.spec.reports_gradients and may_lack_rate(self.world.cell)
+        return self.spec.reports_may_be_lost
 
     def law(self, snr: Floats) -> Law:
         """The law of the uploads of (n,) devices with this SNR."""
@@ -103,6 +107,9 @@ class Simulation:
         cell = self.world.cell
         if cell.downlink == "free":
             return None
+        from fedcell.schedule.downlink import Multicast, Unicast
+        from fedcell.world import download_s
+
         seconds = download_s(cell, self.world.devices.power_w_per_hz[there], snr)
         return Multicast(seconds) if cell.downlink == "multicast" else Unicast(seconds)
 
@@ -117,6 +124,8 @@ class Simulation:
         M, clock_s = self.spec.devices.count, 0.0
         knowledge, spent_j = Knowledge.empty(M), np.zeros(M)
         if self.spec.uses_profiles and self.spec.profiles != "none":
+            from fedcell.sim.profiles import reports
+
             profiles, clock_s, spent_j = reports(self.spec, self.task, self.world, model)
             knowledge = replace(knowledge, profiles=profiles)
         return State(0, clock_s, model, knowledge, spent_j, aggregation=self.aggregator.initial(model.size))
@@ -130,11 +139,11 @@ class Simulation:
         """The model (P,) that is evaluated and kept."""
         return self.aggregator.evaluated(state.model, state.aggregation)
 
-    def step(self, state: State) -> "Played | None":
+    def step(self, state: State) -> Played | None:
         """Play one round: what it did and the state after it, or None if the run has ended."""
         return played(self.task.engine, self.playing(state))
 
-    def playing(self, state: State) -> "Playing[Played | None]":
+    def playing(self, state: State) -> Playing[Played | None]:
         """One round that asks an engine for what it needs; see requests.py."""
         spec, r, conditions = self.spec, state.round, self.conditions(state)
         if conditions is None:
@@ -202,7 +211,7 @@ class Simulation:
         """The local training of n devices in the state's round, of so many epochs; as many as the task says if None."""
         return jobs(self.task, state.model, devices, self.spec, state.round, rms=self.policy.uses_rms, epochs=epochs)
 
-    def _wait(self, state: State) -> "Playing[Played | None]":
+    def _wait(self, state: State) -> Playing[Played | None]:
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
         next_s = self.world.next_s(self.spec.seed, state.clock_s)
         if next_s > self.spec.budget_s or math.isinf(next_s):
@@ -242,6 +251,10 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
         >>> [(record.round, len(record.delivered)) for record in fc.simulate(spec)]
         [(1, 3), (2, 3)]
     """
+    from fedcell.sim.spec import require_spec
+    from fedcell.sim.spec_warnings import warn
+    from fedcell.sim.task import settled
+
     require_spec(spec, "simulate")
     run = Simulation.load(settled(spec), threads)
     warn([spec])

@@ -1,5 +1,9 @@
 """What a simulated server learns about its devices' data: from reports before the first round, or from updates."""
 
+from __future__ import annotations  # what only types name is not imported
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,10 +11,13 @@ from fedcell.learn.engine import Job
 from fedcell.learn.profile import REPORT_SAMPLES, normalised, private
 from fedcell.rng import keyed, stream
 from fedcell.schedule.bandwidth import allocate
-from fedcell.sim.spec import Spec
-from fedcell.sim.task import Task
 from fedcell.types import Floats, Vector
-from fedcell.world import Conditions, World, compute_j, transmit_j
+from fedcell.world import compute_j, transmit_j
+
+if TYPE_CHECKING:
+    from fedcell.sim.spec import Spec
+    from fedcell.sim.task import Task
+    from fedcell.world import Conditions, World
 
 BITS_PER_ENTRY = 32
 

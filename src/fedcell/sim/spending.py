@@ -1,11 +1,18 @@
 """What the devices of a simulated cell spend in a round, and who has enough left for it."""
 
+from __future__ import annotations  # what only types name is not imported
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fedcell.protocol.estimates import SHORTEST_S
 from fedcell.schedule.plan import Timing
 from fedcell.types import Bools, Floats, Indices
-from fedcell.world import Conditions, World, compute_j, round_j, transmit_j
+from fedcell.world import compute_j, round_j, transmit_j
+
+if TYPE_CHECKING:
+    from fedcell.world import Conditions, World
 
 
 def expected_j(world: World, devices: Indices, upload_s: Floats, compute_s: Floats) -> Floats:

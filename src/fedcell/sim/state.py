@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcell.files import read_npz
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.types import Floats, Vector
@@ -55,6 +54,8 @@ class State:
     @classmethod
     def from_bytes(cls, content: bytes) -> "State":
         """The inverse of to_bytes; a ValueError if it is damaged."""
+        from fedcell.files import read_npz
+
         try:
             file = read_npz(io.BytesIO(content))
             number, reached, means = file["numbers"].tolist()
