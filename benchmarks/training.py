@@ -294,6 +294,11 @@ class TimedEngine:
         """As the engine's."""
         return self.engine.parameters
 
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """As the engine's."""
+        return self.engine.tensors
+
     def initial(self, rng: np.random.Generator) -> Vector:
         """As the engine's."""
         return self.engine.initial(rng)

@@ -14,7 +14,7 @@ from tree import first_line, page_with_tree
 SOURCE = Path(fedcell.__file__).parent
 ROOT = SOURCE.parents[1]
 BASE = {"errors", "lazy", "files", "types", "rng", "units", "distributions", "settings", "defaults"}
-BASE |= {"plugins", "runtime", "toml", "fields"}
+BASE |= {"plugins", "runtime", "toml", "fields", "quantisation"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),

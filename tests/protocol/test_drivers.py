@@ -48,16 +48,30 @@ class Decides(fc.Random):
         return np.where(np.arange(devices.size) % 2 == 0, 1.0, 3.0)
 
     def upload_bits(self, view: fc.RoundView, devices: Any) -> Any:
-        return 1000.0 * (1.0 + np.arange(devices.size))
+        return np.where(np.arange(devices.size) % 3 == 0, 32, 8)
+
+
+def record_of(model: Any, tensors: Iterable[int]) -> ArrayRecord:
+    """A model vector as an app sends it, in its tensors."""
+    parts = np.split(model, np.cumsum(list(tensors))[:-1])
+    return ArrayRecord({f"tensor-{k}": Array(part) for k, part in enumerate(parts)})
+
+
+def vector(record: ArrayRecord) -> Any:
+    return np.concatenate([array.numpy() for array in record.values()])
 
 
 class Mean(FedAvg):
     """The mean as the simulator's engine takes it; Flower's own has other rounding."""
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-        models = np.stack([reply.content.array_records["arrays"]["model"].numpy() for reply in replies])
+        records = [reply.content.array_records["arrays"] for reply in replies]
+        models, tensors = (
+            np.stack([vector(record) for record in records]),
+            [a.numpy().size for a in records[0].values()],
+        )
         mean = HostUpdates([models[0]] * len(models), models, np.zeros(len(models))).mean()
-        return ArrayRecord({"model": Array(mean)}), MetricRecord({})
+        return record_of(mean, tensors), MetricRecord({})
 
 
 def spec_of(policy: str, **fields: Any) -> fc.Spec:
@@ -87,7 +101,7 @@ def client_of(run: Simulation) -> ClientApp:
         if "fedcell-samples" in config:
             draw = keyed(run.spec.seed, "poll", int(str(config["fedcell-round"])))
             part = draw(i).permutation(part)[: int(str(config["fedcell-samples"]))]
-        start = message.content.array_records["arrays"]["model"].numpy()
+        start = vector(message.content.array_records["arrays"])
         return float(run.task.engine.losses([Job(start, part[np.newaxis])])[0])
 
     report_device(app, report)
@@ -97,13 +111,13 @@ def client_of(run: Simulation) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         i, config = int(str(context.node_config["partition-id"])), message.content.config_records["config"]
         r = int(str(config["fedcell-round"]))
-        start = message.content.array_records["arrays"]["model"].numpy()
+        start = vector(message.content.array_records["arrays"])
         epochs = np.array([float(str(config["fedcell-epochs"]))]) if "fedcell-epochs" in config else None
         updates = run.task.engine.update(jobs(run.task, start, np.array([i]), run.spec, r, rms=True, epochs=epochs))
         if lost(run.spec, r, i):
             raise RuntimeError("the model is lost")
         told = {"train_loss": float(updates.losses[0]), "train_loss_rms": float(updates.rms[0])}
-        arrays = ArrayRecord({"model": Array(updates.models()[0])})
+        arrays = record_of(updates.models()[0], run.task.engine.tensors)
         return Message(
             RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1, **told})}), reply_to=message
         )
@@ -127,7 +141,7 @@ def in_flower(spec: fc.Spec) -> Scheduled:
     )
     app = client_of(run)
     grid = LocalGrid({100 + (3 * i) % DEVICES: node(app, i) for i in range(DEVICES)})
-    scheduled.start(grid, ArrayRecord({"model": Array(run.start().model)}), ROUNDS)
+    scheduled.start(grid, record_of(run.start().model, run.task.engine.tensors), ROUNDS)
     return scheduled
 
 

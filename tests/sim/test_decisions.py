@@ -22,7 +22,7 @@ class Decides(fc.Policy):
     """Schedules devices 1, 3 and 4, and decides the rest as it is told."""
 
     epochs: tuple[float, ...] | None = None
-    parts: tuple[float, ...] | None = None
+    bits: tuple[float, ...] | None = None
 
     def choose(self, view: fc.RoundView, rng: np.random.Generator) -> Any:
         return [1, 3, 4]
@@ -31,7 +31,7 @@ class Decides(fc.Policy):
         return None if self.epochs is None else view.epochs * np.array(self.epochs)
 
     def upload_bits(self, view: fc.RoundView, devices: Any) -> Any:
-        return None if self.parts is None or view.model_bits is None else view.model_bits * np.array(self.parts)
+        return self.bits
 
 
 def run_of(policy: fc.Policy, **fields: Any) -> Simulation:
@@ -59,14 +59,16 @@ def takes_s(law: Any, c: float, share: float, part: float) -> float:
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("epochs", [None, (1.0, 0.5, 2.0)])
-@pytest.mark.parametrize("parts", [None, (1.0, 0.25, 3.0)])
-def test_clock_and_energy_are_those_of_the_plan_device_by_device(law: str, epochs: Any, parts: Any) -> None:
-    run = run_of(Decides(epochs, parts), cell={"law": law})
+@pytest.mark.parametrize("bits", [None, (32.0, 8.0, 2.0)])
+def test_clock_and_energy_are_those_of_the_plan_device_by_device(law: str, epochs: Any, bits: Any) -> None:
+    run = run_of(Decides(epochs, bits), cell={"law": law})
     record, _ = first_round(run)
     conditions, plan = run.world.conditions(0, 0, 0.0), record.plan
     laws, cell, ends_s, joules = run.law(conditions.snr), run.world.cell, [], []
     for j, i in enumerate(plan.devices.tolist()):
-        work, part = 1.0 if epochs is None else epochs[j], 1.0 if parts is None else parts[j]
+        work, part = 1.0 if epochs is None else epochs[j], 1.0
+        if bits is not None and bits[j] < 32:  # a header, the scales of four tensors, and the levels
+            part = (64 + 4 * 32 + bits[j] * run.task.engine.parameters) / cell.model_bits
         mine = laws.take([i])
         upload_s = takes_s(mine, conditions.upload_s[i], plan.shares[j], part)
         ends_s.append(work * conditions.compute_s[i] + upload_s)
@@ -105,7 +107,7 @@ def test_more_epochs_train_longer_with_orders_of_their_own() -> None:
 
 
 def test_what_is_learnt_is_the_time_of_a_whole_training_and_a_whole_model() -> None:
-    run = run_of(Decides((0.5, 1.0, 2.0), (1.0, 0.5, 2.0)), knowledge="observed", task=SMALL | {"epochs": 2})
+    run = run_of(Decides((0.5, 1.0, 2.0), (32.0, 8.0, 2.0)), knowledge="observed", task=SMALL | {"epochs": 2})
     _, after = first_round(run)
     conditions = run.world.conditions(0, 0, 0.0)
     known = after.knowledge.compute.known_s(np.array([1, 3, 4]))
@@ -113,22 +115,29 @@ def test_what_is_learnt_is_the_time_of_a_whole_training_and_a_whole_model() -> N
 
 
 def test_the_tasks_own_amounts_change_nothing() -> None:
-    own, none = run_of(Decides((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))), run_of(Decides())
+    own, none = run_of(Decides((1.0, 1.0, 1.0), (32.0, 32.0, 32.0))), run_of(Decides())
     (a, _), (b, _) = first_round(own), first_round(none)
     assert (a.clock_s, a.accuracy, a.loss, a.joules) == (b.clock_s, b.accuracy, b.loss, b.joules)
 
 
 @pytest.mark.parametrize(
-    ("epochs", "parts", "says"),
+    ("epochs", "bits", "says"),
     [
         ((1.0, 1.5, 1.0), None, r"local_epochs returned 1.5; give a fraction of an epoch, or a whole number"),
         ((1.0, 0.0, 1.0), None, r"local_epochs returned .*; return a positive number for each of the 3 devices"),
         ((1.0, 1.0), None, r"local_epochs returned .*; return a positive number for each of the 3 devices"),
-        (None, (1.0, np.nan, 1.0), r"upload_bits returned .*; return a positive number for each"),
+        (None, (8.0, np.nan, 8.0), r"upload_bits returned .*; return a positive number for each"),
+        (
+            None,
+            (8.0, 1.0, 8.0),
+            r"Decides.upload_bits returned 1.0 bits a weight; give a whole number from 2 to 16, or",
+        ),
+        (None, (8.0, 2.5, 8.0), r"upload_bits returned 2.5 bits a weight"),
+        (None, (8.0, 24.0, 8.0), r"upload_bits returned 24.0 bits a weight"),
     ],
 )
-def test_what_cannot_be_is_refused(epochs: Any, parts: Any, says: str) -> None:
-    view = fc.RoundView(np.ones(6), np.ones(6), model_bits=1000.0)
+def test_what_cannot_be_is_refused(epochs: Any, bits: Any, says: str) -> None:
+    view = fc.RoundView(np.ones(6), np.ones(6), weights=1000.0)
     if epochs is not None and len(epochs) == 2:
 
         class Short(Decides):
@@ -139,12 +148,12 @@ def test_what_cannot_be_is_refused(epochs: Any, parts: Any, says: str) -> None:
             Short().decide(view, np.random.default_rng(0))
         return
     with pytest.raises(fc.InputError, match=says):
-        Decides(epochs, parts).decide(view, np.random.default_rng(0))
+        Decides(epochs, bits).decide(view, np.random.default_rng(0))
 
 
 def test_bits_need_the_size_of_a_model() -> None:
-    plan = fc.Plan(np.array([0]), np.ones(1), 1.0, bits=np.array([100.0]))
-    with pytest.raises(fc.InputError, match="give the view model_bits"):
+    plan = fc.Plan(np.array([0]), np.ones(1), 1.0, bits=np.array([8.0]))
+    with pytest.raises(fc.InputError, match="give the view weights"):
         plan.timing(Links(np.ones(2), np.ones(2)))
 
 

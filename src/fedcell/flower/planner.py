@@ -21,6 +21,7 @@ from fedcell.flower.roster import Roster, bounded
 from fedcell.flower.round import Connected, PlannedRound, by_server_clock, name_of_node
 from fedcell.flower.wrapped import take_trained
 from fedcell.protocol.round import Collect, Played, Send, Sight, play
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.rng import stream
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links
@@ -132,7 +133,7 @@ class Planner:
         """What the radio knows of these devices, for the task's training and the model's size."""
         look = self.resolved_radio.look(devices, round_index, clock_s)
         epochs = look.epochs if self.epochs is None else self.epochs
-        return replace(look, epochs=epochs, model_bits=self.model_bits(arrays))
+        return replace(look, epochs=epochs, weights=self.model_bits(arrays) / WEIGHT_BITS, tensors=len(arrays))
 
     def _for_devices(self, count: int) -> Policy:
         """The policy, with no more devices than there are, or than the noise of differential privacy is for."""

@@ -20,6 +20,7 @@ from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.client import Report
 from fedcell.protocol.question import answering
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.types import Floats
@@ -59,8 +60,10 @@ class Grant:
         finish_s: (n,) when each scheduled device is expected to have delivered, in seconds from the start of the round.
         epochs: the local epochs of a whole training, of which the plan's ``epochs`` may be a part; 0 of them are for
             devices that have trained already, and now send their models.
-        model_bits: the size of a whole upload, of which the plan's ``bits`` may be a part; None if it is not known.
-        answers: whether the devices answer a question, with the plan's few ``bits``, and send no models.
+        weights: the number of the model's weights; None if it is not known.
+        tensors: the number of arrays that they are in.
+        bits: the bits a weight of an upload where the plan does not say ``bits`` of its own.
+        answers: whether the devices answer a question, with a few bits, and send no models.
 
     Example:
         >>> import numpy as np
@@ -77,7 +80,9 @@ class Grant:
     plan: Plan
     finish_s: Floats
     epochs: float = 1.0
-    model_bits: float | None = None
+    weights: float | None = None
+    tensors: int = 1
+    bits: float = WEIGHT_BITS
     answers: bool = False
 
 
@@ -332,7 +337,7 @@ class SimulatedRadio:
             law.for_devices(conditions.snr[there], bits),
             law.for_devices(conditions.believed_snr[there], bits),
         )
-        self._now = Links(conditions.upload_s[there], conditions.compute_s[there], true_law, model_bits=bits)
+        self._now = Links(conditions.upload_s[there], conditions.compute_s[there], true_law)
         return Links(
             conditions.believed_upload_s[there], conditions.foreseen_compute_s(self.knowledge)[there], believed
         )
@@ -352,5 +357,5 @@ class SimulatedRadio:
     def measure(self, grant: Grant) -> Timing | None:
         """Return the times of the plan under the true conditions of the round."""
         assert self._now is not None  # look comes first
-        now = replace(self._now, epochs=grant.epochs)
+        now = replace(self._now, epochs=grant.epochs, weights=grant.weights, tensors=grant.tensors, bits=grant.bits)
         return grant.plan.timing(answering(now) if grant.answers else now)

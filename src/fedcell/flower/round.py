@@ -62,8 +62,9 @@ class PlannedRound:
     def of(cls, send: Send, there: Connected) -> "PlannedRound":
         """Return what is to be carried out, for the nodes that are there."""
         view, answers = there.sight.view, send.question is not None
-        sizes = view.epochs, view.model_bits, answers
-        grant = Grant(view.round_index, there.devices, send.plan, send.expected.finish_s, *sizes)
+        sizes = view.epochs, view.weights, view.tensors, view.bits
+        finish_s = send.expected.finish_s
+        grant = Grant(view.round_index, there.devices, send.plan, finish_s, *sizes, answers=answers)
         return cls(there.nodes, there.sight.links, view, grant, there.known, send.asked)
 
     @property

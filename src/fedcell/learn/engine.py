@@ -160,6 +160,10 @@ class Engine(Protocol):
     def parameters(self) -> int:
         """P, the length of a model vector."""
 
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """The number of weights of each of the arrays that a model vector consists of, in its order."""
+
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return an initial model (P,), drawn from ``rng`` as PyTorch draws it: see ``linear_start``."""
 

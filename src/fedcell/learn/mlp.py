@@ -103,7 +103,12 @@ class MlpEngine:
     @property
     def parameters(self) -> int:
         """P, the length of a model vector: 50,890 for 784-64-10."""
-        return sum((n_in + 1) * n_out for n_in, n_out in self._pairs())
+        return sum(self.tensors)
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """The number of weights of each array: for each layer its weights, then its biases."""
+        return tuple(size for n_in, n_out in self._pairs() for size in (n_in * n_out, n_out))
 
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return an initial model (P,): a layer's weights and biases from U(-k, k), k = 1/sqrt(inputs of the layer)."""

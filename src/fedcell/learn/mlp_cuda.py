@@ -238,6 +238,12 @@ class MlpCudaEngine:
         """P, the length of a model vector: 50,890 for 784-64-10."""
         return self._shape.parameters
 
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """The number of weights of each array, as the mlp engine has it."""
+        inputs, classes = self._shape.inputs, self._shape.classes
+        return inputs * UNITS, UNITS, UNITS * classes, classes
+
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return an initial model (P,), as the mlp engine draws it."""
         inputs, classes = self._shape.inputs, self._shape.classes

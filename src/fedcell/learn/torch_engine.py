@@ -120,7 +120,12 @@ class TorchEngine:
     @property
     def parameters(self) -> int:
         """P, the length of a model vector; its parameters are in the order of ``named_parameters``."""
-        return sum(shape.numel() for shape in self._shapes)
+        return sum(self.tensors)
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """The number of weights of each parameter, in the order of ``named_parameters``."""
+        return tuple(shape.numel() for shape in self._shapes)
 
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return an initial model (P,).

@@ -15,6 +15,7 @@ from fedcell import __version__
 from fedcell.errors import InputError, user_code
 from fedcell.plan.device_table import DeviceTable
 from fedcell.plots import RoundBars, percent, round_figure
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import ByObjective
@@ -210,6 +211,7 @@ def make_plans(
         ids=np.arange(len(table.names)),
         profiles=table.profiles,
         law=law.of,
+        weights=cell.model_bits / WEIGHT_BITS,
     )
     profiles = _told(table)
     plans = []

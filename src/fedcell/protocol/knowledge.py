@@ -169,7 +169,9 @@ class Knowledge(Table):
             clock_s=clock_s,
             law=look.law,
             epochs=look.epochs,
-            model_bits=look.model_bits,
+            weights=look.weights,
+            tensors=look.tensors,
+            bits=look.bits,
             heard_round=self.heard_round[there],
             turns=self.turns[there],
             took_s=self.took_s[there],
@@ -293,7 +295,7 @@ class Knowledge(Table):
         # What is estimated is the time of the task's training, and of a whole model.
         if (work := plan.work(view.epochs)) is not None:
             trained_s = trained_s / work
-        if (part := plan.part(view.model_bits)) is not None:
+        if (part := plan.part(view)) is not None:
             upload_s = upload_s / part
         whole_band_s = np.maximum(law.solo_s(upload_s, plan.shares), SHORTEST_S)
         seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcell.errors import InputError
+from fedcell.quantisation import upload_bits
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.plan import Links, Plan, Question, Times
 from fedcell.schedule.view import RoundView
@@ -21,11 +23,14 @@ def visited(samples: int, epochs: float) -> int:
 
 
 def answering(links: Times) -> Links:
-    """Return the same times for answers: so few bits share what carries them as in the paper's band, whatever the law.
+    """Return the times for answers: so few bits share what carries them as in the paper's band, whatever the law.
 
     There may be more devices than resource blocks, and no answer needs one of its own.
     """
-    return Links(links.upload_s, links.compute_s, epochs=links.epochs, model_bits=links.model_bits)
+    if links.weights is None:
+        raise InputError("how long answers take is not known; give the view weights, the size of a model")
+    part = ANSWER_BITS / upload_bits(links.weights, links.tensors, links.bits)
+    return Links(part * links.upload_s, links.compute_s, epochs=links.epochs)
 
 
 def question_plan(question: Question, view: RoundView, samples: Floats) -> Plan:
@@ -41,7 +46,7 @@ def question_plan(question: Question, view: RoundView, samples: Floats) -> Plan:
     n = question.devices.size
     starts_s = None if view.downlink is None else view.downlink.starts_s(question.devices)
     epochs = None if question.about == "norm" else view.epochs * _work(question, samples, view.epochs)
-    plan = Plan(question.devices, np.ones(n), 0.0, starts_s, epochs, np.full(n, float(ANSWER_BITS)))
+    plan = Plan(question.devices, np.ones(n), 0.0, starts_s, epochs)
     training_s, sending_s = plan.seconds(answering(view))
     ready_s = training_s if starts_s is None else starts_s + training_s
     plan = replace(plan, shares=allocate(sending_s, ready_s).shares)

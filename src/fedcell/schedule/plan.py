@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcell.errors import InputError
+from fedcell.quantisation import WEIGHT_BITS, upload_part
 from fedcell.schedule.bandwidth import times
 from fedcell.schedule.laws import Density, Law
 from fedcell.types import Bools, Floats, Indices
@@ -32,8 +32,16 @@ class Times(Protocol):
         """The local epochs that ``compute_s`` is for."""
 
     @property
-    def model_bits(self) -> float | None:
-        """The size of the upload that ``upload_s`` is for; None if that is not known."""
+    def weights(self) -> float | None:
+        """The number of the model's weights; None if that is not known."""
+
+    @property
+    def tensors(self) -> int:
+        """The number of arrays that they are in."""
+
+    @property
+    def bits(self) -> float:
+        """The bits a weight that ``upload_s`` is for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +53,9 @@ class Links:
         compute_s: (M,) seconds of local training; likewise.
         law: how the uploads share what carries them.
         epochs: how often a device goes through its samples in that training.
-        model_bits: the size of that upload, in bits; None if it is not known.
+        weights: the number of the model's weights; None if it is not known.
+        tensors: the number of arrays that they are in.
+        bits: the bits a weight of that upload; 32 for the weights as they are.
 
     Example:
         >>> import numpy as np
@@ -58,7 +68,9 @@ class Links:
     compute_s: Floats
     law: Law = Density()  # noqa: RUF009 - frozen, without fields
     epochs: float = 1.0
-    model_bits: float | None = None
+    weights: float | None = None
+    tensors: int = 1
+    bits: float = WEIGHT_BITS
 
     def take(self, devices: Indices) -> "Links":
         """Return those of some of the devices."""
@@ -106,7 +118,8 @@ class Plan:
         starts_s: (n,) when each of them has the model and starts to train, in seconds from the start of the round; None
             if the downlink takes no time.
         epochs: (n,) how often each goes through its samples; None for as often as the task says.
-        bits: (n,) how much each uploads, in bits; None for the whole model.
+        bits: (n,) how many bits a weight each uploads, a whole number from 2 to 16, or 32 for the weights as they are;
+            None for what the task says.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -126,7 +139,7 @@ class Plan:
         default=None, metadata={**_EACH, "text": "local epochs, where the policy decides them"}
     )
     bits: Floats | None = field(
-        default=None, metadata={**_EACH, "unit": "bit", "text": "size of the upload, where the policy decides it"}
+        default=None, metadata={**_EACH, "text": "bits a weight of the upload, where the policy decides them"}
     )
 
     @classmethod
@@ -151,13 +164,11 @@ class Plan:
         """Return (n,) what each trains as a part of a training of so many epochs; None for all of it."""
         return None if self.epochs is None else self.epochs / epochs
 
-    def part(self, model_bits: float | None) -> Floats | None:
-        """Return (n,) what each uploads as a part of a model of so many bits; None for all of it."""
+    def part(self, links: Times) -> Floats | None:
+        """Return (n,) what each uploads as a part of what ``links.upload_s`` is for; None for all of it."""
         if self.bits is None:
             return None
-        if model_bits is None:
-            raise InputError("the plan says how many bits are uploaded, but not of how many; give the view model_bits")
-        return self.bits / model_bits
+        return upload_part(links.weights, links.tensors, self.bits, links.bits)
 
     def timing(self, links: Times) -> Timing:
         """Return when each scheduled device starts to upload and finishes.
@@ -176,7 +187,7 @@ class Plan:
     def seconds(self, links: Times) -> tuple[Floats, Floats]:
         """Return (n,) and (n,): how long each trains, and how long its upload takes with its share."""
         i, law = self.devices, links.law.take(self.devices)
-        c, t, work, part = links.upload_s[i], links.compute_s[i], self.work(links.epochs), self.part(links.model_bits)
+        c, t, work, part = links.upload_s[i], links.compute_s[i], self.work(links.epochs), self.part(links)
         if work is not None:
             t = work * t
         if part is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError, require_number, short_repr
+from fedcell.quantisation import checked_bits
 from fedcell.schedule.bandwidth import Sharing, allocate
 from fedcell.schedule.plan import Plan, Question
 from fedcell.schedule.view import RoundView
@@ -115,14 +116,15 @@ class Policy(ABC):
         return None
 
     def upload_bits(self, view: RoundView, devices: Indices) -> ArrayLike | None:  # noqa: ARG002
-        """Decide how many bits each scheduled device uploads; override it in a policy that does.
+        """Decide how many bits a weight each scheduled device uploads; override it in a policy that does.
 
         Args:
-            view: what the server knows this round; ``view.model_bits`` is the size of a model.
+            view: what the server knows this round; ``view.upload_part(bits)`` says what bits cost.
             devices: (n,) the scheduled devices, ascending.
 
         Returns:
-            (n,) bits; None for the whole model.
+            (n,) bits a weight, whole numbers from 2 to 16, or 32 for the weights as they are; None for what the task
+            says.
         """
         return None
 
@@ -156,7 +158,7 @@ class Policy(ABC):
         upload_s, compute_s, law = view.upload_s[devices], view.compute_s[devices], view.law.take(devices)
         if (work := plan.work(view.epochs)) is not None:
             compute_s = work * compute_s
-        if (part := plan.part(view.model_bits)) is not None:
+        if (part := plan.part(view)) is not None:
             upload_s, law = part * upload_s, law.scaled(part)
         ready_s = compute_s if starts_s is None else starts_s + compute_s
         band = allocate(upload_s, ready_s, sharing=self.sharing, law=law)
@@ -173,7 +175,10 @@ class Policy(ABC):
                     f"{type(self).__name__}.local_epochs returned {epochs[odd][0]:g}; give a fraction of an epoch, or "
                     "a whole number of them"
                 )
-        return epochs, None if bits is None else self._amounts("upload_bits", bits, devices)
+        if bits is not None:
+            bits = self._amounts("upload_bits", bits, devices)
+            bits = checked_bits(f"{type(self).__name__}.upload_bits returned", bits)
+        return epochs, bits
 
     def _amounts(self, method: str, given: ArrayLike, devices: Indices) -> Floats:
         amounts = np.asarray(given, np.float64)

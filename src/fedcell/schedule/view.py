@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError, read_only, writable
+from fedcell.quantisation import WEIGHT_BITS, upload_part
 from fedcell.schedule.bandwidth import times
 from fedcell.schedule.laws import Density, Law
 from fedcell.schedule.laws.solver import Needs
@@ -97,7 +98,9 @@ class RoundView:
             or one `Ingress`.
         downlink: how the model comes to the devices, a `Multicast` or a `Unicast`; None if that takes no time.
         epochs: how often a device goes through its samples in compute_s.
-        model_bits: the size of the upload that upload_s is for, in bits; None if it is not known.
+        weights: the number of the model's weights; None if it is not known.
+        tensors: the number of arrays that they are in.
+        bits: the bits a weight that upload_s is for, 32 for the weights as they are; see `upload_part`.
 
     Example:
         >>> import fedcell as fc
@@ -138,7 +141,9 @@ class RoundView:
     law: Law = field(default=Density(), kw_only=True)
     downlink: "Downlink | None" = field(default=None, kw_only=True)
     epochs: float = field(default=1.0, kw_only=True)
-    model_bits: float | None = field(default=None, kw_only=True)
+    weights: float | None = field(default=None, kw_only=True)
+    tensors: int = field(default=1, kw_only=True)
+    bits: float = field(default=WEIGHT_BITS, kw_only=True)
     if TYPE_CHECKING:
         _times: tuple[Floats, Floats] = field(init=False)  # both for what Numba compiled: see needs
 
@@ -262,6 +267,26 @@ class RoundView:
         compute_s = np.zeros(devices.size) if "norms" in answers else few.compute_s
         downlink = Multicast(np.full(devices.size, waited_s)) if waited_s > 0.0 else None
         return replace(few, compute_s=compute_s, downlink=downlink, heard_round=heard, **answers)  # type: ignore[arg-type]
+
+    def upload_part(self, bits: ArrayLike) -> Floats:
+        """Return what part of the upload that upload_s is for one with so many bits a weight is.
+
+        The time is that part of upload_s, under every law (`Law.scaled`). Likewise ``e`` epochs of work take
+        ``e / view.epochs`` of compute_s.
+
+        Args:
+            bits: (...) bits a weight, whole numbers from 2 to 16, or 32 for the weights as they are.
+
+        Returns:
+            (...) parts. An InputError if the view does not know the number of weights.
+
+        Example:
+            >>> import fedcell as fc
+            >>> view = fc.RoundView([1.0], [3.0], weights=10_000, tensors=4)
+            >>> view.upload_part([2, 8, 32]).tolist()
+            [0.0631, 0.2506, 1.0]
+        """
+        return upload_part(self.weights, self.tensors, bits, self.bits)
 
     def order(self) -> Indices:
         """(M,) the device indices in an order that does not depend on the order of the arrays."""

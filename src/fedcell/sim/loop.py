@@ -17,6 +17,7 @@ from fedcell.learn.profile import noise_of
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.question import visited
 from fedcell.protocol.round import Sight, play
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.rng import keyed, stream
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
@@ -91,9 +92,9 @@ class Simulation:
         return parse_law(self.spec.cell.law)
 
     @property
-    def _size(self) -> tuple[float, float]:
-        """The epochs and the bits of a whole training and a whole model."""
-        return self.spec.task.epochs, self.world.cell.model_bits
+    def _size(self) -> tuple[float, float, int]:
+        """The epochs of a whole training, and the weights and tensors of a model."""
+        return self.spec.task.epochs, self.world.cell.model_bits / WEIGHT_BITS, len(self.task.engine.tensors)
 
     def true_links(self, conditions: Conditions) -> Links:
         """What really holds of the devices that are there, whatever is believed."""
