@@ -104,8 +104,8 @@ def test_every_answer_binds_the_page(served: Served) -> None:
 
 def test_only_named_files_are_served(served: Served, tmp_path: Path) -> None:
     for path in (
-        "/static/../server.py",
-        "/static/%2e%2e/server.py",
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
         "/static//etc/passwd",
         "/api/paper/..%2fresults.db",
     ):

@@ -12,8 +12,8 @@ import pytest
 
 from fedcell.dashboard import limits, plans
 from fedcell.dashboard.api import runs
+from fedcell.dashboard.app import Server, build_server
 from fedcell.dashboard.limits import PLANS_AT_ONCE, PLANS_WAITING, UPLOAD_BYTES
-from fedcell.dashboard.server import Server, build_server
 from fedcell.dashboard.state import ServerSettings
 from harness import LIMIT_S, wait_until
 

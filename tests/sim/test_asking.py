@@ -17,8 +17,8 @@ from fedcell.protocol.round import Collect, Send
 from fedcell.rng import stream
 from fedcell.schedule.plan import Links
 from fedcell.sim.driver import Driver
-from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation, jobs
+from fedcell.sim.requests import step_together
 from fedcell.sim.state import State
 from fedcell.world import compute_j, transmit_j
 from twins import asks

@@ -24,7 +24,7 @@ from fields import tables
 from typer.testing import CliRunner
 from fedcell.cli import app
 from fedcell.dashboard.api.info import FormField, _fields
-from fedcell.runs.command import race_command
+from fedcell.runs.race_report import race_command
 from fedcell.runs.race import default_race, race_spec
 from fedcell.sim.spec import parse_spec
 from fedcell.sim.spec_fields import in_words

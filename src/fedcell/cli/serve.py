@@ -79,7 +79,7 @@ def serve(
     that was running can be resumed the next time.
     """
     try:
-        from fedcell.dashboard.server import build_server
+        from fedcell.dashboard.app import build_server
         from fedcell.dashboard.state import ServerSettings
     except ImportError as error:
         if error.name is not None and error.name.startswith("fedcell"):

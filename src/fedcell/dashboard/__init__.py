@@ -5,7 +5,7 @@ from fedcell.lazy import lazy_names
 __getattr__ = lazy_names(
     "fedcell.dashboard",
     {
-        "fedcell.dashboard.server": "build_server",
+        "fedcell.dashboard.app": "build_server",
         "fedcell.dashboard.state": "ServerSettings",
     },
 )

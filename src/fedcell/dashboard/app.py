@@ -1,11 +1,14 @@
-"""The web server: the page, the API under it, and how every fault becomes one sentence."""
+"""The web server: uvicorn with our limits, the page, the API under it, and how every fault becomes one sentence."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
@@ -15,7 +18,7 @@ from starlette.responses import FileResponse, Response
 from typing_extensions import override
 
 from fedcell import __version__
-from fedcell.dashboard import plans
+from fedcell.dashboard import limits, plans
 from fedcell.dashboard.api import info, plan, races, runs, tournaments
 from fedcell.dashboard.limits import BusyError
 from fedcell.dashboard.queue import ConflictError
@@ -120,3 +123,44 @@ def _sentence(error: RequestValidationError) -> str:
     place = ".".join(str(part) for part in first["loc"][1:])
     words = str(first["msg"])
     return f"{place}: {words[:1].lower()}{words[1:]}"[:300] if place else words[:300]
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server; a signal ends streams too.
+
+    Attributes:
+        state: what its routes share.
+    """
+
+    def __init__(self, config: uvicorn.Config, state: AppState) -> None:
+        super().__init__(config)
+        self.state = state
+
+    @override
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.state.hub.close()
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # that an answer is given up is no fault
+        super().handle_exit(sig, frame)
+
+
+def build_server(settings: ServerSettings) -> Server:
+    """The server, to be run on a listening socket; an InputError if a results file cannot be used."""
+    # asyncio tells of every write to a client that has gone, and of nonsense after a refused request: that could fill
+    # the terminal.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    _, app, state = build_app(settings)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the client's address in a scope is the connection's
+        limit_concurrency=limits.CONNECTIONS,
+        timeout_keep_alive=limits.IDLE_S,
+        timeout_graceful_shutdown=limits.CLOSING_S,
+    )
+    return Server(config, state)

@@ -15,10 +15,9 @@ from fedcell.errors import InputError
 from fedcell.gym.spaces import Given, Observation, Scored, observe, space_of
 from fedcell.plots import cell_map_figure
 from fedcell.schedule.policy import Policy
-from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.requests import played
+from fedcell.sim.requests import played, step_together
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 

@@ -5,13 +5,13 @@ from fedcell.lazy import lazy_names
 __getattr__ = lazy_names(
     "fedcell.runs",
     {
-        "fedcell.runs.command": "race_command",
         "fedcell.runs.comparisons": "Axis",
         "fedcell.runs.contest": "Tournament contenders load_tournament",
         "fedcell.runs.models": "SavedModel Score checked_ending load_model model_paths save_model",
         "fedcell.runs.processes": "Processes",
         "fedcell.runs.race": "Heartbeat RaceResult RaceTable comparable default_race race_policies race_runs race_spec "
         "race_to_store run_race",
+        "fedcell.runs.race_report": "race_command",
         "fedcell.runs.records": "ADDED Measure Rounds",
         "fedcell.runs.runner": "Event RoundsDone RunDone RunFailed Runner WorkerLost",
         "fedcell.runs.scenarios": "STANDARD Scenario chosen_scenarios load_scenarios scenarios_toml",

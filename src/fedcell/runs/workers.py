@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from fedcell.errors import InputError
 from fedcell.schedule.policy import Policy
-from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
+from fedcell.sim.requests import step_together
 from fedcell.sim.spec import parse_spec
 from fedcell.sim.state import State
 from fedcell.types import Vector

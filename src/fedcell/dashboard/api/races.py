@@ -28,8 +28,8 @@ from fedcell.dashboard.schemas import (
     as_json,
 )
 from fedcell.dashboard.state import AppState
-from fedcell.runs.command import race_command
 from fedcell.runs.comparisons import Axis
+from fedcell.runs.race_report import race_command
 from fedcell.runs.records import Rounds
 from fedcell.runs.store import spec_document
 from fedcell.sim.record import ROUND_COLUMNS

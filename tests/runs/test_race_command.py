@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fedcell.defaults import TARGET_ACCURACY
-from fedcell.runs.command import OPTIONS, race_command
 from fedcell.runs.race import default_race, race_spec
+from fedcell.runs.race_report import OPTIONS, race_command
 from fedcell.sim.spec import Spec, load_spec
 
 Here = Callable[..., CompletedProcess[str]]

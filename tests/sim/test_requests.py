@@ -8,8 +8,8 @@ import pytest
 
 import fedcell as fc
 from fedcell.runs.store import Store
-from fedcell.sim.lockstep import step_together
 from fedcell.sim.loop import Simulation
+from fedcell.sim.requests import step_together
 from fedcell.sim.state import State
 
 SMALL: dict[str, Any] = {"hidden": [4], "sizes": [120] * 20}
