@@ -136,7 +136,7 @@ class Cell(Section):
         int,
         Ge(1),
         About(
-            "Size of one upload, in bits. With less than the model has, uploads are shorter, but nothing is quantised.",
+            "Size of one upload, in bits. With less than the model has, uploads are shorter, but nothing is quantised: see task.compression.",
             default="32 bits for each of the model's weights",
         ),
     ] = _PaperBits(defaults.MODEL_BITS)
