@@ -38,6 +38,11 @@ def answer_query(app: ClientApp, action: str, answer: ClientAppCallable) -> None
         app._mods = mods
 
 
+def has_mod(app: ClientApp, mod: ClientAppCallable) -> bool:
+    """Whether an app has a mod; see `answer_query`."""
+    return mod in app._mods
+
+
 def was_lost(reply: "Message") -> bool:
     """Whether Flower itself replied because it cannot reach the node, or does not have its reply."""
     from flwr.common.constant import ErrorCode
