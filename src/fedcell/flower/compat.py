@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
 if TYPE_CHECKING:
     from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -38,7 +38,7 @@ def answer_query(app: ClientApp, action: str, answer: ClientAppCallable) -> None
         app._mods = mods
 
 
-def has_mod(app: ClientApp, mod: ClientAppCallable) -> bool:
+def has_mod(app: ClientApp, mod: Mod) -> bool:
     """Whether an app has a mod; see `answer_query`."""
     return mod in app._mods
 

@@ -448,12 +448,11 @@ def reports_of(
     Args:
         replies: n replies that may be used.
         model: the model with which the round began.
-        policy: norms and sketches of updates are computed only if it uses them.
+        policy: what it does not use is not computed.
         loss_metric: the metric that has the loss.
 
     Returns:
-        (n,) ``losses``, ``rms_losses`` and ``norms`` and (n, d) ``updates``, as far as they are wanted; and what is
-        wrong with which reply.
+        By column, as far as they are wanted, what `fedcell.protocol.signals` has; and what is wrong with which reply.
     """
     odd: list[tuple[int, str]] = []
     if not replies:
@@ -461,14 +460,24 @@ def reports_of(
     losses, rms = _metrics(replies, loss_metric, odd), np.full(len(replies), np.nan)
     if policy.uses_rms:
         rms = _metrics(replies, loss_metric + RMS, odd)
-    needed = any(uses(policy, one) for one in SIGNALS if one.name in ("norms", "updates"))
+    needed = any(uses(policy, one) for one in SIGNALS if one.flag not in (None, "uses_rms"))
     changes = [_change(model, reply, number, odd) if needed else None for number, reply in enumerate(replies)]
     size = max((change.size for change in changes if change is not None), default=1)
     rows = np.array([np.full(size, np.nan, np.float32) if change is None else change for change in changes])
     zeros = np.zeros(size, np.float32)
-    updates = HostUpdates([zeros] * len(replies), rows.reshape(len(replies), size), losses, rms)
-    with np.errstate(over="ignore"):
+    tensors = tuple(values.size for _, values in floats_of(model)) if needed else ()
+    sums = np.array([_told_sums(reply) for reply in replies])
+    updates = HostUpdates([zeros] * len(replies), rows.reshape(len(replies), size), losses, rms, tensors, sums)
+    with np.errstate(over="ignore", invalid="ignore"):
         return read_signals(policy, updates), odd
+
+
+def _told_sums(reply: Message) -> list[float]:
+    """Return what a device tells of its update before it was rounded; NaN if its reply does not have it."""
+    record = reply.content.get(ROUNDED)
+    told = record.get(SUMS) if isinstance(record, ConfigRecord) else None
+    good = isinstance(told, list) and len(told) == 3 and all(0.0 <= float(one) <= MAX_METRIC for one in told)
+    return [float(one) for one in told] if isinstance(told, list) and good else [math.nan] * 3
 
 
 def _change(model: ArrayRecord, reply: Message, number: int, odd: list[tuple[int, str]]) -> NDArray[np.float32] | None:
