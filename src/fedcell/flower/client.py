@@ -278,11 +278,11 @@ def compressed(message: Message, context: Context, call_next: ClientAppCallable)
     update = update_of(start, arrays)
     if bits >= WEIGHT_BITS or start is None or arrays is None or update is None:
         return reply
-    tensors = [values.size for _, values in floats_of(start)]
+    floats = dict(floats_of(arrays))
+    tensors = [values.size for name, values in floats_of(start) if name in floats]
     key = [int(part) for part in str(config[KEY]).split()]
     data = pack(*round_update(update, tensors, bits, key), bits)
-    floats = dict(floats_of(arrays))
-    others = {name: array for name, array in arrays.items() if name not in floats}
+    others = {name: array for name, array in arrays.items() if name not in floats or name not in start}
     place = next(name for name, record in reply.content.items() if record is arrays)
     reply.content[place] = ArrayRecord({ROUNDED: Array("uint8", (len(data),), ROUNDED, data), **others})
     metrics = next((record for record in reply.content.values() if isinstance(record, MetricRecord)), None)
@@ -371,13 +371,18 @@ def update_norm(before: ArrayRecord | None, after: ArrayRecord | None) -> float:
 
 
 def update_of(before: ArrayRecord | None, after: ArrayRecord | None) -> NDArray[np.float32] | None:
-    """Return an update (P,), all arrays of floats one after the other; None if they differ in name or shape."""
+    """Return an update (P,), all arrays of floats one after the other; None if they differ in shape or there is none.
+
+    An array counts if it is of floats in both: of integers, such as a count of batches, the mean that the server sends
+    is a float, and an app's reply is an integer again.
+    """
     if before is None or after is None:
         return None
-    old, new = dict(floats_of(before)), dict(floats_of(after))
-    if not old or {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
+    new = dict(floats_of(after))
+    pairs = [(old, new[name]) for name, old in floats_of(before) if name in new]
+    if not pairs or any(one.shape != other.shape for one, other in pairs):
         return None
-    return np.concatenate([(new[name] - array).ravel() for name, array in old.items()])
+    return np.concatenate([(other - one).ravel() for one, other in pairs])
 
 
 def floats_of(arrays: ArrayRecord) -> Iterator[tuple[str, NDArray[np.float32]]]:

@@ -279,14 +279,12 @@ def restore_model(content: RecordDict, start: ArrayRecord) -> str | None:
 
 
 def _restored(record: ArrayRecord, start: ArrayRecord) -> ArrayRecord:
-    floats = dict(floats_of(start))
+    floats = {name: values for name, values in floats_of(start) if name not in record}
     tensors = [values.size for values in floats.values()]
     levels, scales, bits = unpack(record.pop(ROUNDED).data, tensors)
     parts = np.split(restore(levels, scales, tensors, bits), np.cumsum(tensors)[:-1])
     arrays = dict(record)
     for (name, values), part in zip(floats.items(), parts, strict=True):
-        if name in record:
-            raise InputError(f"it has the array {quoted(name)} beside")
         with np.errstate(over="ignore"):  # a model that is not finite is refused as any other
             arrays[name] = Array((values + part.reshape(values.shape)).astype(start[name].dtype))
     return ArrayRecord({**{name: arrays.pop(name) for name in start if name in arrays}, **arrays})
@@ -462,12 +460,17 @@ def reports_of(
         rms = _metrics(replies, loss_metric + RMS, odd)
     needed = any(uses(policy, one) for one in SIGNALS if one.flag not in (None, "uses_rms"))
     changes = [_change(model, reply, number, odd) if needed else None for number, reply in enumerate(replies)]
-    size = max((change.size for change in changes if change is not None), default=1)
-    rows = np.array([np.full(size, np.nan, np.float32) if change is None else change for change in changes])
+    sizes = Counter(change.size for change in changes if change is not None)
+    size = max(sizes, key=sizes.__getitem__, default=1)
+    rows = np.full((len(replies), size), np.nan, np.float32)
+    for row, change in zip(rows, changes, strict=True):
+        if change is not None and change.size == size:
+            row[:] = change
     zeros = np.zeros(size, np.float32)
     tensors = tuple(values.size for _, values in floats_of(model)) if needed else ()
+    tensors = tensors if sum(tensors) == size else ()  # the mean of integers is of floats, and an update has none
     sums = np.array([_told_sums(reply) for reply in replies])
-    updates = HostUpdates([zeros] * len(replies), rows.reshape(len(replies), size), losses, rms, tensors, sums)
+    updates = HostUpdates([zeros] * len(replies), rows, losses, rms, tensors, sums)
     with np.errstate(over="ignore", invalid="ignore"):
         return read_signals(policy, updates), odd
 
