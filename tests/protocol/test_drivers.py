@@ -206,7 +206,7 @@ ASKS = (
     "twins.asks:Asks:about=norm,d=5,k=2",
 )
 USES = ("oort:k=3", "div_fl:k=3", "random:k=3", "greedy:theta=0.3", "round_robin:k=3", f"{__name__}:Decides:k=3")
-USES = (*USES, f"{__name__}:AsksFirst")
+ROUNDS_WHAT_WAS_KEPT = f"{__name__}:AsksFirst"
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -215,7 +215,7 @@ def test_every_law(law: str, policy: str) -> None:
     assert_equal(spec_of(policy, cell={"law": LAW_OF.get(law, law)}, knowledge="observed", slack=1.1))
 
 
-@pytest.mark.parametrize("policy", [*ASKS, *USES])
+@pytest.mark.parametrize("policy", [*ASKS, *USES, ROUNDS_WHAT_WAS_KEPT])
 @pytest.mark.parametrize("knowledge", ["perfect", "observed"])
 def test_every_question_and_every_signal(policy: str, knowledge: str) -> None:
     assert_equal(spec_of(policy, knowledge=knowledge, slack=1.05))
