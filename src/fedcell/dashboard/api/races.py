@@ -14,8 +14,7 @@ from fedcell.dashboard.curves import race_curves
 from fedcell.dashboard.events import EventStream, event
 from fedcell.dashboard.exports import MEDIA, failures_of, race_data, race_page, race_picture
 from fedcell.dashboard.limits import body_documented, known_race, parse_body
-from fedcell.dashboard.live import LiveRace
-from fedcell.dashboard.queue import ConflictError
+from fedcell.dashboard.queue import ConflictError, LiveRace
 from fedcell.dashboard.schemas import (
     Curves,
     ErrorAnswer,
