@@ -31,7 +31,7 @@ LONGEST_FIRST = (
     "dashboard/test_browser_pages.py",
     "dashboard/test_browser.py",
     "dashboard/test_browser_show.py",
-    "testbed/test_cell.py",
+    "testbed/test_runs_links.py",
     "runs/test_sweep.py",
     "runs/test_cluster.py",
     "runs/test_trackers.py",

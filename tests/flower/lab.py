@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
-import fedcell.flower.collect
+import fedcell.flower.messages
 from fedcell.flower import Report, Scheduled, report_device, timed
 from flower.local import LocalGrid
 
@@ -115,5 +115,5 @@ def laboratory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     for name, module in list(sys.modules.items()):
         if name.startswith("fedcell.flower") and getattr(module, "time", None) is time:
             monkeypatch.setattr(module, "time", stand_in)
-    monkeypatch.setattr(fedcell.flower.collect, "in_simulation", lambda _: True)
+    monkeypatch.setattr(fedcell.flower.messages, "_apart", fedcell.flower.messages._together)
     yield lab

@@ -26,7 +26,7 @@ import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower import Device, Report, Scheduled, report_device
 from fedcell.flower.client import RECORD, parse_report
-from fedcell.flower.roster import Roster
+from fedcell.flower.nodes import Roster
 from fedcell.flower.state import load_arrays, load_run
 from fedcell.flower.wrapped import WEIGHT, own_weights, weights_overridden
 from fedcell.learn.profile import noise_of

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedcell.errors import InputError
+from fedcell.flower.nodes import Roster
 from fedcell.flower.record import ScheduledRound
-from fedcell.flower.roster import Roster
 from fedcell.flower.state import Run, load_arrays, load_run, save
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec

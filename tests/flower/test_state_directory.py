@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, report_device
-from fedcell.flower.roster import Roster
+from fedcell.flower.nodes import Roster
 from fedcell.flower.state import Run, load_arrays, load_run, locked_directory, save
 from flower.local import LocalGrid, Nodes, node
 from flower.test_scheduled import Client, run
@@ -211,8 +211,8 @@ def test_wherever_the_disk_fills_up_the_earlier_state_stays_valid(small: Path) -
 SERVER = """
 import sys, time
 from pathlib import Path
-from fedcell.flower.state import held
-with held(Path(sys.argv[1])):
+from fedcell.flower.state import locked_directory
+with locked_directory(Path(sys.argv[1])):
     print("holds", flush=True)
     time.sleep(60)
 """

@@ -74,8 +74,7 @@ def test_a_bell_is_heard_once_for_one_wait() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's command line
 def test_a_kill_in_several_runs_is_refused_by_the_library_too() -> None:
-    from fedcell.testbed.cell import emulate
-    from fedcell.testbed.runs import Fault, build_runs
+    from fedcell.testbed.runs import Fault, build_runs, emulate
 
     with pytest.raises(InputError, match="a killed device is missing in the next run"):
         next(emulate(build_runs(seeds=2), faults=[Fault("kill", 1, 1)]))

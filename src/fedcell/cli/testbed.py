@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from fedcell.flower import ScheduledRound
     from fedcell.runs.store import Store
     from fedcell.sim.spec import Spec
-    from fedcell.testbed.cell import CellRun
-    from fedcell.testbed.runs import Fault
+    from fedcell.testbed.runs import CellRun, Fault
 
 
 def emulate_cell(
@@ -148,7 +147,7 @@ def _emulate(
     logs: Path | None,
     kept: "Store | None",
 ) -> list["CellRun"]:
-    from fedcell.testbed.cell import emulate
+    from fedcell.testbed.runs import emulate
 
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,11 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedcell.errors import InputError
-from fedcell.flower.collect import POLL_S
 from fedcell.flower.compat import LOG, in_simulation
-from fedcell.flower.heard import reports_of
-from fedcell.flower.nodes import Nodes
+from fedcell.flower.messages import POLL_S
+from fedcell.flower.nodes import Nodes, Roster, bounded
 from fedcell.flower.radio import Device, Radio, radio_of, reports_band
-from fedcell.flower.roster import Roster, bounded
+from fedcell.flower.replies import reports_of
 from fedcell.flower.round import Connected, PlannedRound, by_server_clock, name_of_node
 from fedcell.flower.wrapped import take_trained
 from fedcell.protocol.round import Collect, Played, Send, Sight, play

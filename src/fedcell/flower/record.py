@@ -11,9 +11,9 @@ from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedcell.flower.compat import LOG
-from fedcell.flower.round import PlannedRound
+from fedcell.flower.round import Connected, PlannedRound
 from fedcell.protocol.outcome import Outcome
-from fedcell.schedule.plan import Plan, Timing
+from fedcell.schedule.plan import Plan, Question, Timing
 from fedcell.sim.record import RoundRecord
 from fedcell.types import Floats
 
@@ -171,6 +171,7 @@ def _by_source(result: Result) -> dict[str, dict[int, MetricRecord]]:
 
 
 _MAX_NAMES = 20
+_WANTED = {"loss": "their losses", "norm": "the lengths of their updates"}
 
 
 def log_plan(planned: PlannedRound) -> None:
@@ -183,6 +184,18 @@ def log_plan(planned: PlannedRound) -> None:
         f"planned {planned.plan.round_s:.4g} s" if known else "some of them of unknown times",
         listed(names),
     )
+
+
+def log_answers(
+    question: Question, there: Connected, answered: int, waited_s: float, why: dict[str, list[str]]
+) -> None:
+    """Log how many have answered within how long, and why others have not."""
+    LOG.info(
+        "fedcell: asked %d of %d devices for %s; %d answered within %.4g s",
+        *(question.devices.size, len(there.nodes), _WANTED[question.about], answered, waited_s),
+    )
+    for fault, names in why.items():
+        LOG.warning("fedcell: no answer of %s: %s", listed(names), fault)
 
 
 def log_round(done: ScheduledRound) -> None:

@@ -8,6 +8,8 @@ What a reply must be depends on what the wrapped strategy does with it:
 - A strategy with an ``aggregate_train`` of its own may take anything. Its replies are compared with each other, and
   what it makes of them with the global model (see `invalid_reason`).
 
+What replies tell beside, for policies that go by it (losses, how far the models moved), is read here too.
+
 Nothing is unpacked: the values are the end of the .npy file in ``Array.data``, once its header has been checked.
 """
 
@@ -15,7 +17,7 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -32,9 +34,17 @@ from flwr.serverapp.strategy import (
 )
 from flwr.serverapp.strategy.strategy_utils import aggregate_bagging, aggregate_metricrecords
 from flwr.supercore.differential_privacy import KEY_NORM_BIT
+from numpy.typing import NDArray
 
+from fedcell.flower.client import update_of
 from fedcell.flower.wrapped import records_of, unwrap
+from fedcell.learn.engine import HostUpdates
+from fedcell.protocol.signals import SIGNALS, read_signals, uses
+from fedcell.schedule.policy import Policy
+from fedcell.types import Floats
 
+Replies = dict[int, tuple[Message, float]]
+"""By node, its reply and when it arrived, in seconds since the messages were sent."""
 MAX_VALUE = 1e15
 """The largest magnitude of a model's values: squares of these, and their sums, are far from overflow in float32."""
 _MAGIC = b"\x93NUMPY"
@@ -210,7 +220,7 @@ def faults(replies: dict[int, Message], required: ReplyRequirements) -> dict[int
     return found
 
 
-def enough_usable(replies: Mapping[int, tuple[Message, float]], required: ReplyRequirements, needed: int) -> bool:
+def enough_usable(replies: Replies, required: ReplyRequirements, needed: int) -> bool:
     """Whether as many as needed of the replies so far, by node with their arrival times, may be used."""
     if len(replies) < needed:
         return False
@@ -352,3 +362,68 @@ def quoted(value: object) -> str:
     """Return something that a client sent, shortened for a line of the log."""
     text = repr(value) if not isinstance(value, float) else f"{value:g}"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+RMS = "_rms"
+"""What follows the name of the loss in that of the root mean square of the samples' losses."""
+
+
+def told_number(record: MetricRecord | None, name: str) -> tuple[float, str | None]:
+    """Return a number that a client tells, NaN if it does not, and what is wrong with it if it is no such number."""
+    value: Any = None if record is None else record.get(name)
+    if value is None:
+        return math.nan, None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= MAX_VALUE:
+        return float(value), None
+    return math.nan, f"its {name!r} is {quoted(value)}, not a number from 0 to {MAX_VALUE:g}"
+
+
+def reports_of(
+    replies: Sequence[Message], model: ArrayRecord, policy: Policy, loss_metric: str
+) -> tuple[dict[str, Floats], list[tuple[int, str]]]:
+    """Return what the replies of a round tell, NaN where they tell nothing.
+
+    Args:
+        replies: n replies that may be used.
+        model: the model with which the round began.
+        policy: norms and sketches of updates are computed only if it uses them.
+        loss_metric: the metric that has the loss.
+
+    Returns:
+        (n,) ``losses``, ``rms_losses`` and ``norms`` and (n, d) ``updates``, as far as they are wanted; and what is
+        wrong with which reply.
+    """
+    odd: list[tuple[int, str]] = []
+    if not replies:
+        return {}, odd
+    losses, rms = _metrics(replies, loss_metric, odd), np.full(len(replies), np.nan)
+    if policy.uses_rms:
+        rms = _metrics(replies, loss_metric + RMS, odd)
+    needed = any(uses(policy, one) for one in SIGNALS if one.name in ("norms", "updates"))
+    changes = [_change(model, reply, number, odd) if needed else None for number, reply in enumerate(replies)]
+    size = max((change.size for change in changes if change is not None), default=1)
+    rows = np.array([np.full(size, np.nan, np.float32) if change is None else change for change in changes])
+    zeros = np.zeros(size, np.float32)
+    updates = HostUpdates([zeros] * len(replies), rows.reshape(len(replies), size), losses, rms)
+    with np.errstate(over="ignore"):
+        return read_signals(policy, updates), odd
+
+
+def _change(model: ArrayRecord, reply: Message, number: int, odd: list[tuple[int, str]]) -> NDArray[np.float32] | None:
+    arrays = next((record for _, record in records_of(reply.content, ArrayRecord)), None)
+    change = update_of(model, arrays)
+    if change is None:
+        odd.append((number, "its arrays of floats are not the model's, so that the update has no length"))
+    return change
+
+
+def _metrics(replies: Sequence[Message], name: str, odd: list[tuple[int, str]]) -> Floats:
+    values = np.full(len(replies), np.nan)
+    for number, reply in enumerate(replies):
+        told = (told_number(record, name) for _, record in records_of(reply.content, MetricRecord))
+        for value, fault in told:
+            if fault is not None:
+                odd.append((number, fault))
+            elif not math.isnan(value):
+                values[number] = value
+    return values

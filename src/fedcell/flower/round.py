@@ -1,19 +1,27 @@
-"""A round in terms of nodes and messages: what each is told, when it is late, and what its reply shows."""
+"""A round, or the question before it, in terms of nodes: what each is told, when it is late, what its reply shows.
 
-from collections.abc import Callable, Collection, Mapping
+Asked for a loss, devices get the model and evaluate it; for the length of an update they get the training messages of
+the wrapped strategy, train, and keep their models until one of them is wanted. Whoever fails, lies, or is late beyond
+the slack has not answered. What is decided then begins when the wait for answers is over: the time of both stages is
+the round's. How a node answers is in client.py; the simulator's question, with the same clock, in protocol/question.py.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
-from fedcell.flower.collect import Replies
+from fedcell.flower.client import ANSWER, HOLD, LOSS_QUERY, ROUND, SAMPLES, SEND
 from fedcell.flower.radio import Device, Grant
-from fedcell.flower.wrapped import UNTIMED, Trained, take_trained
+from fedcell.flower.replies import Replies, told_number
+from fedcell.flower.wrapped import UNTIMED, Trained, take_trained, with_node_config
 from fedcell.protocol.outcome import Observed, deadlines
 from fedcell.protocol.question import answering
 from fedcell.protocol.round import Asked, Send, Sight
 from fedcell.schedule.laws import Law
-from fedcell.schedule.plan import Links, Plan, Timing
+from fedcell.schedule.plan import Links, Plan, Question, Timing
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats
 
@@ -245,3 +253,62 @@ def _units(law: Law, share: float) -> dict[str, int]:
     """What a node is told of whole units that it gets, such as resource blocks."""
     gets = law.resources(share, 0.0)
     return {f"fedcell-{name}": value for name, value in gets.items() if isinstance(value, int)}
+
+
+_NEEDS = {
+    "loss": "its ClientApp needs fedcell.flower.answer_loss(app, ...)",
+    "norm": "its ClientApp needs the mod fedcell.flower.upload_when_asked",
+}
+
+
+def loss_messages(nodes: list[int], arrays: ArrayRecord, config: ConfigRecord, question: Question) -> list[Message]:
+    """Return the messages that ask nodes for the loss of a model; `asked_in` adds the round."""
+    some = {} if question.samples is None else {SAMPLES: question.samples}
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord({**config, **some})})
+    return [Message(content, node, LOSS_QUERY) for node in nodes]
+
+
+def send_messages(nodes: list[int]) -> list[Message]:
+    """Return the messages that ask nodes for the models that they have kept."""
+    content = RecordDict({"config": ConfigRecord({SEND: True})})
+    return [Message(content, node, MessageType.TRAIN) for node in nodes]
+
+
+def asked_in(round_index: int, messages: Iterable[Message], question: Question) -> list[Message]:
+    """Return a question's messages with the round, and for the length of an update the wish to keep the model."""
+    hold = {HOLD: True} if question.about == "norm" else {}
+    return [with_node_config(message, {ROUND: round_index, **hold}) for message in messages]
+
+
+def read_answers(planned: PlannedRound, came: Came, about: str) -> tuple[Observed, Floats, dict[str, list[str]]]:
+    """Return what is observed of a question, (n,) the answers, NaN for none, and who gave none by the reason."""
+    values, missing = dict[int, float](), dict[str, list[str]]()
+
+    def refused(replies: dict[int, Message]) -> dict[int, str]:
+        bad = dict[int, str]()
+        for node, reply in replies.items():
+            values[node], fault = _read(reply, about)
+            if fault is not None or math.isnan(values[node]):
+                bad[node] = fault or f"its reply is no answer; {_NEEDS[about]}"
+        return bad
+
+    observed, _, why = observe(planned, came, refused)
+    for node in planned.chosen:
+        fault = why.get(node, "too late" if node not in values else None)
+        if fault is not None:
+            missing.setdefault(fault, []).append(name_of_node(planned, node))
+    if came.waited_s is None:  # in simulated time nobody comes too late to be read, but who gives no answer has failed
+        unusable = np.array([node in why or node not in came.replies for node in planned.chosen], dtype=bool)
+        observed = replace(observed, unusable=unusable)
+    return observed, np.array([values.get(node, math.nan) for node in planned.chosen]), missing
+
+
+def _read(reply: Message, about: str) -> tuple[float, str | None]:
+    """Return the number in an answer, NaN if there is none, and why not. Nothing in it is trusted."""
+    if reply.has_error():
+        return math.nan, f"its app failed: {' '.join(str(reply.error.reason).split())[:200]}; {_NEEDS[about]}"
+    record = reply.content.get(ANSWER) if reply.has_content() else None
+    value, fault = told_number(record, about) if isinstance(record, MetricRecord) else (math.nan, None)
+    if math.isnan(value) and fault is None:
+        return value, f"its reply is no answer; {_NEEDS[about]}"
+    return value, fault

@@ -17,11 +17,9 @@ from typing_extensions import override
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, require_number, require_whole
-from fedcell.flower.asking import asked_in, log_answers, loss_messages, read_answers, send_messages
-from fedcell.flower.collect import POLL_S, Later, collect
 from fedcell.flower.compat import LOG, calling_strategy, log_start
-from fedcell.flower.messenger import Messenger
-from fedcell.flower.nodes import Nodes
+from fedcell.flower.messages import POLL_S, Later, Messenger, collect
+from fedcell.flower.nodes import Nodes, Roster
 from fedcell.flower.planner import AnyRadio, Planner
 from fedcell.flower.privacy import (
     refuse_question,
@@ -34,6 +32,7 @@ from fedcell.flower.radio import radio_of
 from fedcell.flower.record import (
     ScheduledRound,
     explain_no_update,
+    log_answers,
     log_metrics,
     log_plan,
     log_result,
@@ -50,8 +49,18 @@ from fedcell.flower.replies import (
     invalid_reason,
     train_requirements,
 )
-from fedcell.flower.roster import Roster
-from fedcell.flower.round import Came, Connected, PlannedRound, configs, name_of_node, observe
+from fedcell.flower.round import (
+    Came,
+    Connected,
+    PlannedRound,
+    asked_in,
+    configs,
+    loss_messages,
+    name_of_node,
+    observe,
+    read_answers,
+    send_messages,
+)
 from fedcell.flower.state import Run, StateDirectory, locked_directory
 from fedcell.flower.wrapped import (
     chosen_nodes,

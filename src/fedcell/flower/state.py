@@ -27,10 +27,10 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 from fedcell.errors import UNPRINTABLE, InputError, printable
 from fedcell.files import MAX_SPEC_BYTES, read_npz, replace_file, without_nan
 from fedcell.flower.compat import LOG
+from fedcell.flower.nodes import Roster
 from fedcell.flower.privacy import accountant_states, require_resumable, restore_accountants
 from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import ModelSchema
-from fedcell.flower.roster import Roster
 from fedcell.flower.wrapped import arrays_of, changed_numbers, own_numbers, restore_arrays, restore_numbers
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.sim.spec import Spec, parse_stored

@@ -10,8 +10,8 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedcell.errors import InputError
 from fedcell.flower.client import Report, parse_report
+from fedcell.flower.nodes import Roster
 from fedcell.flower.radio import CellRadio, Device, Grant, SimulatedRadio
-from fedcell.flower.roster import Roster
 from fedcell.protocol.estimates import Estimates
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.plan import Links, Plan, Timing
