@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import SweepResult, run_sweep
     from fedcell.runs.tournament import TournamentResult, run_tournament
-    from fedcell.runs.tracking import tracking
+    from fedcell.runs.trackers import tracking
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.convergence import (
@@ -114,7 +114,7 @@ __getattr__ = lazy_names(
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
         "fedcell.runs.tournament": "TournamentResult run_tournament",
-        "fedcell.runs.tracking": "tracking",
+        "fedcell.runs.trackers": "tracking",
         "fedcell.sim.spec_warnings": "SpecWarning",
         "fedcell.sim.loop": "simulate",
         "fedcell.sim.record": "RoundRecord",

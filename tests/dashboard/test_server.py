@@ -10,8 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fedcell.dashboard import limits
-from fedcell.dashboard.api import plan, runs
+from fedcell.dashboard import limits, plan, runs
 from fedcell.dashboard.app import Server, build_server
 from fedcell.dashboard.limits import PLANS_AT_ONCE, PLANS_WAITING, UPLOAD_BYTES
 from fedcell.dashboard.state import ServerSettings

@@ -18,8 +18,7 @@ from starlette.responses import FileResponse, Response
 from typing_extensions import override
 
 from fedcell import __version__
-from fedcell.dashboard import limits
-from fedcell.dashboard.api import info, plan, races, runs, tournaments
+from fedcell.dashboard import info, limits, plan, races, runs, tournaments
 from fedcell.dashboard.limits import BusyError
 from fedcell.dashboard.queue import ConflictError
 from fedcell.dashboard.schemas import ErrorAnswer, as_json

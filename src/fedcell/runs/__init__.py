@@ -21,7 +21,7 @@ __getattr__ = lazy_names(
         "fedcell.runs.sweep": "Progress SweepResult run_sweep",
         "fedcell.runs.tournament": "TournamentResult Winner measured_decisions run_tournament",
         "fedcell.runs.tournament_report": "TournamentReport put_between",
-        "fedcell.runs.trackers": "Tracker parse_trackers",
+        "fedcell.runs.trackers": "Tracker parse_trackers tracking",
     },
 )
 

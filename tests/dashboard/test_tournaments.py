@@ -13,7 +13,9 @@ pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip instal
 from matplotlib.patches import Rectangle
 
 from dashboard.shown import ROUND_S, SEEDS, fill
-from fedcell.dashboard.api.tournaments import (
+from fedcell.dashboard.schemas import RankingAnswer, TournamentDocument
+from fedcell.dashboard.state import StoreReader
+from fedcell.dashboard.tournaments import (
     Rankings,
     ended_of,
     listed_document,
@@ -22,8 +24,6 @@ from fedcell.dashboard.api.tournaments import (
     ranking_picture,
     runs_document,
 )
-from fedcell.dashboard.schemas import RankingAnswer, TournamentDocument
-from fedcell.dashboard.state import StoreReader
 from fedcell.runs.contest import load_tournament
 from fedcell.runs.records import Measure
 from fedcell.runs.store import Store

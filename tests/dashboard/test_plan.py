@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard.api.plan import answer, answer_plan
+from fedcell.dashboard.plan import answer, answer_plan
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
 from fedcell.schedule.profiles import imbalance, standardise
 from harness import LIMIT_S, Served, fedcell, serve
