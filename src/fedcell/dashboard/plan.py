@@ -1,4 +1,4 @@
-"""/api/plan: what `fedcell plan` does, for a browser, with the objective's curve over the number of devices"""
+"""/api/plan: what `fedcell plan` does, for a browser, with the objective's curve over the number of devices."""
 
 import asyncio
 import csv

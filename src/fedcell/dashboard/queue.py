@@ -1,4 +1,4 @@
-"""The queue of races: one computes at a time, in worker processes, and its runs go into the store
+"""The queue of races: one computes at a time, in worker processes, and its runs go into the store.
 
 One thread consumes the runner's events, another looks for what other processes write into the store: a race that
 `fedcell race --store` runs in a terminal is shown as it grows. What they and the web server share is guarded by one

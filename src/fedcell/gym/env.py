@@ -1,4 +1,4 @@
-"""The environments `CellEnv` (one cell, a round a step) and `CellVectorEnv` (many in lockstep), what is observed and done"""
+"""The environments: `CellEnv` (one cell, a round a step) and `CellVectorEnv` (many), what is observed and what done."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal

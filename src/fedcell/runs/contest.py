@@ -1,4 +1,4 @@
-"""What a tournament compares: scenarios (cells, as TOML), policies (who enters) and seeds
+"""What a tournament compares: scenarios (cells, as TOML), policies (who enters) and seeds.
 
 A sweep over policies is one too; a store keeps both.
 """

@@ -1,4 +1,4 @@
-"""A tournament: every policy in every scenario with every seed, who is better than whom, and by which test
+"""A tournament: every policy in every scenario with every seed, who is better than whom, and by which test.
 
 Runs that never reach their scenario's target count with its budget; runs that failed, or whose budget allows no round,
 rank last in their block, a block being one seed of one scenario.

@@ -1,4 +1,4 @@
-"""Experiment trackers (TensorBoard, MLflow, Weights & Biases), and how the runner's events are reported to them
+"""Experiment trackers (TensorBoard, MLflow, Weights & Biases), and how the runner's events are reported to them.
 
 Each is used through its own package. None of them needs a network unless it is told so. A run that is
 resumed, or computed again, stays the same run there.
