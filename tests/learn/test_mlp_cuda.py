@@ -124,7 +124,7 @@ def test_where_memory_runs_out_fewer_train_at_a_time(monkeypatch: pytest.MonkeyP
     """Without a GPU: the engine's own loop around a call that fails while it takes too many."""
     torch = pytest.importorskip("torch")
     engine = object.__new__(MlpCudaEngine)
-    engine._most, engine._device = 1000, torch.device("cuda")
+    engine._most, engine._device, engine._shape = 1000, torch.device("cuda"), Shape(784, 10, True)
     tried, fits = list[int](), 20
     jobs = [Job(np.full(2, i, np.float32), np.zeros((1, 1), np.int64)) for i in range(50)]
 

@@ -112,14 +112,15 @@ def client_of(run: Simulation) -> ClientApp:
         i, config = int(str(context.node_config["partition-id"])), message.content.config_records["config"]
         r = int(str(config["fedcell-round"]))
         start = vector(message.content.array_records["arrays"])
-        epochs = np.array([float(str(config["fedcell-epochs"]))]) if "fedcell-epochs" in config else None
-        updates = run.task.engine.update(jobs(run.task, start, np.array([i]), run.spec, r, rms=True, epochs=epochs))
+        names = ("epochs", "bits")
+        told = {n: np.array([float(str(config[f"fedcell-{n}"]))]) for n in names if f"fedcell-{n}" in config}
+        updates = run.task.engine.update(jobs(run.task, start, np.array([i]), run.spec, r, rms=True, **told))
         if lost(run.spec, r, i):
             raise RuntimeError("the model is lost")
-        told = {"train_loss": float(updates.losses[0]), "train_loss_rms": float(updates.rms[0])}
+        found = {"train_loss": float(updates.losses[0]), "train_loss_rms": float(updates.rms[0])}
         arrays = record_of(updates.models()[0], run.task.engine.tensors)
         return Message(
-            RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1, **told})}), reply_to=message
+            RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1, **found})}), reply_to=message
         )
 
     return app

@@ -33,10 +33,17 @@ class Uses(Reads):
     uses_norms: ClassVar[bool] = True
     uses_updates: ClassVar[bool] = True
     uses_rms: ClassVar[bool] = True
+    uses_sums: ClassVar[bool] = True
     uses_profiles: ClassVar[bool] = True
 
 
-COLUMNS = {"norms": "uses_norms", "updates": "uses_updates", "rms_losses": "uses_rms", "profiles": "uses_profiles"}
+COLUMNS = {
+    "norms": "uses_norms",
+    "squares": "uses_sums",
+    "updates": "uses_updates",
+    "rms_losses": "uses_rms",
+    "profiles": "uses_profiles",
+}
 
 
 @pytest.mark.parametrize("column", COLUMNS)
@@ -47,7 +54,7 @@ def test_what_a_policy_has_not_said_it_uses_is_an_error_that_names_the_line(colu
         list(fc.simulate(spec, threads=1))
 
 
-@pytest.mark.parametrize("column", ["norms", "rms_losses", "profiles", "losses"])
+@pytest.mark.parametrize("column", ["norms", "rms_losses", "peaks", "profiles", "losses"])
 def test_what_it_has_said_it_uses_is_there(column: str) -> None:
     spec = fc.Spec(**SMALL, rounds=3, policy=f"{__name__}:Uses:column={column}")
     run = Simulation.load(spec, threads=1)
@@ -79,7 +86,12 @@ def test_signals_are_read_from_updates_as_far_as_they_are_used() -> None:
     found = read_signals(Uses(), updates)
     assert list(found) == [one.name for one in SIGNALS]
     assert found["norms"].tolist() == [5.0, 1.0]
-    assert [uses(Uses(), one) for one in SIGNALS] == [True] * 4
+    assert [found[name].tolist() for name in ("peaks", "absolutes", "squares")] == [
+        [32.0, 2.0],
+        [28.0, 1.0],
+        [25.0, 1.0],
+    ]
+    assert [uses(Uses(), one) for one in SIGNALS] == [True] * 7
 
 
 def test_a_table_begins_empty_grows_and_is_saved_under_its_names() -> None:

@@ -8,9 +8,11 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.engine import Job
+from fedcell.quantisation import restore, round_update
 from fedcell.rng import keyed
 from fedcell.schedule.plan import Links
 from fedcell.sim.loop import Simulation, visits
+from fedcell.sim.state import State
 from fedcell.world import compute_j, transmit_j
 
 SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60, 61, 62, 63, 64, 65]}
@@ -104,6 +106,32 @@ def test_more_epochs_train_longer_with_orders_of_their_own() -> None:
     jobs = [Job(run.start().model, visits(run.task.parts[i], e, orders(i))) for i, e in ((1, 1), (3, 3), (4, 2))]
     assert [job.order.shape for job in jobs] == [(1, 61), (3, 63), (2, 64)]
     np.testing.assert_array_equal(after.model, run.task.engine.train(jobs).mean(axis=0, dtype=np.float32))
+
+
+def test_uploads_arrive_as_the_plans_bits_round_them_and_runs_resume() -> None:
+    run, whole = run_of(Decides(bits=(32.0, 8.0, 2.0))), run_of(Decides())
+    (_, after), engine = first_round(run), run.task.engine
+    start, devices = run.start().model, np.array([1, 3, 4])
+    trained, arrived = engine.train(whole.jobs(whole.start(), devices)), []
+    for i, bits, model in zip(devices.tolist(), (32, 8, 2), trained, strict=True):
+        levels, scales = round_update(model - start, engine.tensors, min(bits, 16), key=(0, 0, i))
+        arrived.append(model if bits == 32 else start + restore(levels, scales, engine.tensors, bits))
+    np.testing.assert_array_equal(after.model, np.mean(arrived, axis=0, dtype=np.float32))
+    again = State.from_bytes(after.to_bytes())
+    for _ in range(2):
+        (record, after), (other, again) = run.step(after), run.step(again)  # type: ignore[misc]
+        assert (record.accuracy, record.loss) == (other.accuracy, other.loss)
+    assert np.array_equal(after.model, again.model)
+
+
+def test_devices_that_trained_for_their_answers_upload_what_is_decided_then() -> None:
+    @dataclass(frozen=True)
+    class AsksFirst(Decides):
+        def ask(self, view: fc.RoundView, rng: np.random.Generator) -> Any:
+            return fc.Question(np.arange(len(view)), "norm")
+
+    asked, plain = run_of(AsksFirst(bits=(2.0, 8.0, 4.0))), run_of(Decides(bits=(2.0, 8.0, 4.0)))
+    np.testing.assert_array_equal(first_round(asked)[1].model, first_round(plain)[1].model)
 
 
 def test_what_is_learnt_is_the_time_of_a_whole_training_and_a_whole_model() -> None:

@@ -17,6 +17,7 @@ __getattr__ = lazy_names(
         "fedcell.learn.partition": "Kind Labels Sizes label_counts parse_kind parse_sizes partition",
         "fedcell.learn.profile": "REPORT_SAMPLES noise_of normalised private",
         "fedcell.learn.published": "PUBLISHED",
+        "fedcell.learn.rounding": "rounded_updates",
         "fedcell.learn.torch_stack": "Loss",
     },
 )
@@ -61,6 +62,7 @@ __all__ = [
     "parse_sizes",
     "partition",
     "private",
+    "rounded_updates",
     "save_dataset",
     "torch_engine",
     "torch_modules",

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
+from fedcell.quantisation import WEIGHT_BITS, checked_bits, sums_of
 from fedcell.types import Vector
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Job:
         lr_scale: factor of the engine's learning rate, for schedules over rounds.
         key: integers that name the job's own random draws (dropout), such as seed, round and device.
         rms: whether the root mean square of the samples' losses is wanted.
+        bits: of a weight of the upload, from 2 to 16: the model that comes back is the start and the update as
+            `fedcell.quantisation` rounds it, with ``key``. 32 for the weights as they are.
     """
 
     start: Vector
@@ -47,6 +50,7 @@ class Job:
     lr_scale: float = 1.0
     key: tuple[int, ...] = (0,)
     rms: bool = False
+    bits: int = WEIGHT_BITS
 
 
 class Updates(Protocol):
@@ -75,6 +79,12 @@ class Updates(Protocol):
     def sketch(self, count: int) -> NDArray[np.float64]:
         """Return a short vector (J, count) for each update, whose distances are about those of the updates."""
 
+    def sums(self) -> NDArray[np.float64]:
+        """Return the peaks, absolutes and squares (J, 3) of the updates as trained; see `fedcell.quantisation.noise`.
+
+        All else is of what arrives: of the rounded updates, where jobs say ``bits``.
+        """
+
     def models(self) -> NDArray[np.float32]:
         """Return all models (J, P), copied if they are on a device."""
 
@@ -88,6 +98,8 @@ class HostUpdates:
         trained: (J, P).
         losses: (J,) mean training losses.
         rms: (J,) root mean squares of the samples' losses, NaN where they are not asked for.
+        tensors: the number of weights of each array that a model consists of; () if it is one.
+        found: (J, 3) the sums of updates as trained, NaN where ``trained`` has them as trained.
 
     Example:
         >>> import numpy as np
@@ -102,16 +114,21 @@ class HostUpdates:
     trained: NDArray[np.float32]
     losses: NDArray[np.float64]
     rms: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    tensors: tuple[int, ...] = ()
+    found: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
         if self.rms.size == 0:
             object.__setattr__(self, "rms", np.full(len(self.trained), np.nan))
+        if self.found.size == 0:
+            object.__setattr__(self, "found", np.full((len(self.trained), 3), np.nan))
 
     def take(self, which: slice | NDArray[np.int64]) -> "HostUpdates":
         """Return the updates of some of the jobs."""
         numbers = range(len(self.starts))[which] if isinstance(which, slice) else which.tolist()
         starts = [self.starts[number] for number in numbers]
-        return HostUpdates(starts, self.trained[which], self.losses[which], self.rms[which])
+        arrays = self.trained[which], self.losses[which], self.rms[which]
+        return HostUpdates(starts, *arrays, self.tensors, self.found[which])
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """Return the mean model (P,)."""
@@ -134,6 +151,12 @@ class HostUpdates:
             row[: model.size] = model - start
         sketches: NDArray[np.float64] = (found[:, order] * signs).reshape(len(found), count, -1).sum(axis=2)
         return sketches
+
+    def sums(self) -> NDArray[np.float64]:
+        """Return the peaks, absolutes and squares (J, 3) of the updates as trained."""
+        for row in np.flatnonzero(np.isnan(self.found[:, 0])).tolist():
+            self.found[row] = sums_of(self.trained[row] - self.starts[row], self.tensors)
+        return self.found
 
     def models(self) -> NDArray[np.float32]:
         """Return all models (J, P)."""
@@ -301,7 +324,9 @@ def _checked_job(job: Job, start: Vector, name: str, samples: int) -> Job:
         raise InputError(f"{name} visits samples {order.min()} to {order.max()}; give indices from 0 to {samples - 1}")
     if not (np.isfinite(job.lr_scale) and job.lr_scale > 0):
         raise InputError(f"{name} has the learning-rate factor {job.lr_scale}; give a number above 0")
-    return Job(start, order, job.lr_scale, job.key, job.rms)
+    if job.bits != WEIGHT_BITS:
+        checked_bits(f"{name} uploads", np.array([job.bits], np.float64))
+    return Job(start, order, job.lr_scale, job.key, job.rms, job.bits)
 
 
 def checked_models(models: NDArray[np.float32], parameters: int) -> NDArray[np.float32]:

@@ -30,6 +30,7 @@ from fedcell.learn.engine import (
     is_count,
     linear_start,
 )
+from fedcell.learn.rounding import round_job
 from fedcell.learn.simd import STEP
 from fedcell.runtime import cores, on_threads
 from fedcell.types import Vector
@@ -96,6 +97,7 @@ class MlpEngine:
         self._sizes = (prod(data.train_x.shape[1:]), *(int(units) for units in hidden), int(data.classes))
         self._lanes = _lanes(self._sizes[1])
         self._layers, self._work_size = _layout(self._sizes, max(int(batch_size), ROWS), STEP * len(self._lanes))
+        self._ends = np.cumsum(self.tensors)
         self._idle: list[NDArray[np.float32]] = []
         center = float(data.shift) / float(data.scale)
         self._setting = (float(learning_rate), int(batch_size), center)
@@ -123,6 +125,7 @@ class MlpEngine:
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         models = np.empty((len(checked), self.parameters), np.float32)
         losses, squares = np.empty((2, len(checked)))
+        sums = np.full((len(checked), 3), np.nan)
         learning_rate, batch_size, center = self._setting
 
         def run(number: int) -> None:
@@ -133,10 +136,11 @@ class MlpEngine:
                 losses[number], squares[number] = kernel.train_mlp(
                     job.start, models[number], job.order, *arrays, setting, self._lanes, job.rms
                 )
+            round_job(job, models[number], self._ends, sums[number])
 
         longest_first = sorted(range(len(checked)), key=lambda number: -checked[number].order.size)
         self._spread(run, longest_first)
-        return HostUpdates([job.start for job in checked], models, losses, np.sqrt(squares))
+        return HostUpdates([job.start for job in checked], models, losses, np.sqrt(squares), self.tensors, sums)
 
     def losses(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
         """Return the mean loss (J,) of each job's start on the training samples of its order."""

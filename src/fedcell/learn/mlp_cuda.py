@@ -35,7 +35,9 @@ from fedcell.learn.engine import (
     checked_starts,
     linear_start,
 )
+from fedcell.learn.rounding import rounded_updates
 from fedcell.learn.torch_stack import DeviceUpdates, exact, starts_of
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.types import Vector
 
 MODELS = 32  # evaluated together
@@ -254,10 +256,17 @@ class MlpCudaEngine:
         return self.update(jobs).models()
 
     def update(self, jobs: Sequence[Job]) -> Updates:
-        """Train the J jobs and return their updates, which stay on the GPU.
+        """Train the J jobs and return their updates, which stay on the GPU if none is rounded.
 
         Where memory runs out, fewer train at a time, now and later, and their models go to this process's memory.
         """
+        if any(job.bits != WEIGHT_BITS for job in jobs):
+            jobs = checked_jobs(jobs, self.parameters, len(self._y) - 1)
+            found = self._trained(jobs)
+            return rounded_updates(jobs, found.models(), found.losses, found.rms, self.tensors)
+        return self._trained(jobs)
+
+    def _trained(self, jobs: Sequence[Job]) -> Updates:
         while True:
             most = min(self._most, len(jobs))
             try:
@@ -275,7 +284,8 @@ class MlpCudaEngine:
             found = self._update(jobs[first : first + self._most])
             parts.append((found.models(), found.losses, found.rms))
             del found  # the next part needs its memory
-        return HostUpdates([job.start for job in jobs], *map(np.concatenate, zip(*parts, strict=True)))
+        models, losses, rms = map(np.concatenate, zip(*parts, strict=True))
+        return HostUpdates([job.start for job in jobs], models, losses, rms, self.tensors)
 
     def _update(self, jobs: Sequence[Job]) -> Updates:
         starts, which = starts_of(jobs, checked_starts(jobs, self.parameters), self.parameters, self._device)
@@ -296,7 +306,7 @@ class MlpCudaEngine:
         visited = np.array([job.order.size for job in jobs], np.float64)
         sums, asked = losses.cpu().numpy(), np.array([job.rms for job in jobs], bool)
         rms = np.sqrt(np.where(asked, sums[:, 1] / visited, np.nan))
-        return DeviceUpdates(starts, which, models, sums[:, 0] / visited, rms)
+        return DeviceUpdates(starts, which, models, sums[:, 0] / visited, rms, self.tensors)
 
     def _train_part(
         self, jobs: list[Job], starts: NDArray[np.int64], rows: NDArray[np.int64], memory: tuple[Tensor, ...]

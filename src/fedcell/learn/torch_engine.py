@@ -32,7 +32,6 @@ from fedcell.learn.engine import (
     BATCH_SIZE,
     LEARNING_RATE,
     Evaluation,
-    HostUpdates,
     Job,
     Updates,
     checked_dataset,
@@ -41,8 +40,10 @@ from fedcell.learn.engine import (
     checked_setting,
     linear_start,
 )
+from fedcell.learn.rounding import rounded_updates
 from fedcell.learn.torch_modules import checked_module, for_training, wants_channel, wrapped
 from fedcell.learn.torch_stack import DeviceUpdates, Loss, Recorded, StackedStep, Traced, exact, starts_of
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.runtime import cores, on_threads
 from fedcell.types import Vector
 
@@ -148,7 +149,7 @@ class TorchEngine:
         return self.update(jobs).models()
 
     def update(self, jobs: Sequence[Job]) -> Updates:
-        """Train the J jobs and return their updates, which stay on the GPU if there is one."""
+        """Train the J jobs and return their updates, which stay on the GPU if there is one and none is rounded."""
         checked = checked_jobs(jobs, self.parameters, len(self._train_y))
         numbers = np.argsort([-self._steps(job) for job in checked], kind="stable")  # those of like length together
         starts, which = starts_of(checked, {id(job.start): job.start for job in checked}, self.parameters, self._device)
@@ -162,9 +163,9 @@ class TorchEngine:
             models, sums = models[back.to(models.device)], sums[back]
         means = sums.cpu().numpy() / np.array([[job.order.size] for job in checked], np.float64).reshape(-1, 1)
         losses, rms = means[:, 0], np.sqrt(np.where([job.rms for job in checked], means[:, 1], np.nan))
-        if models.device.type != "cpu":
-            return DeviceUpdates(starts, which, models, losses, rms)
-        return HostUpdates([job.start for job in checked], models.numpy(), losses, rms)
+        if models.device.type != "cpu" and all(job.bits == WEIGHT_BITS for job in checked):
+            return DeviceUpdates(starts, which, models, losses, rms, self.tensors)
+        return rounded_updates(checked, models.cpu().numpy(), losses, rms, self.tensors)
 
     def losses(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
         """Return the mean loss (J,) of each job's start on the training samples of its order."""

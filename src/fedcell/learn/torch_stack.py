@@ -23,7 +23,7 @@ from torch.func import functional_call, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
-from fedcell.learn.engine import Job, sketch_plan
+from fedcell.learn.engine import HostUpdates, Job, sketch_plan
 from fedcell.learn.torch_modules import Keys, wrapped
 from fedcell.types import Vector
 
@@ -275,6 +275,7 @@ class DeviceUpdates:
         trained: (J, P).
         losses: (J,) mean training losses.
         rms: (J,) root mean squares of the samples' losses.
+        tensors: the number of weights of each array that a model consists of; () if it is one.
     """
 
     starts: Tensor
@@ -282,11 +283,13 @@ class DeviceUpdates:
     trained: Tensor
     losses: NDArray[np.float64]
     rms: NDArray[np.float64]
+    tensors: tuple[int, ...] = ()
 
     def take(self, which: slice | NDArray[np.int64]) -> "DeviceUpdates":
         """Return the updates of some of the jobs."""
         some = which if isinstance(which, slice) else torch.tensor(which, device=self.trained.device)
-        return DeviceUpdates(self.starts, self.which[which], self.trained[some], self.losses[which], self.rms[which])
+        arrays = self.which[which], self.trained[some], self.losses[which], self.rms[which]
+        return DeviceUpdates(self.starts, *arrays, self.tensors)
 
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """Return the mean model (P,), one copy from the device."""
@@ -312,6 +315,13 @@ class DeviceUpdates:
         update = functional.pad(self.trained - self.starts[torch.tensor(self.which, device=device)], (0, more))
         mixed = update[:, torch.tensor(order, device=device)].double() * torch.tensor(signs, device=device)
         return cast(NDArray[np.float64], mixed.view(len(update), count, -1).sum(dim=2).cpu().numpy())
+
+    def sums(self) -> NDArray[np.float64]:
+        """Return the peaks, absolutes and squares (J, 3) of the updates, which are as trained."""
+        starts = self.starts.cpu().numpy()
+        return HostUpdates(
+            [starts[row] for row in self.which], self.models(), self.losses, self.rms, self.tensors
+        ).sums()
 
     def models(self) -> NDArray[np.float32]:
         """Return all models (J, P), copied to this process's memory."""

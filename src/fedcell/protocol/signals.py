@@ -29,6 +29,9 @@ class Updates(Protocol):
     def sketch(self, count: int) -> Floats:
         """(n, count) short vectors, whose distances are about those of the updates."""
 
+    def sums(self) -> Floats:
+        """(n, 3) the peaks, absolutes and squares of the updates before they were rounded."""
+
 
 @dataclass(frozen=True)
 class Signal:
@@ -60,6 +63,9 @@ SIGNALS = (
     Signal("rms_losses", read=lambda updates: updates.rms, flag="uses_rms"),
     Signal("norms", read=lambda updates: updates.norms(), flag="uses_norms"),
     Signal("updates", read=lambda updates: updates.sketch(SKETCH), flag="uses_updates", wide=True),
+    Signal("peaks", read=lambda updates: updates.sums()[:, 0], flag="uses_sums", later=True),
+    Signal("absolutes", read=lambda updates: updates.sums()[:, 1], flag="uses_sums", later=True),
+    Signal("squares", read=lambda updates: updates.sums()[:, 2], flag="uses_sums", later=True),
 )
 
 

@@ -35,10 +35,11 @@ class Policy(ABC):
             needed have delivered: k of them for a policy that schedules k devices, 1/overcommit of those invited for
             others.
         uses_profiles: whether ``choose`` looks at the view's profiles. Set it in the class of a policy that does:
-            otherwise no simulation spends time on getting them. Likewise for the other three:
+            otherwise no simulation spends time on getting them. Likewise for the others:
         uses_rms: whether it looks at rms_losses.
         uses_norms: whether it looks at norms of earlier rounds.
         uses_updates: whether it looks at updates.
+        uses_sums: whether it looks at peaks, absolutes or squares.
 
     Example:
         >>> from dataclasses import dataclass
@@ -62,6 +63,7 @@ class Policy(ABC):
     uses_rms: ClassVar[bool] = False
     uses_norms: ClassVar[bool] = False
     uses_updates: ClassVar[bool] = False
+    uses_sums: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.max_devices is not None:

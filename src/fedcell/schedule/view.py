@@ -56,8 +56,9 @@ class Undeclared:
 class RoundView:
     """Everything the server knows when it schedules a round. Only the two times are required.
 
-    What costs something to get (``profiles``, ``rms_losses``, ``norms``, ``updates``) is there for policies whose class
-    says that they use it, such as ``uses_norms: ClassVar[bool] = True``; for others it is an error to read it.
+    What costs something to get (``profiles``, ``rms_losses``, ``norms``, ``updates``, ``peaks``, ``absolutes``,
+    ``squares``) is there for policies whose class says that they use it, such as ``uses_norms: ClassVar[bool] = True``;
+    for others it is an error to read it.
 
     Its arrays are read-only: a policy that wants to sort one in place, or to write into it, copies it first.
 
@@ -85,6 +86,10 @@ class RoundView:
         heard_round: (M,) the round of that report, -1 for never.
         updates: (M, d) a sketch of its last update, whose distances are about those of the updates; a row of NaN where
             none is known.
+        peaks: (M,) of its last update before it was rounded, as `fedcell.quantisation.noise` takes it; NaN where none
+            is known.
+        absolutes: (M,) likewise.
+        squares: (M,) likewise: its squared length.
         turns: (M,) how often a device has delivered.
         took_s: (M,) how long that took on average, in seconds from the start of the round; NaN for never.
         planned_s: (M,) how long it was planned to take, on average over the same rounds; likewise.
@@ -130,6 +135,9 @@ class RoundView:
     norms: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
     heard_round: Indices | None = field(default=None, kw_only=True, metadata=_EACH)
     updates: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED | _WIDE)
+    peaks: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
+    absolutes: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
+    squares: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
     turns: Indices | None = field(default=None, kw_only=True, metadata=_EACH)
     took_s: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
     planned_s: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)

@@ -109,7 +109,7 @@ class Driver:
             return np.empty(0)
         if send.question.about == "norm":
             updates: Updates = yield Train(run.jobs(self.state, who))
-            self._trained = places, updates
+            self._trained = places, updates  # not rounded: how is decided with their answers
             return updates.norms()
         some, draw, parts = send.question.samples, keyed(run.spec.seed, "poll", self.state.round), run.task.parts
         orders = [parts[i] if some is None else draw(int(i)).permutation(parts[i])[:some] for i in who]
@@ -189,12 +189,20 @@ class Driver:
 
     def _updates(self, plan: Plan, which: Indices) -> Playing[Updates]:
         """The updates of some of the plan's devices; they may have trained already, to answer."""
-        if self._trained is not None:
-            places, trained = self._trained
-            return trained.take(np.searchsorted(places, plan.devices[which]))
+        devices = self.there[plan.devices[which]]
         epochs = None if plan.epochs is None else plan.epochs[which]
-        updates: Updates = yield Train(self.run.jobs(self.state, self.there[plan.devices[which]], epochs))
-        return updates
+        bits = None if plan.bits is None else plan.bits[which]
+        if self._trained is None:
+            updates: Updates = yield Train(self.run.jobs(self.state, devices, epochs, bits))
+            return updates
+        places, trained = self._trained
+        trained = trained.take(np.searchsorted(places, plan.devices[which]))
+        if bits is None:
+            return trained
+        from fedcell.learn.rounding import rounded_updates
+
+        jobs, tensors = self.run.jobs(self.state, devices, bits=bits), self.run.task.engine.tensors
+        return rounded_updates(jobs, trained.models(), trained.losses, trained.rms, tensors)
 
     def _balanced(self, places: Indices) -> Floats | None:
         """(n,) the weights that make the round most like all devices that are there, by their profiles."""

@@ -207,9 +207,12 @@ class Simulation:
         )
         return Sight(view, links, samples.astype(np.float64))
 
-    def jobs(self, state: State, devices: Indices, epochs: Floats | None = None) -> list[Job]:
-        """The local training of n devices in the state's round, of so many epochs; as many as the task says if None."""
-        return jobs(self.task, state.model, devices, self.spec, state.round, rms=self.policy.uses_rms, epochs=epochs)
+    def jobs(
+        self, state: State, devices: Indices, epochs: Floats | None = None, bits: Floats | None = None
+    ) -> list[Job]:
+        """The local training of n devices in the state's round; ``epochs`` and ``bits`` as in Plan."""
+        rms = self.policy.uses_rms
+        return jobs(self.task, state.model, devices, self.spec, state.round, rms=rms, epochs=epochs, bits=bits)
 
     def _wait(self, state: State) -> Playing[Played | None]:
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
@@ -277,13 +280,15 @@ def jobs(
     r: int,
     rms: bool = False,
     epochs: Floats | None = None,
+    bits: Floats | None = None,
 ) -> list[Job]:
-    """The local training of n devices in round r; ``rms`` as in Job, ``epochs`` as in Plan."""
-    orders, rate = keyed(spec.seed, "batches", r), spec.task.rate(r)
-    each = [spec.task.epochs] * devices.size if epochs is None else epochs.tolist()
+    """The local training of n devices in round r; ``rms`` as in Job, ``epochs`` and ``bits`` as in Plan."""
+    orders, rate, n = keyed(spec.seed, "batches", r), spec.task.rate(r), devices.size
+    each = [spec.task.epochs] * n if epochs is None else epochs.tolist()
+    size = [WEIGHT_BITS] * n if bits is None else [int(one) for one in bits]
     return [
-        Job(model, visits(task.parts[i], times, orders(int(i))), rate, (spec.seed, r, int(i)), rms)
-        for i, times in zip(devices, each, strict=True)
+        Job(model, visits(task.parts[i], times, orders(int(i))), rate, (spec.seed, r, int(i)), rms, few)
+        for i, times, few in zip(devices, each, size, strict=True)
     ]
 
 
