@@ -237,11 +237,9 @@ def epochs_of(message: Message, otherwise: float) -> float:
         A fraction of an epoch, of which an app trains on at least one batch, or a whole number of epochs.
 
     Example:
-        >>> from flwr.app import ConfigRecord, Message, RecordDict
         >>> from fedcell.flower import epochs_of
-        >>> config = ConfigRecord({"fedcell-round": 0, "fedcell-epochs": 0.1})
-        >>> epochs_of(Message(RecordDict({"config": config}), 1, "train"), otherwise=1.0)
-        0.1
+        >>> def train(message, context):
+        ...     batches = max(1, round(300 * epochs_of(message, otherwise=1.0)))  # of 300 in an epoch
     """
     return float(str(_config_of(message).get(EPOCHS, otherwise)))
 
