@@ -14,7 +14,7 @@ from tree import first_line, page_with_tree
 SOURCE = Path(fedcell.__file__).parent
 ROOT = SOURCE.parents[1]
 BASE = {"errors", "lazy", "files", "types", "rng", "units", "distributions", "settings", "defaults"}
-BASE |= {"plugins", "runtime", "toml", "fields", "quantisation"}
+BASE |= {"plugins", "runtime", "fields", "quantisation"}
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
@@ -189,4 +189,4 @@ def test_the_loop_imports_little() -> None:
     code = "import sys, fedcell.sim.loop; print(*(m for m in sys.modules if m.split('.')[0] == 'fedcell'))"
     loaded = python(code, cold=True).split()
     assert len(loaded) <= 40
-    assert not {"fedcell.files", "fedcell.toml", "fedcell.sim.spec", "fedcell.world.channel"} & set(loaded)
+    assert not {"fedcell.files", "fedcell.sim.spec", "fedcell.world.channel"} & set(loaded)

@@ -11,15 +11,14 @@ if TYPE_CHECKING:
     from fedcell.errors import InputError
     from fedcell.learn.data import Dataset, load_dataset, save_dataset
     from fedcell.learn.hugging_face import dataset_from
-    from fedcell.runs.contest import Tournament
+    from fedcell.runs.contest import Scenario, Tournament, load_scenarios
     from fedcell.runs.models import SavedModel, Score, load_model, save_model
     from fedcell.runs.race import RaceResult, run_race
     from fedcell.runs.runner import RoundsDone, RunDone, RunFailed, Runner, WorkerLost
-    from fedcell.runs.scenarios import Scenario, load_scenarios
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import SweepResult, run_sweep
     from fedcell.runs.tournament import TournamentResult, run_tournament
-    from fedcell.runs.tracking import tracking
+    from fedcell.runs.trackers import tracking
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.convergence import (
@@ -108,14 +107,14 @@ __getattr__ = lazy_names(
         "fedcell.schedule.zoo.fed_cbs": "FedCbs",
         "fedcell.schedule.zoo.fed_cgd": "FedCgd",
         "fedcell.schedule.zoo.norms": "BestChannel BestNorm ChannelThenNorm",
+        "fedcell.runs.contest": "Scenario Tournament load_scenarios",
         "fedcell.runs.models": "SavedModel Score load_model save_model",
         "fedcell.runs.race": "RaceResult run_race",
         "fedcell.runs.runner": "RoundsDone RunDone RunFailed Runner WorkerLost",
-        "fedcell.runs.scenarios": "Scenario load_scenarios",
         "fedcell.runs.store": "Store",
         "fedcell.runs.sweep": "SweepResult run_sweep",
-        "fedcell.runs.tournament": "Tournament TournamentResult run_tournament",
-        "fedcell.runs.tracking": "tracking",
+        "fedcell.runs.tournament": "TournamentResult run_tournament",
+        "fedcell.runs.trackers": "tracking",
         "fedcell.sim.spec_warnings": "SpecWarning",
         "fedcell.sim.loop": "simulate",
         "fedcell.sim.record": "RoundRecord",

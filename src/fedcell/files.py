@@ -1,4 +1,4 @@
-"""Files: places checked before the work, writes whole or not at all, and .npz files of anybody read with care.
+"""Files: places checked before the work, writes whole or not at all, .npz files of anybody read with care, and TOML.
 
 Only a regular file can be replaced as a whole. A device or a pipe is written to; ``-`` is standard output; a symbolic
 link stays, and the file that it leads to is replaced.
@@ -11,6 +11,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +23,7 @@ from fedcell.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
 
 Write = Callable[[IO[bytes]], object]
 """Writes a file's content into an open, seekable binary file."""
@@ -269,3 +271,65 @@ def read_npz(source: Path | IO[bytes]) -> dict[str, "NDArray[Any]"]:
         raise
     except Exception as error:  # encrypted, packed in an unknown way, cut short, of shapes that fit nowhere
         raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+MAX_SPEC_BYTES = 2**20
+
+
+def read_toml(path: str | Path, example: str) -> dict[str, Any]:
+    """Read a TOML document that a user wrote.
+
+    Args:
+        path: the file.
+        example: the command that prints one, for messages.
+
+    Returns:
+        The document; an InputError says why it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_SPEC_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; give a TOML file ({example})") from None
+    if len(content) > MAX_SPEC_BYTES:
+        raise InputError(f"{path} is larger than {MAX_SPEC_BYTES >> 10} KiB; a spec is a short TOML document")
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte at offset {error.start}); save it as UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not valid TOML ({error}); correct it") from None
+
+
+def to_toml(document: dict[str, Any]) -> str:
+    """A document of values, and of tables of values, as TOML."""
+    tables = {name: value for name, value in document.items() if isinstance(value, dict)}
+    lines = _lines({name: value for name, value in document.items() if name not in tables})
+    for name, table in tables.items():
+        if table:
+            lines += ["", f"[{name}]", *_lines(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(values: dict[str, Any]) -> list[str]:
+    """What is None is left out, which TOML cannot say."""
+    return [f"{_toml_key(key)} = {toml_value(value)}" for key, value in values.items() if value is not None]
+
+
+def _toml_key(key: str) -> str:
+    return f'"{key}"' if "." in key else key
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.translate(_ESCAPES)
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return f"[{', '.join(toml_value(item) for item in value)}]"
+    return repr(value)
+
+
+_ESCAPES = {ord('"'): '\\"', ord("\\"): "\\\\"} | {i: f"\\u{i:04x}" for i in [*range(32), 127]}

@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from fedcell.runs.scenarios import load_scenarios
+from fedcell.runs.contest import load_scenarios
 from fedcell.runs.store import Store
 from harness import FEDCELL, Process, workers_of
 from twins.small import write_small_npz

@@ -3,9 +3,8 @@
 from dataclasses import replace
 from itertools import product
 
-from fedcell.runs.contest import Tournament, save_tournament
+from fedcell.runs.contest import Scenario, Tournament, save_tournament
 from fedcell.runs.race import race_spec, race_to_store
-from fedcell.runs.scenarios import Scenario
 from fedcell.runs.store import Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord

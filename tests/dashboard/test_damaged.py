@@ -255,8 +255,7 @@ def test_a_key_is_64_hexadecimal_digits(tmp_path: Path, stored: Callable[[Path],
 
 
 def test_a_damaged_tournament_hides_no_other(tmp_path: Path, stored: Callable[[Path], str]) -> None:
-    from fedcell.runs.contest import Tournament, save_tournament
-    from fedcell.runs.scenarios import Scenario
+    from fedcell.runs.contest import Scenario, Tournament, save_tournament
     from fedcell.runs.store import Store
     from fedcell.sim.spec import parse_spec
 

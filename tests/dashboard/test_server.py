@@ -10,8 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fedcell.dashboard import limits, plans
-from fedcell.dashboard.api import runs
+from fedcell.dashboard import limits, plan, runs
 from fedcell.dashboard.app import Server, build_server
 from fedcell.dashboard.limits import PLANS_AT_ONCE, PLANS_WAITING, UPLOAD_BYTES
 from fedcell.dashboard.state import ServerSettings
@@ -110,7 +109,7 @@ def test_plans_for_clients_that_have_gone_give_way(
         return "{}", "application/json"
 
     with running(tmp_path / "results.db") as found:
-        monkeypatch.setattr(plans, "answer", slow)
+        monkeypatch.setattr(plan, "answer", slow)
         head = found.request("POST /api/plan HTTP/1.1", "Content-Type: application/json", "Content-Length: 2")
         clients = [found.connect(head + b"\r\n{}") for _ in range(PLANS_AT_ONCE + PLANS_WAITING)]
         for _ in range(PLANS_AT_ONCE):

@@ -12,8 +12,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.runs.contest import Tournament, load_tournament, save_tournament, sweep_as_tournament
-from fedcell.runs.scenarios import Scenario
+from fedcell.runs.contest import Scenario, Tournament, load_tournament, save_tournament, sweep_as_tournament
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import run_sweep
 from fedcell.runs.tournament import TournamentResult

@@ -12,15 +12,16 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.runs.contest import Tournament, contenders
-from fedcell.runs.records import Rounds
-from fedcell.runs.scenarios import (
+from fedcell.runs.contest import (
     Scenario,
+    Tournament,
     changed_fields,
     chosen_scenarios,
+    contenders,
     load_scenarios,
     scenarios_toml,
 )
+from fedcell.runs.records import Rounds
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress

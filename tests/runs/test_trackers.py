@@ -341,7 +341,7 @@ class Hanging(Broken):
         def waited_for() -> bool:
             frames = walk_stack(sys._current_frames()[main])
             called = [(Path(frame.f_code.co_filename).name, frame.f_code.co_name) for frame, _ in frames]
-            return ("threading.py", "join") in called and ("tracking.py", "wait") in called
+            return ("threading.py", "join") in called and ("trackers.py", "wait") in called
 
         wait_until(waited_for, "the end of the race")
         signal.pthread_kill(main, signal.SIGINT)  # as a terminal's, it wakes the thread

@@ -23,7 +23,7 @@ from fastapi.testclient import TestClient
 from fields import tables
 from typer.testing import CliRunner
 from fedcell.cli import app
-from fedcell.dashboard.api.info import FormField, _fields
+from fedcell.dashboard.info import FormField, _fields
 from fedcell.runs.race_report import race_command
 from fedcell.runs.race import default_race, race_spec
 from fedcell.sim.spec import parse_spec

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell.world import AVAILABILITIES
-from fedcell.world.availability_trace import AvailabilityIntervals, read_intervals
+from fedcell.world.availability import AvailabilityIntervals, read_intervals
 
 HEADER = "device,from_s,until_s\n"
 
@@ -221,9 +221,9 @@ def test_mistakes_in_the_setting_are_one_sentence(tmp_path: Path, monkeypatch: p
     ]:
         with pytest.raises(fc.InputError, match=words):
             fc.Spec(devices={"availability": text}).key()  # type: ignore[arg-type]
-    monkeypatch.setattr("fedcell.world.availability_trace.MAX_INTERVALS", 1)
+    monkeypatch.setattr("fedcell.world.availability.MAX_INTERVALS", 1)
     with pytest.raises(fc.InputError, match="has more than 1 intervals"):
         fc.Trace(write(tmp_path / "long.csv", HEADER + "0,0,5\n0,6,7\n")).at(1, 0, 0.0)
-    monkeypatch.setattr("fedcell.world.availability_trace.MAX_BYTES", 10)
+    monkeypatch.setattr("fedcell.world.availability.MAX_BYTES", 10)
     with pytest.raises(fc.InputError, match="is larger than 0 MiB"):
         fc.Trace(path).at(1, 0, 0.0)

@@ -411,7 +411,7 @@ class Trackers:
             return
         from threading import Timer
 
-        from fedcell.runs.tracking import tracking
+        from fedcell.runs.trackers import tracking
 
         note = "note: waiting for the trackers to write what they have; Ctrl-C gives them up"
         waiting = Timer(PATIENCE_S, lambda: typer.echo(note, err=True))

@@ -88,8 +88,7 @@ def tournament(
 
     Each run is stored when it ends. Stop or kill the tournament at any time, and start it again: it resumes.
     """
-    from fedcell.runs.contest import Tournament, contenders
-    from fedcell.runs.scenarios import STANDARD, chosen_scenarios, load_scenarios, scenarios_toml
+    from fedcell.runs.contest import STANDARD, Tournament, chosen_scenarios, contenders, load_scenarios, scenarios_toml
     from fedcell.runs.store import Store
     from fedcell.runs.tournament import run_tournament
 
@@ -181,7 +180,7 @@ def _print(result: "TournamentResult") -> None:
 
 def _write(result: "TournamentResult", command: str, out: Path) -> None:
     from fedcell.plots import save_picture
-    from fedcell.runs.scenarios import scenarios_toml
+    from fedcell.runs.contest import scenarios_toml
     from fedcell.runs.tournament_report import TournamentReport
 
     report = TournamentReport(result)

@@ -18,8 +18,7 @@ from starlette.responses import FileResponse, Response
 from typing_extensions import override
 
 from fedcell import __version__
-from fedcell.dashboard import limits, plans
-from fedcell.dashboard.api import info, plan, races, runs, tournaments
+from fedcell.dashboard import info, limits, plan, races, runs, tournaments
 from fedcell.dashboard.limits import BusyError
 from fedcell.dashboard.queue import ConflictError
 from fedcell.dashboard.schemas import ErrorAnswer, as_json
@@ -67,7 +66,7 @@ def _lifespan(state: AppState) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         state.hub.start()
-        warming_up = asyncio.create_task(state.plans.run(plans.warm_up))
+        warming_up = asyncio.create_task(state.plans.run(plan.warm_up))
         yield
         warming_up.cancel()
         await asyncio.gather(warming_up, return_exceptions=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcell.dashboard.colours import LineStyle, styles
-from fedcell.dashboard.live import LiveRace
+from fedcell.dashboard.queue import LiveRace
 from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import comparable

@@ -23,7 +23,7 @@ from fedcell import __version__
 from fedcell.dashboard import limits
 from fedcell.dashboard.colours import LineStyle, group_styles, styles
 from fedcell.dashboard.curves import curves_document, said_document
-from fedcell.dashboard.live import LiveRace
+from fedcell.dashboard.queue import LiveRace
 from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError

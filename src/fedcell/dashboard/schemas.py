@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedcell import defaults
 from fedcell.dashboard import limits
-from fedcell.dashboard.live import RaceState
+from fedcell.dashboard.queue import RaceState
 from fedcell.runs.records import Measure
 
 Number = float | None

@@ -17,7 +17,6 @@ from fedcell.dashboard import limits
 from fedcell.dashboard.events import Hub
 from fedcell.dashboard.limits import READS_WAITING, BusyError
 from fedcell.dashboard.queue import RaceQueue
-from fedcell.dashboard.rankings import Rankings
 from fedcell.errors import InputError
 from fedcell.runs.records import Rounds
 from fedcell.runs.store import Measured, Store, spec_document
@@ -163,7 +162,6 @@ class AppState:
         self.races = RaceQueue(store, workers, self.hub.changed, allow_import=allowed)
         self.plans = BoundedExecutor(limits.PLANS_AT_ONCE, limits.PLANS_WAITING, "fedcell-plan")
         self.views = BoundedExecutor(1, limits.READS_WAITING, "fedcell-view")
-        self.rankings = Rankings()
         self.ended = False
         self._found: OrderedDict[tuple[str, float], FoundRun] = OrderedDict()
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedcell.errors import UNPRINTABLE, InputError, printable
-from fedcell.files import read_npz, replace_file, without_nan
+from fedcell.files import MAX_SPEC_BYTES, read_npz, replace_file, without_nan
 from fedcell.flower.compat import LOG
 from fedcell.flower.nodes import Roster
 from fedcell.flower.privacy import accountant_states, require_resumable, restore_accountants
@@ -34,7 +34,6 @@ from fedcell.flower.replies import ModelSchema
 from fedcell.flower.wrapped import arrays_of, changed_numbers, own_numbers, restore_arrays, restore_numbers
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.sim.spec import Spec, parse_stored
-from fedcell.toml import MAX_SPEC_BYTES
 
 STATE_VERSION = 1
 MAX_STATE_BYTES = 64 * 2**20

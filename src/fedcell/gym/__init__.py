@@ -10,8 +10,7 @@ try:
 except ImportError:
     raise InputError("Gymnasium is not installed; pip install 'fedcell[gym]'") from None
 
-from fedcell.gym.env import CellEnv, CellVectorEnv
-from fedcell.gym.spaces import DEVICE_FEATURES, Given, Scored, observe
+from fedcell.gym.env import DEVICE_FEATURES, CellEnv, CellVectorEnv, Given, Scored, observe
 
 gymnasium.register("fedcell/Cell-v0", entry_point="fedcell.gym:CellEnv", vector_entry_point="fedcell.gym:CellVectorEnv")
 

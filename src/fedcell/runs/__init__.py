@@ -6,23 +6,22 @@ __getattr__ = lazy_names(
     "fedcell.runs",
     {
         "fedcell.runs.comparisons": "Axis",
-        "fedcell.runs.contest": "Tournament contenders load_tournament",
+        "fedcell.runs.contest": "STANDARD Scenario Tournament chosen_scenarios contenders load_scenarios "
+        "load_tournament scenarios_toml",
         "fedcell.runs.models": "SavedModel Score checked_ending load_model model_paths save_model",
         "fedcell.runs.processes": "Processes",
-        "fedcell.runs.race": "Heartbeat RaceResult RaceTable comparable default_race race_policies race_runs race_spec "
-        "race_to_store run_race",
+        "fedcell.runs.race": "Heartbeat KnownRace RaceResult RaceTable comparable default_race is_ours own_code "
+        "race_policies race_runs race_spec race_to_store run_race",
         "fedcell.runs.race_report": "race_command",
         "fedcell.runs.records": "ADDED Measure Rounds",
         "fedcell.runs.runner": "Event RoundsDone RunDone RunFailed Runner WorkerLost",
-        "fedcell.runs.scenarios": "STANDARD Scenario chosen_scenarios load_scenarios scenarios_toml",
         "fedcell.runs.stats": "Mean",
         "fedcell.runs.store": "Measured Store differing_fields spec_document",
         "fedcell.runs.stored": "Source StoredRace StoredRun StoredTournament column_of flat",
-        "fedcell.runs.stored_races": "KnownRace is_ours own_code",
         "fedcell.runs.sweep": "Progress SweepResult run_sweep",
         "fedcell.runs.tournament": "TournamentResult Winner measured_decisions run_tournament",
         "fedcell.runs.tournament_report": "TournamentReport put_between",
-        "fedcell.runs.trackers": "Tracker parse_trackers",
+        "fedcell.runs.trackers": "Tracker parse_trackers tracking",
     },
 )
 

@@ -12,8 +12,8 @@ from fedcell import __version__
 from fedcell.errors import InputError
 from fedcell.files import to_json, without_nan
 from fedcell.plots import critical_difference_figure, ranking_heat_map
+from fedcell.runs.contest import Scenario, changed_fields, scenarios_toml
 from fedcell.runs.records import Measure
-from fedcell.runs.scenarios import Scenario, changed_fields, scenarios_toml
 from fedcell.runs.stats import Summary
 from fedcell.runs.tournament import MEASURES, TournamentResult, Winner
 from fedcell.tables import Table, csv_text, html_page, html_picture

@@ -32,6 +32,7 @@ from pydantic import (
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, short_repr
 from fedcell.fields import About, Section, declared, frozen, naming, with_attributes
+from fedcell.files import read_toml, to_toml
 from fedcell.learn.aggregator import AGGREGATORS, Aggregator, Spelling02, format_aggregator, parse_aggregator
 from fedcell.learn.compression import COMPRESSIONS, Compression
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
@@ -45,7 +46,6 @@ from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
-from fedcell.toml import read_toml, to_toml
 from fedcell.world import MOBILITIES, RATES, Cell, Devices, Mobility, World
 from fedcell.world.cell import Foresight
 from fedcell.world.channel import may_lack_rate

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedcell.world.availability import AVAILABILITIES, Always, AvailabilitySnapshot, DayNight
-    from fedcell.world.availability_trace import Trace
+    from fedcell.world.availability import AVAILABILITIES, Always, AvailabilitySnapshot, DayNight, Trace
     from fedcell.world.cell import (
         CHANNELS,
         Cell,
@@ -80,11 +79,10 @@ __all__ = [
 _look_up = lazy_names(
     "fedcell.world",
     {
-        "fedcell.world.availability": "AVAILABILITIES Always AvailabilitySnapshot DayNight",
-        "fedcell.world.availability_trace": "Trace",
+        "fedcell.world.availability": "AVAILABILITIES Always AvailabilitySnapshot DayNight Trace",
         "fedcell.world.cell": "CHANNELS Cell Channel Conditions Foresight PaperChannel",
-        "fedcell.world.channel": "download_s link_snr loss_db may_lack_rate mean_upload_s path_loss_db"
-        " unchecked_upload_s whole_band_upload_s",
+        "fedcell.world.channel": "download_s link_snr loss_db may_lack_rate mean_upload_s path_loss_db "
+        "unchecked_upload_s whole_band_upload_s",
         "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ mean_compute_s",
         "fedcell.world.energy": "compute_j round_j transmit_j",
         "fedcell.world.mobility": "MOBILITIES Mobility RandomWaypoint Redrawn Static",

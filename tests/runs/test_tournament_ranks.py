@@ -8,7 +8,7 @@ from scipy import stats as scipy_stats
 
 from fedcell.distributions import chi_square_p, normal_range_quantile
 from fedcell.errors import InputError
-from fedcell.runs.ranks import block_ranks, critical_difference, ranking
+from fedcell.runs.tournament import block_ranks, critical_difference, ranking
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 21, 40])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard.listing import Chosen, field_means, listed
+from fedcell.dashboard.runs import Chosen, field_means, listed
 from fedcell.dashboard.schemas import FieldMeans, RunList
 from fedcell.errors import InputError
 from fedcell.runs.store import Store

@@ -13,10 +13,17 @@ pytest.importorskip("fastapi", reason="the dashboard needs its extra (pip instal
 from matplotlib.patches import Rectangle
 
 from dashboard.shown import ROUND_S, SEEDS, fill
-from fedcell.dashboard import rankings
-from fedcell.dashboard.rankings import Rankings, ended_of, listed_document, ranking_document, runs_document
 from fedcell.dashboard.schemas import RankingAnswer, TournamentDocument
 from fedcell.dashboard.state import StoreReader
+from fedcell.dashboard.tournaments import (
+    Rankings,
+    ended_of,
+    listed_document,
+    ranking_data,
+    ranking_document,
+    ranking_picture,
+    runs_document,
+)
 from fedcell.runs.contest import load_tournament
 from fedcell.runs.records import Measure
 from fedcell.runs.store import Store
@@ -120,10 +127,10 @@ def test_a_tournament_is_read_again_only_when_more_of_it_has_ended(
         assert [one.target for one in sooner.tournament.scenarios] == [0.2, 0.2]
         assert sooner.summaries["race", "diverse"].to_target.median_s == pytest.approx(16.48)
         assert reads == ["read"]
-        row = json.loads(rankings.ranking_data(sooner, "json"))["results"][0]
+        row = json.loads(ranking_data(sooner, "json"))["results"][0]
         assert (row["policy"], row["target"]) == ("greedy", 0.2)
-        assert rankings.ranking_data(sooner, "csv").startswith("scenario,policy,target")
-        assert rankings.ranking_picture(sooner, "best", "svg").startswith(b"<?xml")
+        assert ranking_data(sooner, "csv").startswith("scenario,policy,target")
+        assert ranking_picture(sooner, "best", "svg").startswith(b"<?xml")
         await reader.ask(lambda store: store.delete([stored.keys[0]]))
         again = await known.result(reader, stored, None)
         assert again.tournament.seeds == list(range(1, SEEDS))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard import plans
+from fedcell.dashboard.plan import answer, answer_plan
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
 from fedcell.schedule.profiles import imbalance, standardise
 from harness import LIMIT_S, Served, fedcell, serve
@@ -142,7 +142,7 @@ def test_the_curve_is_the_best_of_all_sets(theta: float, forced: bool) -> None:
         {"upload_s": float(a), "compute_s": float(b), "must_include": forced and i in (2, 7)}
         for i, (a, b) in enumerate(zip(c, t, strict=True))
     ]
-    curve = plans.answer_plan(PlanAsk.model_validate({"devices": rows, "theta": theta})).document()["curve"]
+    curve = answer_plan(PlanAsk.model_validate({"devices": rows, "theta": theta})).document()["curve"]
     must = {2, 7} if forced else set()
     most = 4 if theta < 0 else M
     assert curve["n"] == list(range(max(1, len(must)), most + 1))
@@ -291,7 +291,7 @@ def test_what_is_too_much_is_refused_before_it_is_taken_apart(kind: str, body: s
     tracemalloc.start()
     try:
         with pytest.raises(fc.InputError, match=words):
-            plans.answer(content, kind, {})
+            answer(content, kind, {})
         assert tracemalloc.get_traced_memory()[1] < 2 * len(content) + 20 * 2**20
     finally:
         tracemalloc.stop()

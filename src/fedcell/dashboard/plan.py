@@ -1,5 +1,6 @@
 """/api/plan: what `fedcell plan` does, for a browser, with the objective's curve over the number of devices."""
 
+import asyncio
 import csv
 import io
 import json
@@ -10,13 +11,18 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from fastapi import APIRouter, Request
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from fedcell import __version__, units
 from fedcell.dashboard import limits
 from fedcell.dashboard.colours import plan_styles
-from fedcell.dashboard.limits import known_channel, known_law, known_policy, one_sentence, parse_body
-from fedcell.dashboard.schemas import Draw, PlanAsk, as_json
+from fedcell.dashboard.events import left
+from fedcell.dashboard.limits import body_documented, known_channel, known_law, known_policy, one_sentence, parse_body
+from fedcell.dashboard.schemas import Draw, ErrorAnswer, PlanAnswer, PlanAsk, as_json
+from fedcell.dashboard.state import AppState
 from fedcell.errors import InputError
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import PROFILE, DeviceColumns, DeviceTable, parse_columns, parse_devices
@@ -265,3 +271,35 @@ def warm_up() -> None:
     """Load the compiled code, so that the first visitor does not wait for it."""
     made = answer_plan(PlanAsk.model_validate({"draw": {"count": 20}}))
     assert math.isfinite(made.document()["plans"][0]["round_s"])
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"model": PlanAnswer, "content": {"text/csv": {"schema": {"type": "string"}}}},
+    **{status: {"model": ErrorAnswer} for status in (413, 415, 422)},
+}
+
+
+def router(state: AppState) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["plan"])
+
+    @routes.post("/plan", response_class=Response, responses=RESPONSES, openapi_extra=body_documented(PlanAsk))
+    async def plan(request: Request) -> Response:
+        """Plan one round with several policies; text/csv bodies are device tables."""
+        body = await request.body()  # read in a thread: parsing megabytes would keep all others waiting
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        query = dict(request.query_params)
+        planned = asyncio.ensure_future(state.plans.run(lambda: answer(body, kind, query)))
+        # A plan that nobody waits for any more gives its place to the next: whoever drags a slider drops many.
+        leaving = asyncio.ensure_future(left(request.receive))
+        try:
+            await asyncio.wait((planned, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not planned.done():
+                raise ClientDisconnect
+            text, media_type = planned.result()
+            return Response(text, media_type=media_type)
+        finally:
+            planned.cancel()
+            leaving.cancel()
+
+    return routes

@@ -1,1 +1,0 @@
-"""The HTTP API, a module a subject."""
