@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.learn.compression import COMPRESSIONS, fed_back
+from fedcell.learn.compression import COMPRESSIONS, Residuals, fed_back
 from fedcell.quantisation import restore, round_update
 from fedcell.schedule.plan import Links
 from fedcell.sim.loop import Simulation
@@ -65,8 +65,8 @@ def test_rounded_models_are_what_arrives() -> None:
 def test_residuals_are_a_runs_state_and_wait_for_their_device(line: str) -> None:
     run = run_of(line, devices={"count": 6, "failure": 0.2}, rounds=6)
     records, states = played(run)
-    plain, kept = run_of("none"), {}
-    waited = 0
+    plain, waited = run_of("none"), 0
+    kept: Residuals = {}
     for record, before, after in zip(records, states, states[1:], strict=False):
         devices, engine = record.delivered, run.task.engine
         waited += len(kept.keys() - set(devices.tolist()))
@@ -124,7 +124,7 @@ def test_nobody_there_sends_nothing() -> None:
 
 def test_keys_know_the_compression_however_it_is_written() -> None:
     def key(line: Any) -> str:
-        return fc.Spec(task={"compression": line}).key()
+        return fc.Spec(task=fc.TaskSpec(compression=line)).key()
 
     assert key("none") == fc.Spec().key()
     assert key("quantise") == key("quantise:bits=8") == key(COMPRESSIONS.parse("quantise")) == key("quantise: bits=8")

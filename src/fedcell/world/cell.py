@@ -136,7 +136,8 @@ class Cell(Section):
         int,
         Ge(1),
         About(
-            "Size of one upload, in bits. With less than the model has, uploads are shorter, but nothing is quantised: see task.compression.",
+            "Size of one upload, in bits. With less than the model has, uploads are shorter, but nothing is quantised; "
+            "task.compression does that.",
             default="32 bits for each of the model's weights",
         ),
     ] = _PaperBits(defaults.MODEL_BITS)
