@@ -19,8 +19,7 @@ from starlette.exceptions import HTTPException
 from fedcell.dashboard.limits import UPLOAD_BYTES
 
 if TYPE_CHECKING:
-    from fedcell.dashboard.events import Hub
-    from fedcell.dashboard.state import ServerSettings
+    from fedcell.dashboard.state import Hub, ServerSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
