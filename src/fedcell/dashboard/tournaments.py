@@ -85,13 +85,7 @@ def listed_document(stored: StoredTournament, store: str, ended: Ended) -> dict[
 
 
 def ranking_document(stored: StoredTournament, result: TournamentResult, by: Measure) -> dict[str, Any]:
-    """The ranking as RankingAnswer has it: policies and rows of cells are in its order.
-
-    Args:
-        stored: the tournament.
-        result: what came of it so far.
-        by: what is compared.
-    """
+    """The ranking as RankingAnswer has it: policies and rows of cells are in its order."""
     tournament, ranks = result.tournament, result.ranking(by)
     lines = [tournament.policies[place] for place in ranks.order()]
     looks, leads = styles(tournament.policies), result.leads(by)
