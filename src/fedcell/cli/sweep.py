@@ -51,8 +51,7 @@ def sweep(
 
     set_verbosity(quiet, verbose)
     announce_compiling()
-    grid = load_spec(spec)
-    runs = grid.runs()
+    runs = load_spec(spec).runs()
     if cluster is None:
         runs = [settled(run) for run in runs]
     trackers = Trackers(track)
@@ -74,7 +73,6 @@ def sweep(
             watch,
             models=keep_models,
             on_event=on_event,
-            grid=grid,
             return_on_interrupt=True,
         )
     _print_end(result)

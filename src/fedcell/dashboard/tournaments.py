@@ -1,4 +1,4 @@
-"""/api/tournaments: policies ranked over the scenarios and seeds of a tournament, or of a sweep over policies."""
+"""/api/tournaments: policies ranked over the scenarios and seeds of a tournament."""
 
 import io
 from collections import OrderedDict
@@ -203,7 +203,7 @@ def router(state: AppState) -> APIRouter:
 
     @routes.get("/tournaments", response_class=Response, responses={200: {"model": TournamentList}})
     async def listed(store: str | None = StoreName) -> Response:
-        """The tournaments of the results files, and sweeps over policies, the newest first."""
+        """The tournaments of the results files, the newest first."""
         found = []
         for reader in state.readable(store):
             told = await reader.ask(lambda store: [(one, ended_of(store, one.keys)) for one in store.tournaments()])
