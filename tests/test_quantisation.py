@@ -6,15 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedcell.errors import InputError
 from fedcell.quantisation import (
+    FEWEST_BITS,
+    MOST_BITS,
     draws,
     expected_noise,
     key_words,
     levels_of,
     noise,
+    pack,
     restore,
     round_update,
     sums_of,
+    unpack,
     upload_bits,
 )
 
@@ -98,3 +103,36 @@ def test_zeros_tiny_tensors_and_what_is_not_finite() -> None:
     np.testing.assert_array_equal(
         restore(levels, scales, (2, 2, 2, 2, 1), 4), np.array([0, 0, 0, 0, *[np.nan] * 4, 3], np.float32)
     )
+
+
+@pytest.mark.parametrize("bits", range(FEWEST_BITS, MOST_BITS + 1))
+@pytest.mark.parametrize("tensors", [(), (0,), (1,), (7, 3), (1 << 16,), ((1 << 16) + 1, 5)])
+def test_what_is_packed_has_the_size_that_is_said_and_is_unpacked(bits: int, tensors: tuple[int, ...]) -> None:
+    rng, most = np.random.default_rng(bits), int(levels_of(bits))
+    levels = rng.integers(-most, most + 1, sum(tensors)).astype(np.int16)
+    scales = rng.random(len(tensors)).astype(np.float32)
+    data = pack(levels, scales, bits)
+    assert len(data) == np.ceil(upload_bits(sum(tensors), len(tensors), bits) / 8)
+    found, of, few = unpack(data, tensors)
+    np.testing.assert_array_equal(found, levels)
+    np.testing.assert_array_equal(of, scales)
+    assert few == bits
+
+
+@pytest.mark.parametrize("bits", [2, 5, 16])
+def test_whatever_is_unpacked_would_be_packed_so(bits: int) -> None:
+    """Bytes from anybody are refused with one sentence, or are a rounded update to the last bit."""
+    rng, tensors, accepted = np.random.default_rng(0), (40, 61), 0
+    good = pack(np.zeros(101, np.int16), np.ones(2, np.float32), bits)
+    for _ in range(500):
+        data = bytearray(good)
+        for place in rng.integers(len(data), size=rng.integers(1, 4)):
+            data[place] = rng.integers(256)
+        data = data[: rng.integers(len(data))] if rng.random() < 0.2 else data
+        try:
+            levels, scales, few = unpack(bytes(data), tensors)
+        except InputError:
+            continue
+        accepted += 1
+        assert pack(levels, scales, few) == bytes(data)
+    assert 0 < accepted < 500

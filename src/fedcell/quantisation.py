@@ -10,6 +10,7 @@ s / L, level (s / L). The random number of entry i of an update, counted over al
 hash of i and of two words of 32 bits that the upload's key is made into: nothing depends on the order of the entries.
 """
 
+import struct
 from collections.abc import Iterator, Sequence
 from zlib import crc32
 
@@ -257,3 +258,75 @@ def noise(peaks: ArrayLike, absolutes: ArrayLike, squares: ArrayLike, bits: Arra
     least = np.maximum(most - np.asarray(squares, np.float64), 0.0)
     spread = np.asarray(peaks, np.float64) / (6.0 * levels**2)
     return np.where(whole, 0.0, np.where(levels == 1.0, least, np.clip(spread, least, most)))
+
+
+_HEADER, _MAGIC, _VERSION = "<2sBBI", b"FC", 1
+_PIECE = 1 << 16  # levels that are packed at a time: whole bytes, and little memory
+
+
+def pack(levels: NDArray[np.int16], scales: Vector, bits: int) -> bytes:
+    """Return a rounded upload as it is sent: as many bits as `upload_bits` says, filled up with zeros to whole bytes.
+
+    Args:
+        levels: (P,) whole numbers from -L to L, with L = 2^(bits - 1) - 1.
+        scales: (T,) of the tensors, float32.
+        bits: a weight, from 2 to 16.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.quantisation import pack, unpack
+        >>> data = pack(np.array([-1, 0, 1], np.int16), np.array([0.5], np.float32), bits=2)
+        >>> len(data), [array.tolist() for array in unpack(data, tensors=[3])[:2]]  # 64 + 32 + 3 * 2 bits
+        (13, [[-1, 0, 1], [0.5]])
+    """
+    header = struct.pack(_HEADER, _MAGIC, _VERSION, bits, scales.size)
+    codes = (levels + (2 ** (bits - 1) - 1)).astype(">u2")
+    pieces = (
+        np.packbits(np.unpackbits(codes[at : at + _PIECE].view(np.uint8)).reshape(-1, 16)[:, 16 - bits :]).tobytes()
+        for at in range(0, codes.size, _PIECE)
+    )
+    return b"".join((header, scales.astype("<f4").tobytes(), *pieces))
+
+
+def unpack(data: bytes, tensors: Sequence[int]) -> tuple[NDArray[np.int16], Vector, int]:
+    """Return the levels, the scales and the bits a weight of what `pack` returned; anybody may have sent it.
+
+    Args:
+        data: as sent.
+        tensors: the number of weights of each of the T arrays that the update must have.
+
+    Raises:
+        InputError: if the data is anything but a rounded update of these arrays.
+    """
+    count, start = sum(tensors), HEADER_BITS // 8 + SCALE_BITS // 8 * len(tensors)
+    if len(data) < HEADER_BITS // 8 or data[: len(_MAGIC)] != _MAGIC:
+        raise InputError("the data is no rounded update")
+    _, version, bits, said = struct.unpack_from(_HEADER, data)
+    if version != _VERSION or not FEWEST_BITS <= bits <= MOST_BITS:
+        raise InputError(
+            f"the rounded update has version {version} and {bits} bits a weight; this fedcell reads "
+            f"version {_VERSION} with {FEWEST_BITS} to {MOST_BITS}"
+        )
+    if said != len(tensors) or len(data) != start + -(-count * bits // 8):
+        raise InputError(
+            f"the rounded update has {said} tensors in {len(data)} bytes, unlike the model's {len(tensors)}"
+        )
+    scales = np.frombuffer(data, "<f4", len(tensors), HEADER_BITS // 8).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        usable = bool(((scales >= 0.0) & np.isfinite(scales)).all())
+    if not usable:
+        raise InputError("the rounded update has a scale that is negative or not finite")
+    codes, step = np.empty(count, np.uint16), _PIECE * bits // 8
+    for at in range(0, count, _PIECE):
+        piece = codes[at : at + _PIECE]
+        first = start + at // _PIECE * step
+        found = np.unpackbits(np.frombuffer(data[first : first + step], np.uint8))
+        rows = np.zeros((piece.size, 16), np.uint8)
+        rows[:, 16 - bits :] = found[: piece.size * bits].reshape(-1, bits)
+        piece[:] = np.packbits(rows).view(">u2")
+        if found[piece.size * bits :].any():
+            raise InputError("the rounded update does not end in zeros")
+    most = 2 ** (bits - 1) - 1
+    if codes.max(initial=0) > 2 * most:
+        raise InputError(f"the rounded update has a level above {most}")
+    return (codes.astype(np.int32) - most).astype(np.int16), scales, bits

@@ -204,12 +204,15 @@ def test_epochs_and_bits_of_the_plan_reach_the_nodes_and_what_is_expected_of_the
     plan = replace(of.plan, epochs=np.array([1.0, 3.0, 0.5]), bits=np.array([32.0, 16.0, 8.0]))
     view = replace(of.view, weights=24.0, tensors=2)
     of = replace(of, view=view, grant=replace(of.grant, plan=plan, finish_s=plan.timing(view).finish_s))
-    told = configs(of)
+    told = configs(of, seed=7)
     assert [one["fedcell-epochs"] for one in told] == [1.0, 3.0, 0.5]
     assert [one["fedcell-bits"] for one in told] == [32.0, 16.0, 8.0]
+    assert [one["fedcell-key"] for one in told] == ["7 0 0", "7 0 1", "7 0 2"]
+    assert "fedcell-wants-sums" not in told[0]
+    assert configs(of, seed=7, wants_sums=True)[0]["fedcell-wants-sums"]
     # t + c/g with 1, 3 and 0.5 times the training, and 1, (128 + 16 x 24)/768 and (128 + 8 x 24)/768 of the upload.
     assert [one["fedcell-finish-s"] for one in told] == [6.0, 15.0 + 8.0 * 2 / 3, 3.0 + 12.0 * 5 / 12]
     assert of.compute_s().tolist() == [4.0, 15.0, 3.0]
     assert of.upload_s().tolist() == [2.0, 8.0 * 2 / 3, 12.0 * 5 / 12]
     assert of.only([12]).plan.bits == np.array([8.0])
-    assert "fedcell-epochs" not in configs(planned())[0]
+    assert "fedcell-epochs" not in configs(planned(), seed=7)[0]

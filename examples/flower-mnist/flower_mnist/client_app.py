@@ -4,13 +4,13 @@ import numpy as np
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedcell.flower import Report, answer_loss, report_device, timed, upload_when_asked
+from fedcell.flower import Report, answer_loss, compressed, epochs_of, report_device, timed, upload_when_asked
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed
 from fedcell.sim.loop import jobs
 from flower_mnist.task import run_of, to_arrays, to_model
 
-app = ClientApp(mods=[timed, upload_when_asked])
+app = ClientApp(mods=[timed, compressed, upload_when_asked])
 
 
 def describe(context: Context) -> Report:
@@ -21,6 +21,7 @@ def describe(context: Context) -> Report:
     return Report(
         samples=len(run.task.parts[device]),
         snr_db=None if snr_db is None else float(snr_db),
+        any_epochs=True,  # see train
         profile=run.report(device),  # as in the simulator; of a model in PyTorch: profile_of(model, batches)
     )
 
@@ -47,12 +48,11 @@ def train(message: Message, context: Context) -> Message:
     spec, task, device = run.spec, run.task, int(context.node_config["partition-id"])
     number = int(str(message.content.config_records["config"]["fedcell-round"]))
     start = to_model(message.content.array_records["arrays"])
-    config = message.content.config_records["config"]  # it says how many epochs, if the policy decides that
-    epochs = np.array([float(str(config["fedcell-epochs"]))]) if "fedcell-epochs" in config else None
+    epochs = np.array([epochs_of(message, spec.task.epochs)])
     one, rms = np.array([device]), run.policy.uses_rms
     updates = task.engine.update(jobs(task, start, one, spec, number, rms=rms, epochs=epochs))
     weight = len(task.parts[device]) if spec.task.aggregator == "samples" else 1
     metrics = MetricRecord({"num-examples": weight, "train_loss": float(updates.losses[0])})
     if run.policy.uses_rms:
         metrics["train_loss_rms"] = float(updates.rms[0])
-    return Message(RecordDict({"arrays": to_arrays(updates.models()[0]), "metrics": metrics}), reply_to=message)
+    return Message(RecordDict({"arrays": to_arrays(updates.models()[0], task), "metrics": metrics}), reply_to=message)

@@ -43,5 +43,5 @@ def main(grid: Grid, context: Context) -> None:
         result = task.engine.evaluate(to_model(arrays)[None])
         return MetricRecord({"accuracy": float(result.accuracy[0]), "loss": float(result.loss[0])})
 
-    strategy.start(grid, to_arrays(start.model), num_rounds=spec.rounds or MANY_ROUNDS, evaluate_fn=evaluate)
+    strategy.start(grid, to_arrays(start.model, task), num_rounds=spec.rounds or MANY_ROUNDS, evaluate_fn=evaluate)
     logging.getLogger("flwr").info("See it with: fedcell flower %s", state)

@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, UserConfig
 from fedcell.errors import InputError
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec
+from fedcell.sim.task import Task
 from fedcell.types import Vector
 
 
@@ -39,11 +40,12 @@ def _loaded(config: tuple[tuple[str, Any], ...]) -> Simulation:
     return Simulation.load(spec_of(dict(config)), threads=1)
 
 
-def to_arrays(model: Vector) -> ArrayRecord:
-    """The model for the wire: one vector of all weights."""
-    return ArrayRecord({"weights": Array(model)})
+def to_arrays(model: Vector, task: Task) -> ArrayRecord:
+    """The model for the wire: its tensors one after the other, each as a vector."""
+    parts = np.split(model, np.cumsum(task.engine.tensors)[:-1])
+    return ArrayRecord({f"tensor-{number}": Array(part) for number, part in enumerate(parts)})
 
 
 def to_model(arrays: ArrayRecord) -> Vector:
     """The inverse."""
-    return np.asarray(arrays["weights"].numpy(), dtype=np.float32)
+    return np.concatenate([array.numpy() for array in arrays.values()], dtype=np.float32)

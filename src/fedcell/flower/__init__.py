@@ -15,7 +15,15 @@ if find_spec("flwr") is None:
     raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')
 
 if TYPE_CHECKING:
-    from fedcell.flower.client import Report, answer_loss, report_device, timed, upload_when_asked
+    from fedcell.flower.client import (
+        Report,
+        answer_loss,
+        compressed,
+        epochs_of,
+        report_device,
+        timed,
+        upload_when_asked,
+    )
     from fedcell.flower.profile import profile_of
     from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, SimulatedRadio
     from fedcell.flower.record import ScheduledRound
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
 _look_up = lazy_names(
     "fedcell.flower",
     {
-        "fedcell.flower.client": "Report answer_loss report_device timed upload_when_asked",
+        "fedcell.flower.client": "Report answer_loss compressed epochs_of report_device timed upload_when_asked",
         "fedcell.flower.profile": "profile_of",
         "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio",
         "fedcell.flower.record": "ScheduledRound",
@@ -59,6 +67,8 @@ __all__ = [
     "SimulatedRadio",
     "Timing",
     "answer_loss",
+    "compressed",
+    "epochs_of",
     "profile_of",
     "report_device",
     "timed",

@@ -1,4 +1,4 @@
-"""The ClientApp's side: a device's report, the mod that measures training, and answers to policies that ask.
+"""The ClientApp's side: a device's report, mods that measure training and compress its result, answers to questions.
 
 Nothing of the server is imported here: Flower starts a process for every message to a node.
 """
@@ -11,13 +11,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
 from fedcell.errors import UNPRINTABLE, InputError, did_you_mean
-from fedcell.flower.compat import answer_query
+from fedcell.flower.compat import answer_query, has_mod
+from fedcell.quantisation import WEIGHT_BITS, pack, round_update, sums_of
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world.device import mean_compute_s
 
@@ -59,6 +60,9 @@ class Report:
         upload_s: seconds to upload a model with the entire band, instead of either.
         profile: what its data is like, at most 4096 finite numbers from -1e6 to 1e6, as many from every node: of
             `profile_of`, label shares, or any vector in which nodes with similar data are close to each other.
+        any_epochs: whether its training is as long as `epochs_of` says, so that the policy may decide it.
+        any_bits: whether its app has the mod `compressed`, so that the policy may decide the size of its upload;
+            `report_device` looks for itself.
 
     Example:
         >>> from fedcell.flower import Report
@@ -76,6 +80,8 @@ class Report:
     rate_bps: float | None = None
     upload_s: float | None = None
     profile: Sequence[float] | None = None
+    any_epochs: bool = False
+    any_bits: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or len(self.name) > MAX_NAME_CHARACTERS or UNPRINTABLE.search(self.name):
@@ -91,6 +97,9 @@ class Report:
                 raise InputError(f"{field} is {_brief(value)}; give a number from {least:g} to {most:g}")
             object.__setattr__(self, field, value.item() if isinstance(value, np.generic) else value)
 
+        for field in ("any_epochs", "any_bits"):
+            if not isinstance(getattr(self, field), bool):
+                raise InputError(f"{field} is {_brief(getattr(self, field))}; give True or False")
         if self.profile is not None:
             object.__setattr__(self, "profile", _checked_profile(self.profile))
 
@@ -167,6 +176,7 @@ def report_device(app: ClientApp, report: Report | Callable[[Context], Report] |
             record = ConfigRecord({"name": own_name, FAULT: f"{type(error).__name__}: {error}"[:500]})
             return Message(RecordDict({RECORD: record}), reply_to=message)
         said = {field.name: getattr(given, field.name) for field in fields(given)} | {"name": given.name or own_name}
+        said["any_bits"] = given.any_bits or has_mod(app, compressed)
         said["profile"] = None if given.profile is None else list(given.profile)  # Flower's records have no tuples
         record = ConfigRecord({name: value for name, value in said.items() if value is not None})
         return Message(RecordDict({RECORD: record}), reply_to=message)
@@ -201,6 +211,81 @@ def timed(message: Message, context: Context, call_next: ClientAppCallable) -> M
     reply = call_next(message, context)
     if reply.has_content():
         reply.content[RECORD] = ConfigRecord({"train_s": time.monotonic() - began_s, "first": first})
+    return reply
+
+
+EPOCHS, BITS, KEY, WANTS_SUMS = "fedcell-epochs", "fedcell-bits", "fedcell-key", "fedcell-wants-sums"
+"""In the config of a training message: how long to train, how many bits a weight to send, what the rounding's random
+numbers are made of, and that the server wants to know how long the update was before."""
+ROUNDED = "fedcell-rounded"
+"""The array of bytes that replaces the model's arrays of floats in a reply."""
+SUMS = "fedcell-sums"
+"""The metric with the sums of the update before it was rounded."""
+_START = "fedcell-start"
+
+
+def epochs_of(message: Message, otherwise: float) -> float:
+    """Return how often the training that a message asks for is to go through the node's samples.
+
+    An app that trains as long as this says so in its report, with ``any_epochs=True``.
+
+    Args:
+        message: a training message.
+        otherwise: the app's own number of epochs, which holds unless the policy decides it.
+
+    Returns:
+        A fraction of an epoch, of which an app trains on at least one batch, or a whole number of epochs.
+
+    Example:
+        >>> from fedcell.flower import epochs_of
+        >>> def train(message, context):
+        ...     batches = max(1, round(300 * epochs_of(message, otherwise=1.0)))  # of 300 in an epoch
+    """
+    return float(str(_config_of(message).get(EPOCHS, otherwise)))
+
+
+def compressed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A Flower mod that sends as many bits a weight as the policy decides: ``ClientApp(mods=[timed, compressed])``.
+
+    The update, what training added to the model, is rounded as `fedcell.quantisation` says; the server adds what
+    arrives to the model that it sent, so that the strategy gets an ordinary model. Arrays that are not of floats are
+    sent as they are. Put the mod before ``upload_when_asked``, and both before mods that change the model.
+
+    Args:
+        message: the message from the server.
+        context: the node's context.
+        call_next: the next mod, or the app itself.
+
+    Returns:
+        The reply; with its arrays of floats rounded, if the message says so.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> from fedcell.flower import compressed, timed
+        >>> app = ClientApp(mods=[timed, compressed])
+    """
+    config, start = _config_of(message), arrays_of(message)
+    if HOLD in config and start is not None:  # it is not sent again with the wish to have the model
+        context.state[_START] = start
+    elif SEND in config and _START in context.state:
+        start = context.state.array_records[_START]
+        del context.state[_START]
+    reply = call_next(message, context)
+    bits = int(float(str(config.get(BITS, WEIGHT_BITS))))
+    arrays = arrays_of(reply) if reply.has_content() else None
+    update = update_of(start, arrays)
+    if bits >= WEIGHT_BITS or start is None or arrays is None or update is None:
+        return reply
+    floats = dict(floats_of(arrays))
+    tensors = [values.size for name, values in floats_of(start) if name in floats]
+    key = [int(part) for part in str(config[KEY]).split()]
+    data = pack(*round_update(update, tensors, bits, key), bits)
+    others = {name: array for name, array in arrays.items() if name not in floats or name not in start}
+    place = next(name for name, record in reply.content.items() if record is arrays)
+    reply.content[place] = ArrayRecord({ROUNDED: Array("uint8", (len(data),), ROUNDED, data), **others})
+    metrics = next((record for record in reply.content.values() if isinstance(record, MetricRecord)), None)
+    if WANTS_SUMS in config and metrics is not None:
+        metrics[SUMS] = list(sums_of(update, tensors))
     return reply
 
 
@@ -267,7 +352,7 @@ def upload_when_asked(message: Message, context: Context, call_next: ClientAppCa
     reply = call_next(message, context)
     if HOLD not in config or not reply.has_content():
         return reply
-    norm = update_norm(_arrays_of(message), _arrays_of(reply))
+    norm = update_norm(arrays_of(message), arrays_of(reply))
     if math.isnan(norm):
         raise InputError("the reply's arrays are not those of the model, so that the update has no length")
     _forget(context)
@@ -284,16 +369,22 @@ def update_norm(before: ArrayRecord | None, after: ArrayRecord | None) -> float:
 
 
 def update_of(before: ArrayRecord | None, after: ArrayRecord | None) -> NDArray[np.float32] | None:
-    """Return an update (P,), all arrays of floats one after the other; None if they differ in name or shape."""
+    """Return an update (P,), all arrays of floats one after the other; None if they differ in shape or there is none.
+
+    An array counts if it is of floats in both: of integers, such as a count of batches, the mean that the server sends
+    is a float, and an app's reply is an integer again.
+    """
     if before is None or after is None:
         return None
-    old, new = dict(_floats(before)), dict(_floats(after))
-    if not old or {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
+    new = dict(floats_of(after))
+    pairs = [(old, new[name]) for name, old in floats_of(before) if name in new]
+    if not pairs or any(one.shape != other.shape for one, other in pairs):
         return None
-    return np.concatenate([(new[name] - array).ravel() for name, array in old.items()])
+    return np.concatenate([(other - one).ravel() for one, other in pairs])
 
 
-def _floats(arrays: ArrayRecord) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def floats_of(arrays: ArrayRecord) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Return the arrays of floats by name, as float32."""
     found = ((name, array.numpy()) for name, array in arrays.items())
     return ((name, array.astype(np.float32, copy=False)) for name, array in found if array.dtype.kind == "f")
 
@@ -306,7 +397,8 @@ def _config_of(message: Message) -> ConfigRecord:
     return next((record for record in configs if ROUND in record), ConfigRecord())
 
 
-def _arrays_of(message: Message) -> ArrayRecord | None:
+def arrays_of(message: Message) -> ArrayRecord | None:
+    """Return the model in a message, None if there is none."""
     return next((record for record in message.content.values() if isinstance(record, ArrayRecord)), None)
 
 

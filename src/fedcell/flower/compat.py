@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
 if TYPE_CHECKING:
     from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -36,6 +36,11 @@ def answer_query(app: ClientApp, action: str, answer: ClientAppCallable) -> None
         app.query(action)(answer)
     finally:
         app._mods = mods
+
+
+def has_mod(app: ClientApp, mod: Mod) -> bool:
+    """Whether an app has a mod; see `answer_query`."""
+    return mod in app._mods
 
 
 def was_lost(reply: "Message") -> bool:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import ceil
 from typing import Any, Literal
 
@@ -16,7 +16,8 @@ from fedcell.flower.compat import LOG, in_simulation
 from fedcell.flower.messages import POLL_S
 from fedcell.flower.nodes import Nodes, Roster, bounded
 from fedcell.flower.radio import Device, Radio, radio_of, reports_band
-from fedcell.flower.replies import reports_of
+from fedcell.flower.record import listed
+from fedcell.flower.replies import Replies, reports_of, sends_whole
 from fedcell.flower.round import Connected, PlannedRound, by_server_clock, name_of_node
 from fedcell.flower.wrapped import take_trained
 from fedcell.protocol.round import Collect, Played, Send, Sight, play
@@ -34,6 +35,12 @@ from fedcell.world import Cell
 AnyRadio = Radio | Cell | Literal["dedicated"] | None
 """What `Scheduled` takes for a radio; None leaves it to the nodes' reports."""
 
+_CANNOT = {
+    "epochs": "always train as long as they do, so the policy does not decide that; let their ClientApp train as long "
+    "as fedcell.flower.epochs_of(message, ...) says, and report any_epochs=True",
+    "bits": "send whole models, so the policy does not decide the size of uploads; give their ClientApp the mod "
+    "fedcell.flower.compressed",
+}
 ALIKE = 3.0
 """Training times of nodes that take turns at one machine's processors say nothing below this factor."""
 
@@ -73,6 +80,7 @@ class Planner:
         self.explore, self.epsilon, self.profiles_wanted, self.least = explore, epsilon, profiles_wanted, least
         self.roster, self.epochs = Roster.empty(), epochs
         self._in_turn = False  # whether the nodes take turns at one machine's processors
+        self._whole: set[str] = set()  # devices that send whole models whatever they are told
         self._warned: set[tuple[str, str]] = set()
 
     def meet(self, grid: Grid, *, ask_all: bool, wait_s: float) -> list[int]:
@@ -124,7 +132,7 @@ class Planner:
 
     def playing(self, there: Connected) -> Generator[Send | Collect, Any, Played]:
         """The round with these nodes; see protocol/round.py."""
-        policy = self._for_devices(len(there.nodes))
+        policy = self._feasible(self._for_devices(len(there.nodes)), there)
         rng = stream(self.seed, "policy", there.sight.view.round_index)
         return play(there.sight, policy, self.roster.knowledge, rng, name=format_policy(policy))
 
@@ -144,6 +152,30 @@ class Planner:
             most = self.least if policy.max_devices is None else min(self.least, policy.max_devices)
             policy = replace(policy, max_devices=most)
         return policy
+
+    def _feasible(self, policy: Policy, there: Connected) -> Policy:
+        """The policy, without the decisions that not all devices can carry out, as far as it has a setting for them."""
+        whole = [one.name for one in there.devices if not one.report.any_bits or one.name in self._whole]
+        fixed = [one.name for one in there.devices if not one.report.any_epochs]
+        for setting, method, names, value in (
+            ("epochs", "local_epochs", fixed, there.sight.view.epochs),
+            ("bits", "upload_bits", whole, float(WEIGHT_BITS)),
+        ):
+            decides = getattr(type(policy), method) is not getattr(Policy, method)
+            if names and decides and getattr(policy, setting, None) != value:
+                who = f"{len(names)} of {len(there.devices)} devices ({listed(names)})"
+                self._warn_once(setting, "", f"{who} {_CANNOT[setting]}")
+                if setting in {one.name for one in fields(policy)}:
+                    policy = replace(policy, **{setting: value})  # type: ignore[arg-type]
+        return policy
+
+    def hear_sizes(self, planned: PlannedRound, replies: Replies) -> None:
+        """Remember which devices sent whole models although they were told to send fewer bits a weight."""
+        if planned.plan.bits is not None:
+            for node, device, bits in zip(planned.chosen, planned.devices, planned.plan.bits, strict=True):
+                if bits < WEIGHT_BITS and node in replies and sends_whole(replies[node][0]):
+                    self._whole.add(device.name)
+                    self._warn_once("bits", "", f"device {device.name} {_CANNOT['bits']}")
 
     def _view(self, devices: list[Device], look: Links, round_index: int, clock_s: float, left_s: float) -> RoundView:
         return self.roster.view(

@@ -12,13 +12,19 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    Strategy,
+)
 
 from fedcell.errors import InputError
 from fedcell.flower.wrapped import name_of, unwrap
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.schedule.baselines import All
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy
+from fedcell.types import Floats
 
 _SETTINGS = (type(None), bool, int, float, str, bytes, Enum, np.number, np.ndarray, ArrayRecord, Strategy)
 
@@ -56,6 +62,25 @@ def refuse_question(strategy: Strategy, policy: Policy) -> None:
             f"{format_policy(policy)} asks devices about their training before it chooses, and the noise of "
             f"{type(strategy).__name__} does not hide their answers; use a policy such as random:k="
             f"{sample_size(strategy)}"
+        )
+
+
+def refuse_rounding(strategy: Strategy, bits: Floats | None) -> None:
+    """Refuse few bits a weight where devices clip their updates themselves: a rounded one may be longer than the norm.
+
+    Args:
+        strategy: the wrapped strategy.
+        bits: of a plan.
+    """
+    client_side = (DifferentialPrivacyClientSideAdaptiveClipping, DifferentialPrivacyClientSideFixedClipping)
+    if (
+        bits is not None
+        and (bits < WEIGHT_BITS).any()
+        and any(isinstance(one, client_side) for one in unwrap(strategy))
+    ):
+        raise InputError(
+            f"the policy rounds uploads to few bits a weight, which may make an update longer than "
+            f"{type(strategy).__name__} allows; use one whose clipping is on the server's side"
         )
 
 

@@ -39,6 +39,8 @@ class ScheduledRound:
         asked: numbers of the devices that the policy asked something before it decided.
         answered: numbers of those that answered.
         waited_s: when the wait for their answers was over, in seconds from the start of the round.
+        epochs: how often each was told to go through its samples; None if the policy does not decide that.
+        bits: how many bits a weight each was told to upload; likewise.
 
     Example:
         >>> from fedcell.flower import ScheduledRound
@@ -67,6 +69,8 @@ class ScheduledRound:
     asked: list[int] = field(default_factory=list)
     answered: list[int] = field(default_factory=list)
     waited_s: float = 0.0
+    epochs: list[float] | None = None
+    bits: list[float] | None = None
 
     @property
     def missing(self) -> list[int]:
@@ -91,7 +95,8 @@ class ScheduledRound:
 
     def record(self) -> RoundRecord:
         """Return the round as a record of the simulator."""
-        plan = Plan(np.array(self.devices, dtype=np.int64), np.array(self.shares), self.planned_s)
+        decided = (None if column is None else np.array(column) for column in (self.epochs, self.bits))
+        plan = Plan(np.array(self.devices, dtype=np.int64), np.array(self.shares), self.planned_s, None, *decided)
         delivered = np.array(self.delivered, dtype=np.int64)
         accuracy, loss = self.metric("accuracy"), self.metric("loss")
         return RoundRecord(self.round, self.clock_s, self.round_s, plan, delivered, accuracy, loss)
@@ -129,6 +134,8 @@ def make_record(
         asked=[] if asked is None else there[asked.question.devices].tolist(),
         answered=[] if asked is None else there[asked.answered].tolist(),
         waited_s=0.0 if asked is None else asked.waited_s,
+        epochs=None if plan.epochs is None else plan.epochs.tolist(),
+        bits=None if plan.bits is None else plan.bits.tolist(),
     )
 
 

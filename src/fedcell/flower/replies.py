@@ -17,13 +17,13 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     FedAvg,
@@ -36,10 +36,12 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_bagging, aggregate_
 from flwr.supercore.differential_privacy import KEY_NORM_BIT
 from numpy.typing import NDArray
 
-from fedcell.flower.client import update_of
+from fedcell.errors import InputError
+from fedcell.flower.client import ROUNDED, SUMS, floats_of, update_of
 from fedcell.flower.wrapped import records_of, unwrap
 from fedcell.learn.engine import HostUpdates
 from fedcell.protocol.signals import SIGNALS, read_signals, uses
+from fedcell.quantisation import restore, unpack
 from fedcell.schedule.policy import Policy
 from fedcell.types import Floats
 
@@ -192,19 +194,24 @@ def schema_of(model: ArrayRecord, *, strict: bool = True, trees: bool = False) -
     return found
 
 
-def faults(replies: dict[int, Message], required: ReplyRequirements) -> dict[int, str]:
+def faults(
+    replies: dict[int, Message], required: ReplyRequirements, starts: Mapping[int, ArrayRecord] | None = None
+) -> dict[int, str]:
     """Return, by node, why its reply cannot be used: one such reply would ruin the model or end Flower's run.
 
-    The arrays of a good reply are put in the order of the model's: some strategies go by it.
+    A rounded update (of the mod ``compressed``) is replaced by the model that it stands for. The arrays of a good reply
+    are put in the order of the model's: some strategies go by it.
 
     Args:
         replies: by node.
         required: what the strategy needs of them.
+        starts: by node, the model that it was sent.
     """
     found, signatures = {}, {}
     for node, reply in replies.items():
         try:
-            fault = _fault(reply, required)
+            fault = _unusable(reply) or (None if starts is None else restore_model(reply.content, starts[node]))
+            fault = fault or _fault(reply, required)
             if fault is None:
                 signatures[node] = _signature(reply.content, required)
         except Exception as error:  # whatever the bytes were, they end no run
@@ -220,11 +227,14 @@ def faults(replies: dict[int, Message], required: ReplyRequirements) -> dict[int
     return found
 
 
-def enough_usable(replies: Replies, required: ReplyRequirements, needed: int) -> bool:
-    """Whether as many as needed of the replies so far, by node with their arrival times, may be used."""
+def enough_usable(
+    replies: Replies, required: ReplyRequirements, needed: int, starts: Mapping[int, ArrayRecord]
+) -> bool:
+    """Whether as many as needed of the replies so far, by node with their arrival times, may be used; see `faults`."""
     if len(replies) < needed:
         return False
-    return len(replies) - len(faults({node: reply for node, (reply, _) in replies.items()}, required)) >= needed
+    found = faults({node: reply for node, (reply, _) in replies.items()}, required, starts)
+    return len(replies) - len(found) >= needed
 
 
 def invalid_reason(model: ArrayRecord, required: ReplyRequirements) -> str | None:
@@ -232,11 +242,61 @@ def invalid_reason(model: ArrayRecord, required: ReplyRequirements) -> str | Non
     return _model_fault(model, required.model or {}, strict=required.strict)
 
 
-def _fault(reply: Message, required: ReplyRequirements) -> str | None:
+def _unusable(reply: Message) -> str | None:
     if reply.has_error():
         return f"its app failed: {' '.join(str(reply.error.reason).split())[:200]}"
-    if not reply.has_content():
-        return "it is empty"
+    return None if reply.has_content() else "it is empty"
+
+
+def sends_whole(reply: Message) -> bool:
+    """Whether a reply has a model, and neither has nor had a rounded update instead."""
+    if not reply.has_content() or ROUNDED in reply.content:
+        return False
+    arrays = [record for _, record in records_of(reply.content, ArrayRecord)]
+    return bool(arrays) and not any(ROUNDED in record for record in arrays)
+
+
+def restore_model(content: RecordDict, start: ArrayRecord) -> str | None:
+    """Put the model in place of a rounded update in a reply, the start and what arrived of the update; or say why not.
+
+    What the device tells of its update beside goes from the metrics, which are the strategy's, to a record of its own,
+    as does that the update was rounded; `forget_update` removes it.
+    """
+    told: list[float] = []
+    for _, metrics in records_of(content, MetricRecord):
+        sums = metrics.pop(SUMS, [])
+        told = list(map(float, sums)) if isinstance(sums, list) and len(sums) == 3 else []
+    for key, record in list(records_of(content, ArrayRecord)):
+        if ROUNDED not in record:
+            continue
+        try:
+            arrays = _restored(record, start)
+        except InputError as error:
+            return f"its update cannot be restored: {error}"
+        content[key] = arrays
+        content[ROUNDED] = ConfigRecord({SUMS: told})
+    return None
+
+
+def _restored(record: ArrayRecord, start: ArrayRecord) -> ArrayRecord:
+    floats = {name: values for name, values in floats_of(start) if name not in record}
+    tensors = [values.size for values in floats.values()]
+    levels, scales, bits = unpack(record.pop(ROUNDED).data, tensors)
+    parts = np.split(restore(levels, scales, tensors, bits), np.cumsum(tensors)[:-1])
+    arrays = dict(record)
+    for (name, values), part in zip(floats.items(), parts, strict=True):
+        with np.errstate(over="ignore"):  # a model that is not finite is refused as any other
+            arrays[name] = Array((values + part.reshape(values.shape)).astype(start[name].dtype))
+    return ArrayRecord({**{name: arrays.pop(name) for name in start if name in arrays}, **arrays})
+
+
+def forget_update(reply: Message) -> None:
+    """Remove what `restore_model` put into a reply: a strategy may reject a record that it does not know."""
+    if reply.has_content() and ROUNDED in reply.content:
+        del reply.content[ROUNDED]
+
+
+def _fault(reply: Message, required: ReplyRequirements) -> str | None:
     found = _arrays_fault(reply.content, required) if required.model is not None else None
     return found or _metrics_fault(reply.content, required)
 
@@ -386,12 +446,11 @@ def reports_of(
     Args:
         replies: n replies that may be used.
         model: the model with which the round began.
-        policy: norms and sketches of updates are computed only if it uses them.
+        policy: what it does not use is not computed.
         loss_metric: the metric that has the loss.
 
     Returns:
-        (n,) ``losses``, ``rms_losses`` and ``norms`` and (n, d) ``updates``, as far as they are wanted; and what is
-        wrong with which reply.
+        By column, as far as they are wanted, what `fedcell.protocol.signals` has; and what is wrong with which reply.
     """
     odd: list[tuple[int, str]] = []
     if not replies:
@@ -399,14 +458,29 @@ def reports_of(
     losses, rms = _metrics(replies, loss_metric, odd), np.full(len(replies), np.nan)
     if policy.uses_rms:
         rms = _metrics(replies, loss_metric + RMS, odd)
-    needed = any(uses(policy, one) for one in SIGNALS if one.name in ("norms", "updates"))
+    needed = any(uses(policy, one) for one in SIGNALS if one.flag not in (None, "uses_rms"))
     changes = [_change(model, reply, number, odd) if needed else None for number, reply in enumerate(replies)]
-    size = max((change.size for change in changes if change is not None), default=1)
-    rows = np.array([np.full(size, np.nan, np.float32) if change is None else change for change in changes])
+    sizes = Counter(change.size for change in changes if change is not None)
+    size = max(sizes, key=sizes.__getitem__, default=1)
+    rows = np.full((len(replies), size), np.nan, np.float32)
+    for row, change in zip(rows, changes, strict=True):
+        if change is not None and change.size == size:
+            row[:] = change
     zeros = np.zeros(size, np.float32)
-    updates = HostUpdates([zeros] * len(replies), rows.reshape(len(replies), size), losses, rms)
-    with np.errstate(over="ignore"):
+    tensors = tuple(values.size for _, values in floats_of(model)) if needed else ()
+    tensors = tensors if sum(tensors) == size else ()  # the mean of integers is of floats, and an update has none
+    sums = np.array([_told_sums(reply) for reply in replies])
+    updates = HostUpdates([zeros] * len(replies), rows, losses, rms, tensors, sums)
+    with np.errstate(over="ignore", invalid="ignore"):
         return read_signals(policy, updates), odd
+
+
+def _told_sums(reply: Message) -> list[float]:
+    """Return what a device tells of its update before it was rounded; NaN if its reply does not have it."""
+    record = reply.content.get(ROUNDED)
+    told = record.get(SUMS) if isinstance(record, ConfigRecord) else None
+    good = isinstance(told, list) and len(told) == 3 and all(0.0 <= float(one) <= MAX_METRIC for one in told)
+    return [float(one) for one in told] if isinstance(told, list) and good else [math.nan] * 3
 
 
 def _change(model: ArrayRecord, reply: Message, number: int, odd: list[tuple[int, str]]) -> NDArray[np.float32] | None:

@@ -13,10 +13,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
-from fedcell.flower.client import ANSWER, HOLD, LOSS_QUERY, ROUND, SAMPLES, SEND
+from fedcell.flower.client import (
+    ANSWER,
+    BITS,
+    EPOCHS,
+    HOLD,
+    KEY,
+    LOSS_QUERY,
+    ROUND,
+    SAMPLES,
+    SEND,
+    WANTS_SUMS,
+)
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import Replies, told_number
-from fedcell.flower.wrapped import UNTIMED, Trained, take_trained, with_node_config
+from fedcell.flower.wrapped import UNTIMED, NodeConfig, Trained, take_trained, with_node_config
 from fedcell.protocol.outcome import Observed, deadlines
 from fedcell.protocol.question import answering
 from fedcell.protocol.round import Asked, Send, Sight
@@ -233,17 +244,28 @@ def own_times(planned: PlannedRound, trained: Mapping[int, Trained]) -> Timing:
     return Timing(began_s, began_s + np.where(planned.link_known, planned.upload_s(), 0.0))
 
 
-def configs(planned: PlannedRound) -> list[dict[str, float | int]]:
-    """Return what the message to each scheduled device says of its part in the plan."""
+def configs(planned: PlannedRound, seed: int, *, wants_sums: bool = False) -> list[NodeConfig]:
+    """Return what the message to each scheduled device says of its part in the plan.
+
+    Args:
+        planned: the round.
+        seed: of the run; with the round and the device it makes the random numbers of a rounded upload.
+        wants_sums: whether the policy goes by how long updates were before they were rounded.
+    """
     plan, law, trained = planned.plan, planned.view.law, planned.asked is not None and planned.asked.trained
-    decided = {"fedcell-epochs": None if trained else plan.epochs, "fedcell-bits": plan.bits}
+    decided = {EPOCHS: None if trained else plan.epochs, BITS: plan.bits}
+    ids, number = np.asarray(planned.view.ids)[plan.devices], planned.grant.round_index
+    rounding: list[NodeConfig] = [{KEY: f"{seed} {number} {device}"} for device in ids]
+    if wants_sums:
+        rounding = [{**one, WANTS_SUMS: True} for one in rounding]
     return [
         {
             "fedcell-share": float(share),
             "fedcell-finish-s": float(finish_s),
-            "fedcell-round": planned.grant.round_index,
+            ROUND: number,
             **_units(law, float(share)),
             **{name: float(column[i]) for name, column in decided.items() if column is not None},
+            **({} if plan.bits is None else rounding[i]),
         }
         for i, (share, finish_s) in enumerate(zip(plan.shares, planned.grant.finish_s, strict=True))
     ]

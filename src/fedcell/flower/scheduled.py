@@ -17,12 +17,14 @@ from typing_extensions import override
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, require_number, require_whole
+from fedcell.flower.client import arrays_of
 from fedcell.flower.compat import LOG, calling_strategy, log_start
 from fedcell.flower.messages import POLL_S, Later, Messenger, collect
 from fedcell.flower.nodes import Nodes, Roster
 from fedcell.flower.planner import AnyRadio, Planner
 from fedcell.flower.privacy import (
     refuse_question,
+    refuse_rounding,
     require_round_size,
     require_sample_size,
     sample_size,
@@ -46,6 +48,7 @@ from fedcell.flower.replies import (
     enough_usable,
     evaluate_requirements,
     faults,
+    forget_update,
     invalid_reason,
     train_requirements,
 )
@@ -78,6 +81,7 @@ from fedcell.flower.wrapped import (
 from fedcell.learn.profile import noise_of
 from fedcell.protocol.outcome import Observed, Outcome
 from fedcell.protocol.round import Collect, Collected, Send
+from fedcell.protocol.signals import SIGNALS, uses
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Question, Timing
 from fedcell.schedule.policy import Policy
@@ -100,7 +104,7 @@ class Scheduled(Strategy):
     (first reported, then observed), and decides who trains with which share g_i of the band. The messages to the chosen
     nodes have ``fedcell-share`` (g_i), ``fedcell-finish-s`` (t_i + c_i / g_i, or as the law has it), ``fedcell-round``
     (from 0) and, under the law blocks, ``fedcell-blocks`` (a whole number) in their config; if the policy decides them,
-    also ``fedcell-epochs`` and ``fedcell-bits``. The wrapped strategy sees a
+    also ``fedcell-epochs`` and ``fedcell-bits``: see `epochs_of` and `compressed`. The wrapped strategy sees a
     federation of the chosen nodes only. Evaluation is left to it. A policy that asks before it decides has its question
     sent first; see `answer_loss` and `upload_when_asked`.
 
@@ -138,6 +142,8 @@ class Scheduled(Strategy):
         explore: let the estimates of nodes that were not scheduled for a while become optimistic, so that one that was
             slow once, or got better, is tried again.
         on_round: called after each round with its `ScheduledRound` and the model: for checkpoints and trackers.
+        epochs: how often nodes go through their samples where the policy does not decide it; by default as the spec
+            says, or once.
         start_s: the clock at the start of a new run, in seconds: of a simulated cell, how long the reports took.
         state: a directory in which every round is saved; if it has an earlier run, that run is resumed.
         spec: the cell and the task as a spec, if there is one; saved with the state, for charts that show the cell.
@@ -178,6 +184,7 @@ class Scheduled(Strategy):
         epsilon: float | None = None,
         explore: bool = True,
         on_round: OnRound | None = None,
+        epochs: float | None = None,
         start_s: float = 0.0,
         state: str | Path | None = None,
         spec: Spec | None = None,
@@ -194,6 +201,8 @@ class Scheduled(Strategy):
         seconds = {"wait_s": wait_s, "answer_s": answer_s, "grace_s": grace_s, "poll_s": poll_s, "start_s": start_s}
         for name, value in seconds.items():
             require_number(name, value, least=0)
+        if epochs is not None:
+            require_number("epochs", epochs, above=0)
         noise_of(epsilon, 1)  # checks it
         if averaging not in ("strategy", "balanced"):
             raise InputError(f"averaging is {averaging!r}; write 'strategy' or 'balanced'")
@@ -242,7 +251,7 @@ class Scheduled(Strategy):
             profiles_wanted=averaging == "balanced" or self.policy.uses_profiles,
             least=sample_size(strategy) or 1,
             law=law,
-            epochs=None if spec is None else spec.task.epochs,
+            epochs=epochs if epochs is not None or spec is None else spec.task.epochs,
         )
         self._start_s, self._timeout_s = start_s, math.inf
         self._under_way: _UnderWay | None = None
@@ -266,6 +275,8 @@ class Scheduled(Strategy):
         LOG.info("\t├──> fedcell schedules: %s, seed %d", format_policy(self.policy), self.seed)
         if self.state is not None:
             LOG.info("\t├──> fedcell saves every round in %s", self.state)
+        if getattr(self.policy, "momentum", 0.0):
+            LOG.info("\t├──> fedcell: the policy's momentum is not used: the step is the strategy's, such as FedAvgM's")
         for setting in overridden(self.strategy):
             LOG.info("\t├──> fedcell: %s is not used: the policy chooses who trains", setting)
         self.strategy.summary()
@@ -418,14 +429,16 @@ class Scheduled(Strategy):
             return None
         assert self._demands is not None  # start made them
         demands, needed = self._demands, self.policy.needed(len(messages))
+        starts = {one.metadata.dst_node_id: arrays_of(one) or here.result.arrays for one in messages}
         self._start_clock()
         came = self._messenger(here.grid).send(
             kept,
             messages,
             began_s=here.began_s,
-            enough=lambda replies: needed < len(messages) and enough_usable(replies, demands, needed),
+            enough=lambda replies: needed < len(messages) and enough_usable(replies, demands, needed, starts),
         )
-        observed, here.usable, why = observe(kept, came, lambda replies: faults(replies, demands))
+        self._planner.hear_sizes(kept, came.replies)
+        observed, here.usable, why = observe(kept, came, lambda replies: faults(replies, demands, starts))
         for node, fault in why.items():
             LOG.warning("fedcell: the reply of device %s is not used: %s", name_of_node(kept, node), fault)
         here.timing, here.came = observed.timing, came
@@ -484,6 +497,7 @@ class Scheduled(Strategy):
         """Learn how slow devices are whose replies came after their round."""
         for planned, reply, took_s in self._later.taken():
             if reply.has_content():
+                self._planner.hear_sizes(planned, {reply.metadata.src_node_id: (reply, took_s)})
                 self._planner.learn_later(planned, reply, took_s, self._clock_s)
 
     @override
@@ -505,7 +519,9 @@ class Scheduled(Strategy):
         made = list(send_messages(planned.chosen) if trained else make(planned.chosen))
         planned = planned.only({message.metadata.dst_node_id for message in made})
         require_round_size(self.strategy, len(made))
-        config_of = dict(zip(planned.chosen, configs(planned), strict=True))
+        refuse_rounding(self.strategy, planned.plan.bits)
+        wants_sums = any(uses(self.policy, one) for one in SIGNALS if one.flag == "uses_sums")
+        config_of = dict(zip(planned.chosen, configs(planned, self.seed, wants_sums=wants_sums), strict=True))
         return [with_node_config(message, config_of[message.metadata.dst_node_id]) for message in made]
 
     def _messenger(self, grid: Grid) -> Messenger:
@@ -551,6 +567,7 @@ class Scheduled(Strategy):
         replies = list(replies)
         for reply in replies:
             take_trained(reply)  # a strategy may reject a record that it does not know
+            forget_update(reply)
         return self.strategy.aggregate_train(server_round, replies)
 
     @override

@@ -207,7 +207,11 @@ def weights_overridden(strategy: Strategy, replies: Sequence[Message], weights: 
             record.pop(WEIGHT, None)
 
 
-def with_node_config(message: Message, values: dict[str, float | int]) -> Message:
+NodeConfig = dict[str, float | int | str]
+"""What a message's config says to its node alone."""
+
+
+def with_node_config(message: Message, values: NodeConfig) -> Message:
     """Return a message with these values added to its ConfigRecord, of which strategies share one among all nodes."""
     content = RecordDict(dict(message.content))
     key, config = next(records_of(message.content, ConfigRecord), ("config", ConfigRecord()))

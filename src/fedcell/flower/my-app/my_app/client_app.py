@@ -4,11 +4,21 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedcell.flower import Report, answer_loss, profile_of, report_device, timed, upload_when_asked  # fedcell
+from fedcell.flower import (  # fedcell  # fedcell
+    Report,
+    answer_loss,
+    compressed,
+    epochs_of,
+    profile_of,
+    report_device,
+    timed,
+    upload_when_asked,
+)
 from my_app import task
 
-# fedcell: tell the server how long training took, and for policies that choose after training, keep the model till then
-app = ClientApp(mods=[timed, upload_when_asked])
+# fedcell: tell the server how long training took, send as many bits a weight as it says, and for policies that choose
+# after training, keep the model till then
+app = ClientApp(mods=[timed, compressed, upload_when_asked])
 
 
 def describe(context: Context) -> Report:
@@ -18,6 +28,7 @@ def describe(context: Context) -> Report:
     torch.manual_seed(0)  # profiles must start from the same model everywhere
     return Report(
         samples=len(loader.dataset),
+        any_epochs=True,  # see train
         snr_db=None if snr_db is None else float(snr_db),
         profile=profile_of(task.Net(), loader),  # what the data is like, for the policy "diverse"
     )
@@ -40,7 +51,8 @@ def train(message: Message, context: Context) -> Message:
     net, device = load_model(message)
     loader, _ = load_data(context)
     learning_rate = float(message.content["config"]["learning-rate"])
-    loss = task.train(net, loader, int(context.run_config["local-epochs"]), learning_rate, device)
+    epochs = epochs_of(message, float(context.run_config["local-epochs"]))  # fedcell: as long as the policy decides
+    loss = task.train(net, loader, epochs, learning_rate, device)
     metrics = MetricRecord({"train_loss": loss, "num-examples": len(loader.dataset)})
     return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
 

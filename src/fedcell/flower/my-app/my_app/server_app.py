@@ -31,7 +31,10 @@ def main(grid: Grid, context: Context) -> None:
     # fedcell: the policy decides who trains in each round, and the strategy does the rest.
     policy, radio = str(config["policy"]), radios.get(str(config["radio"]), str(config["radio"]))
     state = Path(str(config["state"]) or f"~/fedcell-runs/{context.run_id}").expanduser()
-    strategy = Scheduled(strategy, policy, radio=radio, seed=seed, nodes=int(config["nodes"]), state=state)
+    epochs = float(config["local-epochs"])  # where the policy does not decide it
+    strategy = Scheduled(
+        strategy, policy, radio=radio, seed=seed, nodes=int(config["nodes"]), epochs=epochs, state=state
+    )
 
     result = strategy.start(
         grid,

@@ -1,6 +1,7 @@
 """my-app: the model, the data and the training. Replace them with yours."""
 
 from functools import cache
+from itertools import chain, islice, repeat
 
 import numpy as np
 import torch
@@ -55,19 +56,18 @@ def to_dataset(x: NDArray[np.uint8], y: NDArray[np.int64]) -> TensorDataset:
     return TensorDataset(images, torch.from_numpy(y))
 
 
-def train(net: nn.Module, loader: Loader, epochs: int, learning_rate: float, device: torch.device) -> float:
-    """Train the model in place; return the mean loss."""
+def train(net: nn.Module, loader: Loader, epochs: float, learning_rate: float, device: torch.device) -> float:
+    """Train the model in place, for whole epochs or a part of one; return the mean loss."""
     net.to(device).train()
     optimizer = torch.optim.SGD(net.parameters(), learning_rate, momentum=0.9)
-    total = 0.0
-    for _ in range(epochs):
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(net(x.to(device)), y.to(device))
-            loss.backward()
-            optimizer.step()
-            total += loss.item()
-    return total / (epochs * len(loader))
+    steps, total = max(1, round(epochs * len(loader))), 0.0
+    for x, y in islice(chain.from_iterable(repeat(loader)), steps):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total / steps
 
 
 def test(net: nn.Module, loader: Loader, device: torch.device) -> tuple[float, float]:
