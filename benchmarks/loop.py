@@ -28,7 +28,7 @@ from fedcell.sim.loop import Simulation
 
 
 class Idle:
-    parameters = 8
+    parameters, tensors = 8, (8,)
 
     def update(self, jobs):
         return HostUpdates([job.start for job in jobs], np.zeros((len(jobs), 8), np.float32), np.ones(len(jobs)))
