@@ -298,17 +298,6 @@ def test_a_gigantic_figure_is_saved_coarser(tmp_path: Path) -> None:
     assert int.from_bytes((tmp_path / "x.png").read_bytes()[20:24], "big") == 20_000
 
 
-def test_panels_have_their_lines_and_labels() -> None:
-    x = np.array([10.0, 100.0])
-    lines = {"loss, dB": [plots.Line("a", x, x / 2), plots.Line("b", x, -x)], "rate": [plots.Line("a", x, x**2)]}
-    left, right = plots.panels_figure(lines, "distance, m", log_x=True).axes
-    assert [axes.get_ylabel() for axes in (left, right)] == ["loss, dB", "rate"]
-    assert {axes.get_xscale() for axes in (left, right)} == {"log"}
-    assert [line.get_ydata().tolist() for line in left.lines] == [[5.0, 50.0], [-10.0, -100.0]]  # type: ignore[union-attr]
-    assert [text.get_text() for text in left.get_legend().get_texts()] == ["a", "b"]  # type: ignore[union-attr]
-    assert plots.panels_figure(lines, "x").axes[0].get_xscale() == "linear"
-
-
 # --- ranks ---------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ BEGIN, END = "<!-- tree: begin -->", "<!-- tree: end -->"
 NAME_WIDTH = 30
 PACKAGES = (
     "world", "schedule", "learn", "protocol", "sim", "runs", "plan", "paper",
-    "flower", "testbed", "gym", "dashboard", "cli",
+    "flower", "testbed", "dashboard", "cli",
 )  # fmt: skip
 """In the order of the imports; others come last."""
 

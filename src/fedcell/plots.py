@@ -574,31 +574,6 @@ def lines_figure(
     return figure
 
 
-def panels_figure(panels: Mapping[str, Sequence[Line]], x_label: str, *, log_x: bool = False) -> "Figure":
-    """Draw lines in panels side by side.
-
-    Args:
-        panels: the lines of each panel, by the label of its y axis.
-        x_label: of all x axes.
-        log_x: whether they are logarithmic.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2 * len(panels), 4.3), layout="constrained")
-    for ax, (label, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for line in lines:
-            _draw_line(ax, line)
-        ax.set_xlabel(x_label)
-        ax.set_ylabel(label)
-        if log_x:
-            ax.set_xscale("log")
-            ax.xaxis.set_major_formatter("{x:g}")
-        ax.grid(alpha=0.25)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(frameon=False, fontsize=8.5, handlelength=2.8)
-    return figure
-
-
 def _draw_line(ax: "Axes", line: Line) -> None:
     # A line's many points would hide it: mark some of them.
     every = max(1, len(line.x) // 12) if line.dash else 1

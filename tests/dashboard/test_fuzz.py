@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from dashboard.races import LONG, begin
+from fedcell.runs.contest import Scenario, Tournament
 from fedcell.runs.store import Store
-from fedcell.runs.sweep import run_sweep
+from fedcell.runs.tournament import run_tournament
 from fedcell.sim.loop import simulate
 from fedcell.sim.spec import parse_spec
 from harness import LIMIT_S, TINY, Served, serve
@@ -26,7 +27,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     spec = parse_spec(TINY | {"policy": "greedy"}, "a test")
     with Store(folder / "results.db") as store:
         store.put(spec, list(simulate(spec)))
-        run_sweep(spec.changed({}, {"policy": ["greedy", "all"]}), store, ThreadPoolExecutor(1))
+        contest = Tournament([Scenario("one", "", 0.8, spec)], ["greedy", "all"], [0])
+        run_tournament(contest, store, ThreadPoolExecutor(1))
     with serve(folder / "results.db", "--workers", "1") as served:
         id = begin(served, LONG)
         served.wait(id, "running")

@@ -218,11 +218,11 @@ def test_a_race_has_a_name_and_a_command_and_is_deleted_with_the_runs_that_no_ot
 
 
 def test_runs_of_a_tournament_stay_when_a_race_is_deleted_with_its_runs(tmp_path: Path) -> None:
-    """A sweep over policies is remembered as a tournament is; a race of the same cell takes its runs from the file."""
+    """A race of the cell of a tournament takes its runs from the file."""
     policies, document = ["all", "random:k=2", "random:k=3"], TINY | {"task": {"hidden": [5]}}
-    sweep = parse_spec(document, "x").changed({}, {"policy": policies[:2], "seed": [0, 1]})
+    contest = fc.Tournament([fc.Scenario("one", "", 0.8, parse_spec(document, "x"))], policies[:2], [0, 1])
     with Store(tmp_path / "results.db") as store:
-        fc.run_sweep(sweep, store, workers=1)
+        fc.run_tournament(contest, store, workers=1)
         [tournament] = store.tournaments()
     assert len(tournament.keys) == 4
     with serve(tmp_path / "results.db") as served:

@@ -11,9 +11,8 @@ import httpx
 import pytest
 
 from fedcell.cli.serve import serve as run_server
-from fedcell.dashboard.events import Hub
 from fedcell.dashboard.security import Guard, Send
-from fedcell.dashboard.state import ServerSettings
+from fedcell.dashboard.state import Hub, ServerSettings
 from fedcell.errors import InputError
 from harness import LIMIT_S, Served, fedcell, serve
 

@@ -1,4 +1,4 @@
-"""Tournaments, and sweeps that are tournaments, as a store remembers them."""
+"""Tournaments as a store remembers them."""
 
 import json
 import sqlite3
@@ -12,59 +12,19 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.runs.contest import Scenario, Tournament, load_tournament, save_tournament, sweep_as_tournament
+from fedcell.runs.contest import Scenario, Tournament, load_tournament, save_tournament
 from fedcell.runs.store import Store
-from fedcell.runs.sweep import run_sweep
 from fedcell.runs.tournament import TournamentResult
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
 
 TINY = fc.Spec(rounds=1, devices=fc.Devices(count=4), task=fc.TaskSpec(hidden=[4]))
-GRID: dict[str, list[Any]] = {
-    "policy": ["all", "random:2"],
-    "cell.radius_m": [300.0, 900],
-    "seed": [0, 1],
-    "task.partition": ["iid"],
-}
 
 
 @pytest.fixture(scope="module")
 def record() -> RoundRecord:
     (record,) = simulate(TINY.changed({"policy": "all"}))
     return record
-
-
-def test_a_sweep_over_policies_is_a_tournament_of_the_same_runs() -> None:
-    spec = TINY.changed({}, GRID)
-    found = sweep_as_tournament(spec)
-    assert found is not None
-    tournament, entries = found
-    assert [one.name for one in tournament.scenarios] == ["radius_m=300 partition=iid", "radius_m=900 partition=iid"]
-    assert tournament.policies == ["all", "random:k=2"]
-    runs = tournament.runs()
-    assert [runs[entry].key() for entry in entries] == [run.key() for run in spec.runs()]
-    assert set(entries) == set(tournament.entries())
-    others: list[dict[str, list[Any]]] = [{}, {"seed": [0, 1]}, {"policy": ["all"]}]
-    assert [sweep_as_tournament(TINY.changed({}, grid)) for grid in others] == [None] * 3
-
-
-def test_a_sweep_is_remembered_with_the_keys_of_its_runs(tmp_path: Path, record: RoundRecord) -> None:
-    grid = GRID | {
-        "policy": ["all", "random:k=2"],
-        "profiles": ["labels", "none"],
-    }  # of which both policies know nothing
-    spec = TINY.changed({}, grid)
-    with Store(tmp_path / "results.db") as store:
-        assert store.tournaments() == []
-        for run in spec.runs():
-            store.put(run, [record])
-        assert run_sweep(spec, store).skipped == 8  # half of the 16 are equal to others
-        (stored,) = store.tournaments()
-        tournament, keys = load_tournament(stored)
-        assert {entry: run.key() for entry, run in tournament.runs().items()} == keys
-        result = TournamentResult.of_store(store, tournament, keys)
-        assert result.tournament.seeds == [0, 1]
-        assert {one.spec.budget_s for one in result.tournament.scenarios} == {record.clock_s}  # rounds are no budget
 
 
 def test_more_seeds_replace_a_tournament_and_whole_seeds_count(tmp_path: Path, record: RoundRecord) -> None:
@@ -91,15 +51,6 @@ def test_more_seeds_replace_a_tournament_and_whole_seeds_count(tmp_path: Path, r
         assert result.leads("time") == {"all": (0, 0), "greedy": (0, 0)}  # two seeds tell nobody apart
 
 
-def test_scenarios_whose_values_are_close_are_told_apart() -> None:
-    found = sweep_as_tournament(
-        TINY.changed({}, {"policy": ["all", "greedy"], "cell.radius_m": [1000.0001, 1000.0002]})
-    )
-    assert found is not None
-    assert [one.name for one in found[0].scenarios] == ["radius_m=1000.0001", "radius_m=1000.0002"]
-    assert len(set(found[1])) == 4
-
-
 def test_nobody_who_reads_a_tournament_imports_a_policy_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: RoundRecord
 ) -> None:
@@ -107,11 +58,12 @@ def test_nobody_who_reads_a_tournament_imports_a_policy_of_ones_own(
         "from fedcell import Random\n\nclass Mine(Random):\n    pass\n", encoding="utf-8"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    spec = TINY.changed({"policy": "own_of_a_test:Mine:k=2"}, {"policy": ["all", "own_of_a_test:Mine:k=2"]})
+    wanted = Tournament([Scenario("one", "", 0.5, TINY)], ["all", "own_of_a_test:Mine:k=2"], [0])
+    runs = wanted.runs()
     with Store(tmp_path / "results.db") as store:
-        for run in spec.runs():
+        for run in runs.values():
             store.put(run, [record])
-        run_sweep(spec, store)
+        save_tournament(store, wanted, {entry: run.key() for entry, run in runs.items()})
     monkeypatch.delitem(sys.modules, "own_of_a_test")
     with Store(tmp_path / "results.db", "read") as store:
         tournament, keys = load_tournament(store.tournaments()[0])

@@ -56,12 +56,7 @@ def verbosity() -> Verbosity:
 
 
 def set_verbosity(quiet: bool, verbose: bool) -> None:
-    """Say less or more of the progress from now on.
-
-    Args:
-        quiet: whether -q was given.
-        verbose: whether -v was given.
-    """
+    """Say less or more of the progress from now on."""
     global _verbosity  # noqa: PLW0603 (one command a process)
     if quiet and verbose:
         raise InputError("--quiet and --verbose were both given; choose one")
@@ -88,12 +83,7 @@ def _say_compiling() -> None:
 
 
 def note_missing_models(store: "Store", runs: Iterable["Spec"]) -> None:
-    """Say so if finished runs will be computed again because their models were not kept.
-
-    Args:
-        store: the results file.
-        runs: whose models are wanted.
-    """
+    """Say so if finished runs will be computed again because their models were not kept."""
     keys = [run.key() for run in runs]
     count = len(store.done(keys) - store.done(keys, models=True))
     if count and verbosity() is not Verbosity.QUIET:
@@ -107,11 +97,7 @@ def runs_are(count: int) -> str:
 
 @contextmanager
 def resumable(store: object) -> Iterator[None]:
-    """Of work whose finished runs are stored: say so when it is interrupted, and end with status 130.
-
-    Args:
-        store: the results file.
-    """
+    """Of work whose finished runs are stored: say so when it is interrupted, and end with status 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -130,12 +116,7 @@ class EtaEstimator:
         self._first: tuple[float, float] | None = None
 
     def left_s(self, done: float, total: float) -> float | None:
-        """Seconds still to come; None while that would be a mere guess.
-
-        Args:
-            done: how much of the work is done, in any unit.
-            total: how much there is.
-        """
+        """Seconds still to come; None while that would be a mere guess."""
         now_s = time.monotonic()
         if done > 0 and (self._first is None or done < self._first[1]):
             self._first = (now_s, done)
@@ -150,9 +131,6 @@ def progress(name: str) -> Iterator[Callable[["Progress"], None]]:
     """A progress bar on standard error; without a terminal, a line for every 10 %, if there is anything to run.
 
     With -q nothing, with -v a line for every run.
-
-    Args:
-        name: what is under way.
 
     Yields:
         Callable: to be called with the Progress whenever a run has ended.
@@ -181,11 +159,7 @@ def progress(name: str) -> Iterator[Callable[["Progress"], None]]:
 
 
 class LinePrinter:
-    """One line for every 10 %, for logs; with -v, for every report.
-
-    Args:
-        name: what is under way.
-    """
+    """One line for every 10 %, for logs; with -v, for every report."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -385,11 +359,7 @@ PATIENCE_S = 3.0
 
 
 class Trackers:
-    """What --track gave: trackers that are ready, or an InputError before anything is made.
-
-    Args:
-        lines: one for each tracker.
-    """
+    """What --track gave: trackers that are ready, or an InputError before anything is made."""
 
     def __init__(self, lines: Sequence[str] | None) -> None:
         self._trackers: list[Tracker] = []
@@ -462,12 +432,7 @@ def seeds_text(seeds: int) -> str:
 
 
 def policy_table(title: str, *headings: str) -> "Table":
-    """A table of a line for each policy, and columns of numbers.
-
-    Args:
-        title: above the table.
-        headings: of the columns after the policy's.
-    """
+    """A table of a line for each policy, and columns of numbers."""
     from rich.table import Table
 
     wide = len(title)  # or the title of a narrow table would be broken

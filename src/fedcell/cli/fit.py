@@ -9,7 +9,7 @@ import typer
 
 from fedcell import defaults
 from fedcell.cli.console import announce_compiling, progress, resumable, set_verbosity
-from fedcell.cli.options import Json, Plot, Quiet, Seeds, Target, Verbose, Workers
+from fedcell.cli.options import Json, Plot, Quiet, Seeds, Target, Verbose, Workers, argument, option
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,30 +21,18 @@ DEFAULT_KS = (2, 4, 8, 12, 16, 20)
 
 
 def fit(
-    more: Annotated[
-        list[int] | None, typer.Argument(metavar="[K]...", help="More values for --k.", show_default=False)
-    ] = None,
+    more: Annotated[list[int] | None, argument("More values for --k.", metavar="[K]...")] = None,
     partition: Annotated[
-        str,
-        typer.Option(
-            help="How the data is split: labels:2 (default), labels:2,free, dirichlet:0.5 or iid.", show_default=False
-        ),
+        str, option("How the data is split: labels:2 (default), labels:2,free, dirichlet:0.5 or iid.")
     ] = "labels:2",
     target: Target = defaults.TARGET_ACCURACY,
     k: Annotated[
         list[int] | None,
-        typer.Option(
-            help=f"Devices per round, such as --k 2 4 8 (default: {' '.join(map(str, defaults.FIT_DEVICES))}).",
-            show_default=False,
-        ),
+        option(f"Devices per round, such as --k 2 4 8 (default: {' '.join(map(str, defaults.FIT_DEVICES))})."),
     ] = None,
     seeds: Seeds = 5,
-    rounds_limit: Annotated[
-        int, typer.Option(help=f"Rounds per run (default: {defaults.FIT_ROUNDS}).", show_default=False)
-    ] = defaults.FIT_ROUNDS,
-    store: Annotated[
-        Path, typer.Option(help="Results file to read and add to (default: results.db).", show_default=False)
-    ] = Path("results.db"),
+    rounds_limit: Annotated[int, option(f"Rounds per run (default: {defaults.FIT_ROUNDS}).")] = defaults.FIT_ROUNDS,
+    store: Annotated[Path, option("Results file to read and add to (default: results.db).")] = Path("results.db"),
     workers: Workers = None,
     plot: Plot = None,
     as_json: Json = False,

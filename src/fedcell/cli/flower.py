@@ -14,7 +14,7 @@ import typer.main
 
 from fedcell import defaults
 from fedcell.cli.console import console, policy_table, summary_tables
-from fedcell.cli.options import AllowImport, Json, Plot, PutStore, Target, importing
+from fedcell.cli.options import AllowImport, Json, Plot, PutStore, Target, argument, importing
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ class DirectoriesOrNew(typer.core.TyperCommand):
 
 def flower(
     folders: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DIRECTORY...", help="State directories of Scheduled(..., state=DIRECTORY).", show_default=False
-        ),
+        list[Path], argument("State directories of Scheduled(..., state=DIRECTORY).", metavar="DIRECTORY...")
     ],
     target: Target = defaults.TARGET_ACCURACY,
     plot: Plot = None,
@@ -225,9 +222,7 @@ def _put(path: Path, runs: list["Run"]) -> None:
 
 
 def new(
-    name: Annotated[
-        Path, typer.Argument(metavar="NAME", help="Directory to write, named like the app.", show_default=False)
-    ],
+    name: Annotated[Path, argument("Directory to write, named like the app.", metavar="NAME")],
 ) -> None:
     """Write a Flower app whose devices fedcell schedules.
 

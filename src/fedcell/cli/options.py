@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 MAX_SEEDS = 10_000
 # For completion, which must not import the modules that have them.
 TRACKER_NAMES = ("tensorboard", "mlflow", "wandb")
+
+
+def option(help: str, *names: str, **more: Any) -> Any:
+    """An option whose help says its default, where it has one."""
+    return typer.Option(*names, help=help, show_default=False, **more)
+
+
+def argument(help: str, **more: Any) -> Any:
+    """An argument whose help says its default, where it has one."""
+    return typer.Argument(help=help, show_default=False, **more)
 
 
 def check_seeds(seeds: int | None) -> int | None:
@@ -60,10 +70,6 @@ def _check_target(target: float) -> float:
 def output_format(as_json: bool, as_csv: bool) -> Literal["table", "json", "csv"]:
     """What to print, of commands that have --json and --csv.
 
-    Args:
-        as_json: whether --json was given.
-        as_csv: whether --csv was given.
-
     Returns:
         str: "table" where neither was given.
     """
@@ -96,18 +102,16 @@ def complete_figure(incomplete: str) -> list[str]:
 
 LawOption = Annotated[
     str | None,
-    typer.Option(
-        help=f"How uploads share the link: {', '.join(LAWS)}, such as blocks:count=15; by default density.",
-        show_default=False,
+    option(
+        f"How uploads share the link: {', '.join(LAWS)}, such as blocks:count=15; by default density.",
         autocompletion=complete_law,
     ),
 ]
 Track = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Report every run to a tracker: tensorboard:runs, mlflow or wandb; repeat for several.",
         metavar="TRACKER",
-        help="Report every run to a tracker: tensorboard:runs, mlflow or wandb; repeat for several.",
-        show_default=False,
         autocompletion=complete_tracker,
     ),
 ]
@@ -116,37 +120,16 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Report every step in a line of its own.")]
 Plot = Annotated[
-    Path | None,
-    typer.Option(
-        help="Plot into this .png, .svg or .pdf file; - for standard output.", show_default=False, callback=check_plot
-    ),
+    Path | None, option("Plot into this .png, .svg or .pdf file; - for standard output.", callback=check_plot)
 ]
-Seeds = Annotated[
-    int,
-    typer.Option(
-        help=f"Number of random seeds, 0, 1, ... (default: {defaults.SEEDS}).", show_default=False, callback=check_seeds
-    ),
-]
+Seeds = Annotated[int, option(f"Number of random seeds, 0, 1, ... (default: {defaults.SEEDS}).", callback=check_seeds)]
 Target = Annotated[
-    float,
-    typer.Option(
-        help=f"Target accuracy, from 0 to 1 (default: {defaults.TARGET_ACCURACY:g}).",
-        show_default=False,
-        callback=_check_target,
-    ),
+    float, option(f"Target accuracy, from 0 to 1 (default: {defaults.TARGET_ACCURACY:g}).", callback=_check_target)
 ]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Number of runs at a time (default: one per core).", show_default=False, callback=_check_workers),
-]
+Workers = Annotated[int | None, option("Number of runs at a time (default: one per core).", callback=_check_workers)]
 
 Cluster = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Address of a Dask scheduler to run on, such as tcp://10.0.0.1:8786.",
-        show_default=False,
-    ),
+    str | None, option("Address of a Dask scheduler to run on, such as tcp://10.0.0.1:8786.", metavar="ADDRESS")
 ]
 
 AllowImport = Annotated[
@@ -157,9 +140,7 @@ AllowImport = Annotated[
     ),
 ]
 
-PutStore = Annotated[
-    Path | None, typer.Option("--store", help="Add the runs to this results file.", show_default=False)
-]
+PutStore = Annotated[Path | None, option("Add the runs to this results file.", "--store")]
 """Of commands that show runs and may keep them."""
 
 

@@ -7,7 +7,7 @@ import typer
 
 from fedcell import defaults
 from fedcell.cli.console import announce_compiling, console, set_verbosity
-from fedcell.cli.options import Csv, Json, LawOption, Plot, Quiet, complete_policy, output_format
+from fedcell.cli.options import Csv, Json, LawOption, Plot, Quiet, argument, complete_policy, option, output_format
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,61 +20,44 @@ MOST_ROWS = 100
 
 
 def plan(
-    devices: Annotated[
-        str,
-        typer.Argument(
-            metavar="DEVICES", help="CSV or JSON file of devices, or - for standard input.", show_default=False
-        ),
-    ],
+    devices: Annotated[str, argument("CSV or JSON file of devices, or - for standard input.", metavar="DEVICES")],
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Policy, such as optimal, diverse, random:8 or deadline:seconds=8; repeat to compare.",
-            show_default=False,
+        option(
+            "Policy, such as optimal, diverse, random:8 or deadline:seconds=8; repeat to compare.",
             autocompletion=complete_policy,
         ),
     ] = None,
     law: LawOption = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all policies, or those given.")] = False,
     theta: Annotated[
-        float | None,
-        typer.Option(
-            help="theta of the rounds model beta (theta + 1/n) (default: the first policy's, or 0).", show_default=False
-        ),
+        float | None, option("theta of the rounds model beta (theta + 1/n) (default: the first policy's, or 0).")
     ] = None,
     as_json: Json = False,
     as_csv: Csv = False,
     plot: Plot = None,
     bandwidth_hz: Annotated[
-        float, typer.Option(help=f"Uplink bandwidth (default: {defaults.BANDWIDTH_HZ:g}).", show_default=False)
+        float, option(f"Uplink bandwidth (default: {defaults.BANDWIDTH_HZ:g}).")
     ] = defaults.BANDWIDTH_HZ,
-    model_bits: Annotated[
-        int, typer.Option(help=f"Size of one upload (default: {defaults.MODEL_BITS}).", show_default=False)
-    ] = defaults.MODEL_BITS,
+    model_bits: Annotated[int, option(f"Size of one upload (default: {defaults.MODEL_BITS}).")] = defaults.MODEL_BITS,
     noise_dbm_per_mhz: Annotated[
-        float, typer.Option(help=f"Noise power density (default: {defaults.NOISE_DBM_PER_MHZ:g}).", show_default=False)
+        float, option(f"Noise power density (default: {defaults.NOISE_DBM_PER_MHZ:g}).")
     ] = defaults.NOISE_DBM_PER_MHZ,
     path_loss_1km_db: Annotated[
-        float, typer.Option(help=f"Path loss at 1 km (default: {defaults.PATH_LOSS_1KM_DB:g}).", show_default=False)
+        float, option(f"Path loss at 1 km (default: {defaults.PATH_LOSS_1KM_DB:g}).")
     ] = defaults.PATH_LOSS_1KM_DB,
     path_loss_exponent: Annotated[
-        float, typer.Option(help=f"Path loss exponent (default: {defaults.PATH_LOSS_EXPONENT:g}).", show_default=False)
+        float, option(f"Path loss exponent (default: {defaults.PATH_LOSS_EXPONENT:g}).")
     ] = defaults.PATH_LOSS_EXPONENT,
     channel: Annotated[
         str,
-        typer.Option(
-            help="Channel that distances are turned into SNRs with: paper (default), or uma, umi or rma of 3GPP TR "
-            "38.901, in the likelier state of LOS and NLOS.",
-            show_default=False,
+        option(
+            "Channel that distances are turned into SNRs with: paper (default), or uma, umi or rma of 3GPP TR "
+            "38.901, in the likelier state of LOS and NLOS."
         ),
     ] = "paper",
-    rate: Annotated[
-        str,
-        typer.Option(help="Rate at an SNR: shannon (default), shannon:gap_db=3, mcs64 or mcs256.", show_default=False),
-    ] = "shannon",
-    seed: Annotated[
-        int, typer.Option(help="Random seed, for policies that choose at random (default: 0).", show_default=False)
-    ] = 0,
+    rate: Annotated[str, option("Rate at an SNR: shannon (default), shannon:gap_db=3, mcs64 or mcs256.")] = "shannon",
+    seed: Annotated[int, option("Random seed, for policies that choose at random (default: 0).")] = 0,
     quiet: Quiet = False,
 ) -> None:
     """Plan one round: who trains, with how much of the band.

@@ -28,9 +28,11 @@ from fedcell.cli.options import (
     Track,
     Verbose,
     Workers,
+    argument,
     check_plot,
     check_seeds,
     complete_policy,
+    option,
     option_parameters,
     output_format,
     show_without_fields,
@@ -55,24 +57,16 @@ def _check_axis(by: str) -> str:
 
 def race(
     context: typer.Context,
-    spec: Annotated[
-        Path | None, typer.Argument(help="Race specification (TOML); --print-spec shows one.", show_default=False)
-    ] = None,
+    spec: Annotated[Path | None, argument("Race specification (TOML); --print-spec shows one.")] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Policy to race, such as random:8; repeat for several (default: diverse and the paper's six).",
-            show_default=False,
+        option(
+            "Policy to race, such as random:8; repeat for several (default: diverse and the paper's six).",
             autocompletion=complete_policy,
         ),
     ] = None,
     seeds: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Number of random seeds, 0, 1, ... (default: {defaults.SEEDS}).",
-            show_default=False,
-            callback=check_seeds,
-        ),
+        int | None, option(f"Number of random seeds, 0, 1, ... (default: {defaults.SEEDS}).", callback=check_seeds)
     ] = None,
     late_weight: Annotated[float | None, typer.Option(hidden=True)] = None,
     averaging: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -81,35 +75,29 @@ def race(
     workers: Workers = None,
     store: Annotated[
         Path | None,
-        typer.Option(
-            help="Store the race in this results file: an interrupted race resumes, and fedcell serve shows it.",
-            show_default=False,
-        ),
+        option("Store the race in this results file: an interrupted race resumes, and fedcell serve shows it."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            help="Plot accuracy against time into this .png, .svg or .pdf; none for no picture (default: race.png).",
-            show_default=False,
+        option(
+            "Plot accuracy against time into this .png, .svg or .pdf; none for no picture (default: race.png).",
             callback=check_plot,
         ),
     ] = Path("race.png"),
     by: Annotated[
         str,
-        typer.Option(
-            help="What the policies are compared by: time (default), or energy: the picture is of accuracy against "
+        option(
+            "What the policies are compared by: time (default), or energy: the picture is of accuracy against "
             "joules, and the verdicts of joules to the target.",
-            show_default=False,
             callback=_check_axis,
         ),
     ] = "time",
     save_model: Annotated[
         str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Save the final model of each run: into this directory, or under a name such as "
+        option(
+            "Save the final model of each run: into this directory, or under a name such as "
             "'models/{policy}-{seed}.npz'; .safetensors or .npz.",
-            show_default=False,
+            metavar="PLACE",
         ),
     ] = None,
     per_class: Annotated[
@@ -221,12 +209,7 @@ def _build(path: Path | None, policies: list[str] | None, seeds: int | None, cha
 
 
 class ModelFiles:
-    """Writes the model of each run as it ends, so that whatever stops the race leaves those of the finished runs.
-
-    Args:
-        place: what --save-model gave; None to write none.
-        race: whose runs.
-    """
+    """Writes the model of each run as it ends, so that whatever stops the race leaves those of the finished runs."""
 
     def __init__(self, place: str | None, race: "Spec") -> None:
         from fedcell.runs.models import model_paths

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcell.cli.console import announce_compiling, progress, resumable, set_verbosity
-from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, complete_figure
+from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, argument, complete_figure, option
 from fedcell.files import filled_folder, make_folder
 
 if TYPE_CHECKING:
@@ -22,26 +22,20 @@ if TYPE_CHECKING:
 def reproduce(
     figures: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[FIGURE]...",
-            help="fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d, beyond the paper diverse variants "
+        argument(
+            "fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d, beyond the paper diverse variants "
             "privacy epochs csi, or all (the default).",
-            show_default=False,
+            metavar="[FIGURE]...",
             autocompletion=complete_figure,
         ),
     ] = None,
     seeds: Seeds = 5,
-    out: Annotated[Path, typer.Option(help="Output directory (default: out/paper).", show_default=False)] = Path(
-        "out/paper"
-    ),
+    out: Annotated[Path, option("Output directory (default: out/paper).")] = Path("out/paper"),
     store: Annotated[
-        Path | None,
-        typer.Option(
-            help="Results file to read and add to (default: results.db in the output directory).", show_default=False
-        ),
+        Path | None, option("Results file to read and add to (default: results.db in the output directory).")
     ] = None,
     workers: Workers = None,
-    device: Annotated[str, typer.Option(help="Where to train: cpu (default) or cuda.", show_default=False)] = "cpu",
+    device: Annotated[str, option("Where to train: cpu (default) or cuda.")] = "cpu",
     quick: Annotated[
         bool, typer.Option("--quick", help="Use tiny settings to try it out; the results mean nothing.")
     ] = False,

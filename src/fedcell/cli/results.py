@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcell.cli.console import console, runs_are
-from fedcell.cli.options import AllowImport, Csv, Json, importing, output_format
+from fedcell.cli.options import AllowImport, Csv, Json, argument, importing, option, output_format
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
@@ -34,7 +34,7 @@ POLICY_COLUMNS = 22
 MOST_COMPLETED = 30
 """A field with more values is not offered for completion."""
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Results file.", show_default=False)]
+StorePath = Annotated[Path, argument("Results file.", metavar="STORE")]
 ROWS_IN_A_GROUP = 50_000
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, export or delete stored runs.")
@@ -80,29 +80,22 @@ def _complete_sort(context: typer.Context, incomplete: str) -> list[str]:
 def list_runs(
     store: StorePath,
     policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only runs of this policy, such as random:8 or random (any k); repeatable.", show_default=False
-        ),
+        list[str] | None, option("Only runs of this policy, such as random:8 or random (any k); repeatable.")
     ] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(help="Only runs with this random seed; repeatable.", show_default=False)
-    ] = None,
+    seed: Annotated[list[int] | None, option("Only runs with this random seed; repeatable.")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Only runs with this value, such as radius_m=500; repeatable.",
             metavar="FIELD=VALUE",
-            help="Only runs with this value, such as radius_m=500; repeatable.",
-            show_default=False,
             autocompletion=_complete_where,
         ),
     ] = None,
     sort: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Sort by a field, such as best_accuracy, or -best_accuracy for the largest first; repeatable.",
             metavar="FIELD",
-            help="Sort by a field, such as best_accuracy, or -best_accuracy for the largest first; repeatable.",
-            show_default=False,
             autocompletion=_complete_sort,
         ),
     ] = None,
@@ -346,14 +339,11 @@ def _is_number(text: str) -> bool:
 @app.command("show")
 def show_run(
     store: StorePath,
-    key: Annotated[str, typer.Argument(help="First digits of the run's key.", show_default=False)],
+    key: Annotated[str, argument("First digits of the run's key.")],
     per_class: Annotated[
         bool, typer.Option("--per-class", help="Show also the final model's accuracy on each class.")
     ] = False,
-    save_model: Annotated[
-        Path | None,
-        typer.Option(help="Save the final model in this .safetensors or .npz file.", show_default=False),
-    ] = None,
+    save_model: Annotated[Path | None, option("Save the final model in this .safetensors or .npz file.")] = None,
     allow_import: AllowImport = False,
     as_json: Json = False,
 ) -> None:
@@ -456,10 +446,9 @@ def export_runs(
     ] = None,
     models: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Folder for the final models, as far as they were kept; or a name such as 'm/{seed}-{key}.npz'.",
             metavar="FOLDER",
-            help="Folder for the final models, as far as they were kept; or a name such as 'm/{seed}-{key}.npz'.",
-            show_default=False,
         ),
     ] = None,
     allow_import: AllowImport = False,
@@ -601,9 +590,9 @@ def _one_type(values: list[Any]) -> list[Any]:
 @app.command("delete")
 def delete_runs(
     store: StorePath,
-    key: Annotated[list[str] | None, typer.Argument(help="First digits of the runs' keys.", show_default=False)] = None,
+    key: Annotated[list[str] | None, argument("First digits of the runs' keys.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Delete all runs that failed.")] = False,
-    policy: Annotated[str | None, typer.Option(help="Delete all runs of this policy.", show_default=False)] = None,
+    policy: Annotated[str | None, option("Delete all runs of this policy.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete runs from the store."""

@@ -11,7 +11,7 @@ import typer
 
 from fedcell import defaults
 from fedcell.cli.console import announce_compiling
-from fedcell.cli.options import Workers
+from fedcell.cli.options import Workers, argument, option
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,48 +22,28 @@ LEAST_TOKEN = 16
 
 def serve(
     store: Annotated[
-        Path,
-        typer.Argument(
-            metavar="[STORE]", help="Results file; created if missing (default: results.db).", show_default=False
-        ),
+        Path, argument("Results file; created if missing (default: results.db).", metavar="[STORE]")
     ] = Path("results.db"),
     read: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Another results file to show, read-only; repeat for several."),
     ] = None,
     paper: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Output directory of fedcell reproduce (default: out/paper, if it exists).",
-            show_default=False,
-        ),
+        Path | None, option("Output directory of fedcell reproduce (default: out/paper, if it exists).", metavar="DIR")
     ] = None,
     host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address to listen on (default: 127.0.0.1, this machine only); others need --token.",
-            show_default=False,
-        ),
+        str | None, option("Address to listen on (default: 127.0.0.1, this machine only); others need --token.")
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(
-            help="Access token that every request must carry. Other users can see it in the list of processes: better "
-            "give --token-file or set FEDCELL_TOKEN.",
-            show_default=False,
+        option(
+            "Access token that every request must carry. Other users can see it in the list of processes: better "
+            "give --token-file or set FEDCELL_TOKEN."
         ),
     ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File whose first line is the access token.", show_default=False),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(help=f"Port; 0 picks a free one (default: {defaults.PORT}).", show_default=False)
-    ] = defaults.PORT,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.", show_default=False)
-    ] = True,
+    token_file: Annotated[Path | None, option("File whose first line is the access token.", metavar="FILE")] = None,
+    port: Annotated[int, option(f"Port; 0 picks a free one (default: {defaults.PORT}).")] = defaults.PORT,
+    browser: Annotated[bool, option("Open the page in a browser.", "--browser/--no-browser")] = True,
     workers: Workers = None,
     allow_import: Annotated[
         bool,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcell.cli.console import Trackers, announce_compiling, note_missing_models, notes_of, progress, set_verbosity
-from fedcell.cli.options import Cluster, Quiet, Track, Verbose, Workers
+from fedcell.cli.options import Cluster, Quiet, Track, Verbose, Workers, argument, option
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError
 
@@ -24,12 +24,8 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 def sweep(
-    spec: Annotated[
-        Path, typer.Argument(help="Specification (TOML) with a [grid] of fields and their values.", show_default=False)
-    ],
-    store: Annotated[
-        Path, typer.Option(help="Results file; created if missing (default: results.db).", show_default=False)
-    ] = Path("results.db"),
+    spec: Annotated[Path, argument("Specification (TOML) with a [grid] of fields and their values.")],
+    store: Annotated[Path, option("Results file; created if missing (default: results.db).")] = Path("results.db"),
     workers: Workers = None,
     cluster: Cluster = None,
     keep_models: Annotated[
@@ -55,8 +51,7 @@ def sweep(
 
     set_verbosity(quiet, verbose)
     announce_compiling()
-    grid = load_spec(spec)
-    runs = grid.runs()
+    runs = load_spec(spec).runs()
     if cluster is None:
         runs = [settled(run) for run in runs]
     trackers = Trackers(track)
@@ -78,7 +73,6 @@ def sweep(
             watch,
             models=keep_models,
             on_event=on_event,
-            grid=grid,
             return_on_interrupt=True,
         )
     _print_end(result)

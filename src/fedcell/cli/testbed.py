@@ -12,7 +12,7 @@ import typer
 
 from fedcell import defaults
 from fedcell.cli.console import Verbosity, console, set_verbosity, verbosity
-from fedcell.cli.options import Plot, PutStore, Quiet, Verbose
+from fedcell.cli.options import Plot, PutStore, Quiet, Verbose, argument, option
 from fedcell.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,64 +27,33 @@ if TYPE_CHECKING:
 
 def emulate_cell(
     spec: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[SPEC.toml]",
-            help="Specification (TOML) of one run (default: the paper's cell).",
-            show_default=False,
-        ),
+        Path | None, argument("Specification (TOML) of one run (default: the paper's cell).", metavar="[SPEC.toml]")
     ] = None,
-    devices: Annotated[
-        int | None, typer.Option(help=f"Number of devices (default: {defaults.TESTBED_DEVICES}).", show_default=False)
-    ] = None,
+    devices: Annotated[int | None, option(f"Number of devices (default: {defaults.TESTBED_DEVICES}).")] = None,
     rounds: Annotated[
-        int | None,
-        typer.Option(help=f"Limit on the number of rounds (default: {defaults.TESTBED_ROUNDS}).", show_default=False),
+        int | None, option(f"Limit on the number of rounds (default: {defaults.TESTBED_ROUNDS}).")
     ] = None,
     scale: Annotated[
         float | None,
-        typer.Option(
-            help="Time scale: 1 is real time, 0.2 five times faster (default: 0.2 to 1, by the number of devices).",
-            show_default=False,
-        ),
+        option("Time scale: 1 is real time, 0.2 five times faster (default: 0.2 to 1, by the number of devices)."),
     ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="Scheduling policy (default: optimal).", show_default=False)
-    ] = None,
+    policy: Annotated[str | None, option("Scheduling policy (default: optimal).")] = None,
     compare: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="POLICY",
-            help="Policy to compare with, or equal for equal shares; repeat for several.",
-            show_default=False,
-        ),
+        option("Policy to compare with, or equal for equal shares; repeat for several.", metavar="POLICY"),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Random seed of the first run (default: 0).", show_default=False)
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of random seeds (default: 1).", show_default=False)] = 1,
-    target_accuracy: Annotated[
-        float | None, typer.Option(help="Stop a run when it reaches this accuracy.", show_default=False)
-    ] = None,
+    seed: Annotated[int | None, option("Random seed of the first run (default: 0).")] = None,
+    seeds: Annotated[int, option("Number of random seeds (default: 1).")] = 1,
+    target_accuracy: Annotated[float | None, option("Stop a run when it reaches this accuracy.")] = None,
     fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Fault to inject: cut:device=2,round=3, degrade:... or kill:...; repeat for several.",
-            show_default=False,
-        ),
+        list[str] | None, option("Fault to inject: cut:device=2,round=3, degrade:... or kill:...; repeat for several.")
     ] = None,
     slack: Annotated[
-        float,
-        typer.Option(
-            help=f"Drop devices slower than this many times their planned time (default: {defaults.SLACK:g}).",
-            show_default=False,
-        ),
+        float, option(f"Drop devices slower than this many times their planned time (default: {defaults.SLACK:g}).")
     ] = defaults.SLACK,
     store: PutStore = None,
     plot: Plot = None,
-    logs: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep Flower's logs in this new directory.", show_default=False)
-    ] = None,
+    logs: Annotated[Path | None, option("Keep Flower's logs in this new directory.", metavar="DIR")] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:

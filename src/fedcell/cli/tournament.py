@@ -16,7 +16,7 @@ from fedcell.cli.console import (
     set_verbosity,
     verbosity,
 )
-from fedcell.cli.options import Cluster, Quiet, Seeds, Verbose, Workers, complete_policy
+from fedcell.cli.options import Cluster, Quiet, Seeds, Verbose, Workers, complete_policy, option
 from fedcell.cli.sweep import crew, load_data
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, filled_folder, make_folder, write_output
@@ -30,49 +30,37 @@ OUT = Path("out/tournament")
 def tournament(
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Policy to add to all others, such as mine:Nearest:k=2; repeat for several.",
-            show_default=False,
-            autocompletion=complete_policy,
+        option(
+            "Policy to add to all others, such as mine:Nearest:k=2; repeat for several.", autocompletion=complete_policy
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Policy to enter instead of all others; repeat for several (default: every registered policy).",
             metavar="POLICY",
-            help="Policy to enter instead of all others; repeat for several (default: every registered policy).",
-            show_default=False,
             autocompletion=complete_policy,
         ),
     ] = None,
     scenarios: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Scenarios of your own (TOML) instead of the standard ones; --print-scenarios shows how.",
-            show_default=False,
+        option(
+            "Scenarios of your own (TOML) instead of the standard ones; --print-scenarios shows how.", metavar="FILE"
         ),
     ] = None,
-    scenario: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Run this scenario only; repeat for several.", show_default=False),
-    ] = None,
+    scenario: Annotated[list[str] | None, option("Run this scenario only; repeat for several.", metavar="NAME")] = None,
     seeds: Seeds = 5,
-    out: Annotated[Path, typer.Option(help="Output directory (default: out/tournament).", show_default=False)] = OUT,
+    out: Annotated[Path, option("Output directory (default: out/tournament).")] = OUT,
     store: Annotated[
-        Path | None,
-        typer.Option(
-            help="Results file to read and add to (default: results.db in the output directory).", show_default=False
-        ),
+        Path | None, option("Results file to read and add to (default: results.db in the output directory).")
     ] = None,
     workers: Workers = None,
     cluster: Cluster = None,
     markdown: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Write the tables in Markdown too, with two pictures beside them: into a new file, or one with marks.",
             metavar="FILE",
-            help="Write the tables in Markdown too, with two pictures beside them: into a new file, or one with marks.",
-            show_default=False,
         ),
     ] = None,
     quiet: Quiet = False,

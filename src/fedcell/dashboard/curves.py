@@ -49,9 +49,6 @@ def race_curves(
 def equally_far(groups: Mapping[str, Sequence[RunSoFar]]) -> tuple[dict[str, list[Rounds]], float | None]:
     """Runs that can be averaged and compared: those that have ended, or else all of them up to the same time.
 
-    Args:
-        groups: runs by name, each with whether it has ended.
-
     Returns:
         The runs by name, and the time in seconds at which those that have not ended are looked at; None if all have.
     """

@@ -19,10 +19,9 @@ from starlette.responses import Response
 from fedcell import __version__, units
 from fedcell.dashboard import limits
 from fedcell.dashboard.colours import plan_styles
-from fedcell.dashboard.events import left
 from fedcell.dashboard.limits import body_documented, known_channel, known_law, known_policy, one_sentence, parse_body
 from fedcell.dashboard.schemas import Draw, ErrorAnswer, PlanAnswer, PlanAsk, as_json
-from fedcell.dashboard.state import AppState
+from fedcell.dashboard.state import AppState, left
 from fedcell.errors import InputError
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import PROFILE, DeviceColumns, DeviceTable, parse_columns, parse_devices

@@ -527,7 +527,7 @@ class RaceQueue:
             return [race.id for race in self._races.values() if not race.ended and not race.elsewhere]
 
     def _own_runs(self, race: LiveRace) -> list[str]:
-        """The runs that nothing else in the file names: no other race, no tournament, no sweep over policies."""
+        """The runs that nothing else in the file names: no other race and no tournament."""
         others = {key for other in self._races.values() if other is not race for key in other.runs}
         others |= {key for one in self._store.tournaments() for key in one.keys}
         return [key for key in race.runs if key not in others]

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from fedcell.dashboard import limits
 from fedcell.dashboard.colours import styles
 from fedcell.dashboard.curves import race_curves
-from fedcell.dashboard.events import EventStream, event
 from fedcell.dashboard.exports import MEDIA, failures_of, race_data, race_page, race_picture
 from fedcell.dashboard.limits import body_documented, known_race, parse_body
 from fedcell.dashboard.queue import ConflictError, LiveRace
@@ -26,7 +25,7 @@ from fedcell.dashboard.schemas import (
     RaceWords,
     as_json,
 )
-from fedcell.dashboard.state import AppState
+from fedcell.dashboard.state import AppState, EventStream, event
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race_report import race_command
 from fedcell.runs.records import Rounds

@@ -302,7 +302,7 @@ class RaceCommand(Answer):
 
 
 class RaceRuns(Answer):
-    """How many runs a race has, and how many of them another race, a tournament or a sweep over policies has too."""
+    """How many runs a race has, and how many of them another race or a tournament has too."""
 
     runs: int
     shared: int
@@ -589,7 +589,7 @@ class FieldAnswer(Answer):
 
 
 class TournamentDocument(Answer):
-    """A tournament, or a sweep over policies, that a results file has, finished or not."""
+    """A tournament that a results file has, finished or not."""
 
     id: str
     store: str

@@ -19,8 +19,7 @@ from starlette.exceptions import HTTPException
 from fedcell.dashboard.limits import UPLOAD_BYTES
 
 if TYPE_CHECKING:
-    from fedcell.dashboard.events import Hub
-    from fedcell.dashboard.state import ServerSettings
+    from fedcell.dashboard.state import Hub, ServerSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -49,13 +48,7 @@ TOO_LARGE = f"the body is larger than {UPLOAD_BYTES >> 20} MiB, which is the lim
 
 
 class Guard:
-    """The outermost layer of the app.
-
-    Args:
-        app: what it guards.
-        settings: the values of Host that are ours, the token, and the keys that let a browser in.
-        hub: which says whether the server is stopping.
-    """
+    """The outermost layer of the app."""
 
     def __init__(self, app: App, settings: "ServerSettings", hub: "Hub") -> None:
         self._app, self._hosts, self._hub = app, settings.hosts, hub

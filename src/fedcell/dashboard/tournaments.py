@@ -1,4 +1,4 @@
-"""/api/tournaments: policies ranked over the scenarios and seeds of a tournament, or of a sweep over policies."""
+"""/api/tournaments: policies ranked over the scenarios and seeds of a tournament."""
 
 import io
 from collections import OrderedDict
@@ -85,13 +85,7 @@ def listed_document(stored: StoredTournament, store: str, ended: Ended) -> dict[
 
 
 def ranking_document(stored: StoredTournament, result: TournamentResult, by: Measure) -> dict[str, Any]:
-    """The ranking as RankingAnswer has it: policies and rows of cells are in its order.
-
-    Args:
-        stored: the tournament.
-        result: what came of it so far.
-        by: what is compared.
-    """
+    """The ranking as RankingAnswer has it: policies and rows of cells are in its order."""
     tournament, ranks = result.tournament, result.ranking(by)
     lines = [tournament.policies[place] for place in ranks.order()]
     looks, leads = styles(tournament.policies), result.leads(by)
@@ -209,7 +203,7 @@ def router(state: AppState) -> APIRouter:
 
     @routes.get("/tournaments", response_class=Response, responses={200: {"model": TournamentList}})
     async def listed(store: str | None = StoreName) -> Response:
-        """The tournaments of the results files, and sweeps over policies, the newest first."""
+        """The tournaments of the results files, the newest first."""
         found = []
         for reader in state.readable(store):
             told = await reader.ask(lambda store: [(one, ended_of(store, one.keys)) for one in store.tournaments()])

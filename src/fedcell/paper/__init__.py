@@ -30,13 +30,7 @@ FIGURES = {
 
 
 def make_figure(name: str, settings: "Settings", collect: "Collect") -> "Output":
-    """Make one of FIGURES.
-
-    Args:
-        name: the figure's.
-        settings: how much is run.
-        collect: runs every spec, or reads it from a store.
-    """
+    """Make one of FIGURES."""
     module, _, function = FIGURES[name].partition(".")
     make: Callable[[Settings, Collect], Output] = getattr(import_module(f"fedcell.paper.{module}"), function)
     return make(settings, collect)

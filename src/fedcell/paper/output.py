@@ -129,13 +129,7 @@ class Output:
     notes: list[str] = field(default_factory=list)
 
     def to_json(self, command: str, settings: str, quick: bool) -> str:
-        """All but the picture and its data, for :class:`Section`.
-
-        Args:
-            command: that made it.
-            settings: its number of trials and so on, for readers.
-            quick: whether the settings are those of a mere try.
-        """
+        """All but the picture and its data, for :class:`Section`."""
         kept = {name: getattr(self, name) for name in ("name", "title", "setting", "notes")}
         parts = {name: [asdict(part) for part in getattr(self, name)] for name in ("tables", "printed", "claims")}
         made = {"command": command, "settings": settings, "quick": quick}
@@ -239,34 +233,18 @@ READING = (
 
 
 def section(output: Output, settings: Settings, command: str) -> str:
-    """The figure as it is kept in a file of its own, for pages that are made later.
-
-    Args:
-        output: the figure or table.
-        settings: of the reproduction.
-        command: that made it.
-    """
+    """The figure as it is kept in a file of its own, for pages that are made later."""
     said = f"{settings.seeds} trial{'s' * (settings.seeds != 1)}; balanced partition, standard scaling"
     return output.to_json(command, said, quick=settings != Settings(seeds=settings.seeds))
 
 
 def verdict_text(claim: Claim, *, quick: bool) -> str:
-    """The verdict on a claim; of reduced settings only that it was tried.
-
-    Args:
-        claim: the claim.
-        quick: whether the settings are those of a mere try.
-    """
+    """The verdict on a claim; of reduced settings only that it was tried."""
     return "tried" if quick else claim.verdict
 
 
 def page(sections: Sequence[Section], pictures: Mapping[str, bytes]) -> str:
-    """The complete page.
-
-    Args:
-        sections: the figures and tables.
-        pictures: PNG files by the figures' names.
-    """
+    """The complete page."""
     outputs = [one.output for one in sections]
     claims = [(claim, verdict_text(claim, quick=one.quick)) for one in sections for claim in one.output.claims]
     printed = [line for output in outputs for line in output.printed]

@@ -1,10 +1,6 @@
-"""What a tournament compares: scenarios (cells, as TOML), policies (who enters) and seeds.
-
-A sweep over policies is one too; a store keeps both.
-"""
+"""What a tournament compares: scenarios (cells, as TOML), policies (who enters) and seeds."""
 
 import hashlib
-import itertools
 import json
 import logging
 import math
@@ -221,44 +217,6 @@ def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
     return list(found)
 
 
-def sweep_as_tournament(spec: Spec) -> tuple[Tournament, list[Entry]] | None:
-    """A sweep as the tournament that it is.
-
-    Args:
-        spec: with a grid.
-
-    Returns:
-        The tournament, each combination of the grid's other fields being a scenario of the usual target, and what each
-        of ``spec.runs()`` is in it; None unless the grid has two policies.
-
-    Example:
-        >>> import fedcell as fc
-        >>> from fedcell.runs.contest import sweep_as_tournament
-        >>> spec = fc.Spec(grid={"cell.radius_m": [300, 900], "policy": ["all", "greedy"], "seed": [0, 1]})
-        >>> tournament, entries = sweep_as_tournament(spec)
-        >>> [one.name for one in tournament.scenarios], tournament.policies, entries[1]
-        (['radius_m=300', 'radius_m=900'], ['all', 'greedy'], ('radius_m=300', 'all', 1))
-    """
-    if len(spec.grid.get("policy", [])) < 2:
-        return None
-    policies = {text: POLICIES.canonical(text) for text in spec.grid["policy"]}
-    entries, scenarios = list[Entry](), dict[str, Scenario]()
-    for values in itertools.product(*spec.grid.values()):
-        fields = dict(zip(spec.grid, values, strict=True))
-        policy, seed = policies[fields.pop("policy")], int(fields.pop("seed", spec.seed))
-        name = " ".join(f"{field.rpartition('.')[2]}={_short(value)}" for field, value in fields.items()) or "sweep"
-        if name not in scenarios:
-            scenarios[name] = Scenario(name, "", defaults.TARGET_ACCURACY, spec.changed(fields, {}))
-        entries.append((name, policy, seed))
-    who, seeds = dict.fromkeys(policies.values()), dict.fromkeys(seed for _, _, seed in entries)
-    return Tournament(list(scenarios.values()), list(who), list(seeds)), entries
-
-
-def _short(value: object) -> str:
-    """A value as a scenario's name has it; two values never have the same."""
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
-
-
 def save_tournament(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> None:
     """Write a tournament down, in place of the same one with other seeds.
 
@@ -287,7 +245,7 @@ def _cell_document(spec: Spec) -> dict[str, Any]:
 
 
 def load_tournament(stored: StoredTournament) -> tuple[Tournament, dict[Entry, str]]:
-    """A tournament that `remember` wrote down, and the keys of its runs; an InputError if it is damaged."""
+    """A tournament that `save_tournament` wrote down, and the keys of its runs; an InputError if it is damaged."""
     if stored.damage:
         raise InputError(f"tournament {stored.id} is {stored.damage}; run it again, its runs are kept")
     try:

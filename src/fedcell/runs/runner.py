@@ -217,13 +217,11 @@ class Runner:
         self._in_process = on == "threads" or isinstance(on, ThreadPoolExecutor)
         self._shared: dict[str, InProcess] = {}
         self._runs: dict[str, Spec] = {}  # equal runs once
-        self._key_of: dict[Spec, str] = {}
         codes: dict[tuple[str, str, str], OwnCode] = {}
         for run in specs:
             code = self._code(run, codes)
             key = run.key(code)
             self._runs[key] = run
-            self._key_of[run] = key
             if self._in_process and key not in self._shared:
                 self._shared[key] = InProcess(run.make_policy(), code)
         self._workers = workers or cores()
@@ -258,10 +256,6 @@ class Runner:
     def keys(self) -> list[str]:
         """Of the runs, in their order."""
         return list(self._runs)
-
-    def key_of(self, run: Spec) -> str:
-        """The key of one of the runs."""
-        return self._key_of.get(run) or run.key()
 
     @property
     def complete(self) -> bool:

@@ -138,7 +138,7 @@ class StoredRace:
 
 @dataclass(frozen=True)
 class StoredTournament:
-    """A tournament, or a sweep over policies: what is compared.
+    """A tournament: what is compared.
 
     Attributes:
         id: of the tournament.

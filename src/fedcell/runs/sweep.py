@@ -12,7 +12,6 @@ from threading import Event
 from typing import Literal
 
 from fedcell.errors import InputError
-from fedcell.runs.contest import save_tournament, sweep_as_tournament
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RunDone, RunFailed, Runner, any_typed
 from fedcell.runs.store import Store, opened
@@ -76,7 +75,6 @@ def run_sweep(
     stop: Event | None = None,
     models: bool = False,
     on_event: Callable[[RunnerEvent], None] | None = None,
-    grid: Spec | None = None,
     return_on_interrupt: bool = False,
 ) -> SweepResult:
     """Run what the store lacks of the spec's runs and store each run as it ends.
@@ -94,7 +92,6 @@ def run_sweep(
         stop: set it to end the sweep early. What is done is stored.
         models: whether the store keeps the final models; a run stored without its model is computed again.
         on_event: called with every event of the runs, such as what ``tracking`` gives.
-        grid: whose runs these are, if they are a list; the store remembers a grid with several policies, to rank them.
         return_on_interrupt: whether Ctrl-C returns what is done, as ``stop`` does, instead of raising
             KeyboardInterrupt.
 
@@ -112,7 +109,6 @@ def run_sweep(
     """
     for one in spec if isinstance(spec, list | tuple) else [spec]:
         require_spec(one, "run_sweep")
-    grid = spec if isinstance(spec, Spec) else grid
     runs = spec.runs() if isinstance(spec, Spec) else spec
     if executor is None:  # others compute on machines that only they know
         runs = [settled(run) for run in runs]
@@ -122,10 +118,6 @@ def run_sweep(
         if kept is None:
             raise InputError("run_sweep needs a store; give a Store, or the path of a results file")
         runner = Runner(runs, store=kept, on=executor or here, workers=workers, models=models)
-        tournament = None if grid is None else sweep_as_tournament(grid)
-        if tournament is not None:
-            wanted, entries = tournament
-            save_tournament(kept, wanted, dict(zip(entries, map(runner.key_of, runs), strict=True)))
         known = len(kept.done(runner.keys, models=models))
 
         def report() -> None:

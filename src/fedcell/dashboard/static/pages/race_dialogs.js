@@ -48,7 +48,7 @@ export async function askWords(race, limits) {
 async function runsOf(race) {
   const { runs, shared } = await get(`api/races/${race.id}/runs`);
   if (!shared) return `The race has ${plural(runs, "run")}, which nothing else in this results file has.`;
-  return `The race has ${plural(runs, "run")}; ${shared} of them also ${shared > 1 ? "belong" : "belongs"} to another race, a tournament or a sweep and ${shared > 1 ? "stay" : "stays"} in any case.`;
+  return `The race has ${plural(runs, "run")}; ${shared} of them also ${shared > 1 ? "belong" : "belongs"} to another race or a tournament and ${shared > 1 ? "stay" : "stays"} in any case.`;
 }
 
 /** Delete a race: "runs" with its runs, "race" without them, empty for no. */

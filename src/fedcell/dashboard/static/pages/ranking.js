@@ -1,4 +1,4 @@
-// Ranking: a stored tournament, or a sweep over policies: mean ranks, who wins where, and the runs behind each cell.
+// Ranking: a stored tournament: mean ranks, who wins where, and the runs behind each cell.
 
 import { swatch } from "../charts/ink.js";
 import { RanksChart } from "../charts/ranks.js";
@@ -119,7 +119,7 @@ class RankingPage {
     this.chart.svg.setAttribute("height", 0);
     this.empty.hidden = false;
     this.empty.replaceChildren(
-      h("p", {}, "No tournament is stored here yet. In a terminal, ", h("code", {}, "fedcell tournament --store results.db"), " runs every policy in many scenarios; a sweep over policies (", h("code", {}, "fedcell sweep"), ") is ranked here too."),
+      h("p", {}, "No tournament is stored here yet. In a terminal, ", h("code", {}, "fedcell tournament --store results.db"), " runs every policy in many scenarios."),
     );
   }
 

@@ -1,13 +1,12 @@
-"""The environments: `CellEnv` (one cell, a round a step) and `CellVectorEnv` (many), what is observed and what done."""
+"""A Gymnasium environment in which an agent learns to schedule: ``import fedcell.gym`` registers ``fedcell/Cell-v0``.
+
+Needs the extra ``gym``: pip install "fedcell[gym]". docs/gym.md says what is observed, done and rewarded.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -22,6 +21,16 @@ from fedcell.sim.requests import played, step_together
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 from fedcell.types import Floats, Indices
+
+try:
+    import gymnasium
+except ImportError:
+    raise InputError("Gymnasium is not installed; pip install 'fedcell[gym]'") from None
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+__all__ = ["DEVICE_FEATURES", "CellEnv", "CellVectorEnv", "Given", "Scored", "observe"]
 
 DEVICE_FEATURES = ("there", "log_upload_s", "log_compute_s", "waited", "turns", "recent", "loss", "log_norm")
 """The first columns of ``devices``; the profile's entries follow.
@@ -469,3 +478,6 @@ def _cell_map(episode: Episode) -> NDArray[np.uint8]:
     canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+gymnasium.register("fedcell/Cell-v0", entry_point="fedcell.gym:CellEnv", vector_entry_point="fedcell.gym:CellVectorEnv")
