@@ -73,7 +73,8 @@ def upload_part(
     """
     if weights is None:
         raise InputError(
-            "the plan says how many bits a weight are uploaded, but not of how many weights; give the view weights"
+            "the plan says how many bits a weight are uploaded, but not of how many weights; give the view weights (in "
+            "a run whose task.compression is topk or sign nobody decides the bits: use none or quantise)"
         )
     part, of = upload_bits(weights, tensors, bits), upload_bits(weights, tensors, whole)
     return (part + overhead_bits) / (of + overhead_bits)

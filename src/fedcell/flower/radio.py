@@ -334,7 +334,7 @@ class SimulatedRadio:
         there = [self._number(device) for device in devices]
         conditions = self.world.conditions(self.seed, round_index, clock_s)
         require_links(conditions)
-        law, bits = parse_law(self.law), self.world.cell.model_bits
+        law, bits = parse_law(self.law), self.world.upload_bits
         true_law, believed = (
             law.for_devices(conditions.snr[there], bits),
             law.for_devices(conditions.believed_snr[there], bits),

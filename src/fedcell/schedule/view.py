@@ -103,7 +103,8 @@ class RoundView:
             or one `Ingress`.
         downlink: how the model comes to the devices, a `Multicast` or a `Unicast`; None if that takes no time.
         epochs: how often a device goes through its samples in compute_s.
-        weights: the number of the model's weights; None if it is not known.
+        weights: the number of the model's weights; None if it is not known, or if nobody may decide bits, as where
+            uploads are compressed with error feedback.
         tensors: the number of arrays that they are in.
         bits: the bits a weight that upload_s is for, 32 for the weights as they are; see `upload_part`.
         overhead_bits: the bits that an upload has beside the model, such as headers of protocols.

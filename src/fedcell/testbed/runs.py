@@ -157,6 +157,11 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
             f"task.aggregator is {spec.task.aggregator!r}, but late models and server optimizers are not emulated; "
             "use mean, samples or balanced"
         )
+    if spec.task.compression != "none":
+        raise InputError(
+            f"task.compression is {spec.task.compression!r}, but the testbed's uploads have the bits that policies "
+            "decide; leave it out"
+        )
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
     if not parse_law(spec.cell.law).proportional:
