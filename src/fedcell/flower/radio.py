@@ -63,6 +63,7 @@ class Grant:
         weights: the number of the model's weights; None if it is not known.
         tensors: the number of arrays that they are in.
         bits: the bits a weight of an upload where the plan does not say ``bits`` of its own.
+        overhead_bits: the bits that an upload has beside the model.
         answers: whether the devices answer a question, with a few bits, and send no models.
 
     Example:
@@ -83,6 +84,7 @@ class Grant:
     weights: float | None = None
     tensors: int = 1
     bits: float = WEIGHT_BITS
+    overhead_bits: float = 0.0
     answers: bool = False
 
 
