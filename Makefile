@@ -164,6 +164,11 @@ bench-schedule: $(VENV)/.installed-bench
 bench-loop: $(VENV)/.installed
 	$(BIN)/python benchmarks/loop.py
 
+# What a round with compressed uploads costs beside one without, both in one run.
+.PHONY: bench-compression
+bench-compression: $(VENV)/.installed
+	$(BIN)/python benchmarks/compression.py $(if $(QUICK),--quick)
+
 bench-training: $(VENV)/.installed $(BENCH)/.installed
 	$(BIN)/python benchmarks/training.py $(if $(QUICK),--quick)
 

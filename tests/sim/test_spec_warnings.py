@@ -77,6 +77,7 @@ def test_uploads_that_are_smaller_than_the_models_warn_once_that_nothing_is_quan
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         list(fc.simulate(enough))
+        list(fc.simulate(less.changed({"task.compression": "quantise:bits=2"})))
 
 
 @pytest.mark.processes

@@ -179,9 +179,10 @@ def fed_back(
         [[3.0, 0.0, 0.0]] [0.0, -2.0, 0.0]
         [[0.0, -4.0, 0.0]] [3.0, 0.0, 0.0]
     """
-    models, kept = np.empty_like(updates.models()), dict(residuals)
-    for row, (trained, device) in enumerate(zip(updates.models(), devices.tolist(), strict=True)):
-        wanted = trained - start
+    trained, kept = updates.models(), dict(residuals)
+    models = np.empty_like(trained)
+    for row, device in enumerate(devices.tolist()):
+        wanted = trained[row] - start
         if device in kept:
             wanted += kept[device]
         if not np.isfinite(wanted).all():  # training has diverged, which ends the run
