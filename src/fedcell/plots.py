@@ -744,7 +744,7 @@ def ranking_heat_map(
     return figure
 
 
-# --- one look a policy, on every page and in every figure --------------------------------------------------------------
+# --- line styles by policy, the same on every page and in every figure ------------------------------------------------
 
 # Where a line's look stands in STYLES: the default race in its order, and the others behind them.
 _PLACES = {
