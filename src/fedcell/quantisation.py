@@ -56,7 +56,9 @@ def upload_bits(weights: float, tensors: int, bits: ArrayLike) -> Floats:
     return np.where(each < WEIGHT_BITS, rounded, WEIGHT_BITS * weights)
 
 
-def upload_part(weights: float | None, tensors: int, bits: ArrayLike, whole: float) -> Floats:
+def upload_part(
+    weights: float | None, tensors: int, bits: ArrayLike, whole: float, overhead_bits: float = 0.0
+) -> Floats:
     """Return the sizes of uploads as parts of that of one with ``whole`` bits a weight.
 
     Args:
@@ -64,15 +66,18 @@ def upload_part(weights: float | None, tensors: int, bits: ArrayLike, whole: flo
         tensors: number of arrays that they are in.
         bits: (...) bits a weight.
         whole: bits a weight of the upload that is 1.
+        overhead_bits: what every upload has beside, such as headers of protocols.
 
     Returns:
         (...) parts, which are also those of the upload's time.
     """
     if weights is None:
         raise InputError(
-            "the plan says how many bits a weight are uploaded, but not of how many weights; give the view weights"
+            "the plan says how many bits a weight are uploaded, but not of how many weights; give the view weights (in "
+            "a run whose task.compression is topk or sign nobody decides the bits: use none or quantise)"
         )
-    return upload_bits(weights, tensors, bits) / upload_bits(weights, tensors, whole)
+    part, of = upload_bits(weights, tensors, bits), upload_bits(weights, tensors, whole)
+    return (part + overhead_bits) / (of + overhead_bits)
 
 
 def checked_bits(what: str, bits: Floats) -> Floats:

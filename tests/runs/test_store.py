@@ -26,7 +26,7 @@ from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION,
 from fedcell.runs.stored import StoredRace, _doubt
 from fedcell.schedule.plan import Plan
 from fedcell.sim.loop import Simulation
-from fedcell.sim.record import RoundRecord
+from fedcell.sim.record import ROUND_COLUMNS, RoundRecord
 from fedcell.sim.spec import Spec, TaskSpec, parse_spec
 from fedcell.sim.spec_key import RESULTS_VERSION, TORCH_VERSION
 from fedcell.sim.state import State
@@ -43,11 +43,8 @@ def make_records(rounds: int, seed: int = 0, devices: int = 20) -> list[RoundRec
         clock_s += float(rng.exponential())
         delivered = chosen[rng.random(n) < 0.8]
         accuracy, loss, spent = float(rng.random()), float(rng.exponential()), rng.exponential(size=n)
-        found.append(
-            RoundRecord(
-                number, clock_s, plan.round_s, plan, delivered, accuracy, loss, joules=spent.sum(), plan_joules=spent
-            )
-        )
+        told = (float(spent.sum()), spent, 0.5, float(rng.integers(2, 33)), float(delivered.size * 1000))
+        found.append(RoundRecord(number, clock_s, plan.round_s, plan, delivered, accuracy, loss, *told))
     return found
 
 
@@ -61,6 +58,7 @@ def bits(records: list[RoundRecord]) -> list[tuple[object, ...]]:
         (
             r.round,
             *(float(x).hex() for x in (r.clock_s, r.round_s, r.plan.round_s, r.accuracy, r.loss, r.joules)),
+            *(float(x).hex() for x in (r.epochs, r.bits, r.sent_bytes)),
             *(math.copysign(1.0, x) for x in (r.accuracy, r.loss)),
             *(a.tobytes() for a in (r.plan.devices, r.plan.shares, r.delivered, r.plan_joules)),
             *(a.dtype.str for a in (r.plan.devices, r.plan.shares, r.delivered, r.plan_joules)),
@@ -107,9 +105,9 @@ def test_encoded_rounds_are_plain_values() -> None:
     rows = rows_of(make_records(3))
     assert {type(value) for row in rows for value in row} == {int, float, bytes, type(None)}
     assert bits([decode(row) for row in rows]) == bits(make_records(3))
-    assert [row[:9] for row in rows] == [record.numbers() for record in make_records(3)]
+    assert [row[: len(ROUND_COLUMNS)] for row in rows] == [record.numbers() for record in make_records(3)]
     with pytest.raises(ValueError, match="round 1 counts"):
-        decode((*rows[0][:9], *rows[1][9:]))
+        decode((*rows[0][: len(ROUND_COLUMNS)], *rows[1][len(ROUND_COLUMNS) :]))
 
 
 def test_failures_are_kept_until_the_run_succeeds(tmp_path: Path) -> None:
@@ -457,7 +455,7 @@ class TestUnfinished:
             assert not store.has(spec)
             (run,) = store.runs()
             assert (run.status, run.rounds, run.duration_s) == ("unfinished", 6, 2.5)
-            assert store.numbers(spec) == [row[:9] for row in rows_of(records[:6])]
+            assert store.numbers(spec) == [row[: len(ROUND_COLUMNS)] for row in rows_of(records[:6])]
             assert bits(store.get(spec, unfinished=True)) == bits(make_records(9)[:6])
             with pytest.raises(fc.InputError, match="no finished run"):
                 store.get(spec)
@@ -653,7 +651,8 @@ class TestKey:
             "task.engine": "torch", "task.model": "cnn", "task.device": "cuda", "task.hidden": [2],
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
             "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
-            "task.epochs": 2, "task.aggregator": "fedadam:weights=samples,late=0.5", "profiles": "labels",
+            "task.epochs": 2, "task.aggregator": "fedadam:weights=samples,late=0.5",
+            "task.compression": "sign", "profiles": "labels",
             "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid", "version"})

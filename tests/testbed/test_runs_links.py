@@ -1,5 +1,6 @@
 """The emulated cell: predicted against measured, and faults. Each test starts Flower's own processes once."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from fedcell.runs.store import Measured, Store
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec
+from fedcell.testbed.wire import upload_bytes
 from harness import LIMIT_S, Process
 from testbed.needs import TESTBED, namespaces, needs_network
 
@@ -71,6 +73,46 @@ def test_rounds_take_at_least_what_the_plan_says_and_train_what_the_simulator_do
         total_s[policy] = sum(m.predicted_s.max() for m in measured)
     assert total_s["optimal"] < total_s["optimal:sharing=equal"]
     assert (tmp_path / "cell.png").stat().st_size > 10_000
+
+
+FEW = """
+from dataclasses import dataclass
+import numpy as np
+import fedcell as fc
+
+@dataclass(frozen=True)
+class Few(fc.Optimal):
+    bits: float = 8.0
+
+    def upload_bits(self, view, devices):
+        return np.full(devices.size, self.bits)
+
+    def local_epochs(self, view, devices):
+        return np.full(devices.size, 0.5)
+"""
+
+
+@pytest.mark.links
+@needs_network
+def test_rounded_uploads_have_the_planned_bytes_on_the_wire_and_what_arrives_is_learnt_from(tmp_path: Path) -> None:
+    (tmp_path / "few.py").write_text(FEW)
+    policies = [f"few:Few:bits={bits}" for bits in (32, 8, 2)]
+    compare = [option for policy in policies[1:] for option in ("--compare", policy)]
+    printed, runs = testbed(tmp_path, "--policy", policies[0], *compare, "--rounds", "3", "--slack", "5")
+    said = re.findall(r"(\d+)\s+uploads\s+had\s+([\d.,]+)\s+kB\s+on\s+the\s+wire\s+\(planned:\s+([\d.,]+)", printed)
+    assert len(said) == 3
+    weights = 50_890
+    for (uploads, measured, planned), bits in zip(said, (32, 8, 2), strict=True):
+        payload = 4 * weights if bits == 32 else 8 + 4 + bits * weights / 8  # the header, one scale and the levels
+        sizes = [float(text.replace(",", "")) * 1000 / int(uploads) for text in (measured, planned)]
+        assert sizes[1] == pytest.approx(upload_bytes(int(np.ceil(payload))), abs=51)
+        assert sizes[0] == pytest.approx(sizes[1], rel=0.04)
+    told = [{bits for record in records for bits in np.asarray(record.plan.bits)} for _, records, _ in runs.values()]
+    assert sorted(told, key=max) == [{2.0}, {8.0}, {32.0}]
+    for _, records, measured_s in runs.values():
+        assert all(record.delivered.size == record.plan.devices.size for record in records)
+        assert records[-1].loss < records[0].loss
+        assert all(m.measured_s.max() > 0.9 * m.predicted_s.max() for m in measured_s)
 
 
 @pytest.mark.links

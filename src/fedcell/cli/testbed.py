@@ -176,9 +176,11 @@ def _verdict(run: "CellRun") -> str:
     if errors.size == 0:
         return f"{whole}."
     late = run.late_starts()
+    planned, measured = (sum(sizes) / 1000 for sizes in zip(*(one[1:] for one in run.sizes), strict=True))
     return (
         f"{whole}; error of their time: median {np.median(errors):.1f} %, worst {errors.max():.1f} %. "
-        f"{late} upload{'s' * (late != 1)} began more than 50 ms late (Flower was slower than the compute time)."
+        f"{late} upload{'s' * (late != 1)} began more than 50 ms late (Flower was slower than the compute time). "
+        f"{len(run.sizes)} uploads had {measured:,.1f} kB on the wire (planned: {planned:,.1f} kB)."
     )
 
 

@@ -73,7 +73,7 @@ def round_document(
     if devices.size and devices.max() >= len(conditions.upload_s):
         raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
     law = parse_law(run_world.spec.cell.law, allow_import=False)
-    bound = law.for_devices(conditions.snr, run_world.world.cell.model_bits)
+    bound = law.for_devices(conditions.snr, run_world.world.upload_bits)
     shares, ends = _shared(conditions, record.plan, bound)
     band = Band(law, bound, run_world.world.cell.bandwidth_hz)
     if measured is None:  # as it went: with slack a round may end before all have finished

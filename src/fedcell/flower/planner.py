@@ -140,7 +140,8 @@ class Planner:
         """What the radio knows of these devices, for the task's training and the model's size."""
         look = self.resolved_radio.look(devices, round_index, clock_s)
         epochs = look.epochs if self.epochs is None else self.epochs
-        return replace(look, epochs=epochs, weights=self.model_bits(arrays) / WEIGHT_BITS, tensors=len(arrays))
+        weights = self.model_bits(arrays) / WEIGHT_BITS if look.weights is None else look.weights
+        return replace(look, epochs=epochs, weights=weights, tensors=len(arrays))
 
     def _for_devices(self, count: int) -> Policy:
         """The policy, with no more devices than there are, or than the noise of differential privacy is for."""

@@ -63,6 +63,7 @@ class Grant:
         weights: the number of the model's weights; None if it is not known.
         tensors: the number of arrays that they are in.
         bits: the bits a weight of an upload where the plan does not say ``bits`` of its own.
+        overhead_bits: the bits that an upload has beside the model.
         answers: whether the devices answer a question, with a few bits, and send no models.
 
     Example:
@@ -83,6 +84,7 @@ class Grant:
     weights: float | None = None
     tensors: int = 1
     bits: float = WEIGHT_BITS
+    overhead_bits: float = 0.0
     answers: bool = False
 
 
@@ -332,7 +334,7 @@ class SimulatedRadio:
         there = [self._number(device) for device in devices]
         conditions = self.world.conditions(self.seed, round_index, clock_s)
         require_links(conditions)
-        law, bits = parse_law(self.law), self.world.cell.model_bits
+        law, bits = parse_law(self.law), self.world.upload_bits
         true_law, believed = (
             law.for_devices(conditions.snr[there], bits),
             law.for_devices(conditions.believed_snr[there], bits),

@@ -81,7 +81,7 @@ class PlannedRound:
     def of(cls, send: Send, there: Connected) -> "PlannedRound":
         """Return what is to be carried out, for the nodes that are there."""
         view, answers = there.sight.view, send.question is not None
-        sizes = view.epochs, view.weights, view.tensors, view.bits
+        sizes = view.epochs, view.weights, view.tensors, view.bits, view.overhead_bits
         finish_s = send.expected.finish_s
         grant = Grant(view.round_index, there.devices, send.plan, finish_s, *sizes, answers=answers)
         return cls(there.nodes, there.sight.links, view, grant, there.known, send.asked)

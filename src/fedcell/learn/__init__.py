@@ -7,6 +7,7 @@ __getattr__ = lazy_names(
     {
         "fedcell.learn.aggregator": "AGGREGATORS Aggregator AggregatorState LateModels Spelling02 "
         "format_aggregator parse_aggregator",
+        "fedcell.learn.compression": "COMPRESSIONS Compression Residuals fed_back",
         "fedcell.learn.data": "Dataset absolute content_files load_dataset save_dataset",
         "fedcell.learn.engine": "BATCH_SIZE Engine Evaluation HIDDEN HostUpdates Job LEARNING_RATE Updates "
         "checked_setting is_count",
@@ -25,12 +26,14 @@ __getattr__ = lazy_names(
 __all__ = [
     "AGGREGATORS",
     "BATCH_SIZE",
+    "COMPRESSIONS",
     "HIDDEN",
     "LEARNING_RATE",
     "PUBLISHED",
     "REPORT_SAMPLES",
     "Aggregator",
     "AggregatorState",
+    "Compression",
     "Constant",
     "Dataset",
     "Engine",
@@ -43,6 +46,7 @@ __all__ = [
     "Loss",
     "MlpCudaEngine",
     "MlpEngine",
+    "Residuals",
     "Sizes",
     "Spelling02",
     "Updates",
@@ -50,6 +54,7 @@ __all__ = [
     "checked_setting",
     "content_files",
     "dataset_from",
+    "fed_back",
     "format_aggregator",
     "is_count",
     "label_counts",

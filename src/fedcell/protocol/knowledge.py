@@ -172,6 +172,7 @@ class Knowledge(Table):
             weights=look.weights,
             tensors=look.tensors,
             bits=look.bits,
+            overhead_bits=look.overhead_bits,
             heard_round=self.heard_round[there],
             turns=self.turns[there],
             took_s=self.took_s[there],

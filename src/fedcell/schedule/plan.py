@@ -43,6 +43,10 @@ class Times(Protocol):
     def bits(self) -> float:
         """The bits a weight that ``upload_s`` is for."""
 
+    @property
+    def overhead_bits(self) -> float:
+        """The bits that an upload has beside the model."""
+
 
 @dataclass(frozen=True, eq=False)
 class Links:
@@ -56,6 +60,7 @@ class Links:
         weights: the number of the model's weights; None if it is not known.
         tensors: the number of arrays that they are in.
         bits: the bits a weight of that upload; 32 for the weights as they are.
+        overhead_bits: the bits that an upload has beside the model, such as headers of protocols.
 
     Example:
         >>> import numpy as np
@@ -71,6 +76,7 @@ class Links:
     weights: float | None = None
     tensors: int = 1
     bits: float = WEIGHT_BITS
+    overhead_bits: float = 0.0
 
     def take(self, devices: Indices) -> "Links":
         """Return those of some of the devices."""
@@ -168,7 +174,7 @@ class Plan:
         """Return (n,) what each uploads as a part of what ``links.upload_s`` is for; None for all of it."""
         if self.bits is None:
             return None
-        return upload_part(links.weights, links.tensors, self.bits, links.bits)
+        return upload_part(links.weights, links.tensors, self.bits, links.bits, links.overhead_bits)
 
     def timing(self, links: Times) -> Timing:
         """Return when each scheduled device starts to upload and finishes.

@@ -103,9 +103,11 @@ class RoundView:
             or one `Ingress`.
         downlink: how the model comes to the devices, a `Multicast` or a `Unicast`; None if that takes no time.
         epochs: how often a device goes through its samples in compute_s.
-        weights: the number of the model's weights; None if it is not known.
+        weights: the number of the model's weights; None if it is not known, or if nobody may decide bits, as where
+            uploads are compressed with error feedback.
         tensors: the number of arrays that they are in.
         bits: the bits a weight that upload_s is for, 32 for the weights as they are; see `upload_part`.
+        overhead_bits: the bits that an upload has beside the model, such as headers of protocols.
 
     Example:
         >>> import fedcell as fc
@@ -152,6 +154,7 @@ class RoundView:
     weights: float | None = field(default=None, kw_only=True)
     tensors: int = field(default=1, kw_only=True)
     bits: float = field(default=WEIGHT_BITS, kw_only=True)
+    overhead_bits: float = field(default=0.0, kw_only=True)
     if TYPE_CHECKING:
         _times: tuple[Floats, Floats] = field(init=False)  # both for what Numba compiled: see needs
 
@@ -294,7 +297,7 @@ class RoundView:
             >>> view.upload_part([2, 8, 32]).tolist()
             [0.0631, 0.2506, 1.0]
         """
-        return upload_part(self.weights, self.tensors, bits, self.bits)
+        return upload_part(self.weights, self.tensors, bits, self.bits, self.overhead_bits)
 
     def order(self) -> Indices:
         """(M,) the device indices in an order that does not depend on the order of the arrays."""

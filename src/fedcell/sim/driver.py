@@ -10,11 +10,13 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.learn.aggregator import LateModels
+from fedcell.learn.compression import fed_back
 from fedcell.learn.engine import Job, Updates
 from fedcell.protocol.outcome import Observed, Outcome, deadlines
 from fedcell.protocol.question import answering
 from fedcell.protocol.round import Collect, Collected, Played, Send, Sight
 from fedcell.protocol.signals import read_signals
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.rng import keyed, stream
 from fedcell.schedule.plan import Links, Plan
 from fedcell.sim.requests import Losses, Playing, Train
@@ -39,6 +41,7 @@ class Driver:
         mean: (P,) of the models that arrived; None if there is none.
         late: models under way when the round ended.
         delivered: (n,) numbers of the devices whose models arrived.
+        residuals: what devices have not sent yet; see `State`.
         plan_j: (n,) what each scheduled device spent, in joules.
         asked_j: (M,) what answers cost each device.
         reports_j: (M,) what reports of their data cost devices that have a rate for the first time.
@@ -56,6 +59,7 @@ class Driver:
     def __post_init__(self) -> None:
         self.there = self.conditions.there
         self.asked_j: Floats = np.zeros(self.state.spent_j.size)
+        self.residuals = self.state.residuals
         self._starts_s: Floats | None = None
         self._trained: tuple[Indices, Updates] | None = None  # by devices that trained for their answers
 
@@ -108,8 +112,9 @@ class Driver:
         if who.size == 0:
             return np.empty(0)
         if send.question.about == "norm":
-            updates: Updates = yield Train(run.jobs(self.state, who))
-            self._trained = places, updates  # not rounded: how is decided with their answers
+            whole = np.full(who.size, float(WEIGHT_BITS))  # their bits are decided with their answers
+            updates: Updates = yield Train(run.jobs(self.state, who, bits=whole))
+            self._trained = places, updates
             return updates.norms()
         some, draw, parts = send.question.samples, keyed(run.spec.seed, "poll", self.state.round), run.task.parts
         orders = [parts[i] if some is None else draw(int(i)).permutation(parts[i])[:some] for i in who]
@@ -140,7 +145,13 @@ class Driver:
         arrives = self._not_lost(plan)
         own = np.flatnonzero(outcome.delivered & arrives)
         coming = np.flatnonzero(outcome.coming & arrives)
-        updates = yield from self._updates(plan, np.concatenate((own, coming)))
+        which = np.concatenate((own, coming))
+        updates = yield from self._updates(plan, which)
+        if run.compression.feedback:
+            start, who, tensors = state.model, self.there[plan.devices[which]], run.task.engine.tensors
+            sums = run.policy.uses_sums
+            found = fed_back(run.compression, updates, start, who, state.residuals, tensors, sums=sums)
+            updates, self.residuals = found
         if coming.size:
             shares = run.cell_law.held_share(plan.shares[coming])
             late = updates.take(slice(own.size, None)).models()
@@ -197,7 +208,7 @@ class Driver:
             return updates
         places, trained = self._trained
         trained = trained.take(np.searchsorted(places, plan.devices[which]))
-        if bits is None:
+        if bits is None and self.run.compression.bits == WEIGHT_BITS:
             return trained
         from fedcell.learn.rounding import rounded_updates
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.learn.aggregator import Aggregator, LateModels
+from fedcell.learn.compression import Compression
 from fedcell.learn.engine import Evaluation, Job
 from fedcell.learn.profile import noise_of
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.question import visited
 from fedcell.protocol.round import Sight, play
-from fedcell.quantisation import WEIGHT_BITS
+from fedcell.quantisation import WEIGHT_BITS, upload_bits
 from fedcell.rng import keyed, stream
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
@@ -84,17 +85,31 @@ class Simulation:
 
     def law(self, snr: Floats) -> Law:
         """The law of the uploads of (n,) devices with this SNR."""
-        return self.cell_law.for_devices(snr, self.world.cell.model_bits)
+        return self.cell_law.for_devices(snr, self.world.upload_bits)
 
     @cached_property
     def cell_law(self) -> Law:
         """How uploads share the cell, as the spec has it."""
         return parse_law(self.spec.cell.law)
 
-    @property
-    def _size(self) -> tuple[float, float, int]:
-        """The epochs of a whole training, and the weights and tensors of a model."""
-        return self.spec.task.epochs, self.world.cell.model_bits / WEIGHT_BITS, len(self.task.engine.tensors)
+    @cached_property
+    def compression(self) -> Compression:
+        """What becomes of the uploads whose bits no policy decides."""
+        return self.spec.task.make_compression()
+
+    @cached_property
+    def weights(self) -> float:
+        """The number of weights of a model, as its size on the air has it."""
+        return self.world.cell.model_bits / WEIGHT_BITS
+
+    @cached_property
+    def _size(self) -> tuple[float, float | None, int, float]:
+        """The epochs of a whole training, the weights and tensors of a model, and the bits a weight of an upload.
+
+        With error feedback nobody may decide the bits of an upload: then nobody is told of how many weights it is.
+        """
+        weights = None if self.compression.feedback else self.weights
+        return self.spec.task.epochs, weights, len(self.task.engine.tensors), self.compression.bits
 
     def true_links(self, conditions: Conditions) -> Links:
         """What really holds of the devices that are there, whatever is believed."""
@@ -165,13 +180,27 @@ class Simulation:
             model, aggregation = self.aggregator.step(model, driver.mean, aggregation)
         aggregation, round_s = replace(aggregation, late=driver.late), done.outcome.round_s
         clock_s, spent_j = state.clock_s + round_s, driver.spent_j(done.send.plan)
-        after = State(r + 1, clock_s, model, done.knowledge, spent_j, False, aggregation)
+        after = State(r + 1, clock_s, model, done.knowledge, spent_j, False, aggregation, driver.residuals)
         accuracy, loss = _scores((yield Evaluate(self.shown(after))))
         reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
         plan_j = driver.plan_j
         joules = float(plan_j.sum()) + float(driver.asked_j.sum()) + state.reports_j + float(driver.reports_j.sum())
-        record = RoundRecord(r + 1, clock_s, round_s, plan, driver.delivered, accuracy, loss, joules, plan_j)
+        sent = self._decided(plan, driver.delivered)
+        record = RoundRecord(r + 1, clock_s, round_s, plan, driver.delivered, accuracy, loss, joules, plan_j, *sent)
         return record, replace(after, reached=reached)
+
+    def _decided(self, plan: Plan, delivered: Indices) -> tuple[float, float, float]:
+        """Mean epochs and bits a weight of a plan of the run's devices, and the bytes of what was delivered."""
+        n, tensors = plan.devices.size, len(self.task.engine.tensors)
+        if n == 0:
+            return math.nan, math.nan, 0.0
+        size = np.full(n, self.compression.upload_bits(self.weights, tensors))
+        bits = size / self.weights if self.compression.feedback else np.full(n, float(self.compression.bits))
+        if plan.bits is not None:
+            size, bits = upload_bits(self.weights, tensors, plan.bits), plan.bits
+        epochs = float(self.spec.task.epochs if plan.epochs is None else plan.epochs.mean())
+        sent = np.ceil(size / 8.0)[np.isin(plan.devices, delivered)].sum()
+        return epochs, float(bits.mean()), float(sent)
 
     def conditions(self, state: State) -> Conditions | None:
         """What holds in the state's round; None if the run has ended."""
@@ -212,6 +241,8 @@ class Simulation:
     ) -> list[Job]:
         """The local training of n devices in the state's round; ``epochs`` and ``bits`` as in Plan."""
         rms = self.policy.uses_rms
+        if bits is None and self.compression.bits < WEIGHT_BITS:
+            bits = np.full(devices.size, float(self.compression.bits))
         return jobs(self.task, state.model, devices, self.spec, state.round, rms=rms, epochs=epochs, bits=bits)
 
     def _wait(self, state: State) -> Playing[Played | None]:
@@ -222,7 +253,9 @@ class Simulation:
         wait_s = next_s - state.clock_s
         plan = Plan.empty(wait_s)
         accuracy, loss = _scores((yield Evaluate(self.shown(state))))
-        record = RoundRecord(state.round + 1, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j)
+        record = RoundRecord(
+            state.round + 1, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j, sent_bytes=0.0
+        )
         return record, replace(
             state,
             round=state.round + 1,
@@ -269,7 +302,8 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
 
 def world_of(spec: Spec, task: Task) -> World:
     """The world of a run: its devices go through their samples once an epoch, and upload the engine's weights."""
-    return spec.world([visited(len(part), spec.task.epochs) for part in task.parts], task.engine.parameters)
+    samples = [visited(len(part), spec.task.epochs) for part in task.parts]
+    return spec.world(samples, task.engine.parameters, len(task.engine.tensors))
 
 
 def jobs(
@@ -282,7 +316,10 @@ def jobs(
     epochs: Floats | None = None,
     bits: Floats | None = None,
 ) -> list[Job]:
-    """The local training of n devices in round r; ``rms`` as in Job, ``epochs`` and ``bits`` as in Plan."""
+    """The local training of n devices in round r; ``rms`` as in Job, ``epochs`` and ``bits`` as in Plan.
+
+    Without ``bits`` the models come as they are trained.
+    """
     orders, rate, n = keyed(spec.seed, "batches", r), spec.task.rate(r), devices.size
     each = [spec.task.epochs] * n if epochs is None else epochs.tolist()
     size = [WEIGHT_BITS] * n if bits is None else [int(one) for one in bits]

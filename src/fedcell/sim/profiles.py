@@ -78,9 +78,9 @@ def report_j(task: Task, world: World, conditions: Conditions, band: float = 1.0
 
 
 def _effort(task: Task, world: World) -> tuple[Floats, float]:
-    """(M,) the training for a report as a part of a round's, and its size as a part of a model's."""
+    """(M,) the training for a report as a part of a round's, and its size as a part of an upload's."""
     visited = np.minimum([len(part) for part in task.parts], REPORT_SAMPLES)
-    size = BITS_PER_ENTRY * task.label_counts.shape[1] / world.cell.model_bits
+    size = BITS_PER_ENTRY * task.label_counts.shape[1] / world.upload_bits
     return visited / np.asarray(world.devices.samples), size
 
 

@@ -81,6 +81,10 @@ class RoundRecord:
         joules: what all devices spent in it, with that of their reports in the first round; NaN if it is not known.
         plan_joules: (n,) what each scheduled device spent on training and sending, in the plan's order; NaN if it is
             not known.
+        epochs: how often a scheduled device went through its samples, on average over them; NaN if nobody was.
+        bits: the bits a weight that one uploads, likewise: without scales and indices if they are rounded, with all
+            that is sent by other compressions.
+        sent_bytes: the sizes of the delivered uploads together.
 
     Example:
         >>> import fedcell as fc
@@ -99,6 +103,9 @@ class RoundRecord:
     loss: float
     joules: float = column("J", "energy of all devices")
     plan_joules: Floats = column("J", "energy of the device", per="device")
+    epochs: float = column("", "local epochs, mean over the scheduled devices")
+    bits: float = column("", "bits a weight of the uploads, mean over the scheduled devices")
+    sent_bytes: float = column("bytes", "size of the delivered uploads together")
 
     def __post_init__(self) -> None:
         for one in _declared("device"):

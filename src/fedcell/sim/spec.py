@@ -34,11 +34,13 @@ from fedcell.errors import InputError, did_you_mean, short_repr
 from fedcell.fields import About, Section, declared, frozen, naming, with_attributes
 from fedcell.files import read_toml, to_toml
 from fedcell.learn.aggregator import AGGREGATORS, Aggregator, Spelling02, format_aggregator, parse_aggregator
+from fedcell.learn.compression import COMPRESSIONS, Compression
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.learning_rate import parse_schedule
 from fedcell.learn.partition import parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
@@ -217,9 +219,25 @@ class TaskSpec(_Part):
         ),
     ] = "mean"
 
+    compression: Annotated[
+        str,
+        About(
+            "Compression of the uploads: none, quantise:bits=8 (stochastic rounding, 2 to 16 bits a weight), "
+            "topk:part=0.01 (the largest entries) or sign (a bit an entry); the last two with error feedback.",
+            option="compression",
+            label="compression",
+            choices=("none", "quantise:bits=2", "quantise:bits=4", "quantise:bits=8", "topk:part=0.01", "sign"),
+            since="0.2.1",
+        ),
+    ] = "none"
+
     def make_aggregator(self) -> Aggregator:
         """Return the aggregator of this task."""
         return parse_aggregator(self.aggregator)
+
+    def make_compression(self) -> Compression:
+        """Return what becomes of the uploads of this task."""
+        return COMPRESSIONS.parse(self.compression)
 
     def data_sha256(self) -> str:
         """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
@@ -244,6 +262,13 @@ class TaskSpec(_Part):
     @classmethod
     def _known_aggregator(cls, given: Any) -> str:
         return format_aggregator(parse_aggregator(given))
+
+    @field_validator("compression", mode="before")
+    @classmethod
+    def _known_compression(cls, given: Any) -> Any:
+        if isinstance(given, Compression):
+            return COMPRESSIONS.format(given)
+        return COMPRESSIONS.canonical(given) if isinstance(given, str) else given
 
     @property
     def averaging(self) -> str:
@@ -534,17 +559,19 @@ class Spec(_Part):
             found.append(checked[others].model_copy(update={"seed": seed}))
         return found
 
-    def world(self, samples: list[int], parameters: int) -> World:
+    def world(self, samples: list[int], parameters: int, tensors: int = 1) -> World:
         """Return the world of the run.
 
         Args:
             samples: (M,) training samples that each device processes in a round.
             parameters: number of weights of the model.
+            tensors: number of arrays that they are in.
         """
         cell, given = self.cell, self.cell.given_model_bits
         if given is None:
-            cell = dataclasses.replace(cell, model_bits=32 * parameters)
-        return World(cell, dataclasses.replace(self.devices, samples=np.array(samples)))
+            cell = dataclasses.replace(cell, model_bits=WEIGHT_BITS * parameters)
+        upload = self.task.make_compression().upload_bits(cell.model_bits / WEIGHT_BITS, tensors) / cell.model_bits
+        return World(cell, dataclasses.replace(self.devices, samples=np.array(samples)), upload=upload)
 
     def make_mobility(self) -> Mobility:
         """Return the mobility model of this run."""

@@ -7,11 +7,10 @@ from math import prod
 
 from fedcell import units
 from fedcell.errors import InputError
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.schedule.laws import LAWS
 from fedcell.sim.spec import Spec
 from fedcell.sim.task import layers
-
-WEIGHT_BITS = 32
 
 
 class SpecWarning(UserWarning):
@@ -75,7 +74,7 @@ def _power_follows_the_band(runs: Sequence[Spec]) -> str:
 def _nothing_is_quantised(runs: Sequence[Spec]) -> str:
     """A size of an upload is a size, not a compression."""
     for run in runs:
-        if run.cell.given_model_bits is None:
+        if run.cell.given_model_bits is None or run.task.compression != "none":
             continue
         try:
             weights = sum(prod(shape) for shape in layers(run.task).values())
@@ -85,6 +84,6 @@ def _nothing_is_quantised(runs: Sequence[Spec]) -> str:
             return (
                 f"cell.model_bits is {run.cell.model_bits:,}, less than {WEIGHT_BITS} bits for each of the model's "
                 f"{weights:,} weights, but nothing is quantised: uploads take as long as compressed ones, and the "
-                "models arrive exact; leave it out, unless that is meant"
+                "models arrive exact; leave it out, or set task.compression to quantise:bits=8, which rounds them"
             )
     return ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcell.learn.aggregator import AggregatorState, LateModels
+from fedcell.learn.compression import Residuals
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.types import Floats, Vector
 
@@ -22,6 +23,7 @@ class State:
         spent_j: (M,) the joules that each device has spent.
         reached: whether the target accuracy was reached.
         aggregation: what the aggregator keeps.
+        residuals: what devices have not sent yet, with error feedback.
     """
 
     round: int
@@ -31,6 +33,7 @@ class State:
     spent_j: Floats
     reached: bool = False
     aggregation: AggregatorState = field(default_factory=AggregatorState)
+    residuals: Residuals = field(default_factory=dict)
 
     @property
     def late(self) -> LateModels:
@@ -48,6 +51,9 @@ class State:
         numbers = np.array([self.round, self.reached, self.aggregation.rounds], dtype=np.int64)
         arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model, "spent_j": self.spent_j}
         arrays |= self.aggregation.to_arrays() | self.knowledge.to_arrays()
+        if self.residuals:
+            devices, rows = zip(*sorted(self.residuals.items()), strict=True)
+            arrays |= {"residual_devices": np.array(devices, np.int64), "residuals": np.stack(rows)}
         np.savez(content, **arrays)  # type: ignore[arg-type]
         return content.getvalue()
 
@@ -62,6 +68,10 @@ class State:
             model = file["model"].astype(np.float32, copy=False)
             knowledge, spent_j = Knowledge.from_arrays(file), file["spent_j"]
             aggregation = AggregatorState.from_arrays(file, means)
-            return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached), aggregation)
+            residuals: Residuals = {}
+            if "residuals" in file:
+                rows = file["residuals"].astype(np.float32, copy=False)
+                residuals = dict(zip(file["residual_devices"].tolist(), rows, strict=True))
+            return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached), aggregation, residuals)
         except Exception as error:  # whatever somebody has written there
             raise ValueError(f"not the state of a run: {error}") from None

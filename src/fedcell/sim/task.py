@@ -60,7 +60,7 @@ def load_task(spec: TaskSpec, devices: int, seed: int, threads: int | None = Non
         # No batch is larger than all samples, which a larger batch_size would make room for.
         batch_size = min(spec.batch_size, len(data.train_y))
         plain = {"partition": "iid", "sizes": "equal", "epochs": 1, "schedule": "constant"}
-        plain |= {"aggregator": "mean"}
+        plain |= {"aggregator": "mean", "compression": "none"}
         same = spec.model_copy(update={**plain, "batch_size": batch_size})
         engine = _engine(data, content, same, threads)
     parts = partition(data.train_y, devices, spec.partition, stream(seed, "partition"), spec.sizes, data.owners)

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from fedcell.files import replace_file
-from fedcell.flower import Report, Scheduled, report_device
+from fedcell.flower import Report, Scheduled, compressed, epochs_of, report_device
 from fedcell.learn.engine import Job
 from fedcell.rng import keyed, stream
 from fedcell.sim.loop import Simulation, visits, world_of
@@ -87,10 +87,11 @@ def _of(context: Context) -> tuple[Emulation, int, Spec]:
 def _report(context: Context) -> Report:
     """Return the report of the simulator's device."""
     _, _, spec = _of(context)
-    return Report(profile=Simulation.load(spec, threads=1).report(int(context.node_config["partition-id"])))
+    profile = Simulation.load(spec, threads=1).report(int(context.node_config["partition-id"]))
+    return Report(profile=profile, any_epochs=True)
 
 
-client_app = ClientApp()
+client_app = ClientApp(mods=[compressed])
 report_device(client_app, _report)
 
 
@@ -102,7 +103,7 @@ def train_device(message: Message, context: Context) -> Message:
     content: Any = message.content
     round_index = int(content["config"]["fedcell-round"])
     task = task_of(spec)
-    epochs = float(content["config"].get("fedcell-epochs", spec.task.epochs))
+    epochs = epochs_of(message, spec.task.epochs)
     order = visits(task.parts[device], epochs, keyed(spec.seed, "batches", round_index)(device))
     model = task.engine.train([Job(content["arrays"]["model"].numpy(), order)])[0]
     start = read_round(setting.run_folder(run))
@@ -140,7 +141,7 @@ def _serve(grid: Grid, setting: Emulation, spec: Spec, folder: Path) -> None:
     P = task.engine.parameters
     setting.links.mend(range(setting.links.count))  # what a fault of an earlier run has cut
     tap = Tap(setting.links.count, SERVER_PORT)
-    radio = TestbedRadio(spec, world_of(spec, task), setting.links, tap, 4 * P, folder, setting.faults)
+    radio = TestbedRadio(spec, world_of(spec, task), setting.links, tap, P, folder, setting.faults)
 
     def evaluate(_: int, arrays: ArrayRecord) -> MetricRecord:
         result = task.engine.evaluate(arrays["model"].numpy()[np.newaxis])

@@ -9,21 +9,23 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcell.errors import InputError
 from fedcell.files import replace_file
 from fedcell.flower import Device, Grant, Timing
 from fedcell.flower.radio import require_links
+from fedcell.quantisation import WEIGHT_BITS, upload_bits
 from fedcell.schedule.laws import parse_law
 from fedcell.schedule.plan import Links
 from fedcell.sim.spec import Spec
 from fedcell.testbed import network
 from fedcell.testbed.network import CONTROL_BITS_PER_S
 from fedcell.testbed.runs import DEGRADED, Fault
-from fedcell.testbed.wire import Tap, upload
+from fedcell.testbed.wire import OVERHEAD_BYTES, Tap, upload, upload_bytes
 from fedcell.types import Floats
 from fedcell.world import Conditions, World
 
 ROUND_FILE = "round.json"
+SIZES_FILE = "sizes.txt"
+"""Has a line for each upload: the round, from 0, and its bytes on the wire as planned and as they were."""
 
 
 @dataclass
@@ -37,7 +39,7 @@ class TestbedRadio:
         world: the world of the spec.
         links: the network.
         tap: records the packets at the base station.
-        model_bytes: of the model alone.
+        weights: number of the model's weights, which are one array.
         folder: where the round's beginning is written for the devices.
         faults: to inject.
     """
@@ -48,7 +50,7 @@ class TestbedRadio:
     world: World
     links: network.Links
     tap: Tap
-    model_bytes: int
+    weights: int
     folder: Path
     faults: Sequence[Fault] = ()
     _now: Conditions | None = field(default=None, init=False)
@@ -68,12 +70,11 @@ class TestbedRadio:
         # Of the laws let in here, all have rates in proportion to the shares.
         law = parse_law(self.spec.cell.law)
         compute_s = now.foreseen_compute_s(self.spec.knowledge)[there]
-        return Links(now.believed_upload_s[there], compute_s, law, self.spec.task.epochs)
+        sizes = self.spec.task.epochs, self.weights, 1, WEIGHT_BITS, 8 * OVERHEAD_BYTES
+        return Links(now.believed_upload_s[there], compute_s, law, *sizes)
 
     def grant(self, grant: Grant) -> None:
         """Set all rates, tell the devices when the round began, and schedule its faults."""
-        if grant.plan.bits is not None:
-            raise InputError("the emulated cell sends whole models; take a policy that does not decide upload_bits")
         now, work = self._conditions, grant.plan.work(grant.epochs)
         scheduled = _numbers([grant.devices[i] for i in grant.plan.devices])
         granted = grant.plan.shares * self.spec.cell.bandwidth_hz * now.spectral_efficiency[scheduled]
@@ -99,7 +100,13 @@ class TestbedRadio:
         """Return when each device's upload began and ended on the wire."""
         packets = self.tap.packets(self._began_s)
         numbers = _numbers([grant.devices[i] for i in grant.plan.devices])
-        found = [upload(packets, int(device), self.model_bytes) for device in numbers]
+        model = 4 * self.weights
+        each = np.full(numbers.size, WEIGHT_BITS) if grant.plan.bits is None else grant.plan.bits
+        sent = np.ceil(upload_bits(self.weights, 1, each) / 8).astype(int).tolist()
+        found = [upload(packets, int(device), model, size) for device, size in zip(numbers, sent, strict=True)]
+        sizes = [(upload_bytes(size), u.bytes) for size, u in zip(sent, found, strict=True) if u is not None]
+        with (self.folder / SIZES_FILE).open("a") as file:
+            file.writelines(f"{grant.round_index} {planned} {measured}\n" for planned, measured in sizes)
         began: Floats = np.array([np.nan if u is None else u.began_s - self._began_s for u in found])
         ended: Floats = np.array([np.nan if u is None else u.ended_s - self._began_s for u in found])
         return Timing(began, ended)

@@ -157,6 +157,11 @@ def on_the_wire(spec: Spec, scale: float) -> Spec:
             f"task.aggregator is {spec.task.aggregator!r}, but late models and server optimizers are not emulated; "
             "use mean, samples or balanced"
         )
+    if spec.task.compression != "none":
+        raise InputError(
+            f"task.compression is {spec.task.compression!r}, but the testbed's uploads have the bits that policies "
+            "decide; leave it out"
+        )
     if scale != 1 and isinstance(spec.make_mobility(), RandomWaypoint):
         raise InputError("moving devices can be emulated only with a scale of 1; set devices.mobility to redrawn")
     if not parse_law(spec.cell.law).proportional:
@@ -197,11 +202,13 @@ class CellRun:
         spec: of the run, scaled, with the size of an upload on the wire as ``cell.model_bits``.
         rounds: the record of each round.
         duration_s: wall-clock seconds of the run, Flower's overhead included.
+        sizes: for each upload the number of its round, from 1, and its bytes on the wire as planned and as they were.
     """
 
     spec: Spec
     rounds: Sequence["ScheduledRound"]
     duration_s: float
+    sizes: Sequence[tuple[int, int, int]]
 
     def records(self) -> list[RoundRecord]:
         """Return the rounds as the simulator records them."""
@@ -305,6 +312,7 @@ def _train(
     setting: "Emulation", federation: "Federation", number: int, patience_s: float, watch: WatchRound | None
 ) -> CellRun:
     from fedcell.flower.state import load_run
+    from fedcell.testbed.radio import SIZES_FILE
 
     spec, folder = setting.runs[number], setting.run_folder(number)
     folder.mkdir()
@@ -327,4 +335,7 @@ def _train(
     error = json.loads((folder / "outcome.json").read_text())["error"]
     if error is not None:
         raise InputError(f"the ServerApp failed ({error}); see its log with --logs DIRECTORY")
-    return CellRun(spec, rounds, time.monotonic() - began_s)
+    text = (folder / SIZES_FILE).read_text() if (folder / SIZES_FILE).exists() else ""
+    lines = [line.split() for line in text.splitlines()]
+    sizes = [(int(number) + 1, int(planned), int(measured)) for number, planned, measured in lines]
+    return CellRun(spec, rounds, time.monotonic() - began_s, sizes)

@@ -50,6 +50,10 @@ _SNAP_BYTES = 14 + 60 + 20
 _BUFFER_BYTES = 32 * 2**20
 
 
+OVERHEAD_BYTES = REPLY_BYTES + HEADER_BYTES * 2 * (1 + OBJECTS) * SEGMENT_BYTES / FRAME_BYTES
+"""What `upload_bytes` counts beside the model, as if it were more of the model's bytes: about 9.8 kB."""
+
+
 def upload_bytes(model_bytes: int) -> int:
     """Return how much the link carries for one upload, including all headers; the plan uses this size.
 
@@ -89,6 +93,7 @@ class Exchange:
         began_s: when the request's first packet arrived.
         ended_s: when its last did.
         up_bytes: of the request.
+        up_frames: in which these came.
         answered_s: when the answer's first packet left; None if it has not.
         down_bytes: of the answer.
     """
@@ -96,6 +101,7 @@ class Exchange:
     began_s: float
     ended_s: float
     up_bytes: int
+    up_frames: int = 0
     answered_s: float | None = None
     down_bytes: int = 0
 
@@ -107,10 +113,12 @@ class Upload:
     Attributes:
         began_s: when its first byte arrived, by the wall clock.
         ended_s: when its last did.
+        bytes: on the wire, with the headers of its frames and of those that acknowledge the answers.
     """
 
     began_s: float
     ended_s: float
+    bytes: int
 
 
 class Tap:
@@ -182,7 +190,7 @@ def exchanges(packets: Iterable[Packet], device: int) -> list[Exchange]:
                 found.append(now)
             if fresh and packet.bytes in HELLO_BYTES:
                 greeted[packet.port] = now
-            now.ended_s, now.up_bytes = packet.time_s, now.up_bytes + packet.bytes
+            now.ended_s, now.up_bytes, now.up_frames = packet.time_s, now.up_bytes + packet.bytes, now.up_frames + 1
         elif now is not None:
             if greeted.get(packet.port, now) is not now:
                 del greeted[packet.port]
@@ -192,15 +200,22 @@ def exchanges(packets: Iterable[Packet], device: int) -> list[Exchange]:
     return found
 
 
-def upload(packets: Sequence[Packet], device: int, model_bytes: int) -> Upload | None:
+def upload(packets: Sequence[Packet], device: int, model_bytes: int, sent_bytes: int | None = None) -> Upload | None:
     """Return the device's upload among the packets of a round; None if there is no complete one.
 
     An upload that began before the device had this round's model, a late answer to an earlier round, is ignored.
+
+    Args:
+        packets: of the round.
+        device: its number.
+        model_bytes: of the model that it gets.
+        sent_bytes: of the model, or rounded update, that it sends; as many by default.
     """
+    sent_bytes = model_bytes if sent_bytes is None else sent_bytes
     seen = exchanges(packets, device)
     pulled_s = next((e.answered_s for e in seen if e.answered_s and e.down_bytes >= model_bytes), 0.0)
     pushes = [e for e in seen if e.began_s > pulled_s and e.answered_s and e.up_bytes >= LEAST_PUSH_BYTES]
-    model = next((i for i, e in enumerate(pushes) if e.up_bytes >= model_bytes), 0)
+    model = next((i for i, e in enumerate(pushes) if e.up_bytes >= sent_bytes), 0)
     if model == 0:
         return None
     first = model - 1  # or further back: small objects overtake a model whose connection is still being made
@@ -209,4 +224,5 @@ def upload(packets: Sequence[Packet], device: int, model_bytes: int) -> Upload |
     reply = pushes[first : first + 1 + OBJECTS]
     if len(reply) < 1 + OBJECTS:
         return None
-    return Upload(reply[0].began_s, max(e.ended_s for e in reply))
+    on_the_wire = sum(e.up_bytes + HEADER_BYTES * (e.up_frames + 1) for e in reply)
+    return Upload(reply[0].began_s, max(e.ended_s for e in reply), on_the_wire)

@@ -136,7 +136,8 @@ class Cell(Section):
         int,
         Ge(1),
         About(
-            "Size of one upload, in bits. With less than the model has, uploads are shorter, but nothing is quantised.",
+            "Size of one upload, in bits. With less than the model has, uploads are shorter, but nothing is quantised; "
+            "task.compression does that.",
             default="32 bits for each of the model's weights",
         ),
     ] = _PaperBits(defaults.MODEL_BITS)
@@ -252,7 +253,7 @@ class Conditions:
         distance_m: (M,) distance to the base station in metres.
         snr: (M,) p_i h_i^2 / N0, a linear ratio.
         spectral_efficiency: (M,) what the cell's rate makes of the snr, log2(1 + snr) in the paper, in bit/s/Hz.
-        upload_s: (M,) c_i, seconds to upload the model with the entire band.
+        upload_s: (M,) c_i, seconds to upload the model, or what a compression leaves of it, with the entire band.
         compute_s: (M,) t_i, seconds of local training in this round.
         expected_compute_s: (M,) the mean of t_i, in seconds.
         believed_snr: (M,) the SNR as the server knows it: with the cell's csi_error_db, not quite what holds.

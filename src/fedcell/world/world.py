@@ -27,6 +27,7 @@ class World:
             devices say.
         availability: when they are available, such as `Always` (as in the paper) or `DayNight`; by default as the
             devices say.
+        upload: the part of ``cell.model_bits`` that a device uploads, for updates that are compressed.
 
     Example:
         >>> import fedcell as fc
@@ -40,6 +41,7 @@ class World:
     devices: Devices = field(default_factory=Devices)
     mobility: Mobility = _AS_DEVICES_SAY
     availability: Availability = _AS_DEVICES_SAY
+    upload: float = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", self.devices.over_band(self.cell.bandwidth_hz))
@@ -47,6 +49,11 @@ class World:
             object.__setattr__(self, "mobility", MOBILITIES.parse(self.devices.mobility))
         if self.availability is _AS_DEVICES_SAY:
             object.__setattr__(self, "availability", AVAILABILITIES.parse(self.devices.availability))
+
+    @property
+    def upload_bits(self) -> float:
+        """The size of an upload in bits; a download has ``cell.model_bits``."""
+        return self.upload * self.cell.model_bits
 
     def conditions(self, seed: int, round_index: int = 0, clock_s: float = 0.0) -> Conditions:
         """Draw the conditions of one round, a pure function of the arguments.
@@ -74,13 +81,13 @@ class World:
             snr *= fading_power(cell, count, stream(seed, "fading", round_index))
         efficiency = cell.rate.efficiency(snr)
         linked = efficiency > 0 if may_lack_rate(cell) else None
-        upload_s = whole_band_upload_s(cell, efficiency, linked)
+        upload_s = self.upload * whole_band_upload_s(cell, efficiency, linked)
         believed, believed_s = snr, upload_s
         if cell.csi_error_db > 0:
             believed = believed_snr(cell, snr, stream(seed, "csi", round_index))
             hoped = cell.rate.efficiency(believed)
             linked = None if linked is None else linked & (hoped > 0)
-            believed_s = whole_band_upload_s(cell, hoped, linked)
+            believed_s = self.upload * whole_band_upload_s(cell, hoped, linked)
         compute_s, mean_s = draw_compute_s(devices, stream(seed, "compute", round_index)), expected_compute_s(devices)
         attendance = self.availability.at(count, seed, clock_s)
         if attendance is not None and attendance.speed is not None:

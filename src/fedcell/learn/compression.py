@@ -1,0 +1,193 @@
+"""Compression of uploads: what arrives of an update, and how many bits it has on the air.
+
+A compression is named by a short string, the same in Python, on the command line and in TOML::
+
+none                  the weights as they are, 32 bits each
+quantise:bits=8       stochastic rounding to few bits a weight (Alistarh et al. 2017); see `fedcell.quantisation`
+topk:part=0.01        the largest hundredth of the entries as they are (Aji, Heafield 2017), with error feedback
+sign                  of each entry the sign, of each tensor the mean size (Karimireddy et al. 2019), likewise
+
+Rounding is unbiased and needs no memory. The other two are not: with error feedback a device keeps what it has not
+sent, its residual, and adds it to the next update that it sends, however many rounds later that is. A device whose
+upload does not arrive keeps its residual as it was.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from fedcell import settings
+from fedcell.errors import InputError, require_number
+from fedcell.learn.engine import HostUpdates, Updates
+from fedcell.quantisation import HEADER_BITS, MOST_BITS, SCALE_BITS, WEIGHT_BITS, checked_bits, upload_bits
+from fedcell.types import Vector
+
+Residuals = Mapping[int, Vector]
+"""What devices have not sent yet (P,), by their numbers; those that have never sent anything have none."""
+
+
+class Compression:
+    """What becomes of an update on its way; the classes below are all there are.
+
+    Attributes:
+        name: in specs.
+        bits: a weight, as an engine rounds it; 32 if it does not.
+        feedback: whether devices keep what they have not sent. Then `sent` says what that is, and nobody else decides
+            the bits of an upload.
+    """
+
+    name: ClassVar[str]
+    bits: int = WEIGHT_BITS
+    feedback: ClassVar[bool] = False
+
+    def upload_bits(self, weights: float, tensors: int) -> float:
+        """Return the size of an upload in bits.
+
+        Args:
+            weights: number of weights of the model.
+            tensors: number of arrays that they are in.
+        """
+        return float(upload_bits(weights, tensors, self.bits))
+
+    def sent(self, update: Vector, tensors: Sequence[int]) -> Vector:  # noqa: ARG002
+        """Return what is sent (P,) of an update (P,) whose arrays have so many weights."""
+        return update
+
+
+@dataclass(frozen=True)
+class Whole(Compression):
+    """The weights as they are."""
+
+    name = "none"
+
+
+@dataclass(frozen=True)
+class Quantise(Compression):
+    """Stochastic rounding to ``bits`` a weight, from 2 to 16. Whoever plans may decide other bits."""
+
+    name = "quantise"
+    bits: int = 8
+    feedback: bool = False  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if self.feedback:
+            raise InputError(
+                "feedback of quantise is true, but error feedback with 2-bit stochastic rounding diverges, and with "
+                "more bits it is not needed, for rounding is unbiased; leave feedback out"
+            )
+        checked_bits("quantise has", np.array([self.bits], np.float64))
+        if self.bits > MOST_BITS:
+            raise InputError(f"quantise has {self.bits} bits a weight, which rounds nothing; write none")
+
+
+@dataclass(frozen=True)
+class TopK(Compression):
+    """The largest ``part`` of all entries, at least one; the first of equal ones."""
+
+    name = "topk"
+    feedback = True
+    part: float = 0.01
+
+    def __post_init__(self) -> None:
+        require_number("part", self.part, above=0)
+        if self.part > 1.0:
+            raise InputError(f"part of topk is {self.part!r}; give a number above 0, up to 1")
+
+    def count(self, weights: float) -> int:
+        """Return how many entries are sent."""
+        return max(1, ceil(self.part * weights))
+
+    @override
+    def upload_bits(self, weights: float, tensors: int) -> float:
+        """A header, the entries, and where they are: a number for each or a bit for every weight, what is shorter."""
+        count = self.count(weights)
+        return float(HEADER_BITS + WEIGHT_BITS * count + min(count * ceil(log2(max(weights, 2.0))), ceil(weights)))
+
+    @override
+    def sent(self, update: Vector, tensors: Sequence[int]) -> Vector:
+        size, count = np.abs(update), self.count(update.size)
+        least = np.partition(size, update.size - count)[update.size - count]
+        kept = size > least
+        kept[np.flatnonzero(size == least)[: count - int(kept.sum())]] = True
+        return np.where(kept, update, np.float32(0.0))
+
+
+@dataclass(frozen=True)
+class Sign(Compression):
+    """Of each entry its sign (zero counts as positive), of each tensor the mean of the entries' sizes."""
+
+    name = "sign"
+    feedback = True
+
+    @override
+    def upload_bits(self, weights: float, tensors: int) -> float:
+        return float(HEADER_BITS + SCALE_BITS * tensors + ceil(weights))
+
+    @override
+    def sent(self, update: Vector, tensors: Sequence[int]) -> Vector:
+        parts = np.split(update, np.cumsum(tensors)[:-1])
+        scales = [np.float32(np.abs(part).mean(dtype=np.float64)) for part in parts]
+        return np.concatenate(
+            [np.where(part >= 0, scale, -scale) for part, scale in zip(parts, scales, strict=True)], dtype=np.float32
+        )
+
+
+COMPRESSIONS = settings.Registry[Compression](
+    "compression", {kind.name: f"{kind.__module__}:{kind.__name__}" for kind in (Whole, Quantise, TopK, Sign)}
+)
+"""By name. A new one is a class and its place here."""
+
+
+def fed_back(
+    compression: Compression,
+    updates: Updates,
+    start: Vector,
+    devices: NDArray[np.int64],
+    residuals: Residuals,
+    tensors: tuple[int, ...],
+    *,
+    sums: bool,
+) -> tuple[HostUpdates, Residuals]:
+    """Compress updates with error feedback.
+
+    Args:
+        compression: one with ``feedback``.
+        updates: of n devices, as trained.
+        start: (P,) the model that all of them started from.
+        devices: (n,) their numbers.
+        residuals: before.
+        tensors: the number of weights of each array of a model.
+        sums: whether anybody wants the sums of the updates as trained.
+
+    Returns:
+        The updates that arrive, and the residuals after.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.learn.compression import TopK, fed_back
+        >>> from fedcell.learn.engine import HostUpdates
+        >>> start, kept = np.zeros(3, np.float32), {}
+        >>> for _ in range(2):
+        ...     trained = HostUpdates([start], np.array([[3, -2, 0]], np.float32), np.ones(1))
+        ...     found, kept = fed_back(TopK(0.3), trained, start, np.array([7]), kept, (3,), sums=False)
+        ...     print(found.models().tolist(), kept[7].tolist())
+        [[3.0, 0.0, 0.0]] [0.0, -2.0, 0.0]
+        [[0.0, -4.0, 0.0]] [3.0, 0.0, 0.0]
+    """
+    models, kept = np.empty_like(updates.models()), dict(residuals)
+    for row, (trained, device) in enumerate(zip(updates.models(), devices.tolist(), strict=True)):
+        wanted = trained - start
+        if device in kept:
+            wanted += kept[device]
+        if not np.isfinite(wanted).all():  # training has diverged, which ends the run
+            models[row] = np.nan
+            continue
+        sent = compression.sent(wanted, tensors)
+        models[row], kept[device] = start + sent, wanted - sent
+    found = updates.sums() if sums else np.empty(0)
+    return HostUpdates([start] * len(models), models, updates.losses, updates.rms, tensors, found), kept
