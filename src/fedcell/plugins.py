@@ -76,7 +76,7 @@ def import_own(module: str) -> ModuleType:
         module: such as ``mine`` for ``mine.py``, or ``package.module``.
     """
     if not may_import():
-        raise InputError(f"{module!r} is code of somebody's own; {_forbidden.get()}")
+        raise InputError(f"{module!r} is user-defined code; {_forbidden.get()}")
     if "" not in sys.path:
         sys.path.append("")
     return import_module(module)

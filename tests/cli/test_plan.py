@@ -315,7 +315,7 @@ def test_notes_go_to_standard_error(run: Run) -> None:
 def test_nobody_can_make_the_deadline(run: Run, form: str | None) -> None:
     answer = run(EXAMPLE, "--policy", "deadline:seconds=0.001", *([form] if form else []))
     assert answer.status == 0
-    assert answer.err == "note: deadline:seconds=0.001: no device is chosen, so nobody trains and 0.001 s pass\n"
+    assert answer.err == "note: deadline:seconds=0.001: no device is chosen, so none trains and 0.001 s pass\n"
     if form == "--json":
         assert json.loads(answer.out)["objective_s"] is None
         assert json.loads(answer.out)["devices"] == []

@@ -369,7 +369,7 @@ def test_an_export_goes_through_links_and_standard_output(copied: Path, capfd: p
     assert export("--parquet", "/dev/null") == (0, "")
     assert Path("/dev/null").is_char_device()
     status, reason = export("--csv", "-", "--parquet", "-")
-    assert (status, reason) == (1, "--csv and --parquet are both -; give each a file of its own")
+    assert (status, reason) == (1, "--csv and --parquet are both -; give each its own file")
 
 
 # --- final models --------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_runs_that_fail_are_told_and_cost_nobody_else(folder: Path, fedcell_here
         in done.stderr
     )
     assert len(done.stderr.splitlines()) == 1
-    assert "1 seed cannot tell anybody apart here; use at least 7." in (folder / "out" / "index.html").read_text()
+    assert "1 seed cannot tell policies apart here; use at least 7." in (folder / "out" / "index.html").read_text()
 
 
 def test_scenarios_printed_are_those_read(tmp_path: Path, fedcell_here: Call) -> None:

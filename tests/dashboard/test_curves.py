@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fedcell.dashboard.colours import styles
 from fedcell.dashboard.curves import curves_document, equally_far
+from fedcell.plots import styles
 from fedcell.runs.records import Rounds
 
 

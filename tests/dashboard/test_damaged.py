@@ -353,7 +353,7 @@ def test_commands_import_what_a_file_names_only_when_they_are_told_to(planted: t
         done = fedcell(*line, cwd=here)
         assert done.returncode == status, (line, done.stderr)
         if status:
-            assert "'evil' is code of somebody's own; add --allow-import if you trust the file" in done.stderr
+            assert "'evil' is user-defined code; add --allow-import if you trust the file" in done.stderr
     assert not (here / "PWNED").exists()
     for line, status in lines:
         if status:

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.dashboard.colours import Looks, group_styles, plan_styles, styles
 from fedcell.dashboard.schemas import Curves, FieldAnswer, Info, PaperAnswer, RoundAnswer, RunAnswer, RunList
-from fedcell.plots import STYLES
+from fedcell.plots import STYLES, Looks, group_styles, plan_styles, styles
 from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import summarise

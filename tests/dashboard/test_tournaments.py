@@ -68,8 +68,8 @@ def test_nobody_is_framed_who_never_gets_there_or_with_too_few_seeds(path: Path)
     never = replace(result, tournament=replace(result.tournament, scenarios=high))
     few = replace(result, tournament=replace(result.tournament, seeds=[0, 1, 2]))
     for found, why in (
-        (never, "nobody reaches the target with more than half of the seeds"),
-        (few, "3 seeds cannot tell anybody apart here; use at least 7"),
+        (never, "no policy reaches the target with more than half of the seeds"),
+        (few, "3 seeds cannot tell policies apart here; use at least 7"),
     ):
         told = RankingAnswer.model_validate(ranking_document(stored, found, "time"))
         assert {cell.verdict for row in told.cells for cell in row} == {"unknown"}

@@ -186,7 +186,7 @@ def test_the_text_of_a_directory_is_no_markup_and_nothing_that_it_names_is_impor
         assert "x[/nonsense][link=http://evil]y" in done.stdout
     done = fedcell("flower", "one", "--store", "r.db", cwd=tmp_path)
     assert done.returncode == 2
-    assert "'evil' is code of somebody's own; add --allow-import if you trust the file" in done.stderr
+    assert "'evil' is user-defined code; add --allow-import if you trust the file" in done.stderr
     assert not (tmp_path / "PWNED").exists()
     done = fedcell("flower", "one", "--store", "r.db", "--allow-import", cwd=tmp_path)
     assert (done.returncode, "module 'evil' has no 'X'" in done.stderr) == (2, True)

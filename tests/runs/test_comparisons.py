@@ -186,8 +186,8 @@ def test_nobody_leads_who_mostly_fails_or_is_worse_otherwise() -> None:
     assert said is not None
     assert (said.found, said.over) == (None, {})
     assert said.line() == (
-        "Nobody leads: gambler has the least mean time to 80 %, but reaches it with 7 of 12 seeds, random with 9, and "
-        "has lower best and last accuracies"
+        "No policy leads: gambler has the least mean time to 80 %, but reaches it with 7 of 12 seeds, random with 9, "
+        "and has lower best and last accuracies"
     )
     rarely = comparisons.headline(
         {"lucky": reaching(3.0, 3.0, NEVER, NEVER), "no": reaching(*[NEVER] * 4)}, 0.8, LIMIT_S
@@ -196,7 +196,7 @@ def test_nobody_leads_who_mostly_fails_or_is_worse_otherwise() -> None:
     assert rarely.text.endswith("lucky has the least mean time to 80 %, but reaches it with only 2 of 4 seeds")
     never = comparisons.headline({"a": reaching(NEVER), "b": reaching(NEVER, else_=0.7)}, 0.8, LIMIT_S)
     assert never is not None
-    assert never.text.startswith("Nobody reaches 80 % with any seed; the highest accuracy is 70.00 % (b).")
+    assert never.text.startswith("No policy reaches 80 % with any seed; the highest accuracy is 70.00 % (b).")
 
 
 def test_the_headline_names_seeds_interval_and_correction() -> None:

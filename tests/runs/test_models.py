@@ -305,7 +305,7 @@ def test_loading_a_model_runs_nobodys_code(tmp_path: Path, monkeypatch: pytest.M
     model = fc.load_model(tmp_path / "x.npz")
     assert model.document == document
     assert (model.spec.policy, model.spec.task.model) == ("evil:Policy", "evil:model")
-    with pytest.raises(fc.InputError, match=r"'evil' is code of somebody's own; call evaluate\(allow_import=True\)"):
+    with pytest.raises(fc.InputError, match=r"'evil' is user-defined code; call evaluate\(allow_import=True\)"):
         model.evaluate()
     with pytest.raises(SystemExit, match="code ran"):
         model.evaluate(allow_import=True)

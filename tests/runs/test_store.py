@@ -914,8 +914,8 @@ def test_a_pipe_beside_the_file_is_refused(ending: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "rounds", "said"),
     [
-        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 4, "when nobody was in reach"),
-        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 0, "when nobody was in reach"),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 4, "when no device was in reach"),
+        ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 0, "when no device was in reach"),
         ({"rounds": 9, "devices": {"battery_j": 5.0}, "cell": {"rate": "mcs64"}}, 9, ""),
         ({"rounds": 9, "devices": {"battery_j": 5.0}}, 4, ""),
         ({"rounds": 9, "devices": {"battery_j": 5.0}}, 0, "no round fits"),

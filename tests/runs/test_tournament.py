@@ -102,7 +102,7 @@ def test_a_scenario_changes_single_fields_of_the_defaults(tmp_path: Path) -> Non
         ("[[scenaro]]\nname='a'", "unknown table 'scenaro'; write [defaults] and [[scenario]]"),
         ("[[scenario]]\nabout='x'", "the name of a scenario is None; give a word"),
         ("[[scenario]]\nname='<b>'", "the name of a scenario is '<b>'"),
-        ("[[scenario]]\nname='a'\n[[scenario]]\nname='a'", "has the scenario 'a' twice; give each a name of its own"),
+        ("[[scenario]]\nname='a'\n[[scenario]]\nname='a'", "has the scenario 'a' twice; give each its own name"),
         ("[[scenario]]\nname='a'\nbudget=3", "scenario 'a': unknown field 'budget'; did you mean 'budget_s'?"),
         (
             "[[scenario]]\nname='a'\ncell.radius=3",

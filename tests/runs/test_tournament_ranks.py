@@ -78,5 +78,5 @@ def test_overlapping_groups_are_each_shown_and_none_inside_another() -> None:
 
 
 def test_one_contender_has_nobody_to_be_compared_with() -> None:
-    with pytest.raises(InputError, match="there is nobody to compare all with; give two policies"):
+    with pytest.raises(InputError, match="there is no policy to compare all with; give two policies"):
         ranking(["all"], np.ones((3, 1)))

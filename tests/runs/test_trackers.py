@@ -321,7 +321,10 @@ def test_a_tracker_that_fails_costs_a_warning_and_nothing_else(tmp_path: Path) -
         assert store.done([run.key() for run in race_runs(RACE)]) == {run.key() for run in race_runs(RACE)}
     assert expected(result) == expected(plain)
     [sentence] = said
-    assert sentence == "Broken has failed and is told no more, but the runs go on: [Errno 28] No space left on device"
+    assert (
+        sentence
+        == "Broken has failed and gets no more rounds, but the runs continue: [Errno 28] No space left on device"
+    )
     assert broken.rounds_seen == 1
     assert broken.ended == ["stopped"]
     assert len(event_files(tmp_path / "runs")) == 4  # the other one goes on
@@ -373,7 +376,7 @@ def test_a_folder_that_goes_away_does_not_end_the_race(tmp_path: Path, fedcell_h
     assert done.returncode == 2  # what was asked for is not all there
     assert "random:k=2" in done.stdout
     [line] = [line for line in done.stderr.splitlines() if "fail" in line]
-    assert line.startswith("fedcell: TensorBoard has failed and is told no more, but the runs go on: ")
+    assert line.startswith("fedcell: TensorBoard has failed and gets no more rounds, but the runs continue: ")
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ Track = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Report every step in a line of its own.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Report every step on its own line.")]
 Plot = Annotated[
     Path | None, option("Plot into this .png, .svg or .pdf file; - for standard output.", callback=check_plot)
 ]

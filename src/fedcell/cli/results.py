@@ -460,7 +460,7 @@ def export_runs(
     if as_csv is None and as_parquet is None and models is None:
         raise InputError("nothing to write; give --csv FILE, --csv FOLDER, --parquet FILE or --models FOLDER")
     if as_csv == as_parquet and as_csv is not None:
-        raise InputError(f"--csv and --parquet are both {as_csv}; give each a file of its own")
+        raise InputError(f"--csv and --parquet are both {as_csv}; give each its own file")
     if as_parquet is not None:
         _load_pyarrow()  # or say at once that it is missing
     with Store(store, "read") as kept:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.dashboard.colours import LineStyle, styles
 from fedcell.dashboard.queue import LiveRace
+from fedcell.plots import LineStyle, styles
 from fedcell.runs import comparisons, stats
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import comparable

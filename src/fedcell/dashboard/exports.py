@@ -21,13 +21,12 @@ from starlette.exceptions import HTTPException
 
 from fedcell import __version__
 from fedcell.dashboard import limits
-from fedcell.dashboard.colours import LineStyle, group_styles, styles
 from fedcell.dashboard.curves import curves_document, said_document
 from fedcell.dashboard.queue import LiveRace
 from fedcell.dashboard.schemas import as_json
 from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError
-from fedcell.plots import Curve, race_figure
+from fedcell.plots import Curve, LineStyle, group_styles, race_figure, styles
 from fedcell.runs import stats
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race import RaceResult, comparable

@@ -16,10 +16,10 @@ from starlette.responses import FileResponse, Response
 
 from fedcell import __version__, defaults, settings
 from fedcell.dashboard import limits
-from fedcell.dashboard.colours import styles
 from fedcell.dashboard.schemas import ErrorAnswer, FormField, Info, PaperAnswer, PlanCell
 from fedcell.dashboard.state import AppState
 from fedcell.paper import FIGURES
+from fedcell.plots import styles
 from fedcell.runs.race import default_race, race_policies
 from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing

@@ -18,7 +18,6 @@ from starlette.responses import Response
 
 from fedcell import __version__, units
 from fedcell.dashboard import limits
-from fedcell.dashboard.colours import plan_styles
 from fedcell.dashboard.limits import body_documented, known_channel, known_law, known_policy, one_sentence, parse_body
 from fedcell.dashboard.schemas import Draw, ErrorAnswer, PlanAnswer, PlanAsk, as_json
 from fedcell.dashboard.state import AppState, left
@@ -26,6 +25,7 @@ from fedcell.errors import InputError
 from fedcell.plan import plans as planning
 from fedcell.plan.device_table import PROFILE, DeviceColumns, DeviceTable, parse_columns, parse_devices
 from fedcell.plan.plans import TablePlan
+from fedcell.plots import plan_styles
 from fedcell.rng import stream
 from fedcell.schedule.convergence import largest_set, objective
 from fedcell.schedule.greedy import Greedy

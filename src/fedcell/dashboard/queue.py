@@ -535,7 +535,7 @@ class RaceQueue:
     def _check_code(self, race: LiveRace) -> None:
         if not self._allow_import and (named := own_code(race.spec)):
             raise ConflictError(
-                f"the race has {named[:100]!r}, code of somebody's own: to compute it here, end the server and start "
+                f"the race has {named[:100]!r}, user-defined code: to compute it here, end the server and start "
                 "fedcell serve --allow-import, which imports it"
             )
 

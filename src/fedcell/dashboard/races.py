@@ -8,7 +8,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from fedcell.dashboard import limits
-from fedcell.dashboard.colours import styles
 from fedcell.dashboard.curves import race_curves
 from fedcell.dashboard.exports import MEDIA, failures_of, race_data, race_page, race_picture
 from fedcell.dashboard.limits import body_documented, known_race, parse_body
@@ -26,6 +25,7 @@ from fedcell.dashboard.schemas import (
     as_json,
 )
 from fedcell.dashboard.state import AppState, EventStream, event
+from fedcell.plots import styles
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.race_report import race_command
 from fedcell.runs.records import Rounds

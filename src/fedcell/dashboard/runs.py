@@ -13,7 +13,6 @@ from starlette.responses import Response
 from fedcell import defaults
 from fedcell.dashboard import limits
 from fedcell.dashboard.cells import RunWorld, ShownSharing, field_document, round_document, start_of
-from fedcell.dashboard.colours import styles
 from fedcell.dashboard.exports import MEDIA, compared, compared_data, compared_picture, grouped
 from fedcell.dashboard.schemas import (
     Curves,
@@ -27,6 +26,7 @@ from fedcell.dashboard.schemas import (
 )
 from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError, did_you_mean
+from fedcell.plots import styles
 from fedcell.runs.comparisons import Axis
 from fedcell.runs.store import differing_fields
 from fedcell.runs.stored import Source, StoredRun, flat

@@ -631,7 +631,7 @@ class RankedScenario(Answer):
 class RankedCell(Answer):
     """What a policy reached in a scenario, its mean rank there, and whether it wins.
 
-    ``shares``: it is not told apart from the best; ``unknown``: too few seeds to tell, or nobody reaches the target.
+    ``shares``: it is not told apart from the best; ``unknown``: too few seeds to tell, or no policy reaches the target.
     """
 
     text: str

@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from fedcell.dashboard import limits
-from fedcell.dashboard.colours import styles
 from fedcell.dashboard.exports import MEDIA
 from fedcell.dashboard.runs import FAULTS, StoreName
 from fedcell.dashboard.schemas import RankedRuns, RankingAnswer, TournamentList, as_json
 from fedcell.dashboard.state import AppState, StoreReader
 from fedcell.errors import InputError
+from fedcell.plots import styles
 from fedcell.runs.contest import load_tournament
 from fedcell.runs.records import Measure
 from fedcell.runs.store import Store

@@ -245,7 +245,7 @@ def notes(plans: Sequence[TablePlan]) -> list[str]:
                 "so the set is capped there"
             )
         if planned.plan.devices.size == 0:
-            said.append(f"{planned.name}: no device is chosen, so nobody trains and {planned.plan.round_s:g} s pass")
+            said.append(f"{planned.name}: no device is chosen, so none trains and {planned.plan.round_s:g} s pass")
     return said
 
 

@@ -303,7 +303,7 @@ def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float
     if not any(one.to_target.reached for one in ran.values()):
         most = max(ran, key=lambda name: max(map(Rounds.best_accuracy, filter(len, runs[name]))))
         best = max(map(Rounds.best_accuracy, filter(len, runs[most])))
-        said = f"Nobody reaches {percent} with any seed; the highest accuracy is {100 * best:.2f} % ({most})"
+        said = f"No policy reaches {percent} with any seed; the highest accuracy is {100 * best:.2f} % ({most})"
         return Headline(f"{said}. A larger budget or a lower target would tell more", "", None, {})
     found = compare_pairs(runs, target, limit_s, among=among)
     if not found or math.isnan(limit_s):
@@ -312,12 +312,12 @@ def headline(runs: Mapping[str, Sequence[Rounds]], target: float, limit_s: float
     to, over = ran[first].to_target, {other: found[first, other] for other in ran if other != first}
     if not math.isfinite(to.median_s):
         few = f"{to.reached} of {_seeds(to.n)}"
-        said = f"Nobody leads: {first} has the least mean time to {percent}, but reaches it with only {few}"
+        said = f"No policy leads: {first} has the least mean time to {percent}, but reaches it with only {few}"
         return Headline(said, "", None, {})
     better = next((name for name, one in ran.items() if _worse_otherwise(ran[first], one)), None)
     if better is not None:
         said = (
-            f"Nobody leads: {first} has the least mean time to {percent}, but reaches it with {to.reached} of "
+            f"No policy leads: {first} has the least mean time to {percent}, but reaches it with {to.reached} of "
             f"{_seeds(to.n)}, {better} with {ran[better].to_target.reached}, and has lower best and last accuracies"
         )
         return Headline(said, "", None, {})

@@ -81,7 +81,7 @@ def load_scenarios(path: str | Path = STANDARD) -> list[Scenario]:
     names = [scenario.name for scenario in found]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise InputError(f"{source} has the scenario {twice[0]!r} twice; give each a name of its own")
+        raise InputError(f"{source} has the scenario {twice[0]!r} twice; give each its own name")
     return found
 
 

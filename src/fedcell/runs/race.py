@@ -105,8 +105,8 @@ class RaceResult:
         (1.0, nan, 1.0, '1 seed cannot tell; use at least 6')
         >>> result.needs()
         {'all': [inf], 'random:k=2': [inf]}
-        >>> result.headline().text[:42]
-        'Nobody reaches 80 % with any seed; the hig'
+        >>> result.headline().text[:41]
+        'No policy reaches 80 % with any seed; the'
     """
 
     spec: Spec
@@ -317,7 +317,7 @@ def race_spec(spec: Spec) -> Spec:
     """Return the spec as a race: a grid of policies and seeds and of nothing else."""
     odd = [field for field in spec.grid if field not in ("policy", "seed")]
     if odd:
-        raise InputError(f"a race's grid is of policy and seed; {odd[0]!r} needs fedcell sweep, or a race of its own")
+        raise InputError(f"a race's grid is of policy and seed; {odd[0]!r} needs fedcell sweep, or a separate race")
     policies = distinct_policies(spec.grid.get("policy", [spec.policy]), "the race")
     return spec.model_copy(update={"grid": {"policy": policies, "seed": spec.grid.get("seed", [spec.seed])}})
 
@@ -614,7 +614,7 @@ def _mark(document: dict[str, Any]) -> str:
 
 
 def own_code(spec: Spec) -> str:
-    """The first policy, law or model of a race that is code of somebody's own; empty if there is none."""
+    """The first policy, law or model of a race that is user-defined code; empty if there is none."""
     named = [text for text in spec.grid["policy"] if POLICIES.names_code(text)]
     named += [text for text in (spec.cell.law, *spec.grid.get("cell.law", [])) if LAWS.names_code(text)]
     return str((named or [spec.task.model if ":" in spec.task.model else ""])[0])

@@ -123,7 +123,7 @@ def ranking(names: Sequence[str], scores: Floats) -> Ranking:
     """
     blocks, k = scores.shape
     if k < 2:
-        raise InputError(f"there is nobody to compare {names[0] if names else 'nobody'} with; give two policies")
+        raise InputError(f"there is no policy to compare {names[0] if names else 'none'} with; give two policies")
     ranks = block_ranks(scores)
     mean: Floats = ranks.mean(axis=0)
     spread = float((ranks**2).sum()) - blocks * k * (k + 1) ** 2 / 4
@@ -205,7 +205,7 @@ class Winner:
         best: the policy with the best mean, by time among those whose median seed reaches the target; empty if there is
             none.
         tied: those from which it cannot be told, by paired sign-flip tests and Holm's correction for all pairs.
-        untold: why nobody is told apart: too few seeds, or nobody reaches the target; empty otherwise.
+        untold: why nobody is told apart: too few seeds, or no policy reaches the target; empty otherwise.
     """
 
     best: str
@@ -359,13 +359,13 @@ class TournamentResult:
             can = [i for i, one in enumerate(summaries) if one.best.n]
             means = np.array([-getattr(one, measure).mean for one in summaries])
         if not can:
-            nobody = "nobody reaches the target with more than half of the seeds"
-            return Winner("", [], nobody if measure == "time" else "nobody has a round")
+            nobody = "no policy reaches the target with more than half of the seeds"
+            return Winner("", [], nobody if measure == "time" else "no policy has a round")
         best, *others = sorted(can, key=lambda i: float(means[i]))
         pairs = list(combinations(range(len(names)), 2))
         seeds, fewest = len(self.tournament.seeds), fewest_seeds(max(1, len(pairs)))
         if seeds < fewest:
-            few = f"{seeds} seed{'s' * (seeds != 1)} cannot tell anybody apart here; use at least {fewest}"
+            few = f"{seeds} seed{'s' * (seeds != 1)} cannot tell policies apart here; use at least {fewest}"
             return Winner(names[best], [names[i] for i in others], few)
         differences = [values[:, a] - values[:, b] for a, b in pairs]
         p = [sign_flip_p(both[np.isfinite(both)].tolist()) for both in differences]

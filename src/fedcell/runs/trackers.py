@@ -613,7 +613,7 @@ class _Line:
                     self._write(logs, run, step)
         except Exception as error:  # a server that is gone, a disk that is full, anything that a tool raises
             name = type(self.tracker).__name__
-            self._trouble = f"{name} has failed and is told no more, but the runs go on: {sentence(error)}"
+            self._trouble = f"{name} has failed and gets no more rounds, but the runs continue: {sentence(error)}"
         finally:
             for log in filter(None, logs.values()):
                 with suppress(Exception):

@@ -159,7 +159,7 @@ class Cell(Section):
         About(
             "How uploads share the link: density (one band, the paper's), blocks:count=15, power (each device has its "
             "total power whatever its share), dedicated (each has the band to itself) or ingress:bits_per_s=1e7 "
-            "(likewise, into one pipe of the server).",
+            "(likewise, through one shared uplink of the server).",
             option="law",
             since="0.2",
         ),
@@ -195,7 +195,7 @@ class Cell(Section):
     rate: Annotated[
         Rate,
         About(
-            "What the SNR is worth: shannon, or mcs64 or mcs256 for 5G NR's coding schemes; with a gap if wanted, such "
+            "Rate at an SNR: shannon, or mcs64 or mcs256 for 5G NR's coding schemes; optionally with a gap, such "
             "as shannon:gap_db=3.",
             option="rate",
             label="rate",

@@ -86,9 +86,9 @@ class Devices(Section):
         Floats | None,
         Gt(0),
         About(
-            "Joules in each device's battery; a device that cannot pay for a round is not available any more.",
+            "Joules in each device's battery; a device with too little energy left for a round is no longer available.",
             option="battery-j",
-            default="mains, which never ends",
+            default="mains power",
             since="0.2",
         ),
     ]

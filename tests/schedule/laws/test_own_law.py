@@ -129,7 +129,7 @@ def test_a_run_with_it_is_simulated_and_keyed_by_its_code(law: fc.Law) -> None:
 def test_nothing_is_imported_because_a_file_or_a_stranger_says_so(law: fc.Law) -> None:
     document = {**fc.Spec().model_dump(), "cell": {"law": "no_such_module:Law"}}
     assert parse_stored(document, "the run").cell.law == "no_such_module:Law"
-    with without_imports(), pytest.raises(InputError, match="'own_law' is code of somebody's own"):
+    with without_imports(), pytest.raises(InputError, match="'own_law' is user-defined code"):
         fc.parse_law(law.line)
     with pytest.raises(InputError, match="is a Python class, which cannot be imported here; give named laws only"):
         known_law(law.line)
