@@ -152,3 +152,20 @@ def test_where_memory_runs_out_fewer_train_at_a_time(monkeypatch: pytest.MonkeyP
     fits = 0
     with pytest.raises(InputError, match="one client does not fit into the memory of cuda: CUDA out of memory"):
         engine.update(jobs)
+
+
+def test_rounded_uploads_are_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: all but the training, which the CPU does."""
+    data = load_dataset("mnist")
+    data = replace(data, train_x=data.train_x[:500], train_y=data.train_y[:500])
+    cpu, engine = MlpEngine(data), object.__new__(MlpCudaEngine)
+    engine._most, engine._shape = 1000, Shape(784, 10, True)
+    engine._y = np.zeros(501)  # type: ignore[assignment]
+    monkeypatch.setattr(engine, "_update", lambda jobs: cpu.update([replace(job, bits=32) for job in jobs]))
+    start = engine.initial(np.random.default_rng(0))
+    jobs = [Job(start, np.arange(50)[np.newaxis], key=(bits,), bits=bits) for bits in (2, 32, 8)]
+    found, expected = engine.update(jobs), cpu.update(jobs)
+    np.testing.assert_array_equal(found.models(), expected.models())
+    np.testing.assert_allclose(found.sums(), expected.sums())
+    with pytest.raises(InputError, match=r"job 1 uploads 1\.0 bits a weight"):
+        engine.update([jobs[0], replace(jobs[0], bits=1)])

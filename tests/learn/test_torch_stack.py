@@ -229,14 +229,15 @@ def test_updates_on_a_device_say_what_those_on_the_host_do() -> None:
     rng = np.random.default_rng(0)
     starts, models = rng.normal(size=(2, 7)).astype(np.float32), rng.normal(size=(3, 7)).astype(np.float32)
     which, losses = [1, 0, 1], rng.random(3)
-    host = HostUpdates([starts[k] for k in which], models, losses, losses + 1.0)
-    device = DeviceUpdates(torch.tensor(starts), np.array(which), torch.tensor(models), losses, losses + 1.0)
+    host = HostUpdates([starts[k] for k in which], models, losses, losses + 1.0, (3, 4))
+    device = DeviceUpdates(torch.tensor(starts), np.array(which), torch.tensor(models), losses, losses + 1.0, (3, 4))
     assert host.sketch(3).shape == (3, 3)
     np.testing.assert_allclose(device.sketch(3), host.sketch(3), rtol=1e-6, atol=1e-6)
     for some in (slice(1, 3), np.array([2, 0])):
         np.testing.assert_array_equal(device.take(some).models(), host.take(some).models())
         np.testing.assert_allclose(device.take(some).norms(), host.take(some).norms(), rtol=1e-6)
         np.testing.assert_array_equal(device.take(some).rms, host.take(some).rms)
+        np.testing.assert_array_equal(device.take(some).sums(), host.take(some).sums())
     for weights in (None, np.array([1.0, 2.0, 5.0])):
         np.testing.assert_allclose(device.mean(weights), host.mean(weights), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(device.norms(), host.norms(), rtol=1e-6)
