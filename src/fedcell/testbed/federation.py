@@ -36,8 +36,7 @@ from fedcell.testbed.flower_patches import (
     quick_supernode,
     require_flower,
 )
-from fedcell.testbed.network import BASE_ADDRESS, Links
-from fedcell.testbed.process import APP, SERVICE, end, ended, inside, start
+from fedcell.testbed.network import APP, BASE_ADDRESS, SERVICE, Links, end, ended, inside, start
 
 _VALID = datetime.timedelta(days=2)
 

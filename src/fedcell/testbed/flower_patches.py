@@ -30,7 +30,7 @@ from flwr.supernode import start_client_internal as node_loop
 from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
 from fedcell.errors import InputError
-from fedcell.testbed.process import start
+from fedcell.testbed.network import start
 
 WRITTEN_FOR = "1.41."
 FLOWER_MESSAGE_POLL_S = 3.0
