@@ -1,6 +1,6 @@
 """Uploads with few bits a weight: how they are rounded, what that costs in accuracy, and how many bits they have.
 
-One definition for all of fedcell, slow and obvious: `fedcell.learn.rounding` is the same compiled, and the engines
+One definition for all of fedcell, slow and obvious: `fedcell.learn.compression` is the same compiled, and the engines
 give the same models bit for bit. An update u, a tensor at a time, has the scale s = max |u| and L = 2^(bits - 1) - 1
 levels on each side of zero. An entry becomes the level below or above u L / s, at random so that its mean is u
 (stochastic rounding), and arrives as level times s / L.

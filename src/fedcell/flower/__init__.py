@@ -8,8 +8,8 @@ import warnings
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from fedcell import lazy_names
 from fedcell.errors import InputError
-from fedcell.lazy import lazy_names
 
 if find_spec("flwr") is None:
     raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')

@@ -1,13 +1,13 @@
 """The model that is trained: data, partitions, engines."""
 
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names
 
 __getattr__ = lazy_names(
     __name__,
     {
         "fedcell.learn.aggregator": "AGGREGATORS Aggregator AggregatorState LateModels Spelling02 "
         "format_aggregator parse_aggregator",
-        "fedcell.learn.compression": "COMPRESSIONS Compression Residuals fed_back",
+        "fedcell.learn.compression": "COMPRESSIONS Compression Residuals fed_back rounded_updates",
         "fedcell.learn.data": "Dataset absolute content_files load_dataset save_dataset",
         "fedcell.learn.engine": "BATCH_SIZE Engine Evaluation HIDDEN HostUpdates Job LEARNING_RATE Updates "
         "checked_setting is_count",
@@ -18,7 +18,6 @@ __getattr__ = lazy_names(
         "fedcell.learn.partition": "Kind Labels Sizes label_counts parse_kind parse_sizes partition",
         "fedcell.learn.profile": "MAX_PROFILE REPORT_SAMPLES noise_of normalised private profile_of",
         "fedcell.learn.published": "PUBLISHED",
-        "fedcell.learn.rounding": "rounded_updates",
         "fedcell.learn.torch_stack": "Loss",
     },
 )

@@ -39,8 +39,7 @@ from fedcell.runs.stored import (
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.spec import Spec, first_fault, parse_stored, require_spec
-from fedcell.sim.spec_upgrade import upgraded
+from fedcell.sim.spec import Spec, first_fault, parse_stored, require_spec, upgraded
 from fedcell.sim.spec_warnings import warn
 from fedcell.sim.task import class_accuracy, settled
 from fedcell.types import Floats, Vector

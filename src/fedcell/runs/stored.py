@@ -18,8 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell.errors import UNPRINTABLE, InputError, printable
-from fedcell.sim.spec import Spec, parse_stored
-from fedcell.sim.spec_upgrade import upgraded
+from fedcell.sim.spec import Spec, parse_stored, upgraded
 
 LATE_S = 10.0
 """A race that has not said so for this long is taken for interrupted."""
