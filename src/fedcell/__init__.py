@@ -81,15 +81,7 @@ __version__ = "0.2.1"
 
 
 def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's ``__getattr__``.
-
-    Args:
-        package: its name.
-        where: by module, the names it defines, separated by spaces.
-
-    Returns:
-        A function that imports a name's module, and keeps the name in the package.
-    """
+    """A package's ``__getattr__``, which imports a name when it is first used; ``where``: by module, its names."""
     modules = {name: module for module, names in where.items() for name in names.split()}
 
     def look_up(name: str) -> Any:

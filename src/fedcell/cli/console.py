@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 
 def console(width: int = 160, *, always: bool = False) -> "Console":
-    """Standard output for Rich.
-
-    Args:
-        width: columns where there is no terminal. A pipe has no width, and names shall not be cut at 80 columns.
-        always: whether a terminal is taken to be as wide too; its lines are then continued below.
-    """
+    """Standard output for Rich; ``width``: where there is no terminal, or with ``always`` in any case."""
     from rich.console import Console
 
     # What names policies and runs may come from a file of anybody: nothing in it is markup.

@@ -25,14 +25,7 @@ RunSoFar = tuple[Rounds, bool]
 def race_curves(
     race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar], failed: Collection[tuple[str, int]], by: Axis = "time"
 ) -> dict[str, Any]:
-    """The answer of /api/races/{id}/curves.
-
-    Args:
-        race: the race.
-        runs: by policy and seed, each run's rounds so far, and whether it has ended.
-        failed: the policies and seeds of the runs that failed.
-        by: what accuracy is shown against.
-    """
+    """The answer of /api/races/{id}/curves; runs by policy and seed, as far as they are and whether they have ended."""
     ended = {run for run, (_, over) in runs.items() if over}
     known = {run: (Rounds.of([]), True) if run in failed else found for run, found in runs.items()}
     named = {policy: [runs[policy, seed] for seed in race.seeds] for policy in race.policies}

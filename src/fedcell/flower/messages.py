@@ -34,12 +34,7 @@ def push(grid: Grid, messages: list[Message]) -> dict[str, Message]:
 
 
 def pull(grid: Grid, asked: Mapping[str, Message]) -> list[Message]:
-    """Return the replies that are there; one that is no message of Flower's is an error message of its node.
-
-    Args:
-        grid: Flower's grid.
-        asked: by message id, the messages that were sent.
-    """
+    """Return the replies that are there, of those asked for; what is no message of Flower's is an error of its node."""
     try:
         return list(grid.pull_messages(list(asked)))
     except unreadable() as error:
@@ -268,14 +263,7 @@ class Messenger:
         began_s: float | None = None,
         enough: Callable[[Replies], bool] = lambda _: False,
     ) -> Came:
-        """Send the messages of a plan and wait.
-
-        Args:
-            planned: the plan.
-            messages: one for each scheduled device.
-            began_s: the start of the round by the monotonic clock, if a question came before; now by default.
-            enough: whether these replies, of those in time, are all that are needed; asked only in real time.
-        """
+        """Send a plan's messages and wait for all replies or ``enough``; ``began_s``: the start, if a question came."""
         radio = self.radio
         radio.grant(planned.grant)
         sent_s = time.monotonic()

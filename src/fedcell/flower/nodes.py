@@ -29,12 +29,7 @@ MAX_QUERIES = 5
 
 @dataclass
 class Nodes:
-    """The devices behind the nodes that are connected.
-
-    Attributes:
-        answer_s: seconds to wait for answers if the round cannot start without them.
-        devices: the known devices, by node id.
-    """
+    """The devices behind the nodes that are connected; ``answer_s``: how long a round waits for them."""
 
     answer_s: float
     devices: dict[int, Device] = field(default_factory=dict)
@@ -153,12 +148,7 @@ FARTHEST = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """M devices in the order in which they were first met: a device's number is its place.
-
-    Attributes:
-        names: M names.
-        knowledge: what rounds showed of them.
-    """
+    """M devices in the order in which they were first met, a device's number; and what rounds showed of them."""
 
     names: tuple[str, ...]
     knowledge: Knowledge

@@ -66,7 +66,7 @@ class PlannedRound:
         look: what the radio knew about them.
         view: what the policy saw at first, of all M.
         grant: who trains, with which share, and when each is expected to finish.
-        known: (M,) booleans: the devices whose link and speed are known, so that they can be held to the plan.
+        known: (M,) booleans, as in `Connected`.
         asked: what was asked before; None if nothing was.
     """
 

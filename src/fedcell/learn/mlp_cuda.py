@@ -55,13 +55,7 @@ SOURCE = Path(__file__).with_name("mlp_cuda.cu")
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes that the kernels are compiled for.
-
-    Attributes:
-        inputs: of a sample.
-        classes: at most 16.
-        pixels: whether inputs are bytes; otherwise they are floats.
-    """
+    """The sizes that the kernels are compiled for; at most 16 classes, and inputs are ``pixels`` (bytes) or floats."""
 
     inputs: int
     classes: int

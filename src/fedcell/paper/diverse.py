@@ -48,12 +48,7 @@ BASELINE = "Greedy"
 
 @dataclass(frozen=True)
 class ProofCell:
-    """A cell: the paper's with some fields changed.
-
-    Attributes:
-        target: the accuracy whose time is compared, a fraction.
-        fields: what differs from the paper's race.
-    """
+    """A cell: the paper's with some fields changed, and the accuracy whose time is compared."""
 
     target: float = 0.8
     fields: dict[str, Any] = field(default_factory=dict)
@@ -156,13 +151,7 @@ MEASURES: dict[Measure, str] = {"time": "s to the target", "best": "best accurac
 
 
 class Comparison(NamedTuple):
-    """Ours less theirs, seed by seed.
-
-    Attributes:
-        difference: with its 95 % interval, not corrected.
-        p: two-sided, not corrected.
-        significant: at 5 %, corrected by Holm.
-    """
+    """Ours less theirs, by seed, with its 95 % interval and two-sided p; ``significant`` is corrected by Holm."""
 
     difference: Mean
     p: float

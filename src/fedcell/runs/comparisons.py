@@ -158,13 +158,7 @@ def needs(runs: Sequence[Rounds], target: float, by: Axis = "time") -> list[floa
 
 
 def limit_of(runs: Mapping[str, Sequence[Rounds]], by: Axis, budget: float | None) -> float:
-    """What "never" counts with: the budget, or without one the most that any run took; NaN if that is not known.
-
-    Args:
-        runs: by policy.
-        by: time or energy.
-        budget: in seconds or joules; None or infinity for none.
-    """
+    """What "never" counts with: the budget, or without one the most that any run took; NaN if that is not known."""
     if budget is not None and math.isfinite(budget):
         return budget
     ends = [(run.clock_s if by == "time" else run.spent_j)[-1] for some in runs.values() for run in some if len(run)]

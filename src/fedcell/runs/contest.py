@@ -201,12 +201,7 @@ class Tournament:
 
 
 def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
-    """The policies as `POLICIES.canonical` writes them, as their runs are stored; an InputError if one is there twice.
-
-    Args:
-        texts: the policies as a user wrote them.
-        where: what has them, for the message.
-    """
+    """The policies as their runs are stored (`POLICIES.canonical`); an InputError if one is there twice."""
     found: dict[str, str] = {}
     for text in texts:
         policy = POLICIES.canonical(text)
@@ -218,13 +213,7 @@ def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
 
 
 def save_tournament(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> None:
-    """Write a tournament down, in place of the same one with other seeds.
-
-    Args:
-        store: that has, or is to have, its runs.
-        tournament: what is compared.
-        keys: of all its runs.
-    """
+    """Write a tournament, and the keys of all its runs, down in place of the same one with other seeds."""
     if len(keys) > MOST_REMEMBERED or len(tournament.policies) > MAX_POLICIES:
         return
     document = {

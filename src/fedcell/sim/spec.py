@@ -118,12 +118,7 @@ def with_aggregator(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def respelled(aggregator: Any, given: Mapping[str, Any]) -> str:
-    """The line of an aggregator in which settings of `Spelling02` are changed.
-
-    Args:
-        aggregator: as parse_aggregator takes it.
-        given: the settings that are changed, by name.
-    """
+    """The line of an aggregator in which the given settings of `Spelling02` are changed."""
     return format_aggregator(dataclasses.replace(Spelling02.of(parse_aggregator(aggregator)), **given).aggregator())
 
 
@@ -804,12 +799,7 @@ def _in_section(place: str, reason: str) -> str:
 
 
 def require_spec(value: object, function: str) -> None:
-    """Refuse what is not a Spec, before it fails somewhere.
-
-    Args:
-        value: what the user gave.
-        function: the one that takes it, for the message.
-    """
+    """Refuse what is not a Spec, before it fails somewhere in ``function``."""
     if not isinstance(value, Spec):
         raise InputError(
             f"{function} takes a Spec, not {short_repr(value)}; write Spec(policy='greedy'), or load_spec('race.toml')"

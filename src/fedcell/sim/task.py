@@ -111,12 +111,7 @@ def evaluate_models(spec: TaskSpec, models: NDArray[np.float32], label: int | No
 
 
 def class_accuracy(spec: TaskSpec, models: NDArray[np.float32]) -> NDArray[np.float64]:
-    """(K, classes) of models (K, P), the fraction of each class's test samples that they get right; NaN for no samples.
-
-    Args:
-        spec: the data and the model.
-        models: (K, P) model vectors.
-    """
+    """(K, classes) of models (K, P), the fraction of each class's test samples classified right; NaN without any."""
     with _LOADING:
         classes = _dataset(spec, spec.data_sha256()).classes
     return np.stack([evaluate_models(spec, models, label).accuracy for label in range(classes)], axis=1)

@@ -102,13 +102,7 @@ client_app = app.client_app
 
 @dataclass
 class Federation:
-    """The processes of Flower in one cell; they end with the cell's network, or with ``close``.
-
-    Attributes:
-        links: the network.
-        folder: for certificates, logs and Flower's own files.
-        node_poll_s: how often a SuperNode looks for messages.
-    """
+    """The processes of Flower in one cell; they end with the cell's network, or with ``close``."""
 
     links: Links
     folder: Path

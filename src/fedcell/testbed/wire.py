@@ -122,12 +122,7 @@ class Upload:
 
 
 class Tap:
-    """Records the packets at the base station; make it inside the base station's namespace.
-
-    Args:
-        count: number of devices.
-        server_port: the port that the devices send to.
-    """
+    """Records the packets at the base station; make it inside the base station's namespace."""
 
     def __init__(self, count: int, server_port: int) -> None:
         self._devices = {socket.inet_aton(address(device)): device for device in range(count)}
