@@ -8,14 +8,13 @@ the round's. How a node answers is in client.py; the simulator's question, with 
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
 from fedcell.flower.client import (
     ANSWER,
-    BITS,
     EPOCHS,
     HOLD,
     KEY,
@@ -253,7 +252,9 @@ def configs(planned: PlannedRound, seed: int, *, wants_sums: bool = False) -> li
         wants_sums: whether the policy goes by how long updates were before they were rounded.
     """
     plan, law, trained = planned.plan, planned.view.law, planned.asked is not None and planned.asked.trained
-    decided = {EPOCHS: None if trained else plan.epochs, BITS: plan.bits}
+    decided = {f"fedcell-{name.replace('_', '-')}": getattr(plan, name) for name in _decisions(type(plan))}
+    if trained:
+        del decided[EPOCHS]
     ids, number = np.asarray(planned.view.ids)[plan.devices], planned.grant.round_index
     rounding: list[NodeConfig] = [{KEY: f"{seed} {number} {device}"} for device in ids]
     if wants_sums:
@@ -269,6 +270,15 @@ def configs(planned: PlannedRound, seed: int, *, wants_sums: bool = False) -> li
         }
         for i, (share, finish_s) in enumerate(zip(plan.shares, planned.grant.finish_s, strict=True))
     ]
+
+
+def _decisions(kind: type[Plan]) -> list[str]:
+    """The names of what a plan may decide for each device beside its share: a node is told of each by its name."""
+    return [one.name for one in fields(kind) if "per" in one.metadata and one.name not in _ALWAYS_TOLD]
+
+
+_ALWAYS_TOLD = {"devices", "shares", "starts_s"}
+"""What the plan has for each device in any case: the message's node, its share, and when it gets the message."""
 
 
 def _units(law: Law, share: float) -> dict[str, int]:

@@ -111,7 +111,7 @@ class Outdoor38901(Channel):
         return [(sees, self.los_loss_db(distance_m), clear_db), (1 - sees, self.nlos_loss_db(distance_m), blocked_db)]
 
     def in_sight(self, distance_m: Floats, positions_m: Floats, seed: int) -> NDArray[np.bool_]:
-        """(M,) whether places (M, 2) are in line of sight; the same for all policies of a seed, mostly for neighbours."""
+        """(M,) whether places (M, 2) are in line of sight; the same for a seed's policies, mostly for neighbours."""
         if self.los != "drawn":
             return np.full(len(positions_m), self.los == "always")
         field = gaussian_field(positions_m, self.sight_m, stream(seed, "line of sight"))
