@@ -122,7 +122,7 @@ def make_folder(path: Path, option: str) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def directory_lock(folder: Path) -> Iterator[None]:
     """Wait until no other process is in such a block with this folder; where folders cannot be locked, do not wait."""
     with ExitStack() as stack:
         with suppress(OSError, ImportError):
@@ -135,7 +135,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def filled_folder(path: Path, option: str) -> Iterator[Path]:
+def atomic_directory(path: Path, option: str) -> Iterator[Path]:
     """Files of a folder that appear all together at the end, or not at all: nobody sees half a report.
 
     Args:

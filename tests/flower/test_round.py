@@ -16,7 +16,7 @@ from fedcell.errors import InputError
 from fedcell.flower.client import RECORD, Report
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import faults, train_requirements
-from fedcell.flower.round import Came, PlannedRound, configs, observe
+from fedcell.flower.round import Arrivals, PlannedRound, configs, observe
 from fedcell.flower.scheduled import Scheduled
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.outcome import Observed, judge
@@ -56,7 +56,7 @@ def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = 
     allowed_s = of.allowed_s(2.0, 1.0 if measured is None else 0.0)
     demands = train_requirements(FedAvg(), reply(10).content.array_records["arrays"])
     ended_s = max([99.0, *(came_s for _, came_s in replies.values())])
-    came = Came(replies, measured, allowed_s, ended_s, in_turn=kwargs.get("in_turn", False))
+    came = Arrivals(replies, measured, allowed_s, ended_s, in_turn=kwargs.get("in_turn", False))
     observed, usable, why = observe(of, came, lambda replies: faults(replies, demands))
     outcome = judge(observed, of.upload_s())
     kept = [usable[node] for node, used in zip(of.chosen, outcome.delivered, strict=True) if used]

@@ -16,7 +16,7 @@ from fedcell.runs.race import comparable
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
 
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 
 RunSoFar = tuple[Rounds, bool]
 """The rounds of a run so far, and whether it has ended."""
@@ -128,9 +128,9 @@ def said_document(
 
 def _some(count: int) -> NDArray[np.int64]:
     """Evenly chosen places of so many; a screen has no more points."""
-    if count <= MOST_POINTS:
+    if count <= MAX_POINTS:
         return np.arange(count)
-    return np.unique(np.linspace(0, count - 1, MOST_POINTS).astype(np.int64))
+    return np.unique(np.linspace(0, count - 1, MAX_POINTS).astype(np.int64))
 
 
 def _seed_curves(runs: Sequence[RunSoFar], end_s: float, by: Axis) -> list[dict[str, Any]] | None:

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fedcell.flower.compat import in_simulation, unreadable
 from fedcell.flower.radio import Radio
 from fedcell.flower.replies import Replies
-from fedcell.flower.round import Came, PlannedRound
+from fedcell.flower.round import Arrivals, PlannedRound
 from fedcell.types import Floats
 
 POLL_S = 0.2
@@ -262,7 +262,7 @@ class Messenger:
         *,
         began_s: float | None = None,
         enough: Callable[[Replies], bool] = lambda _: False,
-    ) -> Came:
+    ) -> Arrivals:
         """Send a plan's messages and wait for all replies or ``enough``; ``began_s``: the start, if a question came."""
         radio = self.radio
         radio.grant(planned.grant)
@@ -306,4 +306,4 @@ class Messenger:
             allowed_s = planned.allowed_s(self.slack if held else math.inf, 0.0)
         simulated = measured is not None and not radio.real_time
         ended_s = None if simulated else waited_s
-        return Came(replies, measured, allowed_s, ended_s, began_s, in_turn and measured is None)
+        return Arrivals(replies, measured, allowed_s, ended_s, began_s, in_turn and measured is None)

@@ -51,7 +51,7 @@ class Nodes:
         if there < count:
             LOG.warning("fedcell: continuing with %d of the %d expected nodes", there, count)
 
-    def meet(self, grid: Grid, *, ask_all: bool = False) -> list[int]:
+    def discover_nodes(self, grid: Grid, *, ask_all: bool = False) -> list[int]:
         """Ask new nodes (or all) for their reports, and return those that have answered, one for each name.
 
         A node whose answer could not be used is asked again, a few times; it is scheduled meanwhile.
@@ -142,7 +142,7 @@ class Nodes:
         return [node for node in nodes if last[self.devices[node].name] == node]
 
 
-FARTHEST = 10.0
+OUTLIER_FACTOR = 10.0
 """How far a profile may be from the median of all, in median distances, and still count as it is."""
 
 
@@ -158,7 +158,7 @@ class Roster:
         """Before the first device."""
         return cls((), Knowledge.empty(0))
 
-    def meeting(self, names: Sequence[str]) -> "Roster":
+    def with_devices(self, names: Sequence[str]) -> "Roster":
         """Return the roster with these devices in it; new ones come last, ordered by number or name."""
         new = sorted(set(names) - set(self.names), key=lambda name: (not name.isdigit(), len(name.lstrip("0")), name))
         if not new:
@@ -170,7 +170,7 @@ class Roster:
         number = {name: index for index, name in enumerate(self.names)}
         return np.array([number[device.name] for device in devices], dtype=np.int64)
 
-    def hearing(self, devices: Sequence[Device]) -> "Roster":
+    def with_profiles(self, devices: Sequence[Device]) -> "Roster":
         """Return the roster with the profiles in these devices' reports, instead of those that they had before.
 
         All profiles have as many numbers as most devices' have; others are ignored. A device that reports none keeps
@@ -262,7 +262,7 @@ def bounded(profiles: Floats) -> Floats:
     centre = np.median(profiles[known], axis=0)
     away = profiles[known] - centre
     distance = np.linalg.norm(away, axis=1)
-    most = FARTHEST * float(np.median(distance))
+    most = OUTLIER_FACTOR * float(np.median(distance))
     far = distance > most
     if most == 0.0 or not far.any():
         return profiles

@@ -158,7 +158,7 @@ class PlannedRound:
 
 
 @dataclass(frozen=True, eq=False)
-class Came:
+class Arrivals:
     """What came of the messages. Times are in seconds from the start of the round.
 
     Attributes:
@@ -180,7 +180,7 @@ class Came:
 
 def observe(
     planned: PlannedRound,
-    came: Came,
+    came: Arrivals,
     refused: Callable[[dict[int, Message]], Mapping[int, str]],
 ) -> tuple[Observed, dict[int, Message], Mapping[int, str]]:
     """Return what is observed of a round, or of a question, by its replies.
@@ -312,7 +312,7 @@ def asked_in(round_index: int, messages: Iterable[Message], question: Question) 
     return [with_node_config(message, {ROUND: round_index, **hold}) for message in messages]
 
 
-def read_answers(planned: PlannedRound, came: Came, about: str) -> tuple[Observed, Floats, dict[str, list[str]]]:
+def read_answers(planned: PlannedRound, came: Arrivals, about: str) -> tuple[Observed, Floats, dict[str, list[str]]]:
     """Return what is observed of a question, (n,) the answers, NaN for none, and who gave none by the reason."""
     values, missing = dict[int, float](), dict[str, list[str]]()
 

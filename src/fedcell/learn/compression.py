@@ -29,7 +29,7 @@ from fedcell.errors import InputError, require_number
 from fedcell.learn.engine import HostUpdates, Job, Updates
 from fedcell.quantisation import (
     HEADER_BITS,
-    LEAST_SCALE,
+    MIN_SCALE,
     MOST_BITS,
     SCALE_BITS,
     WEIGHT_BITS,
@@ -258,7 +258,7 @@ def round_model(start: Any, model: Any, ends: Any, a: Any, b: Any, most: Any, su
             sums[0] += (last - first) * np.float64(scale) * np.float64(scale)
             sums[1] += np.float64(scale) * total
             sums[2] += square
-            if scale >= np.float32(LEAST_SCALE):
+            if scale >= np.float32(MIN_SCALE):
                 rounded(before, after, first, a, b, most, scale)
             else:
                 after[:] = before

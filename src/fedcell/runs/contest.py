@@ -15,7 +15,7 @@ from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, short_repr
 from fedcell.files import read_toml, toml_value
 from fedcell.runs.store import Store, spec_document
-from fedcell.runs.stored import MAX_POLICIES, MOST_REMEMBERED, StoredTournament
+from fedcell.runs.stored import MAX_POLICIES, MAX_REMEMBERED, StoredTournament
 from fedcell.schedule.laws import parse_law
 from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
@@ -214,7 +214,7 @@ def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
 
 def save_tournament(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> None:
     """Write a tournament, and the keys of all its runs, down in place of the same one with other seeds."""
-    if len(keys) > MOST_REMEMBERED or len(tournament.policies) > MAX_POLICIES:
+    if len(keys) > MAX_REMEMBERED or len(tournament.policies) > MAX_POLICIES:
         return
     document = {
         "scenarios": [

@@ -185,7 +185,7 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
         batch_size=spec.batch_size,
         momentum=spec.momentum,
         weight_decay=spec.weight_decay,
-        device=own_card(spec.device),
+        device=assigned_gpu(spec.device),
         tf32=spec.precision == "tf32",
         threads=threads,
     )
@@ -199,7 +199,7 @@ def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine:
         )
     from fedcell.learn.mlp_cuda import MlpCudaEngine
 
-    return MlpCudaEngine(data, spec.learning_rate, spec.batch_size, own_card(spec.device))
+    return MlpCudaEngine(data, spec.learning_rate, spec.batch_size, assigned_gpu(spec.device))
 
 
 def _gpu_unsupported(data: Dataset, spec: TaskSpec) -> str:
@@ -248,7 +248,7 @@ def _usable(task: str, content: str) -> bool:
     return not reason
 
 
-def own_card(device: str) -> str:
+def assigned_gpu(device: str) -> str:
     """Which GPU a worker process uses for ``cuda``: they take turns at the cards; every other name is as it stands."""
     number = os.environ.get(WORKER_NUMBER)
     if device != "cuda" or number is None:
