@@ -3,9 +3,10 @@
 The public API is what ``__all__`` lists. Names are imported when first used, so that ``import fedcell`` costs nothing.
 """
 
-from typing import TYPE_CHECKING
-
-from fedcell.lazy import lazy_names
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcell.errors import InputError
@@ -78,6 +79,21 @@ if TYPE_CHECKING:
     )
 
 __version__ = "0.2.1"
+
+
+def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
+    """A package's ``__getattr__``, which imports a name when it is first used; ``where``: by module, its names."""
+    modules = {name: module for module, names in where.items() for name in names.split()}
+
+    def look_up(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return look_up
+
 
 __getattr__ = lazy_names(
     "fedcell",

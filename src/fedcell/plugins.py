@@ -49,11 +49,7 @@ _forbidden: ContextVar[str] = ContextVar("forbidden", default="")
 
 @contextmanager
 def without_imports(advice: str = "it is not imported to look at a file") -> Iterator[None]:
-    """Import no module of anybody's own: for whoever looks at a file that somebody else may have written.
-
-    Args:
-        advice: the close of the refusal: how to ask for the import.
-    """
+    """Import no module of anybody's own, for whoever looks at a foreign file; ``advice``: how to ask for it."""
     token = _forbidden.set(advice)
     try:
         yield
@@ -83,13 +79,7 @@ def import_own(module: str) -> ModuleType:
 
 
 def load_own(what: str, module: str, name: str) -> Any:
-    """What a module of one's own calls by this name.
-
-    Args:
-        what: the setting for messages, such as ``"policy 'mine:Nearest'"``.
-        module: as for :func:`import_own`.
-        name: of a class or a function in it.
-    """
+    """What a module of one's own calls by this name; ``what``: the setting, for messages."""
     try:
         found = import_own(module)
     except ImportError as error:
@@ -152,13 +142,7 @@ class UnknownCodeError(InputError):
 
 
 def code_of(policy: type, model: str, *others: type) -> OwnCode:
-    """What decides a user's own policy, model and link law.
-
-    Args:
-        policy: the policy's class; its own base classes count too.
-        model: ``package.module:function``, or the name of one of fedcell's models.
-        others: further classes, such as that of the law.
-    """
+    """What decides a user's own policy (with its base classes), model (``module:function``) and further classes."""
     things = [base for kind in (policy, *others) for base in kind.__mro__ if _is_own(base)] + _functions(model)
     if not things:
         return OwnCode()
@@ -532,11 +516,7 @@ def _facts(code: CodeType) -> _CodeFacts:
 
 
 class _Walk:
-    """Tells values, functions and classes by what they are, with all that they refer to.
-
-    Attributes:
-        modules: modules of one's own that were met on the way: their files count too.
-    """
+    """Tells values, functions and classes by what they are, with all that they refer to, own ``modules`` among it."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.schedule.auto import Auto
