@@ -291,5 +291,5 @@ def test_the_picture_says_work_and_bits_where_they_are_decided() -> None:
     assert not any("bit" in text for text in second)
     assert picture.get_supxlabel().endswith("(next to the bars: the share of the band, epochs of work, bits a weight)")
     assert "bits" not in figure(effort_plans(fc.All())).get_supxlabel()
-    bars = picture.axes[0].patches
-    assert bars[0].get_width() == pytest.approx(0.4)  # the quickest training stands first
+    bar: Any = picture.axes[0].patches[0]
+    assert bar.get_width() == pytest.approx(0.4)  # the quickest training stands first

@@ -112,7 +112,7 @@ class TablePlan:
         return [name for name in EFFORT if getattr(self.plan, name) is not None]
 
     def effort(self, name: str) -> Floats:
-        """(n,) the epochs, or the bits a weight, of each scheduled device, also where the policy does not decide them."""
+        """(n,) the epochs, or the bits a weight, of each scheduled device, whoever decides them."""
         decided: Floats | None = getattr(self.plan, name)
         return np.full(self.plan.devices.size, float(getattr(self.view, name))) if decided is None else decided
 
