@@ -287,8 +287,7 @@ class RaceLines:
 
 def summary_tables(result: "RaceResult") -> list["Table"]:
     """The tables of a race: accuracy in the budget; time and energy to the target; devices and seconds a round."""
-    from fedcell.runs import comparisons
-    from fedcell.runs.stats import effort_differs
+    from fedcell.runs import comparisons, stats
 
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
@@ -303,7 +302,7 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
     never = [_never_text(result.limit(by), unit) if some_never else "" for by, unit in comparisons.UNITS.items()]
     times = policy_table(f"Time {goal}, {of}{never[0]}", "mean", "median", "reached by")
     headings = ["devices a round", "seconds a round", "rounds"]
-    differs = effort_differs(summaries.values())
+    differs = stats.effort_differs(summaries.values())
     headings += ["epochs\na round", "bits a\nweight", "MB sent\na run"] if differs else []
     rounds = policy_table(f"Rounds, {of}{intervals}", *headings)
     energy = policy_table(
