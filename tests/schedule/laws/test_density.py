@@ -16,6 +16,6 @@ def test_a_growing_groups_series_has_the_round_time_of_the_solver(seed: int) -> 
     T = 0.0
     for n in range(1, count + 1):
         c, t = group[0, :n], group[1, :n]
-        alone = fc.allocate(c, t).round_s
+        alone = float(fc.allocate(c, t).round_s)
         T = alone if n == 1 else longer_by_sums(group, n, T, sums)
         assert pytest.approx(alone, rel=1e-12) == T
