@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedcell.runs.sweep import SweepResult, run_sweep
     from fedcell.runs.tournament import TournamentResult, run_tournament
     from fedcell.runs.trackers import tracking
+    from fedcell.schedule.auto import Auto
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.convergence import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.greedy import Greedy
     from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
-    from fedcell.schedule.plan import Plan, Question
+    from fedcell.schedule.plan import Plan, Question, Report
     from fedcell.schedule.policy import Policy
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.schedule.view import RoundView
@@ -100,6 +101,7 @@ __getattr__ = lazy_names(
         "fedcell.errors": "InputError",
         "fedcell.learn.data": "Dataset load_dataset save_dataset",
         "fedcell.learn.hugging_face": "dataset_from",
+        "fedcell.schedule.auto": "Auto",
         "fedcell.schedule.bandwidth": "Allocation allocate",
         "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
         "fedcell.schedule.convergence": "TABLE_I RoundTimeBounds RoundsFit RoundsModel"
@@ -109,7 +111,7 @@ __getattr__ = lazy_names(
         "fedcell.schedule.greedy": "Greedy",
         "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Law Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
-        "fedcell.schedule.plan": "Plan Question",
+        "fedcell.schedule.plan": "Plan Question Report",
         "fedcell.schedule.policy": "Policy",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
         "fedcell.schedule.view": "RoundView",
@@ -152,6 +154,7 @@ __all__ = [
     "All",
     "Allocation",
     "Always",
+    "Auto",
     "BestChannel",
     "BestNorm",
     "Blocks",
@@ -193,6 +196,7 @@ __all__ = [
     "Random",
     "RandomWaypoint",
     "Redrawn",
+    "Report",
     "RoundRecord",
     "RoundRobin",
     "RoundTimeBounds",

@@ -218,7 +218,8 @@ class Roster:
             explore: whether stale estimates earn a look.
             epsilon: of the noise in the devices' profiles, or None.
             policy: who looks; see `Knowledge.view`.
-            alike: observed training times within this factor of their median count as equal to it.
+            alike: observed training times that are no sign of a larger factor than this count as equal; see
+                `Estimates.levelled`.
         """
         samples = np.array([device.report.samples or 0.0 for device in devices])
         known = replace(self.knowledge, profiles=bounded(self.knowledge.profiles))

@@ -42,7 +42,8 @@ _CANNOT = {
     "fedcell.flower.compressed",
 }
 ALIKE = 3.0
-"""Training times of nodes that take turns at one machine's processors say nothing below this factor."""
+"""Training times of nodes that take turns at one machine's processors say nothing below this factor; nor does a single
+time above it, see `Estimates.levelled`."""
 
 
 class Planner:
