@@ -15,6 +15,8 @@ SOURCE = Path(fedcell.__file__).parent
 ROOT = SOURCE.parents[1]
 BASE = {"errors", "files", "types", "rng", "units", "distributions", "settings", "defaults"}
 BASE |= {"plugins", "runtime", "fields", "quantisation"}
+DOORS = {"lazy_names", "names_in"}
+"""What fedcell itself has for the doors of its packages."""
 # What each part may import, besides itself and the base.
 MAY_IMPORT: dict[str, set[str]] = {
     "world": set(),
@@ -74,7 +76,7 @@ def imported(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fedcell":
             names = (
-                [f"fedcell.{alias.name}" for alias in node.names if alias.name != "lazy_names"]
+                [f"fedcell.{alias.name}" for alias in node.names if alias.name not in DOORS]
                 if node.module == "fedcell"
                 else [str(node.module)]
             )
