@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from fedcell.paper.settings import Collect, Settings
 
 FIGURES = {
-    "fig1a": "fig1.make_a",
-    "fig1b": "fig1.make_b",
-    "fig2": "fig2.make",
+    "fig1a": "fig1_fig2.make_a",
+    "fig1b": "fig1_fig2.make_b",
+    "fig2": "fig1_fig2.make_2",
     "table1": "table1.make",
     "fig3a": "fig3.make_a",
     "fig3b": "fig3.make_b",
