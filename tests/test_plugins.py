@@ -299,6 +299,28 @@ def test_typed_code_counts_the_files_that_it_imports(notebook: Notebook, files: 
 
 
 @pytest.mark.parametrize(
+    ("cell", "after"),
+    [
+        ("def helper(view): return range(helper_of_a_test.K)", "helper_of_a_test.K = 2"),
+        ("def helper(view): return helper_of_a_test.few()", "helper_of_a_test.K = 2"),
+        ("from helper_of_a_test import few\ndef helper(view): return few()", "helper_of_a_test.K = 2"),
+        ("def helper(view): return helper_of_a_test.few()", "helper_of_a_test.few = lambda: range(2)"),
+        ("def helper(view): return helper_of_a_test.few()", "helper_of_a_test.many = lambda k: range(2)"),
+    ],
+)
+def test_what_is_assigned_anew_in_a_module_that_typed_code_uses_counts(
+    notebook: Notebook, files: Files, cell: str, after: str
+) -> None:
+    files.write("helper_of_a_test", "K = 3\ndef few(): return many(K)\ndef many(k): return range(k)")
+    notebook.cell(f"{HELPED}import helper_of_a_test\n{cell}")
+    first = notebook.code().key()
+    notebook.cell("helper_of_a_test.NOT_READ = 5")
+    assert notebook.code().key() == first
+    notebook.cell(after)
+    assert notebook.code().key() != first
+
+
+@pytest.mark.parametrize(
     ("cell", "said"),
     [
         (

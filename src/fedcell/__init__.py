@@ -3,9 +3,10 @@
 The public API is what ``__all__`` lists. Names are imported when first used, so that ``import fedcell`` costs nothing.
 """
 
-from typing import TYPE_CHECKING
-
-from fedcell.lazy import lazy_names
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcell.errors import InputError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fedcell.runs.sweep import SweepResult, run_sweep
     from fedcell.runs.tournament import TournamentResult, run_tournament
     from fedcell.runs.trackers import tracking
+    from fedcell.schedule.auto import Auto
     from fedcell.schedule.bandwidth import Allocation, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.convergence import (
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.greedy import Greedy
     from fedcell.schedule.laws import Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal
-    from fedcell.schedule.plan import Plan, Question
+    from fedcell.schedule.plan import Plan, Question, Report
     from fedcell.schedule.policy import Policy
     from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
     from fedcell.schedule.view import RoundView
@@ -78,12 +80,28 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.1"
 
+
+def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
+    """A package's ``__getattr__``, which imports a name when it is first used; ``where``: by module, its names."""
+    modules = {name: module for module, names in where.items() for name in names.split()}
+
+    def look_up(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return look_up
+
+
 __getattr__ = lazy_names(
     "fedcell",
     {
         "fedcell.errors": "InputError",
         "fedcell.learn.data": "Dataset load_dataset save_dataset",
         "fedcell.learn.hugging_face": "dataset_from",
+        "fedcell.schedule.auto": "Auto",
         "fedcell.schedule.bandwidth": "Allocation allocate",
         "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
         "fedcell.schedule.convergence": "TABLE_I RoundTimeBounds RoundsFit RoundsModel"
@@ -93,7 +111,7 @@ __getattr__ = lazy_names(
         "fedcell.schedule.greedy": "Greedy",
         "fedcell.schedule.laws": "Blocks Dedicated Density Ingress Law Power format_law parse_law",
         "fedcell.schedule.optimal": "Optimal",
-        "fedcell.schedule.plan": "Plan Question",
+        "fedcell.schedule.plan": "Plan Question Report",
         "fedcell.schedule.policy": "Policy",
         "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
         "fedcell.schedule.view": "RoundView",
@@ -136,6 +154,7 @@ __all__ = [
     "All",
     "Allocation",
     "Always",
+    "Auto",
     "BestChannel",
     "BestNorm",
     "Blocks",
@@ -177,6 +196,7 @@ __all__ = [
     "Random",
     "RandomWaypoint",
     "Redrawn",
+    "Report",
     "RoundRecord",
     "RoundRobin",
     "RoundTimeBounds",

@@ -25,13 +25,7 @@ def _student_t_cdf(t: float, freedom: int) -> float:
 
 
 def student_t_p(mean: float, half: float, n: int) -> float:
-    """Return the two-sided p-value of a mean of n values whose 95 % interval is mean - half to mean + half.
-
-    Args:
-        mean: the mean.
-        half: half its 95 % interval, above 0.
-        n: how many values it is of, at least 2.
-    """
+    """Return the two-sided p-value of a mean of n values whose 95 % interval is mean - half to mean + half."""
     t = abs(mean) / half * student_t_quantile(0.975, n - 1)
     return max(0.0, 2.0 * (1.0 - _student_t_cdf(t, n - 1)))
 

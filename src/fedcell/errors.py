@@ -90,12 +90,7 @@ def require_target(name: str, target: object) -> None:
 
 @contextmanager
 def user_code(name: str, what: str = "policy") -> Iterator[None]:
-    """Turn whatever a user's own code raises into an InputError with the name, the error and its line.
-
-    Args:
-        name: the policy or model, as the user named it.
-        what: what it is, for the message.
-    """
+    """Turn whatever a user's own code raises into an InputError with its name, what it is, the error and its line."""
     try:
         yield
     except InputError:

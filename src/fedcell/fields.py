@@ -210,13 +210,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def checked(owner: type[Any], name: str, value: Any) -> Any:
-    """A value of a field, as the type that is declared; an InputError if it is none or out of bounds.
-
-    Args:
-        owner: the class of the field.
-        name: the field.
-        value: what the user gave.
-    """
+    """The value of a field as the type that its class declares; an InputError if it is none or out of bounds."""
     field = declared(owner)[name]
     if value is None and field.nullable:
         return None

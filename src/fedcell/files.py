@@ -63,12 +63,7 @@ def replace_file(path: Path, write: Write, *, sync: bool = False) -> None:
 
 
 def write_output(path: Path, write: Write) -> None:
-    """Write a file that the user named, wherever it is: a regular file, a link, a device, a pipe or ``-``.
-
-    Args:
-        path: as the user gave it.
-        write: called with a file for the content.
-    """
+    """Write a file that the user named, wherever it is: a regular file, a link, a device, a pipe or ``-``."""
     try:
         target = _target(path)
         if isinstance(target, Path) and not _is_special(target):
@@ -88,11 +83,7 @@ def write_output(path: Path, write: Write) -> None:
 
 
 def check_output(path: Path) -> Path:
-    """Return the path, or raise an InputError if a file cannot be written there; nothing is left behind.
-
-    Args:
-        path: as the user gave it.
-    """
+    """Return the path, or raise an InputError if a file cannot be written there; nothing is left behind."""
     try:
         target = _target(path)
         if isinstance(target, int):
@@ -115,22 +106,12 @@ def check_output(path: Path) -> Path:
 
 
 def plain_name(text: str, most: int = 150) -> str:
-    """The text as a part of a file's name: without signs that a shell or a file system takes for its own.
-
-    Args:
-        text: such as a policy.
-        most: the name is cut to so many characters.
-    """
+    """The text, cut to ``most``, for a file's name: without signs that a shell or a file system takes for its own."""
     return re.sub(r"[^\w.=,+-]+", "-", text)[:most]
 
 
 def make_folder(path: Path, option: str) -> None:
-    """Make a folder unless it is there, or raise an InputError if files cannot be written into it.
-
-    Args:
-        path: the folder, as the user gave it.
-        option: with which.
-    """
+    """Make a folder unless it is there, or raise an InputError (naming the option) if it cannot be written into."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -141,12 +122,8 @@ def make_folder(path: Path, option: str) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in such a block with this folder; where folders cannot be locked, do not wait.
-
-    Args:
-        folder: where something is made that two must not make at once.
-    """
+def directory_lock(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block with this folder; where folders cannot be locked, do not wait."""
     with ExitStack() as stack:
         with suppress(OSError, ImportError):
             from fcntl import LOCK_EX, flock
@@ -158,7 +135,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def filled_folder(path: Path, option: str) -> Iterator[Path]:
+def atomic_directory(path: Path, option: str) -> Iterator[Path]:
     """Files of a folder that appear all together at the end, or not at all: nobody sees half a report.
 
     Args:
@@ -222,12 +199,7 @@ def without_nan(value: Any) -> Any:
 
 
 def to_json(document: Any, indent: int | None = None) -> str:
-    """The document as JSON, with null for NaN and infinity, which JSON lacks.
-
-    Args:
-        document: as the standard library's encoder takes it.
-        indent: spaces of each level; everything on one line by default.
-    """
+    """The document as JSON, with null for NaN and infinity, which JSON lacks."""
     import json  # when it is needed: start-up time
 
     return json.dumps(without_nan(document), indent=indent, allow_nan=False)
@@ -277,15 +249,7 @@ MAX_SPEC_BYTES = 2**20
 
 
 def read_toml(path: str | Path, example: str) -> dict[str, Any]:
-    """Read a TOML document that a user wrote.
-
-    Args:
-        path: the file.
-        example: the command that prints one, for messages.
-
-    Returns:
-        The document; an InputError says why it cannot be read.
-    """
+    """Read a TOML document that a user wrote; messages say that the command ``example`` prints one."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_SPEC_BYTES + 1)

@@ -65,12 +65,7 @@ def percent(share: float, decimals: int = 1) -> str:
 
 
 def round_figure(panels: Sequence[RoundBars], labelled: str = "the share of the band") -> "Figure":
-    """Draw one bar per scheduled device, training then upload; with optimal shares all finish at the same time.
-
-    Args:
-        panels: the rounds.
-        labelled: what stands next to the bars; empty for nothing.
-    """
+    """Draw one bar per scheduled device, training then upload; with optimal shares all finish at the same time."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -146,11 +141,7 @@ class MeasuredBars:
 
 
 def measured_figure(panels: Sequence[tuple[str, Sequence[MeasuredBars]]]) -> "Figure":
-    """A panel for each run; the outline of a bar is what the plan said, its fill what the wire showed.
-
-    Args:
-        panels: titles, and rounds in order; as many of the first rounds are drawn as have room.
-    """
+    """A panel for each run with its first rounds; the outline of a bar is the plan, its fill what was measured."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -449,14 +440,7 @@ def _draw_race(
 
 @dataclass(frozen=True, eq=False)
 class RoundTimes:
-    """Planned and measured times of rounds.
-
-    Attributes:
-        name: of the run.
-        style: the number of its policy, which gives it the colour of its curve.
-        planned_s: (n,) by the plan.
-        measured_s: (n,) in truth.
-    """
+    """Planned and measured times of a run's rounds, (n,) each; ``style``: the number of its policy."""
 
     name: str
     style: int
@@ -465,12 +449,7 @@ class RoundTimes:
 
 
 def federation_figure(curves: Sequence[Curve], runs: Sequence[RoundTimes]) -> "Figure":
-    """Draw a federation's runs: accuracy against time if it is known, and measured against planned round times.
-
-    Args:
-        curves: accuracy of each run.
-        runs: planned and measured round times of each run.
-    """
+    """Draw a federation's runs: accuracy against time if it is known, and measured against planned round times."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 4.3) if curves else (5.4, 4.3), layout="constrained")
@@ -502,12 +481,7 @@ def check_picture_path(path: Path) -> Path:
 
 
 def save_picture(figure: "Figure", path: Path) -> None:
-    """Write the figure completely or not at all.
-
-    Args:
-        figure: a Matplotlib figure.
-        path: a file ending in .png, .svg or .pdf, or ``-`` for a PNG on standard output.
-    """
+    """Write the figure completely or not at all: as .png, .svg or .pdf, or ``-`` for a PNG on standard output."""
     check_picture_path(path)
     picture = io.BytesIO()
     form = "png" if path == STANDARD_OUTPUT else path.suffix[1:].lower()
@@ -650,14 +624,7 @@ def dots_figure(rows: Sequence[str], dots: Sequence[Dots], x_label: str, limit: 
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """One row of bars, with its own axis.
-
-    Attributes:
-        label: of the axis.
-        values: (n,) heights.
-        half: (n,) half the 95 % intervals, NaN where there is none.
-        colour: of matplotlib.
-    """
+    """One row of n bars, with its own axis; ``half`` of their 95 % intervals is NaN where there is none."""
 
     label: str
     values: NDArray[np.float64]
@@ -666,13 +633,7 @@ class Bars:
 
 
 def two_bars_figure(names: Sequence[str], left: Bars, right: Bars) -> "Figure":
-    """Draw two bars per name, the first on the left axis, the second on the right one.
-
-    Args:
-        names: labels below the bars.
-        left: bars of the left axis.
-        right: bars of the right axis.
-    """
+    """Draw two bars per name, the first on the left axis, the second on the right one."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.4, 4.3), layout="constrained")

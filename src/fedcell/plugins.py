@@ -49,11 +49,7 @@ _forbidden: ContextVar[str] = ContextVar("forbidden", default="")
 
 @contextmanager
 def without_imports(advice: str = "it is not imported to look at a file") -> Iterator[None]:
-    """Import no module of anybody's own: for whoever looks at a file that somebody else may have written.
-
-    Args:
-        advice: the close of the refusal: how to ask for the import.
-    """
+    """Import no module of anybody's own, for whoever looks at a foreign file; ``advice``: how to ask for it."""
     token = _forbidden.set(advice)
     try:
         yield
@@ -83,13 +79,7 @@ def import_own(module: str) -> ModuleType:
 
 
 def load_own(what: str, module: str, name: str) -> Any:
-    """What a module of one's own calls by this name.
-
-    Args:
-        what: the setting for messages, such as ``"policy 'mine:Nearest'"``.
-        module: as for :func:`import_own`.
-        name: of a class or a function in it.
-    """
+    """What a module of one's own calls by this name; ``what``: the setting, for messages."""
     try:
         found = import_own(module)
     except ImportError as error:
@@ -152,13 +142,7 @@ class UnknownCodeError(InputError):
 
 
 def code_of(policy: type, model: str, *others: type) -> OwnCode:
-    """What decides a user's own policy, model and link law.
-
-    Args:
-        policy: the policy's class; its own base classes count too.
-        model: ``package.module:function``, or the name of one of fedcell's models.
-        others: further classes, such as that of the law.
-    """
+    """What decides a user's own policy (with its base classes), model (``module:function``) and further classes."""
     things = [base for kind in (policy, *others) for base in kind.__mro__ if _is_own(base)] + _functions(model)
     if not things:
         return OwnCode()
@@ -171,11 +155,12 @@ def code_of(policy: type, model: str, *others: type) -> OwnCode:
             else:
                 sources.append(_file_code(_module_name(thing)).sha256)
                 roots.append(_module_name(thing))
+        assigned = sorted(_values_not_in_files(things))
     except _UnknownError as error:
         return OwnCode("", str(error), typed)
     imported = _imported([*roots, *walk.modules]) | {name: _file_code(name) for name in walk.modules}
     sources += [f"{name} {code.sha256}" for name, code in sorted(imported.items()) if name not in roots]
-    for name, told, is_constant in sorted(_values_not_in_files(things)):
+    for name, told, is_constant in assigned:
         sources.append(f"{name} {told}")
         typed = typed or (name if is_constant else "")
     return OwnCode(hashlib.sha256(" ".join(sources).encode()).hexdigest(), "", typed)
@@ -357,31 +342,38 @@ def _constants(tree: ast.Module) -> tuple[dict[str, Any], frozenset[str]]:
 
 
 def _values_not_in_files(things: Iterable[Any]) -> Iterator[tuple[str, str, bool]]:
-    """What code in files reads of its modules and their files do not say: name, text, and whether they say another."""
+    """What code reads of modules with files and their files do not say: name, text, and whether they say another."""
     left, met = list(things), set[int]()
     while left:
         thing = left.pop()
-        if id(thing) in met or is_typed(thing):  # what is typed tells all that it reads
+        if id(thing) in met:
             continue
         met.add(id(thing))
         for function in vars(thing).values() if isinstance(thing, type) else [thing]:
             for module, name, value in _read(function):
                 if isinstance(value, type | FunctionType):
                     left += [value] if _is_own(value) else []
+                    if value.__module__ in MAIN and module not in MAIN:  # put there in place of what the file says
+                        yield f"{module}:{name}", _Walk().told(value), True
                 elif (told := _not_in_file(module, name, value)) is not None:
                     yield f"{module if module not in MAIN else ''}:{name}", told, name in _file_code(module).constants
 
 
 def _read(thing: Any) -> Iterator[tuple[str, str, Any]]:
-    """The globals that a function in a file of one's own may read, with their modules: its own and those it imports."""
+    """The globals that a function of one's own may read, with their modules: its own and those that it imports.
+
+    Of what was typed in, functions and classes alone are given: the rest of what it reads is told with it.
+    """
     function = _function_of(thing)
-    if function is None or not _is_own_module(str(function.__module__)):
+    typed = function is not None and is_typed(function)
+    if function is None or not (typed or _is_own_module(str(function.__module__))):
         return
     names, ours = _names(function.__code__), function.__globals__
     for name in names & ours.keys():
         value = ours[name]
         if not isinstance(value, ModuleType):
-            yield str(ours["__name__"]), name, value
+            if not typed or isinstance(value, type | FunctionType):
+                yield str(ours["__name__"]), name, value
         elif _is_own_module(value.__name__):
             yield from ((value.__name__, one, vars(value)[one]) for one in names & vars(value).keys())
 
@@ -524,11 +516,7 @@ def _facts(code: CodeType) -> _CodeFacts:
 
 
 class _Walk:
-    """Tells values, functions and classes by what they are, with all that they refer to.
-
-    Attributes:
-        modules: modules of one's own that were met on the way: their files count too.
-    """
+    """Tells values, functions and classes by what they are, with all that they refer to, own ``modules`` among it."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []

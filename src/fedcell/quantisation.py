@@ -1,6 +1,6 @@
 """Uploads with few bits a weight: how they are rounded, what that costs in accuracy, and how many bits they have.
 
-One definition for all of fedcell, slow and obvious: `fedcell.learn.rounding` is the same compiled, and the engines
+One definition for all of fedcell, slow and obvious: `fedcell.learn.compression` is the same compiled, and the engines
 give the same models bit for bit. An update u, a tensor at a time, has the scale s = max |u| and L = 2^(bits - 1) - 1
 levels on each side of zero. An entry becomes the level below or above u L / s, at random so that its mean is u
 (stochastic rounding), and arrives as level times s / L.
@@ -91,7 +91,7 @@ def checked_bits(what: str, bits: Floats) -> Floats:
     return bits
 
 
-LEAST_SCALE = 2.0**-100
+MIN_SCALE = 2.0**-100
 """A tensor whose largest entry is smaller counts as zero: so nothing here overflows, or is a denormal number."""
 _STREAM = crc32(b"rounding")
 
@@ -142,7 +142,7 @@ def round_update(
 ) -> tuple[NDArray[np.int16], Vector]:
     """Round an update to few bits a weight.
 
-    A tensor without an entry of at least LEAST_SCALE becomes zeros, with the scale 0; one with an entry that is not
+    A tensor without an entry of at least MIN_SCALE becomes zeros, with the scale 0; one with an entry that is not
     finite has the scale NaN, and arrives as NaN.
 
     Args:
@@ -170,7 +170,7 @@ def round_update(
         scale = np.abs(u).max(initial=np.float32(0.0))
         if not np.isfinite(scale):
             scales[tensor] = np.nan
-        elif scale >= LEAST_SCALE:
+        elif scale >= MIN_SCALE:
             scales[tensor] = scale
             x = u * (most / scale)
             low = np.floor(x)

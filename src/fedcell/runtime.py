@@ -130,11 +130,7 @@ _told: list[Callable[[], None]] = []
 
 
 def when_compiling(tell: Callable[[], None]) -> None:
-    """Call a function, once, when this process or a worker of it next begins to compile something.
-
-    Args:
-        tell: called from any thread.
-    """
+    """Call a function, in any thread and once, when this process or a worker of it next begins to compile something."""
     if tell not in _told:
         _told.append(tell)
     _listen()
@@ -161,14 +157,7 @@ def _listen() -> None:
 
 
 def cached_njit(**options: Any) -> Callable[[F], F]:
-    """As ``numba.njit(cache=True, ...)``, with a cache that is right also after an update, and for laws of users.
-
-    Args:
-        options: of ``numba.njit``.
-
-    Returns:
-        The decorator.
-    """
+    """As ``numba.njit(cache=True, ...)``, with a cache that is right also after an update, and for laws of users."""
     import numba
 
     def decorated(function: F) -> F:

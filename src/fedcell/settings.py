@@ -25,12 +25,7 @@ _WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: 
 
 
 def split(what: str, line: str) -> tuple[str, str]:
-    """The part before the first colon and the part after it, without spaces around them.
-
-    Args:
-        what: what the line is for, for messages, such as ``"policy"``.
-        line: such as ``"greedy:theta=0"``.
-    """
+    """The parts of a line before and after the first colon, without spaces around them; ``what``: for messages."""
     if not isinstance(line, str):
         raise InputError(f"{what} is {line!r}; give its name as text")
     name, _, rest = line.partition(":")
@@ -145,13 +140,7 @@ def scalar(hint: Any) -> type:
 
 
 def read_value(text: str, hint: Any, what: str) -> Any:
-    """A value of the type that the hint says.
-
-    Args:
-        text: as the user wrote it.
-        hint: a type hint, resolved. A type that is not known here takes the text as it stands.
-        what: the setting, for messages.
-    """
+    """A value of the type that the hint says; what is not known here stays text. ``what``: for messages."""
     if NoneType in get_args(hint) and text.lower() == "none":
         return None
     *others, last = _alternatives(hint)

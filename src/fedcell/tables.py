@@ -77,12 +77,7 @@ class Table:
 
 
 def csv_lines(headings: Iterable[object], rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """The lines of a CSV file, one after the other, however many there are.
-
-    Args:
-        headings: of the columns.
-        rows: values; None is empty.
-    """
+    """The lines of a CSV file, one after the other, however many there are; None is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in itertools.chain([headings], rows):
@@ -98,12 +93,7 @@ def csv_text(headings: Iterable[object], rows: Iterable[Iterable[object]]) -> st
 
 
 def html_page(title: str, parts: Sequence[str]) -> str:
-    """The complete page.
-
-    Args:
-        title: of the window.
-        parts: HTML, from top to bottom; empty ones are left out.
-    """
+    """The complete page: its title and its parts from top to bottom, empty ones left out."""
     body = "\n".join(part for part in parts if part)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -113,13 +103,7 @@ def html_page(title: str, parts: Sequence[str]) -> str:
 
 
 def html_picture(png: bytes, title: str, *, large: bool = False) -> str:
-    """A picture that is part of the page.
-
-    Args:
-        png: the file.
-        title: read out to those who cannot see it.
-        large: whether it has the width of the page.
-    """
+    """A picture that is part of the page; ``title`` is read out, ``large`` has the width of the page."""
     data = base64.b64encode(png).decode()
     return f'<figure{" class=large" * large}><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
@@ -129,13 +113,7 @@ def _is_number(text: str) -> bool:
 
 
 def html_rows(headings: Sequence[str], rows: Sequence[str], numbers: Sequence[int] = ()) -> str:
-    """A table of rows that are HTML already.
-
-    Args:
-        headings: texts.
-        rows: each a ``<tr>``.
-        numbers: the columns that are aligned on the right.
-    """
+    """A table of rows that are HTML already; ``numbers``: the columns that are aligned on the right."""
     head = "".join(
         f"<th{' class=number' if column in numbers else ''}>{escape(text)}</th>" for column, text in enumerate(headings)
     )

@@ -98,7 +98,7 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
     assert not loaded & (heavy if command else heavy | {"rich", "json"})  # Typer itself may load Rich for an option
     ours = {name for name in loaded if name.startswith("fedcell.") and not name.startswith("fedcell.cli")}
     names = {"fedcell.settings", "fedcell.schedule", "fedcell.schedule.laws", "fedcell.schedule.registry"}
-    assert ours == {"fedcell.errors", "fedcell.defaults", "fedcell.files", "fedcell.lazy"} | names
+    assert ours == {"fedcell.errors", "fedcell.defaults", "fedcell.files"} | names
 
 
 @pytest.mark.parametrize(

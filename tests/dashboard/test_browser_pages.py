@@ -209,7 +209,7 @@ def test_a_column_that_the_page_does_not_know_is_shown_with_its_words(
     expect(heads).to_have_count(1)
     for device, epochs in zip(record.plan.devices.tolist(), ("0.5", "0.25", "1"), strict=True):
         expect(row.locator(f"tr[data-device='{device}'] td").nth(-2)).to_have_text(epochs)
-    expect(row.locator("th", has_text="size of the upload, where the policy decides it, bit")).to_have_count(1)
+    expect(row.locator("th", has_text="bits a weight of the upload, where the policy decides them")).to_have_count(1)
 
 
 # Results

@@ -259,17 +259,18 @@ def test_a_tournament_is_ranked_and_its_fields_lead_to_their_runs(server: Served
     page.goto(f"{server.url}#ranking")
     expect(page.locator("#page-ranking h1")).to_have_text("3 policies, 2 scenarios, 7 seeds")
     headline = page.get_by_role("region", name="Mean ranks", exact=True).locator(".headline")
-    expect(headline.locator("strong")).to_have_text("diverse cannot be told from greedy")  # with 14 blocks
+    # With 14 blocks.
+    expect(headline.locator("strong")).to_have_text("diverse is not significantly different from greedy")
     expect(headline.locator("small")).to_have_text(
-        "mean rank 1.50; wins 1 of 2 scenarios, is not told apart from the best in 1"
+        "mean rank 1.50; wins 1 of 2 scenarios, is not significantly different from the best in 1"
     )
     rows = page.locator(".ranking-table tbody tr")
     assert [row.get_attribute("data-policy") for row in rows.all()] == ["diverse", "greedy", "random:k=2"]
     expect(rows.nth(0).locator("td")).to_have_text(
-        ["1.50", "1 + 1", "41 s, wins", "52 s, is not told apart from the best"]
+        ["1.50", "1 + 1", "41 s, wins", "52 s, is not significantly different from the best"]
     )
     expect(rows.nth(2).locator("td")).to_have_text(
-        ["2.50", "0 + 1", "never (0/7)", "52 s, is not told apart from the best"]
+        ["2.50", "0 + 1", "never (0/7)", "52 s, is not significantly different from the best"]
     )
     assert page.locator(".ranks .ranked").count() == 3
     page.get_by_role("button", name="last accuracy").click()

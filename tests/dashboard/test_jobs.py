@@ -1,5 +1,6 @@
 """Races through the API of one server: their results, pause, stop, queue, resume, and workers that are killed."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -8,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ import pytest
 
 import fedcell as fc
 from dashboard.races import LONG, begin
+from fedcell.dashboard import limits
+from fedcell.dashboard.app import build_app
 from fedcell.dashboard.schemas import Curves
+from fedcell.dashboard.state import ServerSettings
 from fedcell.runs.race import race_spec, run_race
 from fedcell.runs.race_report import curves as race_curves
 from fedcell.runs.store import Store
@@ -362,25 +366,46 @@ def test_the_next_server_knows_which_runs_failed_and_leaves_them_out_of_means(tm
         assert [(row["policy"], row["seeds"], row["failed"]) for row in table] == [("all", 1, 0), ("random:k=9", 0, 1)]
 
 
+def test_a_stream_of_a_race_whose_rounds_are_at_hand_waits_for_nobody(tmp_path: Path) -> None:
+    """A hundred may begin at once, more than requests may wait for a thread."""
+    app, _, state = build_app(ServerSettings(tmp_path / "results.db", workers=1))
+    race = state.races.create(expected(TINY, ["all"], 1), 0.5)
+    wait_until(lambda: race.ended, "the race to end")
+
+    async def ask(path: str) -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            return (await client.get(f"/api/races/{race.id}{path}")).status_code
+
+    held = threading.Event()
+    try:
+        for _ in range(1 + limits.READS_WAITING):
+            state.views.submit(held.wait)
+        assert [asyncio.run(ask(path)) for path in ("/events", "/curves")] == [200, 503]
+    finally:
+        held.set()
+        state.close()
+
+
 def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
     id = begin(served, LONG | {"rounds": 2000})
     served.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)
     before = served.rss_mb()
     request = f"GET /api/races/{id}/events HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode()
-    deaf = socket.create_connection(("127.0.0.1", served.port))
-    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sockets = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(99)]
-    for one in [deaf, *sockets]:
-        one.sendall(request)
-    for one in sockets:
-        assert b"200 OK" in one.recv(4096)
-    answer = served.http.get(f"/api/races/{id}/events")
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    seen = served.get(f"/api/races/{id}")["runs"][0]["rounds"]
-    served.until(f"/api/races/{id}", lambda race: race["runs"][0]["rounds"] > seen + 20)  # all goes on
-    assert served.rss_mb() - before < 100
-    for one in [deaf, *sockets]:
-        one.close()
+    with ExitStack() as open_ones:
+        deaf, *sockets = (
+            open_ones.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(limits.STREAMS)
+        )
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for one in [deaf, *sockets]:
+            one.sendall(request)
+        for one in sockets:
+            assert b"200 OK" in one.recv(4096)
+        deaf.recv(1, socket.MSG_PEEK)  # it has begun, too
+        answer = served.http.get(f"/api/races/{id}/events")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        seen = served.get(f"/api/races/{id}")["runs"][0]["rounds"]
+        served.until(f"/api/races/{id}", lambda race: race["runs"][0]["rounds"] > seen + 20)  # all goes on
+        assert served.rss_mb() - before < 100
     wait_until(lambda: read_some(served, id), "a place to become free")
     served.post(f"/api/races/{id}/stop")
     served.wait(id, "stopped")

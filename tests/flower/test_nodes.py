@@ -38,15 +38,15 @@ def after(roster: Roster, view: RoundView, plan: Plan, look: Links, timing: Timi
 
 
 def test_devices_are_numbered_by_number_then_name_and_keep_their_numbers() -> None:
-    first = Roster.empty().meeting(["10", "2", "bob", "0"])
+    first = Roster.empty().with_devices(["10", "2", "bob", "0"])
     assert first.names == ("0", "2", "10", "bob")
-    assert first.meeting(["1", "2", "alice"]).names == ("0", "2", "10", "bob", "1", "alice")
-    assert first.meeting(["2"]) is first
+    assert first.with_devices(["1", "2", "alice"]).names == ("0", "2", "10", "bob", "1", "alice")
+    assert first.with_devices(["2"]) is first
 
 
 def test_a_device_that_says_nothing_is_taken_as_the_median_of_the_others() -> None:
     there = devices(Report(compute_s=1.0), Report(compute_s=5.0), Report(compute_s=2.0), Report())
-    known = Roster.empty().meeting([d.name for d in there])
+    known = Roster.empty().with_devices([d.name for d in there])
     view = known.view(there, Links(np.array([0.1, 0.4, 0.3, NAN]), np.full(4, NAN)), 0)
     assert view.compute_s.tolist() == [1.0, 5.0, 2.0, 2.0]
     assert view.upload_s.tolist() == [0.1, 0.4, 0.3, 0.3]
@@ -55,7 +55,7 @@ def test_a_device_that_says_nothing_is_taken_as_the_median_of_the_others() -> No
 
 def test_where_nobody_knows_anything_all_are_alike() -> None:
     there = devices(Report(), Report())
-    view = Roster.empty().meeting(["0", "1"]).view(there, nothing(2), 0)
+    view = Roster.empty().with_devices(["0", "1"]).view(there, nothing(2), 0)
     assert view.upload_s.tolist() == [1.0, 1.0]
     assert view.compute_s.tolist() == [0.0, 0.0]
 
@@ -63,7 +63,7 @@ def test_where_nobody_knows_anything_all_are_alike() -> None:
 def test_what_rounds_show_replaces_the_report_and_is_the_simulators_estimate() -> None:
     there = devices(Report(compute_s=1.0), Report(compute_s=1.0), Report(compute_s=1.0))
     look = Links(np.array([0.1, 0.2, 0.3]), np.full(3, NAN))
-    known, twin = Roster.empty().meeting(["0", "1", "2"]), Estimates.empty(3)
+    known, twin = Roster.empty().with_devices(["0", "1", "2"]), Estimates.empty(3)
     plan = Plan(np.array([0, 2]), np.array([0.5, 0.5]), 1.0)
     for began in ([4.0, 7.0], [6.0, 9.0], [5.0, 5.0]):
         view = known.view(there, look, 0)
@@ -75,14 +75,14 @@ def test_what_rounds_show_replaces_the_report_and_is_the_simulators_estimate() -
 
 def test_an_unknown_link_is_learnt_from_what_an_upload_took_with_its_share() -> None:
     there = devices(Report(compute_s=1.0), Report(compute_s=1.0))
-    known = Roster.empty().meeting(["0", "1"])
+    known = Roster.empty().with_devices(["0", "1"])
     view = known.view(there, nothing(2), 0)
     known = after(known, view, plan_of([0.25, 0.75]), nothing(2), Timing(np.array([1.0, NAN]), np.array([9.0, NAN])))
     assert known.view(there, nothing(2), 1).upload_s.tolist() == [2.0, 2.0]  # 8 s with a quarter; the other: its median
 
 
 def test_mean_upload_is_of_the_rounds_in_which_a_device_was_there() -> None:
-    known, look = Roster.empty().meeting(["0", "1"]), Links(np.array([1.0, 3.0]), np.zeros(2))
+    known, look = Roster.empty().with_devices(["0", "1"]), Links(np.array([1.0, 3.0]), np.zeros(2))
     both = devices(Report(), Report())
     known = after(known, known.view(both, look, 0), plan_of([1.0]), look, Timing(np.zeros(1), np.ones(1)))
     alone = Links(np.array([5.0]), np.zeros(1))
@@ -93,7 +93,7 @@ def test_mean_upload_is_of_the_rounds_in_which_a_device_was_there() -> None:
 
 
 def test_knowledge_is_saved_and_read_back() -> None:
-    known, look = Roster.empty().meeting(["a", "b"]), nothing(2)
+    known, look = Roster.empty().with_devices(["a", "b"]), nothing(2)
     view = known.view([Device("a", Report()), Device("b", Report())], look, 0)
     known = after(known, view, plan_of([0.4, 0.6]), look, Timing(np.array([1.0, 2.0]), np.array([3.0, 5.0])))
     again = Knowledge.from_arrays(known.knowledge.to_arrays())

@@ -135,7 +135,7 @@ def test_profiles_of_ordinary_devices_are_seen_as_they_are(profiles: list[list[f
 
 def met(profiles: list[list[float]]) -> tuple[Roster, list[Device]]:
     there = [Device(str(i), Report(profile=profile)) for i, profile in enumerate(profiles)]
-    return Roster.empty().meeting([device.name for device in there]).hearing(there), there
+    return Roster.empty().with_devices([device.name for device in there]).with_profiles(there), there
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_most_devices_say_how_long_a_profile_is_whoever_came_first() -> None:
         return [Device(str(i), Report(profile=profile)) for i, profile in enumerate(profiles)]
 
     def after(roster: Roster, there: list[Device]) -> Roster:
-        return roster.meeting([device.name for device in there]).hearing(there)
+        return roster.with_devices([device.name for device in there]).with_profiles(there)
 
     first = after(Roster.empty(), devices([1.0, 2.0, 3.0]))
     assert first.knowledge.profiles.tolist() == [[1.0, 2.0, 3.0]]
@@ -245,7 +245,7 @@ def test_most_devices_say_how_long_a_profile_is_whoever_came_first() -> None:
 
 def test_the_view_has_profiles_noise_and_what_is_in_the_model() -> None:
     there = [Device(str(i), Report(profile=profile)) for i, profile in enumerate(KINDS)]
-    roster = Roster.empty().meeting([device.name for device in there]).hearing(there)
+    roster = Roster.empty().with_devices([device.name for device in there]).with_profiles(there)
     roster = replace(roster, knowledge=roster.knowledge.averaged(np.array([1, 3]), np.array([1.0, 3.0])))
     view = roster.view(there[1:], Links(np.ones(3), np.ones(3)), 0, epsilon=8.0)
     assert view.profiles is not None

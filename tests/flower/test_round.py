@@ -1,6 +1,6 @@
 """Judging a round's replies, with Flower's own messages and strategies."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +16,13 @@ from fedcell.errors import InputError
 from fedcell.flower.client import RECORD, Report
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import faults, train_requirements
-from fedcell.flower.round import Came, PlannedRound, configs, observe
+from fedcell.flower.round import Arrivals, PlannedRound, configs, observe
 from fedcell.flower.scheduled import Scheduled
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.outcome import Observed, judge
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
+from fedcell.types import Floats
 
 NAN = float("nan")
 UPLOAD_S, COMPUTE_S = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
@@ -55,7 +56,7 @@ def played(replies: dict[int, tuple[Message, float]], measured: Timing | None = 
     allowed_s = of.allowed_s(2.0, 1.0 if measured is None else 0.0)
     demands = train_requirements(FedAvg(), reply(10).content.array_records["arrays"])
     ended_s = max([99.0, *(came_s for _, came_s in replies.values())])
-    came = Came(replies, measured, allowed_s, ended_s, in_turn=kwargs.get("in_turn", False))
+    came = Arrivals(replies, measured, allowed_s, ended_s, in_turn=kwargs.get("in_turn", False))
     observed, usable, why = observe(of, came, lambda replies: faults(replies, demands))
     outcome = judge(observed, of.upload_s())
     kept = [usable[node] for node, used in zip(of.chosen, outcome.delivered, strict=True) if used]
@@ -216,3 +217,19 @@ def test_epochs_and_bits_of_the_plan_reach_the_nodes_and_what_is_expected_of_the
     assert of.upload_s().tolist() == [2.0, 8.0 * 2 / 3, 12.0 * 5 / 12]
     assert of.only([12]).plan.bits == np.array([8.0])
     assert "fedcell-epochs" not in configs(planned(), seed=7)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class PlanWithRates(Plan):
+    """A plan with another decision, declared as those of Plan are."""
+
+    lr_scale: Floats | None = field(default=None, metadata={"per": "device"})
+
+
+def test_a_decision_that_a_plan_declares_reaches_the_nodes() -> None:
+    of = planned()
+    fixed = {one.name: getattr(of.plan, one.name) for one in fields(of.plan)}
+    rated = replace(of, grant=replace(of.grant, plan=PlanWithRates(**fixed, lr_scale=np.array([1.0, 0.5, 2.0]))))
+    assert [one["fedcell-lr-scale"] for one in configs(rated, seed=7)] == [1.0, 0.5, 2.0]
+    unknown = replace(of, grant=replace(of.grant, plan=PlanWithRates(**fixed)))
+    assert configs(unknown, seed=7) == configs(of, seed=7)

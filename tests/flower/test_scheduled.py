@@ -301,7 +301,7 @@ def test_a_clientapp_does_not_load_the_scheduler() -> None:
 def test_mods_do_not_meet_the_query(mod: Any) -> None:
     client = Client(Report(samples=600, compute_s=0.1, upload_s=0.2), mods=[mod, timed])
     scheduled = Scheduled(FedAvg(), "all")
-    (found,) = scheduled._planner.nodes.meet(client.grid(1))
+    (found,) = scheduled._planner.nodes.discover_nodes(client.grid(1))
     assert scheduled._planner.nodes.devices[found].report == Report(name="0", samples=600, compute_s=0.1, upload_s=0.2)
     assert client.app._mods == [mod, timed]
 

@@ -50,7 +50,7 @@ def a_run(rounds: int, policy: str = "greedy", seed: int = 0, **kwargs: Any) -> 
 
 
 def saved(folder: Path, run: Run) -> Path:
-    knowledge = Roster.empty().meeting(["0", "1", "2"])
+    knowledge = Roster.empty().with_devices(["0", "1", "2"])
     for number in range(1, len(run.rounds) + 1):
         part = Run(run.policy, run.seed, run.strategy, run.rounds[:number], [], None, run.spec)
         save(folder, part, knowledge, MODEL, {"0/m_t/dw": np.ones(2)})

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedcell.errors import InputError
 from fedcell.learn import published
 from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.idx import IDX_FILES, read_idx
+from fedcell.learn.formats import IDX_FILES, read_idx
 from fedcell.learn.published import Published
 from harness import traced_peak_bytes
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
-from fedcell.protocol.estimates import CURIOSITY, LOOK_EVERY, MOST_DOUBTS, Estimates, look_round
+from fedcell.protocol.estimates import CURIOSITY, ENOUGH, LOOK_EVERY, MOST_DOUBTS, Estimates, look_round
 from fedcell.protocol.knowledge import LONGEST_REST, Knowledge
 from fedcell.schedule.plan import Links, Timing
 from fedcell.types import Bools, Floats
@@ -228,9 +228,34 @@ def test_everything_is_saved_and_read_back() -> None:
 
 
 def test_levelled_times_within_a_factor_of_their_median_are_equal() -> None:
-    all_of_them = np.arange(6)
-    seen = Estimates.empty(6).after(all_of_them[:5], np.array([1.0, 2.0, 5.0, 7.0, 0.1]))
+    all_of_them, time_s = np.arange(6), np.array([1.0, 2.0, 5.0, 7.0, 0.1])
+    seen = Estimates.empty(6)
+    for _ in range(ENOUGH - 1):
+        seen = seen.after(all_of_them[:5], time_s)
+    np.testing.assert_array_equal(seen.levelled(all_of_them, 3.0).known_s(all_of_them), [*[2.0] * 5, np.nan])
+    seen = seen.after(all_of_them[:5], time_s)
     level = seen.levelled(all_of_them, 3.0)
     np.testing.assert_array_equal(level.known_s(all_of_them), [2.0, 2.0, 2.0, 7.0, 0.1, np.nan])
     assert seen.mean_s.tolist() == [1.0, 2.0, 5.0, 7.0, 0.1, 0.0]
     assert level.levelled(all_of_them[5:], 3.0) is level  # nothing was seen of it
+
+
+def test_a_busy_machine_makes_no_device_slow_and_one_that_becomes_slow_is_noticed() -> None:
+    """Other work delays any of ten equal devices by 2 to 50 times, each time one in ten."""
+    rng, ten, seen = np.random.default_rng(0), np.arange(10), Estimates.empty(10)
+    apart = 0
+    for _ in range(200):
+        delay = np.where(rng.random(10) < 0.1, rng.uniform(2.0, 50.0, 10), 1.0)
+        seen = seen.after(ten, 0.1 * delay * rng.uniform(0.8, 1.2, 10))
+        apart += np.unique(seen.levelled(ten, 3.0).known_s(ten)).size > 1
+    assert apart <= 10  # 79 with the means alone
+    slow = np.where(ten == 3, 1.0, 0.1)
+    rounds = 0
+    while np.unique(seen.levelled(ten, 3.0).known_s(ten)).size == 1:
+        seen, rounds = seen.after(ten, slow), rounds + 1
+    level_s = seen.levelled(ten, 3.0).known_s(ten)
+    assert rounds == 3
+    assert level_s[3] > 3.0 * level_s[0]
+    old = {name: array for name, array in seen.to_arrays().items() if name != "least_s"}
+    again = Estimates.from_arrays(old)  # a state of version 0.2: its means, as long as there is nothing else
+    assert again.levelled(ten, 3.0).known_s(ten)[3] == np.median(seen.mean_s)

@@ -106,7 +106,7 @@ def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.Mo
             assert (found.id, found.document["policies"], found.keys) == (stored.id, [], []), damaged
             with pytest.raises(InputError, match=f"tournament {stored.id} is damaged in the file .*; run it again"):
                 load_tournament(found)
-    monkeypatch.setattr("fedcell.runs.contest.MOST_REMEMBERED", 1)
+    monkeypatch.setattr("fedcell.runs.contest.MAX_REMEMBERED", 1)
     with Store(tmp_path / "other.db") as store:
         save_tournament(store, wanted, keys)
         assert store.tournaments() == []

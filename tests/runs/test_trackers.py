@@ -20,7 +20,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.cli.options import TRACKER_NAMES
-from fedcell.files import alone_in
+from fedcell.files import directory_lock
 from fedcell.runs.race import race_runs
 from fedcell.runs.trackers import TRACKERS, MLflow, TensorBoard, TrackedRun, Values, WeightsAndBiases, parse_tracker
 from fedcell.sim.record import ROUND_COLUMNS
@@ -493,7 +493,7 @@ def test_one_process_at_a_time_makes_the_tables_of_mlflow(tmp_path: Path, monkey
     for uri in ("sqlite:///mlflow.db", f"sqlite:///{tmp_path}/mlflow.db"):
         with pytest.raises(fc.InputError, match="it is enough"):
             MLflow(uri).open()
-    with alone_in(tmp_path), alone_in(tmp_path / "missing"):
+    with directory_lock(tmp_path), directory_lock(tmp_path / "missing"):
         pass
 
 

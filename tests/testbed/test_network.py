@@ -13,7 +13,7 @@ import pytest
 
 from fedcell.errors import InputError
 from fedcell.testbed import network as net
-from fedcell.testbed.process import end, ended, inside, start
+from fedcell.testbed.network import end, ended, inside, start
 from fedcell.testbed.wire import HEADER_BYTES, Packet, Tap
 from harness import LIMIT_S, Process, python, wait_until
 from testbed.needs import TESTBED, namespaces, needs_network
@@ -23,7 +23,7 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from fedcell.testbed.network import network
-from fedcell.testbed.process import start
+from fedcell.testbed.network import start
 with network(2) as links:
     inner = start(lambda: time.sleep(600), Path(os.devnull), links.device(0))
     print(links.prefix, inner, flush=True)

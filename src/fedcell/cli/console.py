@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 
 def console(width: int = 160, *, always: bool = False) -> "Console":
-    """Standard output for Rich.
-
-    Args:
-        width: columns where there is no terminal. A pipe has no width, and names shall not be cut at 80 columns.
-        always: whether a terminal is taken to be as wide too; its lines are then continued below.
-    """
+    """Standard output for Rich; ``width``: where there is no terminal, or with ``always`` in any case."""
     from rich.console import Console
 
     # What names policies and runs may come from a file of anybody: nothing in it is markup.
@@ -87,10 +82,10 @@ def note_missing_models(store: "Store", runs: Iterable["Spec"]) -> None:
     keys = [run.key() for run in runs]
     count = len(store.done(keys) - store.done(keys, models=True))
     if count and verbosity() is not Verbosity.QUIET:
-        typer.echo(f"note: {runs_are(count)} stored without a model, and computed again for it", err=True)
+        typer.echo(f"note: {count_of_runs(count)} stored without a model, and computed again for it", err=True)
 
 
-def runs_are(count: int) -> str:
+def count_of_runs(count: int) -> str:
     """So many runs, and the verb."""
     return "1 run is" if count == 1 else f"{count} runs are"
 
@@ -402,7 +397,7 @@ class Trackers:
             typer.echo(f"Tracked: {tracker.shown_by()}")
 
 
-MOST_CLASSES = 10
+MAX_CLASSES = 10
 """More have no room in 80 columns beside a policy's name."""
 
 
@@ -413,7 +408,7 @@ def class_table(result: "RaceResult") -> "Table":
     means = {policy: np.mean(found, axis=0) for policy, found in result.class_accuracy().items()}
     title = f"Accuracy of the final models by class, %, {seeds_text(len(result.seeds))}"
     classes = max((len(mean) for mean in means.values()), default=0)
-    if classes <= MOST_CLASSES:
+    if classes <= MAX_CLASSES:
         table = policy_table(title, *map(str, range(classes)))
         for policy, mean in means.items():
             table.add_row(policy, *(f"{100 * value:.1f}" if np.isfinite(value) else "-" for value in mean))

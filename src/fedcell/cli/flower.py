@@ -242,11 +242,7 @@ def new(
 
 
 def write_app(path: Path) -> None:
-    """Write the app into a directory that does not exist yet or is empty: completely, or not at all.
-
-    Args:
-        path: the directory; its last part is the name of the app.
-    """
+    """Write the app into a directory that does not exist yet or is empty: completely, or not at all."""
     package = _package_of(path.name)
     try:
         if not path.parent.is_dir():

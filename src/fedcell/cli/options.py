@@ -68,11 +68,7 @@ def _check_target(target: float) -> float:
 
 
 def output_format(as_json: bool, as_csv: bool) -> Literal["table", "json", "csv"]:
-    """What to print, of commands that have --json and --csv.
-
-    Returns:
-        str: "table" where neither was given.
-    """
+    """What to print, of commands that have --json and --csv: "table" where neither was given."""
     if as_json and as_csv:
         raise InputError("--json and --csv were both given; choose one")
     return "json" if as_json else "csv" if as_csv else "table"

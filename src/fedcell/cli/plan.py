@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fedcell.plan.plans import TablePlan
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 """A terminal shows so many devices; --json and --csv list all."""
 
 
@@ -124,13 +124,13 @@ def _plan_table(planned: "TablePlan") -> "Table":
     shown = {name: _column(name) for name in gets}
     for heading in (*(heading for heading, _ in shown.values()), "compute s", "upload s", "finish s"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in planned.rows(MOST_ROWS):
+    for row in planned.rows(MAX_ROWS):
         table.add_row(
             Text(short(row["device"], 40)),
             *(write(row[name]) for name, (_, write) in shown.items()),
             *(f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")),
         )
-    captions = [f"the first {MOST_ROWS} of {n:,}; --csv and --json list all"] * (n > MOST_ROWS)
+    captions = [f"the first {MAX_ROWS} of {n:,}; --csv and --json list all"] * (n > MAX_ROWS)
     if planned.free_units:
         units = planned.law.asked.unit.split()[-1]
         captions.append(f"{planned.free_units:,} {units}s stay free: they would not shorten the round")

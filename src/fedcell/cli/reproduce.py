@@ -11,7 +11,7 @@ import typer
 from fedcell.cli.console import announce_compiling, progress, resumable, set_verbosity
 from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, argument, complete_figure, option
 from fedcell.errors import InputError
-from fedcell.files import filled_folder, make_folder
+from fedcell.files import atomic_directory, make_folder
 
 if TYPE_CHECKING:
     from fedcell.paper.output import Output, Section
@@ -114,7 +114,7 @@ def _write_all(outputs: Sequence["Output"], settings: "Settings", command: str, 
     from fedcell.paper.output import page, section
     from fedcell.plots import save_picture
 
-    with filled_folder(out, "--out") as folder:
+    with atomic_directory(out, "--out") as folder:
         for output in outputs:
             (folder / f"{output.name}.csv").write_text(_csv(output), encoding="utf-8")
             if output.figure is not None:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcell.cli.console import console, runs_are
+from fedcell.cli.console import console, count_of_runs
 from fedcell.cli.options import AllowImport, Csv, Json, argument, importing, option, output_format
 from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
@@ -32,7 +32,7 @@ FIELDS_ARE = "fedcell results show lists the fields of a run"
 POLICY_COLUMNS = 22
 """A policy has at least so much room on a line before other fields are left out; longer ones continue below."""
 
-MOST_COMPLETED = 30
+MAX_COMPLETED = 30
 """A field with more values is not offered for completion."""
 
 StorePath = Annotated[Path, argument("Results file.", metavar="STORE")]
@@ -62,7 +62,7 @@ def _complete_where(context: typer.Context, incomplete: str) -> list[str]:
     pairs = [
         f"{name}={value}"
         for name, values in _values_in(context).items()
-        if len(values) <= MOST_COMPLETED and name != "key"
+        if len(values) <= MAX_COMPLETED and name != "key"
         for value in values
     ]
     return [pair for pair in pairs if pair.startswith(incomplete)] or [
@@ -511,7 +511,7 @@ def _export_models(store: "Store", runs: Sequence["StoredRun"], place: str) -> N
         if model is not None:  # else it was deleted just now
             save_model(path, specs[key], model)
     without = sum(run.status == "done" for run in runs) - len(kept)
-    said = f"; {runs_are(without)} stored without a model" if without else ""
+    said = f"; {count_of_runs(without)} stored without a model" if without else ""
     one, *others = paths.values()
     typer.echo(f"wrote {f'{1 + len(others)} models such as ' if others else ''}{one}{said}", err=True)
 

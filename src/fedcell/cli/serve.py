@@ -17,7 +17,7 @@ from fedcell.errors import InputError
 if TYPE_CHECKING:
     import socket
 
-LEAST_TOKEN = 16
+MIN_TOKEN = 16
 
 
 def serve(
@@ -106,8 +106,8 @@ def _token(token: str | None, file: Path | None) -> str | None:
             raise InputError(f"cannot read --token-file {file}: {reason}; give a file with the token") from None
     elif token is None:
         token = os.environ.get("FEDCELL_TOKEN") or None
-    if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise InputError(f"the token has {len(token)} characters; give at least {LEAST_TOKEN} plain ones")
+    if token is not None and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
+        raise InputError(f"the token has {len(token)} characters; give at least {MIN_TOKEN} plain ones")
     return token
 
 
@@ -122,7 +122,7 @@ def _address(host: str | None, token: str | None) -> str:
         local = False
     if not local and token is None:
         raise InputError(
-            f"--host {address} lets other machines in; give a token of at least {LEAST_TOKEN} characters, which every "
+            f"--host {address} lets other machines in; give a token of at least {MIN_TOKEN} characters, which every "
             "request must then carry, with --token-file or FEDCELL_TOKEN"
         )
     return address

@@ -81,12 +81,7 @@ def sweep(
 
 
 def load_data(runs: Iterable["Spec"], cluster: str | None) -> None:
-    """Load what the runs need before anything is made.
-
-    Args:
-        runs: of which data that cannot be read are refused.
-        cluster: where they are to run; None for here, where data may be downloaded.
-    """
+    """Load what the runs need before anything is made; on a ``cluster`` data may not be downloaded here."""
     from fedcell.learn.data import load_dataset
     from fedcell.learn.published import PUBLISHED
 

@@ -19,7 +19,7 @@ from fedcell.cli.console import (
 from fedcell.cli.options import Cluster, Quiet, Seeds, Verbose, Workers, complete_policy, option
 from fedcell.cli.sweep import crew, load_data
 from fedcell.errors import InputError
-from fedcell.files import STANDARD_OUTPUT, check_output, filled_folder, make_folder, write_output
+from fedcell.files import STANDARD_OUTPUT, atomic_directory, check_output, make_folder, write_output
 
 if TYPE_CHECKING:
     from fedcell.runs.tournament import TournamentResult
@@ -172,7 +172,7 @@ def _write(result: "TournamentResult", command: str, out: Path) -> None:
     from fedcell.runs.tournament_report import TournamentReport
 
     report = TournamentReport(result)
-    with filled_folder(out, "--out") as folder:
+    with atomic_directory(out, "--out") as folder:
         figures = report.pictures()
         for name, figure in figures.items():
             save_picture(figure, folder / f"{name}.png")

@@ -1,6 +1,6 @@
 """The cell in a browser: the server behind `fedcell serve`, and the page in static/."""
 
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names
 
 __getattr__ = lazy_names(
     "fedcell.dashboard",

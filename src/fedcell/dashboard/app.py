@@ -125,11 +125,7 @@ def _sentence(error: RequestValidationError) -> str:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server; a signal ends streams too.
-
-    Attributes:
-        state: what its routes share.
-    """
+    """uvicorn's server; a signal ends streams too. ``state``: what its routes share."""
 
     def __init__(self, config: uvicorn.Config, state: AppState) -> None:
         super().__init__(config)

@@ -16,7 +16,7 @@ from fedcell.runs.race import comparable
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
 
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 
 RunSoFar = tuple[Rounds, bool]
 """The rounds of a run so far, and whether it has ended."""
@@ -25,14 +25,7 @@ RunSoFar = tuple[Rounds, bool]
 def race_curves(
     race: LiveRace, runs: Mapping[tuple[str, int], RunSoFar], failed: Collection[tuple[str, int]], by: Axis = "time"
 ) -> dict[str, Any]:
-    """The answer of /api/races/{id}/curves.
-
-    Args:
-        race: the race.
-        runs: by policy and seed, each run's rounds so far, and whether it has ended.
-        failed: the policies and seeds of the runs that failed.
-        by: what accuracy is shown against.
-    """
+    """The answer of /api/races/{id}/curves; runs by policy and seed, as far as they are and whether they have ended."""
     ended = {run for run, (_, over) in runs.items() if over}
     known = {run: (Rounds.of([]), True) if run in failed else found for run, found in runs.items()}
     named = {policy: [runs[policy, seed] for seed in race.seeds] for policy in race.policies}
@@ -135,9 +128,9 @@ def said_document(
 
 def _some(count: int) -> NDArray[np.int64]:
     """Evenly chosen places of so many; a screen has no more points."""
-    if count <= MOST_POINTS:
+    if count <= MAX_POINTS:
         return np.arange(count)
-    return np.unique(np.linspace(0, count - 1, MOST_POINTS).astype(np.int64))
+    return np.unique(np.linspace(0, count - 1, MAX_POINTS).astype(np.int64))
 
 
 def _seed_curves(runs: Sequence[RunSoFar], end_s: float, by: Axis) -> list[dict[str, Any]] | None:

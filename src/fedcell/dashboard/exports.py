@@ -172,13 +172,7 @@ _IMPORT = re.compile(r"(from |import )\"(\.[^\"]+)\"")
 
 
 def race_page(race: dict[str, Any], curves: Mapping[Axis, dict[str, Any]], command: str) -> str:
-    """The file.
-
-    Args:
-        race: as RaceDocument has it.
-        curves: as Curves has them, by what accuracy is shown against: ``time`` and ``energy``.
-        command: that runs the race again.
-    """
+    """The file; ``curves`` by what accuracy is shown against, ``time`` and ``energy``."""
     data = as_json({"race": race, "curves": curves, "command": command}).replace("<", "\\u003c")
     title = escape(race["name"] or "A race of schedulers")
     # The data first: whatever they say, the first {title} is the shell's, which stands above them.

@@ -88,7 +88,7 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     """The race asked for, checked before anything of it is looked up, imported or computed."""
     for name in ("grid", "policy", "seed"):
         if name in document:
-            raise InputError(f"spec has {name}; give policies and seeds beside it")
+            raise InputError(f"spec has {name}; give policies and seeds outside it")
     lines = policies or race_policies()
     if len(lines) * seeds > RACE_RUNS:
         raise InputError(f"the race has {len(lines) * seeds:,} runs; {RACE_RUNS} at most")

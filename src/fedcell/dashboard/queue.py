@@ -297,16 +297,19 @@ class RaceQueue:
             found = (race.runs.get(key) for race in self._races.values())
             return next((run for run in found if run is not None and run.records), None)
 
-    def load(self, race: LiveRace) -> None:
-        """Read the rounds that are in the store only; may take a second, so not in the web server's thread."""
+    def missing(self, race: LiveRace) -> list[LiveRun]:
+        """Its runs whose rounds are in the store only; from now on the race is one of those that stay loaded."""
         with self.lock:
-            missing = [run for run in race.runs.values() if run.numbers is None]
             if race in self._loaded:
                 self._loaded.remove(race)
             self._loaded.append(race)
             while len(self._loaded) > KEPT_LOADED:
                 self._unload(self._loaded.popleft())
-        for run in missing:
+            return [run for run in race.runs.values() if run.numbers is None]
+
+    def load(self, race: LiveRace) -> None:
+        """Read the rounds that are in the store only; may take a second, so not in the web server's thread."""
+        for run in self.missing(race):
             numbers = self._store.numbers(run.key)  # none if the run was deleted since
             with self.lock:
                 run.numbers = list(numbers)

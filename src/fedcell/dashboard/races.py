@@ -60,7 +60,8 @@ def router(state: AppState) -> APIRouter:
         return race_document(state, race)
 
     async def loaded(race: LiveRace) -> LiveRace:
-        await state.views.run(lambda: races.load(sound(race)))
+        if races.missing(sound(race)):  # else nothing has to wait: all streams that there may be can begin at once
+            await state.views.run(lambda: races.load(race))
         return race
 
     @routes.post("/races", status_code=201, openapi_extra=body_documented(RaceAsk))

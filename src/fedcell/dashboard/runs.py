@@ -42,13 +42,7 @@ Sort = Literal[
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which runs are asked for.
-
-    Attributes:
-        policy: of this policy alone.
-        source: from there alone.
-        keys: these alone, by the first digits of their keys, separated by commas.
-    """
+    """Which runs are asked for: of a policy, from a source, by the first digits of keys, separated by commas."""
 
     policy: str | None
     source: str | None

@@ -149,13 +149,7 @@ class BoundedExecutor:
 
 
 class StoreReader:
-    """One results file, read in a thread: the page must not wait for the disk.
-
-    Attributes:
-        name: the file as it was named on the command line.
-        writable: whether races are written to it.
-        store: the file; the only connection of this process to it.
-    """
+    """One results file, read in a thread: the page must not wait for the disk. ``store``: its only connection here."""
 
     def __init__(self, path: Path, mode: Literal["read", "write"]) -> None:
         self.name, self.writable = str(path), mode == "write"

@@ -8,8 +8,8 @@ import warnings
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from fedcell import lazy_names
 from fedcell.errors import InputError
-from fedcell.lazy import lazy_names
 
 if find_spec("flwr") is None:
     raise InputError('fedcell.flower needs Flower; install it with: pip install "fedcell[flower]"')
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
         timed,
         upload_when_asked,
     )
-    from fedcell.flower.profile import profile_of
     from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, SimulatedRadio
     from fedcell.flower.record import ScheduledRound
     from fedcell.flower.scheduled import Scheduled
+    from fedcell.learn.profile import profile_of
     from fedcell.schedule.plan import Timing
 
 _look_up = lazy_names(
     "fedcell.flower",
     {
         "fedcell.flower.client": "Report answer_loss compressed epochs_of report_device timed upload_when_asked",
-        "fedcell.flower.profile": "profile_of",
+        "fedcell.learn.profile": "profile_of",
         "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio",
         "fedcell.flower.record": "ScheduledRound",
         "fedcell.flower.scheduled": "Scheduled",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedcell.errors import UNPRINTABLE, InputError, did_you_mean
 from fedcell.flower.compat import answer_query, has_mod
+from fedcell.learn.profile import MAX_PROFILE
 from fedcell.quantisation import WEIGHT_BITS, pack, round_update, sums_of
 from fedcell.units import LARGEST_S, SMALLEST_S
 from fedcell.world.device import mean_compute_s
@@ -29,8 +30,6 @@ ACTION = "fedcell"
 FAULT = "fault"
 QUERY = f"{MessageType.QUERY}.{ACTION}"
 MAX_NAME_CHARACTERS = 200
-MAX_PROFILE = 4096
-"""Numbers in a profile; with more, a report would be as long as a model."""
 MAX_PROFILE_ENTRY = 1e6
 """The largest magnitude of a profile's entries: squares of these, and their sums, are far from overflow."""
 _BOUNDS = {

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fedcell.flower.compat import in_simulation, unreadable
 from fedcell.flower.radio import Radio
 from fedcell.flower.replies import Replies
-from fedcell.flower.round import Came, PlannedRound
+from fedcell.flower.round import Arrivals, PlannedRound
 from fedcell.types import Floats
 
 POLL_S = 0.2
@@ -34,12 +34,7 @@ def push(grid: Grid, messages: list[Message]) -> dict[str, Message]:
 
 
 def pull(grid: Grid, asked: Mapping[str, Message]) -> list[Message]:
-    """Return the replies that are there; one that is no message of Flower's is an error message of its node.
-
-    Args:
-        grid: Flower's grid.
-        asked: by message id, the messages that were sent.
-    """
+    """Return the replies that are there, of those asked for; what is no message of Flower's is an error of its node."""
     try:
         return list(grid.pull_messages(list(asked)))
     except unreadable() as error:
@@ -267,15 +262,8 @@ class Messenger:
         *,
         began_s: float | None = None,
         enough: Callable[[Replies], bool] = lambda _: False,
-    ) -> Came:
-        """Send the messages of a plan and wait.
-
-        Args:
-            planned: the plan.
-            messages: one for each scheduled device.
-            began_s: the start of the round by the monotonic clock, if a question came before; now by default.
-            enough: whether these replies, of those in time, are all that are needed; asked only in real time.
-        """
+    ) -> Arrivals:
+        """Send a plan's messages and wait for all replies or ``enough``; ``began_s``: the start, if a question came."""
         radio = self.radio
         radio.grant(planned.grant)
         sent_s = time.monotonic()
@@ -318,4 +306,4 @@ class Messenger:
             allowed_s = planned.allowed_s(self.slack if held else math.inf, 0.0)
         simulated = measured is not None and not radio.real_time
         ended_s = None if simulated else waited_s
-        return Came(replies, measured, allowed_s, ended_s, began_s, in_turn and measured is None)
+        return Arrivals(replies, measured, allowed_s, ended_s, began_s, in_turn and measured is None)

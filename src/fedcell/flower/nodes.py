@@ -29,12 +29,7 @@ MAX_QUERIES = 5
 
 @dataclass
 class Nodes:
-    """The devices behind the nodes that are connected.
-
-    Attributes:
-        answer_s: seconds to wait for answers if the round cannot start without them.
-        devices: the known devices, by node id.
-    """
+    """The devices behind the nodes that are connected; ``answer_s``: how long a round waits for them."""
 
     answer_s: float
     devices: dict[int, Device] = field(default_factory=dict)
@@ -56,7 +51,7 @@ class Nodes:
         if there < count:
             LOG.warning("fedcell: continuing with %d of the %d expected nodes", there, count)
 
-    def meet(self, grid: Grid, *, ask_all: bool = False) -> list[int]:
+    def discover_nodes(self, grid: Grid, *, ask_all: bool = False) -> list[int]:
         """Ask new nodes (or all) for their reports, and return those that have answered, one for each name.
 
         A node whose answer could not be used is asked again, a few times; it is scheduled meanwhile.
@@ -147,18 +142,13 @@ class Nodes:
         return [node for node in nodes if last[self.devices[node].name] == node]
 
 
-FARTHEST = 10.0
+OUTLIER_FACTOR = 10.0
 """How far a profile may be from the median of all, in median distances, and still count as it is."""
 
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """M devices in the order in which they were first met: a device's number is its place.
-
-    Attributes:
-        names: M names.
-        knowledge: what rounds showed of them.
-    """
+    """M devices in the order in which they were first met, a device's number; and what rounds showed of them."""
 
     names: tuple[str, ...]
     knowledge: Knowledge
@@ -168,7 +158,7 @@ class Roster:
         """Before the first device."""
         return cls((), Knowledge.empty(0))
 
-    def meeting(self, names: Sequence[str]) -> "Roster":
+    def with_devices(self, names: Sequence[str]) -> "Roster":
         """Return the roster with these devices in it; new ones come last, ordered by number or name."""
         new = sorted(set(names) - set(self.names), key=lambda name: (not name.isdigit(), len(name.lstrip("0")), name))
         if not new:
@@ -180,7 +170,7 @@ class Roster:
         number = {name: index for index, name in enumerate(self.names)}
         return np.array([number[device.name] for device in devices], dtype=np.int64)
 
-    def hearing(self, devices: Sequence[Device]) -> "Roster":
+    def with_profiles(self, devices: Sequence[Device]) -> "Roster":
         """Return the roster with the profiles in these devices' reports, instead of those that they had before.
 
         All profiles have as many numbers as most devices' have; others are ignored. A device that reports none keeps
@@ -228,7 +218,8 @@ class Roster:
             explore: whether stale estimates earn a look.
             epsilon: of the noise in the devices' profiles, or None.
             policy: who looks; see `Knowledge.view`.
-            alike: observed training times within this factor of their median count as equal to it.
+            alike: observed training times that are no sign of a larger factor than this count as equal; see
+                `Estimates.levelled`.
         """
         samples = np.array([device.report.samples or 0.0 for device in devices])
         known = replace(self.knowledge, profiles=bounded(self.knowledge.profiles))
@@ -272,7 +263,7 @@ def bounded(profiles: Floats) -> Floats:
     centre = np.median(profiles[known], axis=0)
     away = profiles[known] - centre
     distance = np.linalg.norm(away, axis=1)
-    most = FARTHEST * float(np.median(distance))
+    most = OUTLIER_FACTOR * float(np.median(distance))
     far = distance > most
     if most == 0.0 or not far.any():
         return profiles

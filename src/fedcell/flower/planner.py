@@ -42,7 +42,8 @@ _CANNOT = {
     "fedcell.flower.compressed",
 }
 ALIKE = 3.0
-"""Training times of nodes that take turns at one machine's processors say nothing below this factor."""
+"""Training times of nodes that take turns at one machine's processors say nothing below this factor; nor does a single
+time above it, see `Estimates.levelled`."""
 
 
 class Planner:
@@ -83,10 +84,10 @@ class Planner:
         self._whole: set[str] = set()  # devices that send whole models whatever they are told
         self._warned: set[tuple[str, str]] = set()
 
-    def meet(self, grid: Grid, *, ask_all: bool, wait_s: float) -> list[int]:
+    def discover_nodes(self, grid: Grid, *, ask_all: bool, wait_s: float) -> list[int]:
         """Return the nodes that have reported; wait until there are enough of them."""
         self._in_turn = in_simulation(grid)
-        nodes = self.nodes.meet(grid, ask_all=ask_all)
+        nodes = self.nodes.discover_nodes(grid, ask_all=ask_all)
         give_up_s = time.monotonic() + wait_s
         while len(nodes) < self.least:
             if time.monotonic() > give_up_s:
@@ -96,7 +97,7 @@ class Planner:
                 )
             self.nodes.wait_for(grid, self.least, wait_s)
             time.sleep(POLL_S)
-            nodes = self.nodes.meet(grid)
+            nodes = self.nodes.discover_nodes(grid)
         return nodes
 
     def see(self, nodes: list[int], arrays: ArrayRecord, round_index: int, clock_s: float, left_s: float) -> Connected:
@@ -109,9 +110,9 @@ class Planner:
             clock_s: seconds from the start of the run.
             left_s: seconds left of the budget.
         """
-        self.roster = self.roster.meeting([self.nodes.devices[n].name for n in nodes])
-        self.roster = self.roster.hearing([self.nodes.devices[n] for n in nodes])
-        nodes = self.awake(nodes, round_index)
+        self.roster = self.roster.with_devices([self.nodes.devices[n].name for n in nodes])
+        self.roster = self.roster.with_profiles([self.nodes.devices[n] for n in nodes])
+        nodes = self.eligible_nodes(nodes, round_index)
         devices = [self.nodes.devices[node] for node in nodes]
         radio = self._resolved(devices, arrays)
         look = self._look(devices, arrays, round_index, clock_s)
@@ -191,7 +192,7 @@ class Planner:
             alike=ALIKE if self._in_turn and self.resolved_radio.real_time else 1.0,
         )
 
-    def awake(self, nodes: list[int], round_index: int) -> list[int]:
+    def eligible_nodes(self, nodes: list[int], round_index: int) -> list[int]:
         """Return the known nodes by device, whatever their random ids, without those that rest after failures."""
         known, met = self.nodes.devices, set(self.roster.names)
         nodes = [node for node in nodes if node in known and known[node].name in met]

@@ -36,13 +36,7 @@ def sample_size(strategy: Strategy) -> int | None:
 
 
 def require_sample_size(strategy: Strategy, policy: Policy, nodes: int) -> None:
-    """Refuse a policy that does not schedule as many devices as the noise is calibrated for.
-
-    Args:
-        strategy: the wrapped strategy.
-        policy: the policy.
-        nodes: how many nodes the run waits for.
-    """
+    """Refuse a policy that does not schedule as many devices as the noise is calibrated for."""
     wanted = sample_size(strategy)
     if wanted is None:
         return
@@ -66,12 +60,7 @@ def refuse_question(strategy: Strategy, policy: Policy) -> None:
 
 
 def refuse_rounding(strategy: Strategy, bits: Floats | None) -> None:
-    """Refuse few bits a weight where devices clip their updates themselves: a rounded one may be longer than the norm.
-
-    Args:
-        strategy: the wrapped strategy.
-        bits: of a plan.
-    """
+    """Refuse few bits a weight where devices clip their updates: a rounded one may be longer than the norm."""
     client_side = (DifferentialPrivacyClientSideAdaptiveClipping, DifferentialPrivacyClientSideFixedClipping)
     if (
         bits is not None

@@ -215,7 +215,7 @@ def log_round(done: ScheduledRound) -> None:
     )
     took = ("-" if s is None else f"{s:.4g}" for s in done.finish_s)
     times = [f"{n} {p:.4g}/{t}" for n, p, t in zip(done.names, done.planned_finish_s, took, strict=True)]
-    LOG.info("\t├──> planned/took in s: %s", listed(times) if times else "nobody was scheduled")
+    LOG.info("\t├──> planned/took in s: %s", listed(times) if times else "no device was scheduled")
 
 
 def log_metrics(metrics: MetricRecord | None, *, clients: bool = True) -> None:

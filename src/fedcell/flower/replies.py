@@ -137,12 +137,7 @@ class ReplyRequirements:
 
 
 def train_requirements(strategy: Strategy, model: ArrayRecord) -> ReplyRequirements:
-    """Return what the strategy needs of replies with models.
-
-    Args:
-        strategy: the wrapped strategy.
-        model: the initial model. (Later ones are means, and the mean of integers is a float.)
-    """
+    """Return what the strategy needs of replies with models like the initial one (the mean of integers is a float)."""
     parts = unwrap(strategy)
     last, strict = parts[-1], _by_flower(parts, "aggregate_train")
     numbers = {}

@@ -8,14 +8,13 @@ the round's. How a node answers is in client.py; the simulator's question, with 
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
 from fedcell.flower.client import (
     ANSWER,
-    BITS,
     EPOCHS,
     HOLD,
     KEY,
@@ -66,7 +65,7 @@ class PlannedRound:
         look: what the radio knew about them.
         view: what the policy saw at first, of all M.
         grant: who trains, with which share, and when each is expected to finish.
-        known: (M,) booleans: the devices whose link and speed are known, so that they can be held to the plan.
+        known: (M,) booleans, as in `Connected`.
         asked: what was asked before; None if nothing was.
     """
 
@@ -159,7 +158,7 @@ class PlannedRound:
 
 
 @dataclass(frozen=True, eq=False)
-class Came:
+class Arrivals:
     """What came of the messages. Times are in seconds from the start of the round.
 
     Attributes:
@@ -181,7 +180,7 @@ class Came:
 
 def observe(
     planned: PlannedRound,
-    came: Came,
+    came: Arrivals,
     refused: Callable[[dict[int, Message]], Mapping[int, str]],
 ) -> tuple[Observed, dict[int, Message], Mapping[int, str]]:
     """Return what is observed of a round, or of a question, by its replies.
@@ -253,7 +252,9 @@ def configs(planned: PlannedRound, seed: int, *, wants_sums: bool = False) -> li
         wants_sums: whether the policy goes by how long updates were before they were rounded.
     """
     plan, law, trained = planned.plan, planned.view.law, planned.asked is not None and planned.asked.trained
-    decided = {EPOCHS: None if trained else plan.epochs, BITS: plan.bits}
+    decided = {f"fedcell-{name.replace('_', '-')}": getattr(plan, name) for name in _decisions(type(plan))}
+    if trained:
+        del decided[EPOCHS]
     ids, number = np.asarray(planned.view.ids)[plan.devices], planned.grant.round_index
     rounding: list[NodeConfig] = [{KEY: f"{seed} {number} {device}"} for device in ids]
     if wants_sums:
@@ -269,6 +270,15 @@ def configs(planned: PlannedRound, seed: int, *, wants_sums: bool = False) -> li
         }
         for i, (share, finish_s) in enumerate(zip(plan.shares, planned.grant.finish_s, strict=True))
     ]
+
+
+def _decisions(kind: type[Plan]) -> list[str]:
+    """The names of what a plan may decide for each device beside its share: a node is told of each by its name."""
+    return [one.name for one in fields(kind) if "per" in one.metadata and one.name not in _ALWAYS_TOLD]
+
+
+_ALWAYS_TOLD = {"devices", "shares", "starts_s"}
+"""What the plan has for each device in any case: the message's node, its share, and when it gets the message."""
 
 
 def _units(law: Law, share: float) -> dict[str, int]:
@@ -302,7 +312,7 @@ def asked_in(round_index: int, messages: Iterable[Message], question: Question) 
     return [with_node_config(message, {ROUND: round_index, **hold}) for message in messages]
 
 
-def read_answers(planned: PlannedRound, came: Came, about: str) -> tuple[Observed, Floats, dict[str, list[str]]]:
+def read_answers(planned: PlannedRound, came: Arrivals, about: str) -> tuple[Observed, Floats, dict[str, list[str]]]:
     """Return what is observed of a question, (n,) the answers, NaN for none, and who gave none by the reason."""
     values, missing = dict[int, float](), dict[str, list[str]]()
 

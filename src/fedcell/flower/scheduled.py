@@ -53,7 +53,7 @@ from fedcell.flower.replies import (
     train_requirements,
 )
 from fedcell.flower.round import (
-    Came,
+    Arrivals,
     Connected,
     PlannedRound,
     asked_in,
@@ -415,7 +415,7 @@ class Scheduled(Strategy):
     def _connected(self, number: int, arrays: ArrayRecord, grid: Grid) -> Connected:
         """What is known of the nodes that are there."""
         ask_all = self.query_every > 0 and number > 1 and (number - 1) % self.query_every == 0
-        nodes = self._planner.meet(grid, ask_all=ask_all, wait_s=self.wait_s)
+        nodes = self._planner.discover_nodes(grid, ask_all=ask_all, wait_s=self.wait_s)
         return self._planner.see(nodes, arrays, number - 1, self._clock_s, self.budget_s - self._clock_s)
 
     def _carry_out(self, send: Send, here: "_UnderWay") -> Observed | None:
@@ -584,7 +584,7 @@ class Scheduled(Strategy):
         self, grid: Grid, result: Result, timeout: float, config: ConfigRecord, evaluate_fn: EvaluateFn | None
     ) -> None:
         number, devices = len(self.rounds), self._planner.nodes.devices
-        awake = self._planner.awake(list(grid.get_node_ids()), number)
+        awake = self._planner.eligible_nodes(list(grid.get_node_ids()), number)
         with evaluating(self.strategy, len(awake)):
             messages = list(self.configure_evaluate(number, result.arrays, config, chosen_nodes(grid, awake)))
         left_s = max(self.budget_s - self._clock_s, self.grace_s)
@@ -691,7 +691,7 @@ class _UnderWay:
     began_s: float | None = None
     answers: Floats = field(default_factory=lambda: np.empty(0))
     no_answer: dict[str, list[str]] = field(default_factory=dict)
-    came: Came | None = None
+    came: Arrivals | None = None
     timing: Timing = field(default_factory=lambda: Timing(np.empty(0), np.empty(0)))
     usable: dict[int, Message] = field(default_factory=dict)
     arrived: Bools = field(default_factory=lambda: np.empty(0, np.bool_))

@@ -270,13 +270,7 @@ def _parse_metrics(line: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def require_same_model(folder: Path, saved: dict[str, NDArray[Any]], model: ModelSchema) -> None:
-    """Refuse to resume with another model than the one that was saved.
-
-    Args:
-        folder: the directory.
-        saved: its model.
-        model: names, shapes and kinds of the arrays of the app's model.
-    """
+    """Refuse to resume with another model than the one that was saved."""
     advice = "give another directory or remove it"
     if list(saved) != list(model):
         raise InputError(f"{folder} has a run of another model: its arrays have other names; {advice}")
@@ -403,13 +397,7 @@ def _cannot_write(folder: Path, error: OSError) -> InputError:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run that was read from its state directory.
-
-    Attributes:
-        run: its rounds.
-        roster: the devices that it knows.
-        arrays: its model after the last round.
-    """
+    """A run that was read from its state directory: its rounds, the devices it knows, and its last model."""
 
     run: Run
     roster: Roster
@@ -418,12 +406,7 @@ class Resumed:
 
 @dataclass
 class StateDirectory:
-    """Saves a run in its state directory, and resumes it.
-
-    Attributes:
-        folder: the directory; None to save nothing.
-        strategy: the wrapped strategy.
-    """
+    """Saves a run in its state directory (None to save nothing), and resumes it."""
 
     folder: Path | None
     strategy: Strategy
@@ -432,12 +415,7 @@ class StateDirectory:
         self._at_start = own_numbers(self.strategy)
 
     def resume(self, own: Run, model: ModelSchema) -> Resumed | None:
-        """Return the run in the directory, if any, and restore the strategy's arrays, numbers and accountants.
-
-        Args:
-            own: the run that the app wants: policy, seed, strategy and averaging must be those of the saved one.
-            model: names, shapes and kinds of the arrays of the app's model.
-        """
+        """Return the run in the directory, if any and if the app wants that one; restore the strategy's state."""
         if self.folder is None:
             return None
         already = load_accountants(self.folder)

@@ -1,13 +1,13 @@
 """The model that is trained: data, partitions, engines."""
 
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names
 
 __getattr__ = lazy_names(
     __name__,
     {
         "fedcell.learn.aggregator": "AGGREGATORS Aggregator AggregatorState LateModels Spelling02 "
         "format_aggregator parse_aggregator",
-        "fedcell.learn.compression": "COMPRESSIONS Compression Residuals fed_back",
+        "fedcell.learn.compression": "COMPRESSIONS Compression Residuals fed_back rounded_updates",
         "fedcell.learn.data": "Dataset absolute content_files load_dataset save_dataset",
         "fedcell.learn.engine": "BATCH_SIZE Engine Evaluation HIDDEN HostUpdates Job LEARNING_RATE Updates "
         "checked_setting is_count",
@@ -16,9 +16,8 @@ __getattr__ = lazy_names(
         "fedcell.learn.mlp": "MlpEngine",
         "fedcell.learn.mlp_cuda": "MlpCudaEngine unsupported_reason",
         "fedcell.learn.partition": "Kind Labels Sizes label_counts parse_kind parse_sizes partition",
-        "fedcell.learn.profile": "REPORT_SAMPLES noise_of normalised private",
+        "fedcell.learn.profile": "MAX_PROFILE REPORT_SAMPLES noise_of normalised private profile_of",
         "fedcell.learn.published": "PUBLISHED",
-        "fedcell.learn.rounding": "rounded_updates",
         "fedcell.learn.torch_stack": "Loss",
     },
 )
@@ -29,6 +28,7 @@ __all__ = [
     "COMPRESSIONS",
     "HIDDEN",
     "LEARNING_RATE",
+    "MAX_PROFILE",
     "PUBLISHED",
     "REPORT_SAMPLES",
     "Aggregator",
@@ -43,7 +43,6 @@ __all__ = [
     "Kind",
     "Labels",
     "LateModels",
-    "Loss",
     "MlpCudaEngine",
     "MlpEngine",
     "Residuals",
@@ -51,7 +50,6 @@ __all__ = [
     "Spelling02",
     "Updates",
     "absolute",
-    "checked_setting",
     "content_files",
     "dataset_from",
     "fed_back",
@@ -67,6 +65,7 @@ __all__ = [
     "parse_sizes",
     "partition",
     "private",
+    "profile_of",
     "rounded_updates",
     "save_dataset",
     "torch_engine",

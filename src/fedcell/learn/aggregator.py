@@ -125,6 +125,16 @@ class Aggregator:
         if not 0.0 <= self.late <= 1.0:
             raise InputError(f"late of the aggregator is {self.late!r}; give a number from 0 to 1")
 
+    def with_momentum(self, beta: float) -> "Aggregator":
+        """Return it with momentum ``beta`` of the server, unless it has a server optimizer already.
+
+        Example:
+            >>> from fedcell.learn.aggregator import parse_aggregator
+            >>> parse_aggregator("balanced").with_momentum(0.5)
+            FedAvgM(beta=0.5, rate=1.0, weights='balanced', late=0.0)
+        """
+        return self if beta == 0.0 or self.num_state_vectors else FedAvgM(beta, 1.0, self.weights, self.late)
+
     def initial(self, parameters: int) -> AggregatorState:
         """The state before the first round, of a model with so many weights."""
         return AggregatorState(np.zeros((self.num_state_vectors, parameters), np.float32))

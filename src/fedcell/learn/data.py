@@ -18,9 +18,18 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError, did_you_mean
 from fedcell.files import unpacked_bytes, write_output
-from fedcell.learn.cifar import cifar_paths, read_archive, read_cifar_folder
-from fedcell.learn.idx import FIELDS, FILE_ERRORS, MAX_ARRAY_BYTES, idx_paths, read_folder
-from fedcell.learn.leaf import leaf_paths, read_leaf
+from fedcell.learn.formats import (
+    FIELDS,
+    FILE_ERRORS,
+    MAX_ARRAY_BYTES,
+    cifar_paths,
+    idx_paths,
+    leaf_paths,
+    read_archive,
+    read_cifar_folder,
+    read_folder,
+    read_leaf,
+)
 from fedcell.learn.published import PUBLISHED, existing_folder, published_folder
 
 SCALINGS = ("standard", "unit")

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError, did_you_mean
 from fedcell.learn.data import Dataset, channels_first, checked_arrays, scaled
-from fedcell.learn.idx import MAX_ARRAY_BYTES
+from fedcell.learn.formats import MAX_ARRAY_BYTES
 
 LABELS = ("label", "labels", "fine_label", "y", "target", "character")
 """Names of the column of labels, if none is of the type ClassLabel."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedcell.errors import InputError
 from fedcell.learn import mlp_kernel as kernel
+from fedcell.learn.compression import round_job
 from fedcell.learn.data import Dataset
 from fedcell.learn.engine import (
     BATCH_SIZE,
@@ -30,7 +31,6 @@ from fedcell.learn.engine import (
     is_count,
     linear_start,
 )
-from fedcell.learn.rounding import round_job
 from fedcell.learn.simd import STEP
 from fedcell.runtime import cores, on_threads
 from fedcell.types import Vector

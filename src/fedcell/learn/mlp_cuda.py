@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcell.errors import InputError
+from fedcell.learn.compression import rounded_updates
 from fedcell.learn.data import Dataset
 from fedcell.learn.engine import (
     BATCH_SIZE,
@@ -35,7 +36,6 @@ from fedcell.learn.engine import (
     checked_starts,
     linear_start,
 )
-from fedcell.learn.rounding import rounded_updates
 from fedcell.learn.torch_stack import DeviceUpdates, exact, starts_of
 from fedcell.quantisation import WEIGHT_BITS
 from fedcell.types import Vector
@@ -55,13 +55,7 @@ SOURCE = Path(__file__).with_name("mlp_cuda.cu")
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes that the kernels are compiled for.
-
-    Attributes:
-        inputs: of a sample.
-        classes: at most 16.
-        pixels: whether inputs are bytes; otherwise they are floats.
-    """
+    """The sizes that the kernels are compiled for; at most 16 classes, and inputs are ``pixels`` (bytes) or floats."""
 
     inputs: int
     classes: int

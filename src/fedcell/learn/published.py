@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
-from fedcell.learn.cifar import read_archive
-from fedcell.learn.idx import FIELDS, IDX_FILES, read_folder, read_idx
+from fedcell.learn.formats import FIELDS, IDX_FILES, read_archive, read_folder, read_idx
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -27,6 +27,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedcell.errors import InputError
+from fedcell.learn.compression import rounded_updates
 from fedcell.learn.data import Dataset
 from fedcell.learn.engine import (
     BATCH_SIZE,
@@ -40,7 +41,6 @@ from fedcell.learn.engine import (
     checked_setting,
     linear_start,
 )
-from fedcell.learn.rounding import rounded_updates
 from fedcell.learn.torch_modules import checked_module, for_training, wants_channel, wrapped
 from fedcell.learn.torch_stack import DeviceUpdates, Loss, Recorded, StackedStep, Traced, exact, starts_of
 from fedcell.quantisation import WEIGHT_BITS

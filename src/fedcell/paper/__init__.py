@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from fedcell import lazy_names
 from fedcell.errors import InputError, did_you_mean
-from fedcell.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.paper.output import Output
@@ -24,7 +24,7 @@ FIGURES = {
     "variants": "diverse.make_variants",
     "privacy": "diverse.make_privacy",
     "epochs": "diverse.make_epochs",
-    "csi": "csi.make",
+    "csi": "diverse.make_csi",
     "auto-times": "auto.make_times",
     "auto-accuracy": "auto.make_accuracy",
     "auto-decisions": "auto_apart.make_decisions",

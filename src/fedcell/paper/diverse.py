@@ -2,6 +2,10 @@
 
 Differences are paired by seed. A time counts as the budget where the target was never reached, which favours whoever
 reaches it less often. p-values are two-sided, of Student's t, and corrected by Holm for the number of comparisons.
+
+Also what imperfect channel knowledge costs (csi), with slack and without: a run ends when it reaches 80 %, or after
+twice the race's budget, which then counts as its time. Losses are paired by seed: the same devices, channels, data and
+batches without the error.
 """
 
 import math
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedcell import defaults
 from fedcell.paper.output import Claim, Output, Verdict
 from fedcell.paper.readings import TARGET, columns
 from fedcell.paper.settings import DEVICES, Collect, Settings, gather
@@ -23,7 +28,6 @@ from fedcell.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
 
 BALANCED = {"task.aggregator": "balanced"}
 CONTENDERS: dict[str, dict[str, Any]] = {
@@ -44,12 +48,7 @@ BASELINE = "Greedy"
 
 @dataclass(frozen=True)
 class ProofCell:
-    """A cell: the paper's with some fields changed.
-
-    Attributes:
-        target: the accuracy whose time is compared, a fraction.
-        fields: what differs from the paper's race.
-    """
+    """A cell: the paper's with some fields changed, and the accuracy whose time is compared."""
 
     target: float = 0.8
     fields: dict[str, Any] = field(default_factory=dict)
@@ -152,13 +151,7 @@ MEASURES: dict[Measure, str] = {"time": "s to the target", "best": "best accurac
 
 
 class Comparison(NamedTuple):
-    """Ours less theirs, seed by seed.
-
-    Attributes:
-        difference: with its 95 % interval, not corrected.
-        p: two-sided, not corrected.
-        significant: at 5 %, corrected by Holm.
-    """
+    """Ours less theirs, by seed, with its 95 % interval and two-sided p; ``significant`` is corrected by Holm."""
 
     difference: Mean
     p: float
@@ -439,4 +432,131 @@ def make_epochs(settings: Settings, collect: Collect) -> Output:
         figure=figure,
         csv=(headings, rows),
         tables=[Table("Time to 80 %, best and last accuracy", headings, rows)],
+    )
+
+
+ERRORS_DB = (0.0, 1.0, 2.0, 4.0, 8.0)
+SLACKS = {None: "waits for all", defaults.SLACK: f"slack {defaults.SLACK:g}"}
+"""How long the server waits, and how that is called."""
+CSI_POLICIES = ("Greedy", "Optimal", "Diverse")
+_DASHES = dict(zip(SLACKS, ("-", ":"), strict=True))
+
+CsiKey = tuple[str, float | None, float]
+"""Who, with which slack, at which error."""
+
+
+def csi_specs(settings: Settings) -> dict[CsiKey, Spec]:
+    """The runs; without an error the slack makes no difference, and they are run once."""
+    fields = {"target_accuracy": TARGET, "budget_s": _csi_budget_s(settings)}
+    return {
+        (who, slack, error_db): cell_of(settings, ProofCell()).changed(
+            CONTENDERS[who] | fields | {"slack": slack, "cell.csi_error_db": error_db}
+        )
+        for who in CSI_POLICIES
+        for slack in SLACKS
+        for error_db in ERRORS_DB
+    }
+
+
+def _csi_budget_s(settings: Settings) -> float:
+    return 2 * settings.race_budget_s
+
+
+def make_csi(settings: Settings, collect: Collect) -> Output:
+    """Time to 80 % against the error in the SNR that the server believes."""
+    budget_s = _csi_budget_s(settings)
+    found = gather(collect, csi_specs(settings), settings.seeds)
+    times = {key: [run.value("time", TARGET, budget_s) for run in runs] for key, runs in found.items()}
+    means = {key: stats.mean_of(values) for key, values in times.items()}
+    losses = {key: stats.paired_difference(values, times[key[0], key[1], 0.0]) for key, values in times.items()}
+    headings = ("policy", "slack", *(f"{error_db:g} dB" for error_db in ERRORS_DB))
+    return Output(
+        name="csi",
+        title="Beyond the paper: imperfect channel knowledge",
+        setting=f"The paper's race (R = {settings.race_radius_m:g} m, 20 devices, L = 2), {settings.seeds} seeds, "
+        f"until 80 % or {budget_s:g} s. The server plans with an SNR that is off by a normal error in dB, of the given "
+        "standard deviation, drawn independently for each device and round.",
+        figure=_csi_figure(means),
+        csv=(
+            ("policy", "slack", "csi_error_db", "mean_s_to_80_percent", "half_s", "loss_s", "loss_half_s", "reached"),
+            [
+                [
+                    who,
+                    slack or "none",
+                    error_db,
+                    *_mean_and_half(means[key]),
+                    *_mean_and_half(losses[key]),
+                    _reached(found[key]),
+                ]
+                for key in found
+                for who, slack, error_db in [key]
+            ],
+        ),
+        tables=[
+            Table("Mean seconds to 80 % with 95 % intervals", headings, _csi_rows(means, found)),
+            Table(
+                "Seconds lost by the error, paired by seed, with 95 % intervals",
+                headings,
+                _csi_rows(losses, found, "+"),
+            ),
+            Table(
+                "Rounds until then, and mean seconds of a round",
+                headings,
+                _by_csi_key(lambda key: _rounds_text(found[key])),
+            ),
+        ],
+        notes=[f"n/{settings.seeds}: so many seeds reached 80 %; the others count as {budget_s:g} s."],
+    )
+
+
+def _mean_and_half(value: Mean) -> tuple[float, float]:
+    return value.mean, value.half
+
+
+def _reached(runs: Sequence[Rounds]) -> int:
+    return stats.times_to(runs, TARGET).reached
+
+
+def _csi_rows(
+    values: Mapping[CsiKey, Mean], found: Mapping[CsiKey, Sequence[Rounds]], sign: str = ""
+) -> list[list[str]]:
+    def text(key: CsiKey) -> str:
+        value, runs = values[key], found[key]
+        if sign and key[2] == 0.0:
+            return "0"
+        half = "" if np.isnan(value.half) else f" ± {value.half:.0f}"
+        reached = "" if _reached(runs) == len(runs) else f" ({_reached(runs)}/{len(runs)})"
+        return f"{value.mean:{sign}.0f}{half}{reached}"
+
+    return _by_csi_key(text)
+
+
+def _rounds_text(runs: Sequence[Rounds]) -> str:
+    """How many rounds a run has on average, and how long one takes, such as ``12.6 x 12.2 s``."""
+    round_s = np.concatenate([run.round_s for run in runs])
+    return f"{len(round_s) / len(runs):.1f} x {round_s.mean():.1f} s"
+
+
+def _by_csi_key(text: Callable[[CsiKey], str]) -> list[list[str]]:
+    return [
+        [who, name, *(text((who, slack, error_db)) for error_db in ERRORS_DB)]
+        for who in CSI_POLICIES
+        for slack, name in SLACKS.items()
+    ]
+
+
+def _csi_figure(means: Mapping[CsiKey, Mean]) -> "Figure":
+    lines = []
+    for shift, who in zip((-0.06, 0.0, 0.06), CSI_POLICIES, strict=True):  # so that the intervals can be told apart
+        for slack, name in SLACKS.items():
+            y, half = columns([means[who, slack, error_db] for error_db in ERRORS_DB], 1)
+            x = np.array(ERRORS_DB) + shift
+            lines.append(Line(f"{who}, {name}", x, y, half, COLOURS[who][0], _DASHES[slack], "o"))
+    return lines_figure(
+        lines,
+        "standard deviation of the error in the SNR, dB",
+        "simulated time to 80 %, s",
+        y_limits=(0.0, 1.4 * max(mean.mean for mean in means.values())),  # the legend needs room
+        legend="upper left",
+        columns=3,
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcell.paper.output import Claim, Output, Verdict, judge, overall, points
 from fedcell.paper.readings import CURVE, columns, differences, readings_by_time
-from fedcell.paper.settings import DEVICES, Collect, Settings, gather, shown
+from fedcell.paper.settings import DEVICES, Collect, Settings, gather, partition_name
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import stats
 from fedcell.runs.records import Rounds
@@ -133,7 +133,7 @@ def make_b(settings: Settings, collect: Collect) -> Output:
     found = {label: readings_by_time(trials, budget_s) for label, trials in runs.items()}
     lines = [
         Line(
-            shown(p),
+            partition_name(p),
             np.array(ks, dtype=np.float64),
             *columns([found[p, k][CURVE] for k in ks], 100),
             *STYLES[p],
@@ -170,7 +170,8 @@ def _trade_off(runs: dict[int, list[Rounds]], partition: str, budget_s: float) -
         verdicts.append("not confirmed" if end == best else judge(lead))
         said.append("it is the best of all" if end == best else f"minus K = {end} {points(lead)}")
     return Claim(
-        f"There is a trade-off on {shown(partition)} data: an intermediate number of devices is best (Fig. 1(b))",
+        f"There is a trade-off on {partition_name(partition)} data: "
+        "an intermediate number of devices is best (Fig. 1(b))",
         overall(verdicts),
         f"K = {best}: {', '.join(said)}. The best K is chosen on the same trials, which favours it.",
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedcell.paper.output import Claim, Output, Printed, jackknife, judge, overall, points
 from fedcell.paper.readings import CURVE, LAST, TRIALS, band, by_round, percents, readings_by_round
-from fedcell.paper.settings import Collect, Settings, gather, shown
+from fedcell.paper.settings import Collect, Settings, gather, partition_name
 from fedcell.plots import Line, lines_figure
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import Mean
@@ -36,7 +36,7 @@ def make(settings: Settings, collect: Collect) -> Output:
     bands = {label: band(by_round(trials)) for label, trials in runs.items()}
     lines = [
         Line(
-            f"{shown(p)}, K = {k}",
+            f"{partition_name(p)}, K = {k}",
             np.arange(1.0, len(mean) + 1),
             100 * mean,
             100 * half,
@@ -65,7 +65,7 @@ def make(settings: Settings, collect: Collect) -> Output:
         printed=[
             Printed(
                 "Fig. 2",
-                f"accuracy after {settings.rounds} rounds, {shown(p)}, K = {k}",
+                f"accuracy after {settings.rounds} rounds, {partition_name(p)}, K = {k}",
                 text,
                 percents(readings[p, k]),
                 "%",
@@ -79,7 +79,10 @@ def make(settings: Settings, collect: Collect) -> Output:
 
 
 def _table(readings: dict[tuple[str, int], dict[str, Mean]], settings: Settings) -> Table:
-    rows = [[shown(p), str(k), *(value.text(100, 1) for value in found.values())] for (p, k), found in readings.items()]
+    rows = [
+        [partition_name(p), str(k), *(value.text(100, 1) for value in found.values())]
+        for (p, k), found in readings.items()
+    ]
     return Table(f"Accuracy within {settings.rounds} rounds, %", ("data", "K", CURVE, TRIALS, LAST), rows)
 
 
@@ -97,9 +100,9 @@ def _claim(runs: Runs, few: int, many: int) -> Claim:
         jackknife(lambda chosen, a=a, b=b: gain(a, chosen) - gain(b, chosen), trials)  # type: ignore[misc]
         for a, b in pairwise(PARTITIONS)
     ]
-    said = ", ".join(f"{shown(p)} {points(value)}" for p, value in gains.items())
+    said = ", ".join(f"{partition_name(p)} {points(value)}" for p, value in gains.items())
     more = ", ".join(
-        f"{shown(a)} minus {shown(b)} {points(step)}"
+        f"{partition_name(a)} minus {partition_name(b)} {points(step)}"
         for a, b, step in zip(PARTITIONS, PARTITIONS[1:], steps, strict=False)
     )
     return Claim(

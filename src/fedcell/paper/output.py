@@ -89,13 +89,7 @@ def value_text(value: Mean, digits: int) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, judged by the data.
-
-    Attributes:
-        text: the claim.
-        verdict: the judgement.
-        evidence: the numbers behind it.
-    """
+    """A claim of the paper, judged by the data, with the numbers behind it."""
 
     text: str
     verdict: Verdict

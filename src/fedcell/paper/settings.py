@@ -100,7 +100,7 @@ class Settings:
         return self.run(policy, partition, cell=Cell(radius_m=radius_m), budget_s=budget_s)
 
 
-def shown(partition: str) -> str:
+def partition_name(partition: str) -> str:
     """The paper's name of a partition as figures and tables show it."""
     return "i.i.d." if partition == "iid" else partition.replace("=", " = ")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcell.errors import InputError
 from fedcell.paper.output import Claim, Output, Printed, Verdict, overall
-from fedcell.paper.settings import PARTITIONS, Collect, Settings, gather, shown
+from fedcell.paper.settings import PARTITIONS, Collect, Settings, gather, partition_name
 from fedcell.plots import Line, lines_figure
 from fedcell.runs import fit, stats
 from fedcell.runs.stats import Mean
@@ -98,7 +98,7 @@ def _fits_table(fits: dict[str, dict[str, fit.Fit | None]], targets: dict[str, f
     for p, found in fits.items():
         for reading, one in found.items():
             name = "averaged curve" if reading == "curve" else "median trial"
-            rows.append([shown(p), f"{100 * targets[p]:.0f} %", name, *_fit_texts(one)])
+            rows.append([partition_name(p), f"{100 * targets[p]:.0f} %", name, *_fit_texts(one)])
     headings = ("data", "target", "reading", "β", "95 % interval", "θ", "95 % interval")
     return Table("Fits of both readings", headings, rows)
 
@@ -114,7 +114,7 @@ def _targets_table(accuracy: dict[str, Floats], ks: Sequence[int]) -> Table:
                 found = try_fit(values, ks, target, "curve")
                 rounds = fit.rounds_needed_in(values, ks, target).on_curve
                 left = ", ".join(str(k) for k, has in zip(ks, np.isfinite(rounds), strict=True) if not has)
-                rows.append([shown(p), f"{100 * target:.0f} %", *_fit_texts(found), left or "-"])
+                rows.append([partition_name(p), f"{100 * target:.0f} %", *_fit_texts(found), left or "-"])
     headings = ("data", "target", "β", "95 % interval", "θ", "95 % interval", "n that never reach it")
     return Table("How the fit depends on the target accuracy (averaged curve)", headings, rows)
 
@@ -130,7 +130,7 @@ def _printed(p: str, target: float, fits: dict[str, fit.Fit | None], trials: int
     ):
         values = {r: math.nan if one is None else (one.beta if what == "β" else one.theta) for r, one in fits.items()}
         readings = tuple((names[r], Mean(value, math.nan, trials)) for r, value in values.items())
-        lines.append(Printed("Table I", f"{what}, {shown(p)}", printed, readings, "", digits, WHY, interval))
+        lines.append(Printed("Table I", f"{what}, {partition_name(p)}", printed, readings, "", digits, WHY, interval))
     return lines
 
 
@@ -155,7 +155,7 @@ def _figure(
     lines = []
     for p, values in accuracy.items():
         needed = fit.rounds_needed_in(values, ks, targets[p]).on_curve
-        reached, name = np.isfinite(needed), f"{shown(p)}, {100 * targets[p]:.0f} %"
+        reached, name = np.isfinite(needed), f"{partition_name(p)}, {100 * targets[p]:.0f} %"
         lines.append(Line(name, n[reached], needed[reached], None, COLOURS[p], "", MARKERS[p]))
         found = fits[p]
         if found is not None:
@@ -168,7 +168,7 @@ def _figure(
 def _claim(fits: dict[str, fit.Fit | None]) -> Claim:
     """Table I's order: the less iid the data, the larger beta and the smaller theta (intervals: see OUTSIDE)."""
     found = {p: one for p, one in fits.items() if one is not None}
-    said = ", ".join(f"{shown(p)}: θ = {one.theta:.4f}" for p, one in found.items())
+    said = ", ".join(f"{partition_name(p)}: θ = {one.theta:.4f}" for p, one in found.items())
     first, last = fits["L=1"], fits["iid"]
     apart = first is not None and last is not None and first.theta_interval[1] < last.theta_interval[0]
     verdicts = [_grows(a, b) for a, b in pairwise(found.values())]
@@ -193,7 +193,7 @@ def _notes(accuracy: dict[str, Floats], ks: Sequence[int], targets: dict[str, fl
     said = []
     for p, values in accuracy.items():
         censored = fit.rounds_needed_in(values, ks, targets[p]).censored()
-        said += [f"{shown(p)}, n = {k}: {count} of {values.shape[1]}" for k, count in censored.items()]
+        said += [f"{partition_name(p)}, n = {k}: {count} of {values.shape[1]}" for k, count in censored.items()]
     if not said:
         return ["Every trial reached its target within the limit, so none is censored."]
     return [

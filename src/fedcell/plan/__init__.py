@@ -1,6 +1,6 @@
 """One round planned for a table of devices."""
 
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names
 
 __getattr__ = lazy_names(
     __name__,

@@ -64,7 +64,7 @@ _BOUNDS = {
 COLUMNS = ("device", "must_include", *_BOUNDS)
 PROFILE = "profile:"
 """What the name of a profile column begins with."""
-_LARGEST_ENTRY = 1e15
+_MAX_ENTRY = 1e15
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
 
 
@@ -459,7 +459,7 @@ def _profiles(rows: _Rows) -> Floats | None:
     if not names:
         return None
     profiles = np.column_stack([_all_floats(rows.columns[name]) for name in names])
-    good = np.abs(profiles) <= _LARGEST_ENTRY
+    good = np.abs(profiles) <= _MAX_ENTRY
     for row in np.flatnonzero(~good.all(axis=1)).tolist():
         cells = [rows.columns[name][row] for name in names]
         if any(cell is not None and str(cell).strip() for cell in cells):
@@ -481,7 +481,7 @@ def _refuse_profile(rows: _Rows, row: int, names: Sequence[str], good: Sequence[
             row, f"{name} is missing but other profile columns are not; give all, or leave all empty if it is unknown"
         )
     comma = " with a decimal point" * ("," in str(cell))
-    span = "" if math.isnan(_number(cell)) else f" between {-_LARGEST_ENTRY:g} and {_LARGEST_ENTRY:g}"
+    span = "" if math.isnan(_number(cell)) else f" between {-_MAX_ENTRY:g} and {_MAX_ENTRY:g}"
     rows.refuse(row, f"{name} is {_shown(cell)}; give a number{comma}{span}")
 
 

@@ -34,12 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TableLaw:
-    """The link law of a table's devices.
-
-    Attributes:
-        asked: as one would write it.
-        of: the same law, with what it must know of the devices.
-    """
+    """The link law of a table's devices: as one would write it, and with what it must know of the devices."""
 
     asked: Law
     of: Law
@@ -55,14 +50,7 @@ class TableLaw:
 
 
 def law_of(line: str, table: DeviceTable, cell: Cell, *, allow_import: bool = True) -> TableLaw:
-    """Return the link law of a table's devices.
-
-    Args:
-        line: the law, such as ``"blocks:count=15"``.
-        table: the devices.
-        cell: the size of a model.
-        allow_import: whether the line may name a class of one's own; see parse_law.
-    """
+    """Return the link law of a table's devices; with ``allow_import`` the line may name a class of one's own."""
     law = parse_law(line, allow_import=allow_import)
     if law.needs_snr and cell.rate != Cell.rate:
         raise InputError(

@@ -32,6 +32,10 @@ but many federations run for some tens of rounds, in which nobody would be looke
 """
 MOST_DOUBTS = 30
 """Looks are not put off further after so many disappointments, so that 2^doubts stays a moderate number."""
+ENOUGH = 3
+"""A device that takes turns with others at one machine is not called slower, or faster, after fewer observations."""
+FOLLOWS = 1.5
+"""The least time of late rises by this factor with each observation: it follows a device that becomes slower."""
 SHORTEST_S = 1e-9
 """No time counts as shorter: clocks are coarse, and an upload of 0 s would be a link that costs nothing."""
 
@@ -57,6 +61,8 @@ class Estimates(Table):
         last_s: (M,) the clock at the last observation, in seconds; for a device that was never observed the clock when
             it was first met, and NaN before that.
         doubts: (M,) how many looks in a row, taken in the hope that the device had become faster, disappointed.
+        least_s: (M,) the least time of late, in seconds: FOLLOWS times what it was, or the newest if that is less.
+            Other work on a machine only ever delays, so this is the observation that it delayed least.
 
     Example:
         >>> import numpy as np
@@ -73,6 +79,7 @@ class Estimates(Table):
     seen: Floats = column(0.0)
     last_s: Floats = column(np.nan)
     doubts: Indices = column(0, np.int64)
+    least_s: Floats = column(np.inf, later=True)
 
     def meeting(self, devices: Indices, clock_s: float) -> "Estimates":
         """Return the estimates with these devices (n,) met by now at the latest: from then on they grow stale."""
@@ -85,13 +92,25 @@ class Estimates(Table):
         return np.where(self.seen[devices] > 0, self.mean_s[devices], np.nan)
 
     def levelled(self, devices: Indices, factor: float) -> "Estimates":
-        """Return the estimates with those of these devices that lie within a factor of their median equal to it."""
+        """Return the estimates with those of these devices equal whose times are no sign that they differ.
+
+        For devices that train on one machine, which has other work, too: it makes any of them look slower now and then,
+        by any factor. So a device counts as slower than the others only if its least time of late, of at least ENOUGH
+        observations, is more than ``factor`` times their median; likewise as faster. All
+        are estimated by these least times.
+
+        Args:
+            devices: (n,) distinct device numbers.
+            factor: at least 1.
+        """
         seen = devices[self.seen[devices] > 0]
         if seen.size == 0:
             return self
-        mean_s, median_s = self.mean_s.copy(), float(np.median(self.mean_s[seen]))
-        alike = seen[(mean_s[seen] <= factor * median_s) & (factor * mean_s[seen] >= median_s)]
-        mean_s[alike] = median_s
+        least_s = np.where(np.isfinite(self.least_s[seen]), self.least_s[seen], self.mean_s[seen])
+        usual_s = np.median(least_s)
+        differs = (self.seen[seen] >= ENOUGH) & ((least_s > factor * usual_s) | (factor * least_s < usual_s))
+        mean_s = self.mean_s.copy()
+        mean_s[seen] = np.where(differs, least_s, usual_s)
         return self.changed(mean_s=mean_s)
 
     def hoped_s(self, devices: Indices, mean_s: Floats, clock_s: float, turn_s: float) -> Floats:
@@ -149,4 +168,6 @@ class Estimates(Table):
         last_s[devices] = clock_s
         more = np.minimum(doubts[devices] + 1, MOST_DOUBTS)
         doubts[devices] = np.where(better, 0, np.where(looked, more, doubts[devices]))
-        return Estimates(mean_s, seen, last_s, doubts)
+        least_s = self.least_s.copy()
+        least_s[devices] = np.minimum(time_s, FOLLOWS * least_s[devices])
+        return Estimates(mean_s, seen, last_s, doubts, least_s)

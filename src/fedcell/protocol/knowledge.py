@@ -45,6 +45,8 @@ class Knowledge(Table):
         turns: (M,) how often a device has delivered.
         took_s: (M,) how long that took on average, in seconds from the start of a round.
         planned_s: (M,) how long it was planned to take.
+        heard_epochs: (M,) how often it went through its samples for its last update.
+        learnt: (k,) what the policy itself made of the rounds so far; see `Policy.learn`.
         round_losses: (rounds,) the mean training loss of the devices that delivered in each round, NaN where none did.
 
     Example:
@@ -77,7 +79,9 @@ class Knowledge(Table):
     turns: Indices = column(0, np.int64, stored="heard_turns")
     took_s: Floats = column(np.nan, stored="heard_took_s")
     planned_s: Floats = column(np.nan, stored="heard_planned_s")
+    heard_epochs: Floats = column(np.nan, later=True)
     round_losses: Floats = field(default_factory=lambda: np.empty(0))
+    learnt: Floats = field(default_factory=lambda: np.empty(0))
 
     def learning(self, devices: Indices, profiles: Floats) -> "Knowledge":
         """Return the knowledge with new profiles of some devices; a device that had one gets the mean of both.
@@ -174,6 +178,8 @@ class Knowledge(Table):
             bits=look.bits,
             overhead_bits=look.overhead_bits,
             heard_round=self.heard_round[there],
+            heard_epochs=self.heard_epochs[there],
+            learnt=self.learnt if self.learnt.size else None,
             turns=self.turns[there],
             took_s=self.took_s[there],
             planned_s=self.planned_s[there],
@@ -351,6 +357,12 @@ class Knowledge(Table):
         mean = told.mean() if told.size else np.nan
         return self.changed(round_losses=np.append(self._losses_until(round_index), mean))
 
+    def worked(self, devices: Indices, epochs: Floats) -> "Knowledge":
+        """Return the knowledge with how often (n,) devices went through their samples for their last updates."""
+        heard_epochs = self.heard_epochs.copy()
+        heard_epochs[devices] = epochs
+        return self.changed(heard_epochs=heard_epochs)
+
     def _losses_until(self, round_index: int) -> Floats:
         """(round_index,) the mean losses of the earlier rounds; NaN for those that brought nothing."""
         missing = round_index - self.round_losses.size
@@ -358,13 +370,17 @@ class Knowledge(Table):
 
     @override
     def to_arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
-        return super().to_arrays(prefix) | {f"{prefix}round_losses": self.round_losses}
+        own = {f"{prefix}round_losses": self.round_losses}
+        return super().to_arrays(prefix) | own | ({f"{prefix}learnt": self.learnt} if self.learnt.size else {})
 
     @override
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Self:
         known = super().from_arrays(arrays, prefix)
-        return known.changed(round_losses=np.array(arrays[f"{prefix}round_losses"], np.float64))
+        learnt = arrays.get(f"{prefix}learnt", ())  # version 0.2 had none
+        return known.changed(
+            round_losses=np.array(arrays[f"{prefix}round_losses"], np.float64), learnt=np.array(learnt, np.float64)
+        )
 
 
 def _first_known(times_s: Floats, estimates: Estimates, there: Indices) -> Floats:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fedcell.errors import InputError, user_code
+from fedcell.errors import InputError, short_repr, user_code
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.outcome import Observed, Outcome, judge
 from fedcell.protocol.question import answering, question_plan
-from fedcell.schedule.plan import Links, Plan, Question, Timing
+from fedcell.schedule.plan import Links, Plan, Question, Report, Timing
 from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
@@ -193,7 +193,7 @@ def play(
     collected: Collected = yield Collect(send, outcome)
     if asked is not None and asked.trained:
         send = replace(send, plan=replace(send.plan, epochs=None))
-    return Played(send, outcome, _learn(knowledge, sight, send, outcome, collected))
+    return Played(send, outcome, _learn(knowledge, sight, send, outcome, collected, policy, name))
 
 
 def _ask(sight: Sight, question: Question) -> Generator[Send | Collect, Any, Asked]:
@@ -230,7 +230,15 @@ def _decided(chosen: Plan, view: RoundView, asked: Asked | None) -> Send:
     return Send(plan, expected, upload_s, asked=asked)
 
 
-def _learn(knowledge: Knowledge, sight: Sight, send: Send, outcome: Outcome, collected: Collected) -> Knowledge:
+def _learn(
+    knowledge: Knowledge,
+    sight: Sight,
+    send: Send,
+    outcome: Outcome,
+    collected: Collected,
+    policy: Policy,
+    name: str,
+) -> Knowledge:
     """Return what the server knows after a round: times, whose models are in the mean, and what devices reported."""
     view, plan, learnt, asked = sight.view, send.plan, outcome.learnt, send.asked
     ids, r = np.asarray(view.ids), view.round_index
@@ -245,12 +253,35 @@ def _learn(knowledge: Knowledge, sight: Sight, send: Send, outcome: Outcome, col
     if asked is not None:
         known = known.told(ids[asked.answered], r, {ANSWER_COLUMN[asked.question.about]: asked.values})
     if collected.delivered.size:
-        delivered = ids[collected.delivered]
+        delivered, report = ids[collected.delivered], _report(view, send, collected, outcome.round_s)
         known = known.told(delivered, r, collected.signals).trained(r, collected.signals["losses"])
         if collected.profiles is not None:
             known = known.learning(delivered, collected.profiles)
+        known = known.worked(delivered, report.epochs)
+        with user_code(name):
+            found = policy.learn(view, report)
+        if found is not None:
+            known = known.changed(learnt=_checked_learnt(found, policy))
     if collected.rests:
         known = known.failing(ids[plan.devices], outcome.failed, r)
         if asked is not None:
             known = known.failing(ids[asked.failed], np.ones(asked.failed.size, np.bool_), r)
     return known
+
+
+def _report(view: RoundView, send: Send, collected: Collected, round_s: float) -> Report:
+    """Return what a policy learns from: the devices whose models arrived, what each did, and what they reported."""
+    plan, asked = send.plan, send.asked
+    which = np.searchsorted(plan.devices, collected.delivered)
+    n, whole = which.size, plan.epochs is None or (asked is not None and asked.trained)
+    epochs = np.full(n, view.epochs) if whole else np.asarray(plan.epochs)[which]
+    bits = np.full(n, float(view.bits)) if plan.bits is None else plan.bits[which]
+    return Report(collected.delivered, epochs, bits, round_s, collected.signals)
+
+
+def _checked_learnt(learnt: Floats, policy: Policy) -> Floats:
+    """Return what a policy has learnt, or raise an InputError if it is no vector of finite numbers."""
+    found = np.asarray(learnt, np.float64)
+    if found.ndim != 1 or not np.isfinite(found).all():
+        raise InputError(f"{type(policy).__name__}.learn returned {short_repr(learnt)}; return a vector of numbers")
+    return found

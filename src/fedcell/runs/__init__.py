@@ -1,6 +1,6 @@
 """Many runs: the runner and its store, races, sweeps, tournaments and fits, their statistics, reports and trackers."""
 
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names
 
 __getattr__ = lazy_names(
     "fedcell.runs",

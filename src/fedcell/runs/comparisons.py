@@ -26,7 +26,7 @@ Axis = Literal["time", "energy"]
 UNITS: dict[Axis, str] = {"time": "s", "energy": "J"}
 RESAMPLES = 10_000
 FLIPS = 20_000
-MOST_EXACT = 30
+MAX_EXACT = 30
 """Of more differences that are not 0 the signs are drawn instead of enumerated."""
 
 
@@ -118,7 +118,7 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     """The two-sided p-value of paired differences, if the sign of each might as well have been the other.
 
     It is the share of all 2^n choices of signs that have a sum at least as large in size as the one found. It is exact
-    up to MOST_EXACT differences that are not 0; of more, signs are drawn, always the same. NaN if a difference is, or
+    up to MAX_EXACT differences that are not 0; of more, signs are drawn, always the same. NaN if a difference is, or
     there is none.
 
     Args:
@@ -135,7 +135,7 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     found = abs(math.fsum(differences)) - 1e-9 * float(sizes.sum())  # sums that are equal but for rounding are equal
     if found <= 0.0:
         return 1.0
-    if sizes.size > MOST_EXACT:
+    if sizes.size > MAX_EXACT:
         signs = stream(0, "sign flips").choice([-1.0, 1.0], size=(FLIPS, sizes.size))
         return float(1 + (np.abs(signs @ sizes) >= found).sum()) / (1 + FLIPS)
     half = sizes.size // 2
@@ -158,13 +158,7 @@ def needs(runs: Sequence[Rounds], target: float, by: Axis = "time") -> list[floa
 
 
 def limit_of(runs: Mapping[str, Sequence[Rounds]], by: Axis, budget: float | None) -> float:
-    """What "never" counts with: the budget, or without one the most that any run took; NaN if that is not known.
-
-    Args:
-        runs: by policy.
-        by: time or energy.
-        budget: in seconds or joules; None or infinity for none.
-    """
+    """What "never" counts with: the budget, or without one the most that any run took; NaN if that is not known."""
     if budget is not None and math.isfinite(budget):
         return budget
     ends = [(run.clock_s if by == "time" else run.spent_j)[-1] for some in runs.values() for run in some if len(run)]

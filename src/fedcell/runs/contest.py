@@ -15,7 +15,7 @@ from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean, short_repr
 from fedcell.files import read_toml, toml_value
 from fedcell.runs.store import Store, spec_document
-from fedcell.runs.stored import MAX_POLICIES, MOST_REMEMBERED, StoredTournament
+from fedcell.runs.stored import MAX_POLICIES, MAX_REMEMBERED, StoredTournament
 from fedcell.schedule.laws import parse_law
 from fedcell.schedule.policy import Policy, limited
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
@@ -201,12 +201,7 @@ class Tournament:
 
 
 def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
-    """The policies as `POLICIES.canonical` writes them, as their runs are stored; an InputError if one is there twice.
-
-    Args:
-        texts: the policies as a user wrote them.
-        where: what has them, for the message.
-    """
+    """The policies as their runs are stored (`POLICIES.canonical`); an InputError if one is there twice."""
     found: dict[str, str] = {}
     for text in texts:
         policy = POLICIES.canonical(text)
@@ -218,14 +213,8 @@ def distinct_policies(texts: Iterable[str], where: str) -> list[str]:
 
 
 def save_tournament(store: Store, tournament: Tournament, keys: Mapping[Entry, str]) -> None:
-    """Write a tournament down, in place of the same one with other seeds.
-
-    Args:
-        store: that has, or is to have, its runs.
-        tournament: what is compared.
-        keys: of all its runs.
-    """
-    if len(keys) > MOST_REMEMBERED or len(tournament.policies) > MAX_POLICIES:
+    """Write a tournament, and the keys of all its runs, down in place of the same one with other seeds."""
+    if len(keys) > MAX_REMEMBERED or len(tournament.policies) > MAX_POLICIES:
         return
     document = {
         "scenarios": [

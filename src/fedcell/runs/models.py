@@ -34,14 +34,7 @@ _TEXTS = "__metadata__"
 def write_arrays(
     file: IO[bytes], ending: str, arrays: Mapping[str, NDArray[np.float32]], about: Mapping[str, str]
 ) -> None:
-    """Write arrays and texts.
-
-    Args:
-        file: where to.
-        ending: ``.safetensors`` or ``.npz``.
-        arrays: by name, in the order in which they are to stand there.
-        about: texts by name.
-    """
+    """Write arrays, in their order, and texts by name, as ``.safetensors`` or ``.npz``."""
     if ending == ".npz":
         np.savez(file, **arrays, **{_TEXTS: np.array(json.dumps(dict(about)))})  # type: ignore[arg-type]
         return
@@ -58,14 +51,7 @@ def write_arrays(
 
 
 def read_arrays(path: str | Path) -> tuple[Arrays, dict[str, str]]:
-    """Read a file that `write_arrays` wrote, or another of the same kind with float32 arrays.
-
-    Args:
-        path: its ending tells its kind.
-
-    Returns:
-        The arrays by name, and the texts about them.
-    """
+    """Read a file that `write_arrays` wrote, or one like it with float32 arrays: arrays and texts by name."""
     place = Path(path)
     if place.suffix not in ENDINGS:
         raise InputError(f"{path} is not the name of a model file; give one that ends with {' or '.join(ENDINGS)}")

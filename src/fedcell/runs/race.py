@@ -30,7 +30,7 @@ from fedcell.runs.store import Store, opened, spec_document
 from fedcell.runs.stored import (
     MAX_POLICIES,
     MAX_REASON,
-    MOST_REMEMBERED,
+    MAX_REMEMBERED,
     PolicyText,
     StoredRace,
     StoredRun,
@@ -39,8 +39,7 @@ from fedcell.runs.stored import (
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.spec import Spec, first_fault, parse_stored, require_spec
-from fedcell.sim.spec_upgrade import upgraded
+from fedcell.sim.spec import Spec, first_fault, parse_stored, require_spec, upgraded
 from fedcell.sim.spec_warnings import warn
 from fedcell.sim.task import class_accuracy, settled
 from fedcell.types import Floats, Vector
@@ -397,7 +396,7 @@ def run_race(
         found: dict[tuple[str, int], Vector] = {}
         done: dict[tuple[str, int], list[RoundRecord]] = {}
         failures: dict[tuple[str, int], str] = {}
-        with _kept(kept, spec, target, runner) as end:
+        with _recorded(kept, spec, target, runner) as end:
             try:
                 with closing(iter(runner)) as events:
                     for event in events:
@@ -486,7 +485,7 @@ class Heartbeat:
 
 
 @contextmanager
-def _kept(store: Store | None, spec: Spec, target: float, runner: Runner) -> Iterator[Callable[[str, str], None]]:
+def _recorded(store: Store | None, spec: Spec, target: float, runner: Runner) -> Iterator[Callable[[str, str], None]]:
     """The race in the store while this process runs it; what it gives is called with the state in which it ended.
 
     The same race has the same id whenever it is run.
@@ -525,7 +524,7 @@ class _RaceFields(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
     spec: dict[str, Any]
     policies: Annotated[list[PolicyText], Field(min_length=1, max_length=MAX_POLICIES)]
-    seeds: Annotated[list[StoredSeed], Field(min_length=1, max_length=MOST_REMEMBERED)]
+    seeds: Annotated[list[StoredSeed], Field(min_length=1, max_length=MAX_REMEMBERED)]
     target: Annotated[float, Field(gt=0.0, le=1.0)]
     reason: str
     name: Annotated[str, Field(max_length=MAX_REASON)] = ""
@@ -535,8 +534,8 @@ class _RaceFields(BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> "_RaceFields":
         runs = len(self.policies) * len(self.seeds)
-        if runs > MOST_REMEMBERED:
-            raise ValueError(f"it has {runs:,} runs; {MOST_REMEMBERED:,} at most are shown as a race")
+        if runs > MAX_REMEMBERED:
+            raise ValueError(f"it has {runs:,} runs; {MAX_REMEMBERED:,} at most are shown as a race")
         if self.keys is not None and (len(self.keys) != runs or len(set(self.keys)) != runs):
             raise ValueError("it does not have a key for each run")
         return self

@@ -29,13 +29,7 @@ OPTIONS = {field.path: field.about.option for field in spec_fields() if field.ab
 
 
 def draw_race(result: RaceResult, by: Axis = "time", looks: Mapping[str, tuple[str, str]] | None = None) -> "Figure":
-    """The picture, as RaceResult.figure gives it.
-
-    Args:
-        result: the race.
-        by: what accuracy is drawn against, ``"time"`` or ``"energy"``.
-        looks: colour and dash by policy; those of plots.STYLES by default.
-    """
+    """The picture, as RaceResult.figure gives it; ``looks``: colour and dash by policy, plots.STYLES by default."""
     end = result.spec.budget_s if by == "time" else result.spec.budget_j
     return race_figure(
         curves(result, by), title(result), math.inf if end is None else end, looks, by, finish(result, by)
@@ -93,12 +87,7 @@ def finish(result: RaceResult, by: Axis = "time") -> Finish:
 
 
 def to_json(result: RaceResult, *, per_class: bool = False) -> str:
-    """The whole race for machines: the spec, the summaries, the differences and every round.
-
-    Args:
-        result: the race.
-        per_class: whether the final models' accuracies by class are in it, for each policy a list for each seed.
-    """
+    """The whole race for machines: spec, summaries, differences, all rounds; ``per_class``: final accuracies too."""
     summaries = result.summaries()
     document = {
         "fedcell": __version__,
@@ -122,12 +111,7 @@ def to_json(result: RaceResult, *, per_class: bool = False) -> str:
 
 
 def to_csv(result: RaceResult, *, per_class: bool = False) -> str:
-    """Every round of every run, a line each.
-
-    Args:
-        result: the race.
-        per_class: whether there is a column for each class with the final model's accuracy, in the last line of a run.
-    """
+    """Every round of every run, a line each; ``per_class`` adds a run's final accuracies by class to its last line."""
     classes = result.class_accuracy() if per_class else {}
     count = max((found.shape[1] for found in classes.values()), default=0)
     headings = ["policy", "seed", *ROUND_COLUMNS, *(f"accuracy_class_{label}" for label in range(count))]

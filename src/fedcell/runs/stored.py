@@ -18,8 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcell.errors import UNPRINTABLE, InputError, printable
-from fedcell.sim.spec import Spec, parse_stored
-from fedcell.sim.spec_upgrade import upgraded
+from fedcell.sim.spec import Spec, parse_stored, upgraded
 
 LATE_S = 10.0
 """A race that has not said so for this long is taken for interrupted."""
@@ -28,7 +27,7 @@ MAX_TEXT = 32 * 2**20
 MAX_REASON = 2000
 """Characters of a reason; more is cut off."""
 MAX_POLICY = 1000
-MOST_REMEMBERED = 50_000
+MAX_REMEMBERED = 50_000
 """Runs of a tournament or a race that a store remembers as one; with more it has the runs alone."""
 MAX_POLICIES = 500
 """A tournament with more is not remembered as one: ranking takes memory with the square of their number."""
@@ -36,7 +35,7 @@ LATEST_UNIX_S = 2.5e11
 """The year 9892: later moments have no date."""
 _KEY = re.compile("[0-9a-f]{64}")
 _DEEPEST = 8
-_MOST_BITS = 256
+_MAX_BITS = 256
 
 Status = Literal["done", "failed", "unfinished", "damaged"]
 Source = Literal["simulation", "flower", "testbed"]
@@ -314,7 +313,7 @@ def stored_tournament(row: tuple[Any, ...]) -> StoredTournament:
         parts: list[list[Any]] = [[one.name for one in found.scenarios], found.policies, found.seeds]
         if any(len(set(part)) != len(part) for part in parts) or not all(map(is_key, listed)):
             raise ValueError("it has something twice, or no proper keys")
-        if len(listed) != math.prod(map(len, parts)) or len(listed) > MOST_REMEMBERED:
+        if len(listed) != math.prod(map(len, parts)) or len(listed) > MAX_REMEMBERED:
             raise ValueError("it does not have a key for each run")
         return StoredTournament(id, document, float(asked_unix_s), listed)
 
@@ -350,8 +349,8 @@ def _check_plain(value: Any, depth: int) -> None:
         raise ValueError("its document has a number beyond all floats")
     elif isinstance(value, str):
         value.encode()  # which refuses a half of a character
-    elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise ValueError(f"its document has a number of more than {_MOST_BITS} bits")
+    elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise ValueError(f"its document has a number of more than {_MAX_BITS} bits")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -40,7 +40,7 @@ class TournamentReport:
     READING: ClassVar[str] = (
         "A block is one seed of one scenario: the same devices, channels, data and batches for all. Rank 1 is the "
         "best of a block, ties share their ranks, a run that misses the target counts with the budget, and one "
-        "that failed is last. Policies that a blue bar joins cannot be told apart by Nemenyi's test at 5 %. In a "
+        "that failed is last. Policies joined by a blue bar do not differ significantly (Nemenyi's test at 5 %). In a "
         "scenario the winner is better than each of the others by a paired sign-flip test that is significant at 5"
         " %, with Holm's correction for all pairs of that scenario; otherwise it is a tie. By time nobody wins or "
         "ties whose median seed never reaches the target. Accuracies are means of the runs that have a round; "
@@ -48,8 +48,8 @@ class TournamentReport:
     )
     COLUMNS: ClassVar[str] = (
         "Columns: mean ranks by time to the target, by best and by last accuracy; in how many scenarios it wins by"
-        " time, and in how many it is not told apart from the best; in how many milliseconds it decides a round of"
-        " M devices on this machine."
+        " time, and in how many it is not significantly different from the best; in how many milliseconds it decides a"
+        " round of M devices on this machine."
     )
 
     def _policies(self) -> list[str]:
@@ -330,7 +330,7 @@ class TournamentReport:
 
 def _framed(leads: Sequence[Winner]) -> str:
     if any(lead.leaders() for lead in leads):
-        return "framed: who wins, or is not told apart from the best"
+        return "framed: the winner, or not significantly different from the best"
     return " / ".join(dict.fromkeys(lead.untold for lead in leads))
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from fedcell.defaults import TARGET_ACCURACY
 from fedcell.errors import InputError, did_you_mean
-from fedcell.files import alone_in, make_folder, plain_name
+from fedcell.files import directory_lock, make_folder, plain_name
 from fedcell.runs.records import Rounds
 from fedcell.runs.runner import Event as RunnerEvent
 from fedcell.runs.runner import RoundsDone, RunDone, RunFailed
@@ -63,7 +63,7 @@ class TrackedRun:
         return {name: value for name, value in flat(dict(self.document)).items() if value is not None}
 
 
-class Log(Protocol):
+class RunLogger(Protocol):
     """Where one run goes."""
 
     def rounds(self, rounds: Sequence[Values], /) -> None:
@@ -73,7 +73,7 @@ class Log(Protocol):
         """Add what is known in the end; nothing comes after it."""
 
 
-Begin = Callable[[TrackedRun], Log | None]
+Begin = Callable[[TrackedRun], RunLogger | None]
 """Begins a run, whose rounds follow from the first one on; None if the tracker has all of it already."""
 
 
@@ -261,7 +261,7 @@ class MLflow:
         try:
             # A database whose tables two processes make at once is broken for good.
             database = (self.uri or mlflow.get_tracking_uri()).removeprefix("sqlite:///")
-            with alone_in(Path(database).parent), warnings.catch_warnings():
+            with directory_lock(Path(database).parent), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 client = mlflow.MlflowClient(self.uri)
                 found = client.get_experiment_by_name(self.experiment)
@@ -278,7 +278,7 @@ class MLflow:
         return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {quote(uri)}"
 
 
-def _begin_mlflow(client: Any, experiment: str, run: TrackedRun) -> Log | None:
+def _begin_mlflow(client: Any, experiment: str, run: TrackedRun) -> RunLogger | None:
     """A new run, or the one that was interrupted."""
     from mlflow.entities import Param
 
@@ -368,7 +368,7 @@ class WeightsAndBiases:
         make_folder(_wandb_folder(), "WANDB_DIR")
         return lambda run: self._begin(wandb, run)
 
-    def _begin(self, wandb: Any, run: TrackedRun) -> Log | None:
+    def _begin(self, wandb: Any, run: TrackedRun) -> RunLogger | None:
         if any(_wandb_folder().glob(f"*wandb/*run-*-{run.id}/{FINISHED}")):
             return None
         # Without its capture of what is printed, and without the load of a machine on which time is simulated.
@@ -606,7 +606,7 @@ class _Line:
             warn(trouble)
 
     def _work(self) -> None:
-        logs: dict[str, Log | None] = {}
+        logs: dict[str, RunLogger | None] = {}
         try:
             while steps := self._next():
                 for run, step in steps:
@@ -635,7 +635,7 @@ class _Line:
             self._steps.put(None)  # found again once the rest is written
         return list(found.values())
 
-    def _write(self, logs: dict[str, Log | None], run: TrackedRun, step: _Step) -> None:
+    def _write(self, logs: dict[str, RunLogger | None], run: TrackedRun, step: _Step) -> None:
         if run.id not in logs:
             logs[run.id] = self._begin(run)
         log = logs[run.id]

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names
 
 if TYPE_CHECKING:
+    from fedcell.schedule.auto import Auto
     from fedcell.schedule.bandwidth import Allocation, Sharing, allocate
     from fedcell.schedule.baselines import All, Deadline, ProportionalFair, Random, RoundRobin
     from fedcell.schedule.convergence import (
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.greedy import ByObjective, Greedy
     from fedcell.schedule.laws import LAWS, Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal, shortest_rounds
-    from fedcell.schedule.plan import Links, Plan, Question, Times, Timing
+    from fedcell.schedule.plan import Links, Plan, Question, Report, Times, Timing
     from fedcell.schedule.policy import Policy, limited, room
     from fedcell.schedule.profiles import (
         Profiles,
@@ -54,6 +55,7 @@ __all__ = [
     "AgeOfUpdate",
     "All",
     "Allocation",
+    "Auto",
     "BestChannel",
     "BestNorm",
     "Blocks",
@@ -85,6 +87,7 @@ __all__ = [
     "ProportionalFair",
     "Question",
     "Random",
+    "Report",
     "RoundRobin",
     "RoundTimeBounds",
     "RoundView",
@@ -120,6 +123,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         "fedcell.schedule",
         {
+            "fedcell.schedule.auto": "Auto",
             "fedcell.schedule.bandwidth": "Allocation Sharing allocate",
             "fedcell.schedule.baselines": "All Deadline ProportionalFair Random RoundRobin",
             "fedcell.schedule.convergence": "Interval RoundTimeBounds RoundsFit RoundsModel TABLE_I fit_rounds"
@@ -129,7 +133,7 @@ if not TYPE_CHECKING:
             "fedcell.schedule.greedy": "ByObjective Greedy",
             "fedcell.schedule.laws": "Blocks Dedicated Density Ingress LAWS Law Power format_law parse_law",
             "fedcell.schedule.optimal": "Optimal shortest_rounds",
-            "fedcell.schedule.plan": "Links Plan Question Times Timing",
+            "fedcell.schedule.plan": "Links Plan Question Report Times Timing",
             "fedcell.schedule.policy": "Policy limited room",
             "fedcell.schedule.profiles": "Profiles balanced_weights imbalance imbalances_without profiles_of"
             " standardise",

@@ -35,12 +35,27 @@ SMALL = 16
 MEDIUM = 32
 """Up to this many devices the search also starts from everybody, and from the paper's optimum with theta = 0."""
 
+USUAL_THETA = 0.1
+"""Of the paper's optimum from which the search starts where time has a price."""
+
 NOBODY = -1
 """In place of a device, or of a member's place."""
 NO_GAIN = -2
 """In place of a device that enters: no move is below the best value so far."""
 _TOTAL, _WHOLE = GROUP_ROWS, GROUP_ROWS + 1
 """Two more rows of the group: the sum of the z of its devices, and that of the set from which it came."""
+
+
+@cached_njit(nogil=True)
+def _value(factor: float, T: float, price: float) -> float:  # pragma: no cover - compiled
+    """Return the objective of a round of T seconds: the product, or, with a price of a second, the sum."""
+    return factor * T if price == 0.0 else factor + price * T
+
+
+@cached_njit(nogil=True)
+def _longest(value: float, factor: float, price: float) -> float:  # pragma: no cover - compiled
+    """Return the T at which the objective is ``value``."""
+    return value / factor if price == 0.0 else (value - factor) / price
 
 
 @cached_njit(nogil=True)
@@ -51,12 +66,15 @@ def _entrant(  # pragma: no cover - compiled
     e: Floats,
     z: Floats,
     unknown: Floats,
+    linear: Floats,
     past: Floats,
     inside: Bools,
     group: Floats,
     size: int,
     total_unknown: float,
+    total_linear: float,
     theta: float,
+    price: float,
     best: float,
 ) -> tuple[int, float]:
     """Return the device outside whose addition to the set gives the least value below ``best``, and it; NOBODY if none.
@@ -66,7 +84,7 @@ def _entrant(  # pragma: no cover - compiled
     """
     d, n = z.shape[1], size + 1
     found = NOBODY
-    longest = best / theta
+    longest = _longest(best, theta, price)
     taken = needed(law, group, size, longest)
     if not fits(law, taken):
         return found, best
@@ -83,17 +101,17 @@ def _entrant(  # pragma: no cover - compiled
         for j in range(d):
             side = target[j] + z[k, j]
             square += side * side
-        factor = theta + (square + total_unknown + unknown[k]) / (n * n)
-        T = best / factor
+        factor = theta + (square + total_unknown + unknown[k]) / (n * n) + (total_linear + linear[k]) / n
+        T = _longest(best, factor, price)
         if shortest > T or t[k] >= T:
             continue
         if np.isfinite(T) and not fits(law, needed(law, group, size, T) + need(law, c[k], t[k], e[k], T)):
             continue
         group[0, size], group[1, size], group[2, size] = c[k], t[k], e[k]
-        value = factor * round_time(law, group, n, 0.0)
+        value = _value(factor, round_time(law, group, n, 0.0), price)
         if value < best * _LESS:
             best, found = value, k
-            longest = best / theta
+            longest = _longest(best, theta, price)
             room_left = 1.0 - needed(law, group, size, longest)
     return found, best
 
@@ -106,6 +124,7 @@ def _moved(  # pragma: no cover - compiled
     e: Floats,
     z: Floats,
     unknown: Floats,
+    linear: Floats,
     past: Floats,
     inside: Bools,
     members: Indices,
@@ -113,7 +132,9 @@ def _moved(  # pragma: no cover - compiled
     out: tuple[int, int],
     first: int,
     whole_unknown: float,
+    whole_linear: float,
     theta: float,
+    price: float,
     best: float,
     group: Floats,
 ) -> tuple[int, float]:
@@ -124,16 +145,18 @@ def _moved(  # pragma: no cover - compiled
     all members.
     """
     d, (size, most) = z.shape[1], sizes
-    total_unknown = whole_unknown
+    total_unknown, total_linear = whole_unknown, whole_linear
     for j in range(d):
         group[_TOTAL, j] = group[_WHOLE, j]
     for at in out:
         if at >= 0:
             total_unknown -= unknown[members[at]]
+            total_linear -= linear[members[at]]
             for j in range(d):
                 group[_TOTAL, j] -= z[members[at], j]
     if first >= 0:
         total_unknown += unknown[first]
+        total_linear += linear[first]
         for j in range(d):
             group[_TOTAL, j] += z[first, j]
     n = 0
@@ -147,20 +170,22 @@ def _moved(  # pragma: no cover - compiled
         n += 1
     found = NO_GAIN
     if n > 0:
-        if np.isfinite(best) and not fits(law, needed(law, group, n, best / theta)):
+        if np.isfinite(best) and not fits(law, needed(law, group, n, _longest(best, theta, price))):
             return found, best  # with D = 0 it would still take too long, and with any entrant longer
         square = 0.0
         for j in range(d):
             square += (group[_TOTAL, j] + n * past[j]) ** 2
-        factor = theta + (square + total_unknown) / (n * n)
-        if not np.isfinite(best) or fits(law, needed(law, group, n, best / factor)):
-            value = factor * round_time(law, group, n, 0.0)
+        factor = theta + (square + total_unknown) / (n * n) + total_linear / n
+        if not np.isfinite(best) or fits(law, needed(law, group, n, _longest(best, factor, price))):
+            value = _value(factor, round_time(law, group, n, 0.0), price)
             if value < best:
                 found, best = NOBODY, value
     if n < most:
         if first >= 0:
             inside[first] = True
-        k, value = _entrant(law, c, t, e, z, unknown, past, inside, group, n, total_unknown, theta, best)
+        k, value = _entrant(
+            law, c, t, e, z, unknown, linear, past, inside, group, n, total_unknown, total_linear, theta, price, best
+        )
         if first >= 0:
             inside[first] = False
         if k >= 0:
@@ -204,12 +229,14 @@ def _search(  # pragma: no cover - compiled
     e: Floats,
     z: Floats,
     unknown: Floats,
+    linear: Floats,
     past: Floats,
     forced: Bools,
     start: Indices,
     near: Indices,
     most: int,
     theta: float,
+    price: float,
     deep: bool,
 ) -> tuple[Indices, float]:
     """Return the devices at which the local search ends, and the objective there; ``deep`` tries two moves at once.
@@ -227,10 +254,11 @@ def _search(  # pragma: no cover - compiled
     value, pairs = np.inf, False
     while True:
         best, out, first, enters = value * _LESS, (NOBODY, NOBODY), NOBODY, NO_GAIN
-        whole_unknown = 0.0
+        whole_unknown = whole_linear = 0.0
         group[_WHOLE, :d] = 0.0
         for i in members[:size]:
             whole_unknown += unknown[i]
+            whole_linear += linear[i]
             for j in range(d):
                 group[_WHOLE, j] += z[i, j]
         for move in _moves(members, size, forced, near, pairs, M <= SMALL):
@@ -239,7 +267,25 @@ def _search(  # pragma: no cover - compiled
                 continue
             sizes = (size, most)
             k, found = _moved(
-                law, c, t, e, z, unknown, past, inside, members, sizes, leave, new, whole_unknown, theta, best, group
+                law,
+                c,
+                t,
+                e,
+                z,
+                unknown,
+                linear,
+                past,
+                inside,
+                members,
+                sizes,
+                leave,
+                new,
+                whole_unknown,
+                whole_linear,
+                theta,
+                price,
+                best,
+                group,
             )
             if k != NO_GAIN:
                 best, out, first, enters = found, leave, new, k
@@ -363,24 +409,90 @@ def diverse_set(
     Returns:
         (n,) device indices, in no particular order.
     """
-    # In an order that does not depend on that of the arrays, so that permuting the devices permutes the set.
     order = view.order()
-    z, unknown = np.ascontiguousarray(profiles.z[order]), profiles.unknown[order]
+    z = np.ascontiguousarray(profiles.z[order])
     if past is None:
         past = np.zeros(z.shape[1])
         if memory > 0.0 and view.recent is not None:
             past = memory * (view.recent[order] @ z)
-    forced = np.zeros(len(view), dtype=np.bool_) if view.must_include is None else view.must_include[order]
-    sorted_view = RoundView(view.upload_s[order], view.compute_s[order], must_include=forced, law=view.law.take(order))
-    needs, M, theta = sorted_view.needs, len(view), float(theta)
-    starts = [np.flatnonzero(forced), best_set(sorted_view, theta, most)]
-    if M <= MEDIUM:
-        starts += [best_set(sorted_view, 0.0, most), *([np.arange(M)] if most == M else [])]
-    alone_s = sorted_view.law.upload_s(sorted_view.upload_s, np.ones(M)) + sorted_view.compute_s
-    near = np.argsort(alone_s, kind="stable")[:CANDIDATES]
-    ends = [_search(*needs, z, unknown, past, forced, start, near, most, theta, M <= SMALL) for start in starts]
-    found = min(ends, key=lambda end: end[1])[0]
-    if M > SMALL:
-        found, _ = _search(*needs, z, unknown, past, forced, found, near, most, theta, True)
-    chosen: Indices = order[found]
-    return chosen
+    return SetSearch(view, z, past, most, order=order).best(theta, profiles.unknown[order])[0]
+
+
+class SetSearch:
+    """The local search for the set S of a view's devices with the least (theta + D(S)) t*(S), or another price of time.
+
+    D(S) = |mean of z over S + past|^2 + sum of unknown / n^2 + sum of linear / n. With a ``price`` it is the sum
+    theta + D(S) + price t*(S) that is minimised.
+
+    The order of devices that it works in does not depend on that of the arrays, so that permuting the devices permutes
+    the set.
+
+    Args:
+        view: what the server knows this round; the devices that must be included are in every set.
+        z: (M, d) what the devices bring, in the order of ``order``.
+        past: (d,) what earlier rounds lacked.
+        most: the largest number of devices allowed.
+        order: (M,) device indices, as ``view.order()`` has them.
+        linear: (M,) as above, at least 0, in that order; 0 by default.
+        price: what a second costs; 0 for the product.
+    """
+
+    def __init__(
+        self,
+        view: RoundView,
+        z: Floats,
+        past: Floats,
+        most: int,
+        *,
+        order: Indices,
+        linear: Floats | None = None,
+        price: float = 0.0,
+    ) -> None:
+        self._view, self._z, self._past, self._most, self._order, self._price = view, z, past, most, order, price
+        self._linear = np.zeros(len(view)) if linear is None else linear
+        self._found: Indices | None = None
+
+    def best(self, theta: float, unknown: Floats, part: float = 1.0, work: float = 1.0) -> tuple[Indices, float]:
+        """Search.
+
+        Args:
+            theta: above 0.
+            unknown: (M,) as above, in the search's order.
+            part: what part of a model is uploaded.
+            work: what part of the view's training the devices do.
+
+        Returns:
+            (n,) device indices in the view, in no particular order; and what is minimised. A further search begins at
+            the set that the last one found.
+        """
+        view, order, M, theta = self._view, self._order, len(self._view), float(theta)
+        forced = np.zeros(M, dtype=np.bool_) if view.must_include is None else view.must_include[order]
+        c, t, law = view.upload_s[order], view.compute_s[order], view.law.take(order)
+        if part != 1.0:
+            c, law = part * c, law.scaled(np.full(M, part))
+        ordered = RoundView(c, t if work == 1.0 else work * t, must_include=forced, law=law)
+        needs = ordered.needs
+        alone_s = law.upload_s(ordered.upload_s, np.ones(M)) + ordered.compute_s
+        near = np.argsort(alone_s, kind="stable")[:CANDIDATES]
+
+        def end(start: Indices, deep: bool) -> tuple[Indices, float]:
+            found: tuple[Indices, float] = _search(
+                *needs, self._z, unknown, self._linear, self._past, forced, start, near, self._most, theta,
+                self._price, deep,
+            )  # fmt: skip
+            return found
+
+        if self._found is not None:
+            found, value = end(self._found, M <= SMALL)
+        else:
+            starts = [
+                np.flatnonzero(forced),
+                best_set(ordered, theta if self._price == 0.0 else USUAL_THETA, self._most),
+            ]
+            if M <= MEDIUM:
+                starts += [best_set(ordered, 0.0, self._most), *([np.arange(M)] if self._most == M else [])]
+            found, value = min((end(start, M <= SMALL) for start in starts), key=lambda one: one[1])
+            if M > SMALL:
+                found, value = end(found, True)
+        self._found = found
+        return order[found], float(value)

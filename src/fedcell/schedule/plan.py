@@ -1,5 +1,6 @@
 """What is decided for a round (Plan), the times it is planned with (Links), and the times that follow (Timing)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol
 
@@ -216,6 +217,33 @@ class Plan:
 
 PLAN_COLUMNS = tuple(column.name for column in fields(Plan) if "per" in column.metadata)
 """The fields of Plan with one entry for each scheduled device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What came of a round, for `Policy.learn`.
+
+    Attributes:
+        devices: (n,) indices in the view of the devices whose models arrived, at least one.
+        epochs: (n,) how often each went through its samples.
+        bits: (n,) how many bits a weight each uploaded.
+        round_s: how long the round took, in seconds.
+        signals: what they reported, by the column of the view that has it afterwards: ``losses`` (n,), and what the
+            policy's class says that it uses, such as ``updates`` (n, d).
+
+    Example:
+        >>> import numpy as np
+        >>> from fedcell.schedule.plan import Report
+        >>> report = Report(np.array([3]), np.ones(1), np.full(1, 32.0), 9.5, {"losses": np.array([0.7])})
+        >>> report.signals["losses"].tolist()
+        [0.7]
+    """
+
+    devices: Indices
+    epochs: Floats
+    bits: Floats
+    round_s: float
+    signals: Mapping[str, Floats]
 
 
 @dataclass(frozen=True, eq=False)

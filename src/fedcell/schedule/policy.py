@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedcell.errors import InputError, require_number, short_repr
 from fedcell.quantisation import checked_bits
 from fedcell.schedule.bandwidth import Sharing, allocate
-from fedcell.schedule.plan import Plan, Question
+from fedcell.schedule.plan import Plan, Question, Report
 from fedcell.schedule.view import RoundView
 from fedcell.types import Floats, Indices
 
@@ -64,6 +64,11 @@ class Policy(ABC):
     uses_norms: ClassVar[bool] = False
     uses_updates: ClassVar[bool] = False
     uses_sums: ClassVar[bool] = False
+
+    @property
+    def server_momentum(self) -> float:
+        """The server's momentum, from 0 to below 1, where the task's aggregator has no server optimizer of its own."""
+        return 0.0
 
     def __post_init__(self) -> None:
         if self.max_devices is not None:
@@ -127,6 +132,21 @@ class Policy(ABC):
         Returns:
             (n,) bits a weight, whole numbers from 2 to 16, or 32 for the weights as they are; None for what the task
             says.
+        """
+        return None
+
+    def learn(self, view: RoundView, report: Report) -> Floats | None:  # noqa: ARG002
+        """Sum up what a round showed; a policy that learns over many rounds defines this.
+
+        What it returns is ``view.learnt`` from the next round on, so that ``choose`` stays a pure function of the view
+        and a run can be resumed. It is called after each round in which a model arrived.
+
+        Args:
+            view: what the server knew when it scheduled the round, with what was learnt until then as ``view.learnt``.
+            report: what came of it.
+
+        Returns:
+            (k,) numbers, or None to keep what was learnt.
         """
         return None
 

@@ -24,6 +24,7 @@ def _first_setting(kind: type[Any]) -> list[str]:
 POLICIES = settings.Registry["Policy"](
     "policy",
     {
+        "auto": "fedcell.schedule.auto:Auto",
         "diverse": "fedcell.schedule.diverse:Diverse",
         "greedy": "fedcell.schedule.greedy:Greedy",
         "optimal": "fedcell.schedule.optimal:Optimal",

@@ -90,12 +90,14 @@ class RoundView:
             is known.
         absolutes: (M,) likewise.
         squares: (M,) likewise: its squared length.
+        heard_epochs: (M,) how often it went through its samples for that update; likewise.
         turns: (M,) how often a device has delivered.
         took_s: (M,) how long that took on average, in seconds from the start of the round; NaN for never.
         planned_s: (M,) how long it was planned to take, on average over the same rounds; likewise.
         presence: (M,) in which fraction of the earlier rounds a device was there.
         round_losses: (round_index,) the mean training loss of the devices that delivered in each earlier round, in
             nats; NaN for a round of which nothing is known.
+        learnt: (k,) what the policy itself made of earlier rounds; see `Policy.learn`. None before the first.
         clock_s: the time since training began, in seconds.
         left_s: the time that is left of the budget, in seconds; infinity if there is none.
         left_j: the energy that is left of the budget, in joules; likewise.
@@ -140,11 +142,13 @@ class RoundView:
     peaks: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
     absolutes: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
     squares: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
+    heard_epochs: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
     turns: Indices | None = field(default=None, kw_only=True, metadata=_EACH)
     took_s: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
     planned_s: Floats | None = field(default=None, kw_only=True, metadata=_REPORTED)
     presence: Floats | None = field(default=None, kw_only=True, metadata=_FINITE)
     round_losses: Floats | None = field(default=None, kw_only=True)
+    learnt: Floats | None = field(default=None, kw_only=True)
     clock_s: float = field(default=0.0, kw_only=True)
     left_s: float = field(default=inf, kw_only=True)
     left_j: float = field(default=inf, kw_only=True)

@@ -210,7 +210,7 @@ class Driver:
         trained = trained.take(np.searchsorted(places, plan.devices[which]))
         if bits is None and self.run.compression.bits == WEIGHT_BITS:
             return trained
-        from fedcell.learn.rounding import rounded_updates
+        from fedcell.learn.compression import rounded_updates
 
         jobs, tensors = self.run.jobs(self.state, devices, bits=bits), self.run.task.engine.tensors
         return rounded_updates(jobs, trained.models(), trained.losses, trained.rms, tensors)

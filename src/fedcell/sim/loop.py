@@ -130,8 +130,8 @@ class Simulation:
 
     @cached_property
     def aggregator(self) -> Aggregator:
-        """What becomes of the models that arrive."""
-        return self.spec.task.make_aggregator()
+        """What becomes of the models that arrive; the policy may decide the server's momentum."""
+        return self.spec.task.make_aggregator().with_momentum(self.policy.server_momentum)
 
     def start(self) -> State:
         """The state before the first round."""

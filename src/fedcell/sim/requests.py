@@ -49,12 +49,7 @@ Playing = Generator[Request, Any, T]
 
 
 def answers(engine: Engine, requests: Sequence[Any]) -> list[Any]:
-    """The engine's answers to requests of one kind, by one call.
-
-    Args:
-        engine: of all of them.
-        requests: all Train, all Losses or all Evaluate.
-    """
+    """The engine's answers to requests of one kind (all Train, all Losses or all Evaluate), by one call."""
     if isinstance(requests[0], Evaluate):
         result = engine.evaluate(np.stack([request.model for request in requests]))
         pairs = zip(result.accuracy, result.loss, strict=True)

@@ -29,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedcell import defaults
+from fedcell import defaults, settings
 from fedcell.errors import InputError, did_you_mean, short_repr
 from fedcell.fields import About, Section, declared, frozen, naming, with_attributes
 from fedcell.files import read_toml, to_toml
@@ -37,7 +37,7 @@ from fedcell.learn.aggregator import AGGREGATORS, Aggregator, Spelling02, format
 from fedcell.learn.compression import COMPRESSIONS, Compression
 from fedcell.learn.engine import BATCH_SIZE, HIDDEN, LEARNING_RATE
 from fedcell.learn.learning_rate import parse_schedule
-from fedcell.learn.partition import parse_kind, parse_sizes
+from fedcell.learn.partition import Labels, parse_kind, parse_sizes
 from fedcell.learn.published import PUBLISHED
 from fedcell.plugins import OwnCode, UnknownCodeError, code_of, without_imports
 from fedcell.quantisation import WEIGHT_BITS
@@ -45,7 +45,6 @@ from fedcell.schedule.laws import LAWS
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
-from fedcell.sim.spec_upgrade import AGGREGATION_02, respelled, upgraded, with_aggregator
 from fedcell.world import MOBILITIES, RATES, Cell, Devices, Mobility, World
 from fedcell.world.cell import Foresight
 from fedcell.world.channel import may_lack_rate
@@ -54,6 +53,8 @@ CellSpec, DevicesSpec = Cell, Devices
 """Their names in version 0.2, when a spec had classes of its own for them."""
 SECTIONS: dict[str, type[Section]] = {"cell": Cell, "devices": Devices}
 MAX_RUNS = 1_000_000
+AGGREGATION_02 = {"late_weight": "late_weight", "task.averaging": "averaging", "task.server": "server"}
+"""Fields of version 0.2 that are settings of task.aggregator now, and what `Spelling02` calls them."""
 _SEED = TypeAdapter(Annotated[int, Ge(0)])
 
 
@@ -74,6 +75,51 @@ def _kinds(model: type[BaseModel], field: str) -> frozenset[Any]:
         kinds.add(str if isinstance(one, str) else one)
         left += typing.get_args(one)
     return frozenset(kinds)
+
+
+def upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a spec in the current version; one without a version is of version 1, which did not write it."""
+    with suppress(InputError):  # whoever validates it says what is wrong
+        document = with_aggregator(document)
+    if document.get("version", 1) != 1:
+        return document
+
+    def numbered(partition: Any) -> Any:
+        try:
+            kind = parse_kind(partition)
+        except InputError:
+            return partition
+        if not isinstance(kind, Labels) or kind.mode == "free":
+            return partition
+        return settings.write(kind.name, dataclasses.replace(kind, order="numbered"))
+
+    task, grid = document.get("task", {}), document.get("grid", {})
+    if isinstance(task, dict):
+        task = task | {"partition": numbered(task.get("partition", "labels:2"))}
+    if isinstance(grid, dict) and isinstance(grid.get("task.partition"), list):
+        grid = grid | {"task.partition": [numbered(partition) for partition in grid["task.partition"]]}
+    return document | {"version": 2, "task": task, "grid": grid}
+
+
+def with_aggregator(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with task.aggregator instead of the fields for it that version 0.2 had; as it is without them."""
+    task = document.get("task", {})
+    if not isinstance(task, dict):
+        return document
+    names = {"late_weight": document} | dict.fromkeys(("averaging", "server"), task)
+    given = {name: part[name] for name, part in names.items() if name in part}
+    if not given:
+        return document
+    if "aggregator" in task:
+        raise InputError(f"{' and '.join(given)} and task.aggregator are given; leave {' and '.join(given)} out")
+    rest = {name: value for name, value in task.items() if name not in given}
+    whole = {name: value for name, value in document.items() if name != "late_weight"}
+    return whole | {"task": rest | {"aggregator": respelled("mean", given)}}
+
+
+def respelled(aggregator: Any, given: Mapping[str, Any]) -> str:
+    """The line of an aggregator in which the given settings of `Spelling02` are changed."""
+    return format_aggregator(dataclasses.replace(Spelling02.of(parse_aggregator(aggregator)), **given).aggregator())
 
 
 if TYPE_CHECKING:  # a type checker shall see the fields, not **fields
@@ -753,12 +799,7 @@ def _in_section(place: str, reason: str) -> str:
 
 
 def require_spec(value: object, function: str) -> None:
-    """Refuse what is not a Spec, before it fails somewhere.
-
-    Args:
-        value: what the user gave.
-        function: the one that takes it, for the message.
-    """
+    """Refuse what is not a Spec, before it fails somewhere in ``function``."""
     if not isinstance(value, Spec):
         raise InputError(
             f"{function} takes a Spec, not {short_repr(value)}; write Spec(policy='greedy'), or load_spec('race.toml')"

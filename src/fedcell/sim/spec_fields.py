@@ -16,13 +16,7 @@ SECTIONS = ("", "cell", "devices", "task")
 
 @dataclass(frozen=True)
 class SpecField:
-    """A field of a spec.
-
-    Attributes:
-        path: its name, with its section: ``cell.radius_m``.
-        declared: its type, bounds and choices.
-        default: of a Spec, as in its document.
-    """
+    """A field of a spec: its path (``cell.radius_m``), how it is declared, and its default in a document."""
 
     path: str
     declared: Declared

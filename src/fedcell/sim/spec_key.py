@@ -30,12 +30,7 @@ TORCH_VERSION = 2
 
 
 def run_key(spec: "Spec", code: str) -> str:
-    """The SHA-256, in hex, of everything that determines a run's records.
-
-    Args:
-        spec: the run; its grid does not count.
-        code: the SHA-256 of the user's own policy and model, empty if it has neither.
-    """
+    """The SHA-256, in hex, of all that determines a run's records; ``code``: that of the user's own code, if any."""
     run = spec.model_dump(exclude={"grid", "version"} | spec.unused)
     for field, value in run["devices"].items():
         if isinstance(value, list) and len(set(value)) == 1:

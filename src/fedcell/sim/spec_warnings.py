@@ -28,12 +28,7 @@ class SpecWarning(UserWarning):
 
 
 def spec_warnings(runs: Sequence[Spec], *, here: bool = True) -> list[str]:
-    """Return what may not be meant in these runs.
-
-    Args:
-        runs: single runs of one race or sweep.
-        here: whether this machine trains them, and so has their data.
-    """
+    """Return what may not be meant in these runs; ``here``: whether this machine trains them, and so has their data."""
     found = [_power_follows_the_band(runs), _nothing_is_quantised(runs) if here else ""]
     return [sentence for sentence in found if sentence]
 

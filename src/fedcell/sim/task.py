@@ -111,12 +111,7 @@ def evaluate_models(spec: TaskSpec, models: NDArray[np.float32], label: int | No
 
 
 def class_accuracy(spec: TaskSpec, models: NDArray[np.float32]) -> NDArray[np.float64]:
-    """(K, classes) of models (K, P), the fraction of each class's test samples that they get right; NaN for no samples.
-
-    Args:
-        spec: the data and the model.
-        models: (K, P) model vectors.
-    """
+    """(K, classes) of models (K, P), the fraction of each class's test samples classified right; NaN without any."""
     with _LOADING:
         classes = _dataset(spec, spec.data_sha256()).classes
     return np.stack([evaluate_models(spec, models, label).accuracy for label in range(classes)], axis=1)
@@ -190,7 +185,7 @@ def _build(data: Dataset, spec: TaskSpec, threads: int | None) -> Engine:
         batch_size=spec.batch_size,
         momentum=spec.momentum,
         weight_decay=spec.weight_decay,
-        device=own_card(spec.device),
+        device=assigned_gpu(spec.device),
         tf32=spec.precision == "tf32",
         threads=threads,
     )
@@ -204,7 +199,7 @@ def _mlp_on_gpu(data: Dataset, spec: TaskSpec) -> Engine:
         )
     from fedcell.learn.mlp_cuda import MlpCudaEngine
 
-    return MlpCudaEngine(data, spec.learning_rate, spec.batch_size, own_card(spec.device))
+    return MlpCudaEngine(data, spec.learning_rate, spec.batch_size, assigned_gpu(spec.device))
 
 
 def _gpu_unsupported(data: Dataset, spec: TaskSpec) -> str:
@@ -253,7 +248,7 @@ def _usable(task: str, content: str) -> bool:
     return not reason
 
 
-def own_card(device: str) -> str:
+def assigned_gpu(device: str) -> str:
     """Which GPU a worker process uses for ``cuda``: they take turns at the cards; every other name is as it stands."""
     number = os.environ.get(WORKER_NUMBER)
     if device != "cuda" or number is None:

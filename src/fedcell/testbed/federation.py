@@ -36,8 +36,7 @@ from fedcell.testbed.flower_patches import (
     quick_supernode,
     require_flower,
 )
-from fedcell.testbed.network import BASE_ADDRESS, Links
-from fedcell.testbed.process import APP, SERVICE, end, ended, inside, start
+from fedcell.testbed.network import APP, BASE_ADDRESS, SERVICE, Links, end, ended, inside, start
 
 _VALID = datetime.timedelta(days=2)
 
@@ -103,13 +102,7 @@ client_app = app.client_app
 
 @dataclass
 class Federation:
-    """The processes of Flower in one cell; they end with the cell's network, or with ``close``.
-
-    Attributes:
-        links: the network.
-        folder: for certificates, logs and Flower's own files.
-        node_poll_s: how often a SuperNode looks for messages.
-    """
+    """The processes of Flower in one cell; they end with the cell's network, or with ``close``."""
 
     links: Links
     folder: Path

@@ -30,7 +30,7 @@ from flwr.supernode import start_client_internal as node_loop
 from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
 from fedcell.errors import InputError
-from fedcell.testbed.process import start
+from fedcell.testbed.network import start
 
 WRITTEN_FOR = "1.41."
 FLOWER_MESSAGE_POLL_S = 3.0
@@ -60,12 +60,7 @@ def quick_pulls() -> None:
 
 
 def quick_supernode(bell: "Bell", message_poll_s: float) -> None:
-    """Apply patch 2; for the process of a SuperNode.
-
-    Args:
-        bell: rung when a message has been passed on to the app.
-        message_poll_s: seconds between looks for messages.
-    """
+    """Apply patch 2, for the process of a SuperNode; the bell is rung when a message has been passed on to the app."""
 
     def sleep(seconds: float) -> None:
         if seconds == FLOWER_REPLY_POLL_S:  # it has passed a message on, and waits for the app's reply
@@ -76,12 +71,7 @@ def quick_supernode(bell: "Bell", message_poll_s: float) -> None:
 
 
 def quick_superexec(bell: "Bell", log: Path) -> None:
-    """Apply patch 3; for the process of a SuperExec.
-
-    Args:
-        bell: what it waits for.
-        log: where its apps' output goes.
-    """
+    """Apply patch 3, for the process of a SuperExec, which waits for the bell; its apps' output goes to ``log``."""
     vars(superexec_loop)["time"] = _Clock(bell.wait)
     vars(subprocess_executor)["subprocess"] = _Forks(log)
 

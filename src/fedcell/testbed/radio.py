@@ -134,13 +134,7 @@ def _numbers(devices: Sequence[Device]) -> np.ndarray[tuple[int], np.dtype[np.in
 
 @dataclass(frozen=True)
 class RoundStart:
-    """What the devices are told of a round, in addition to Flower's message.
-
-    Attributes:
-        round_index: from 0.
-        began_s: when it began, by the wall clock, which all namespaces share.
-        compute_s: (M,) compute time of each device.
-    """
+    """What devices are told beside Flower's message: the round, from 0, its wall-clock start, compute times (M,)."""
 
     round_index: int
     began_s: float

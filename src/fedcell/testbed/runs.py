@@ -58,12 +58,7 @@ class Fault:
 
 
 def parse_fault(text: str, devices: int) -> Fault:
-    """Parse a fault.
-
-    Args:
-        text: ``cut:device=2,round=3``, and likewise ``degrade`` and ``kill``.
-        devices: how many devices there are.
-    """
+    """Parse a fault such as ``cut:device=2,round=3``; likewise ``degrade`` and ``kill``."""
     name, rest = settings.split("fault", text)
     kind = settings.choose("fault", name, {kind: kind for kind in get_args(FaultKind)})
     fault = settings.build(Fault, "fault", name, rest, given={"kind": kind})

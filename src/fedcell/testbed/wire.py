@@ -37,7 +37,7 @@ signed identity), object ids, records and TLS."""
 
 HELLO_BYTES = range(200, 600)
 """Of the first step of TLS's handshake. A request's first frame is larger: its headers have the node's signature."""
-LEAST_PUSH_BYTES = 1_000
+MIN_PUSH_BYTES = 1_000
 """A push is larger; pulls, confirmations, heartbeats, polls and the parts of TLS's handshake are smaller."""
 LULL_S = 0.5
 """Between two pushes of a reply there is less than this."""
@@ -122,12 +122,7 @@ class Upload:
 
 
 class Tap:
-    """Records the packets at the base station; make it inside the base station's namespace.
-
-    Args:
-        count: number of devices.
-        server_port: the port that the devices send to.
-    """
+    """Records the packets at the base station; make it inside the base station's namespace."""
 
     def __init__(self, count: int, server_port: int) -> None:
         self._devices = {socket.inet_aton(address(device)): device for device in range(count)}
@@ -214,7 +209,7 @@ def upload(packets: Sequence[Packet], device: int, model_bytes: int, sent_bytes:
     sent_bytes = model_bytes if sent_bytes is None else sent_bytes
     seen = exchanges(packets, device)
     pulled_s = next((e.answered_s for e in seen if e.answered_s and e.down_bytes >= model_bytes), 0.0)
-    pushes = [e for e in seen if e.began_s > pulled_s and e.answered_s and e.up_bytes >= LEAST_PUSH_BYTES]
+    pushes = [e for e in seen if e.began_s > pulled_s and e.answered_s and e.up_bytes >= MIN_PUSH_BYTES]
     model = next((i for i, e in enumerate(pushes) if e.up_bytes >= sent_bytes), 0)
     if model == 0:
         return None

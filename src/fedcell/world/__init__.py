@@ -3,7 +3,7 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names
 
 if TYPE_CHECKING:
     from fedcell.world.availability import AVAILABILITIES, Always, AvailabilitySnapshot, DayNight, Trace

@@ -169,7 +169,7 @@ MAX_BYTES = 512 * 2**20
 MAX_INTERVALS = 5_000_000
 LATEST_S = 1e12
 """Times beyond this, 30,000 years, are mistakes."""
-LARGEST_SPEED = 1e6
+MAX_SPEED = 1e6
 COLUMNS = ("device", "from_s", "until_s", "speed")
 
 
@@ -402,7 +402,7 @@ def _parse(file: str, path: str, count: int) -> AvailabilityIntervals:
             device.append(_device(cells["device"], count, where))
             begin_s.append(_number(cells["from_s"], "from_s", where, 0.0, LATEST_S))
             end_s.append(_number(cells["until_s"], "until_s", where, 0.0, LATEST_S))
-            speed.append(_number(cells.get("speed") or "1", "speed", where, 1 / LARGEST_SPEED, LARGEST_SPEED))
+            speed.append(_number(cells.get("speed") or "1", "speed", where, 1 / MAX_SPEED, MAX_SPEED))
             lines.append(reader.line_num)
             if end_s[-1] <= begin_s[-1]:
                 raise InputError(f"{where}: until_s is {cells['until_s']}, not after from_s, {cells['from_s']}")

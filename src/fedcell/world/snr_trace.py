@@ -32,8 +32,8 @@ from fedcell.world.cell import Channel
 MAX_TRACE_BYTES = 64 * 2**20
 MAX_TRACE_DEVICE = 999_999
 _COLUMNS = ("time_s", "device", "snr_db")
-_MOST_TIME_S = 1e12
-_MOST_SNR_DB = 1000.0
+_MAX_TIME_S = 1e12
+_MAX_SNR_DB = 1000.0
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,8 @@ def _parse(text: str, name: str) -> Iterator[tuple[int, float, float, int]]:
             where = f"{name} line {reader.line_num}"
             yield (
                 _device(device, where),
-                _number("time_s", time_s, where, 0.0, _MOST_TIME_S),
-                _number("snr_db", snr_db, where, -_MOST_SNR_DB, _MOST_SNR_DB) if snr_db else nan,
+                _number("time_s", time_s, where, 0.0, _MAX_TIME_S),
+                _number("snr_db", snr_db, where, -_MAX_SNR_DB, _MAX_SNR_DB) if snr_db else nan,
                 reader.line_num,
             )
     except csv.Error as error:

@@ -97,35 +97,21 @@ class Outdoor38901(Channel):
         raise NotImplementedError
 
     def likely_loss_db(self, distance_m: Floats) -> Floats:
-        """(M,) path loss of the likelier state at a distance, without shadowing: where nothing but it is known.
-
-        Args:
-            distance_m: (M,) metres over ground.
-        """
+        """(M,) path loss in dB of the likelier state at distances in metres (M,), without shadowing."""
         if self.los == "drawn":
             sees = self.los_probability(distance_m) >= 0.5
             return np.where(sees, self.los_loss_db(distance_m), self.nlos_loss_db(distance_m))
         return self.los_loss_db(distance_m) if self.los == "always" else self.nlos_loss_db(distance_m)
 
     def states(self, distance_m: Floats) -> list[tuple[Floats, Floats, Floats]]:
-        """LOS and NLOS at distances (M,): for each its probability, its path loss and its shadowing's sigma, all (M,).
-
-        Args:
-            distance_m: (M,) metres over ground.
-        """
+        """LOS and NLOS at distances in metres (M,): each one's probability, path loss and shadowing sigma, (M,)."""
         drawn = self.los == "drawn"
         sees = self.los_probability(distance_m) if drawn else np.full(distance_m.shape, float(self.los == "always"))
         clear_db, blocked_db = self._sigmas_db(distance_m)
         return [(sees, self.los_loss_db(distance_m), clear_db), (1 - sees, self.nlos_loss_db(distance_m), blocked_db)]
 
     def in_sight(self, distance_m: Floats, positions_m: Floats, seed: int) -> NDArray[np.bool_]:
-        """(M,) whether places are in line of sight; the same for every policy of a seed, and for neighbours mostly.
-
-        Args:
-            distance_m: (M,) metres over ground.
-            positions_m: (M, 2) the places, in metres.
-            seed: the run's random seed.
-        """
+        """(M,) whether places (M, 2) are in line of sight; the same for a seed's policies, mostly for neighbours."""
         if self.los != "drawn":
             return np.full(len(positions_m), self.los == "always")
         field = gaussian_field(positions_m, self.sight_m, stream(seed, "line of sight"))

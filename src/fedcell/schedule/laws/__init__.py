@@ -6,8 +6,7 @@ packages register theirs by the entry-point group ``fedcell.laws``.
 
 from typing import TYPE_CHECKING
 
-from fedcell import settings
-from fedcell.lazy import lazy_names
+from fedcell import lazy_names, settings
 
 if TYPE_CHECKING:
     from fedcell.schedule.laws.base import Law, setting

@@ -12,14 +12,14 @@ const MEASURES = [
   ["best", "best accuracy"],
   ["last", "last accuracy"],
 ];
-const VERDICTS = { wins: "wins", shares: "is not told apart from the best", loses: "is behind", unknown: "is told apart from nobody" };
+const VERDICTS = { wins: "wins", shares: "is not significantly different from the best", loses: "is behind", unknown: "has no significant difference to any" };
 
 /** Who leads, in a sentence; the numbers are the server's. */
 export function leads({ policies, groups, scenarios }) {
   const [first, second] = policies;
   const equals = groups.find((lines) => lines.includes(first.line));
-  const won = `wins ${first.wins} of ${plural(scenarios.length, "scenario")}${first.shares ? `, is not told apart from the best in ${first.shares}` : ""}`;
-  if (equals) return { text: `${first.line} cannot be told from ${equals.length > 2 ? `${equals.length - 1} others` : equals[1]}`, small: `mean rank ${fixed(first.rank, 2)}; ${won}` };
+  const won = `wins ${first.wins} of ${plural(scenarios.length, "scenario")}${first.shares ? `, is not significantly different from the best in ${first.shares}` : ""}`;
+  if (equals) return { text: `${first.line} is not significantly different from ${equals.length > 2 ? `${equals.length - 1} others` : equals[1]}`, small: `mean rank ${fixed(first.rank, 2)}; ${won}` };
   return { text: `${first.line} is first: mean rank ${fixed(first.rank, 2)}, the next has ${fixed(second.rank, 2)}`, small: won };
 }
 
@@ -60,7 +60,7 @@ class RankingPage {
       { class: "card ranking-grid", "aria-label": "Who wins where", hidden: true },
       this.what,
       this.table,
-      h("p", { class: "key-line muted" }, h("span", { class: "cell-key wins" }, "wins"), h("span", { class: "cell-key shares" }, "not told apart from the best"), "The deeper the blue, the better the mean rank there. Click on a field to see its runs."),
+      h("p", { class: "key-line muted" }, h("span", { class: "cell-key wins" }, "wins"), h("span", { class: "cell-key shares" }, "not significantly different from the best"), "The deeper the blue, the better the mean rank there. Click on a field to see its runs."),
       h("details", {}, h("summary", {}, "How to read this"), this.reading),
     );
     root.append(this.head, this.grid, this.cell.element);

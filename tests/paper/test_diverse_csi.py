@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcell.paper import csi
+from fedcell.paper import diverse
 from fedcell.paper.settings import Settings
 from fedcell.runs.records import Rounds
 from fedcell.sim.spec import Spec
@@ -22,7 +22,7 @@ def collect(specs: Sequence[Spec]) -> dict[str, Rounds]:
 
 
 def test_the_table_has_means_and_losses_paired_by_seed() -> None:
-    output = csi.make(Settings(seeds=3), collect)
+    output = diverse.make_csi(Settings(seeds=3), collect)
     times, losses, rounds = output.tables
     assert [row[:2] for row in times.rows] == [
         [who, slack] for who in ("Greedy", "Optimal", "Diverse") for slack in ("waits for all", "slack 2")
@@ -37,7 +37,9 @@ def test_the_table_has_means_and_losses_paired_by_seed() -> None:
 
 
 def test_runs_without_an_error_are_run_once_whatever_the_slack() -> None:
-    specs = csi.specs(Settings())
-    assert len({spec.key() for spec in specs.values()}) == len(csi.WHO) * (1 + 2 * (len(csi.ERRORS_DB) - 1))
+    specs = diverse.csi_specs(Settings())
+    assert len({spec.key() for spec in specs.values()}) == len(diverse.CSI_POLICIES) * (
+        1 + 2 * (len(diverse.ERRORS_DB) - 1)
+    )
     assert {spec.budget_s for spec in specs.values()} == {900.0}
     assert {spec.target_accuracy for spec in specs.values()} == {0.8}

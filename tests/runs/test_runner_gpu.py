@@ -11,7 +11,7 @@ from fedcell.paper.settings import collect_runs
 from fedcell.runs.processes import Processes
 from fedcell.runs.runner import FULL_LOCKSTEP, MAX_LOCKSTEP
 from fedcell.runtime import WORKER_NUMBER
-from fedcell.sim.task import own_card
+from fedcell.sim.task import assigned_gpu
 
 torch = pytest.importorskip("torch")
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -78,7 +78,7 @@ def test_workers_take_turns_at_the_cards(
     if worker is not None:
         monkeypatch.setenv(WORKER_NUMBER, worker)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
-    assert own_card(device) == card
+    assert assigned_gpu(device) == card
 
 
 @pytest.mark.processes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.learn import leaf
+from fedcell.learn import formats
 from fedcell.learn.data import load_dataset
 from fedcell.learn.partition import partition
 
@@ -108,9 +108,9 @@ def test_wrong_files_are_refused(tmp_path: Path, content: str, message: str) -> 
 
 
 def test_too_much_is_refused(femnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaf, "MAX_SAMPLES_BYTES", 5000)
+    monkeypatch.setattr(formats, "MAX_SAMPLES_BYTES", 5000)
     with pytest.raises(fc.InputError, match="take over 5000 bytes; sample fewer users"):
         load_dataset(femnist)
-    monkeypatch.setattr(leaf, "MAX_FILE_BYTES", 100)
+    monkeypatch.setattr(formats, "MAX_FILE_BYTES", 100)
     with pytest.raises(fc.InputError, match="is over 100 bytes"):
         load_dataset(femnist)

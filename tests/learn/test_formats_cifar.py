@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.learn import cifar, published
+from fedcell.learn import formats, published
 from fedcell.learn.data import load_dataset
 from fedcell.learn.published import Published
 
@@ -134,7 +134,7 @@ def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cifar, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(formats, "MAX_CIFAR_BYTES", 1 << 20)
     path = write_archive(tmp_path / "a.tar.gz", {"data_batch_1.bin": bytes(4 << 20)})
     with pytest.raises(fc.InputError, match="unpacks to over 1048576 bytes"):
         load_dataset(path)

@@ -127,12 +127,15 @@ def test_where_rounding_decides_the_solver_does() -> None:
         assert with_series == without
 
 
-def test_dedicated_lines_are_taken_by_their_ends() -> None:
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("seed", range(6))
+def test_dedicated_lines_are_taken_by_their_ends(seed: int) -> None:
+    rng = np.random.default_rng(seed)
     c, t = rng.lognormal(0, 1, 40), rng.exponential(3.0, 40)
-    forced = np.isin(np.arange(40), [3, 30])
-    for must in (None, forced):
+    sizes = set()
+    for must in (None, np.isin(np.arange(40), [3, 30])):
         view = fc.RoundView(c, t, law=fc.Dedicated(), must_include=must)
-        for theta, deadline_s in ((0.05, np.inf), (0.0, 4.0), (1.0, 9.0)):
+        for theta, deadline_s in ((-0.02, np.inf), (0.05, np.inf), (0.0, 4.0), (0.3, np.inf), (1.0, 9.0)):
             expected = literal(view, 40, theta, deadline_s)
             assert sorted(grow(view, 40, theta, deadline_s)) == sorted(expected)
+            sizes.add(len(expected))
+    assert len(sizes) > 2

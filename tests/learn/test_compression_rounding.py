@@ -73,7 +73,7 @@ def test_a_diverged_model_arrives_as_nan_and_an_unchanged_one_as_it_was(mnist: D
     engine = MlpEngine(mnist, learning_rate=1e30, threads=1)
     job = some_jobs(engine)[0]
     assert np.isnan(engine.train([job])).all(axis=1)
-    from fedcell.learn.rounding import rounded_updates
+    from fedcell.learn.compression import rounded_updates
 
     still = rounded_updates([job], job.start[np.newaxis].copy(), np.ones(1), np.ones(1), engine.tensors)
     assert np.array_equal(still.models()[0], job.start)

@@ -43,6 +43,7 @@ CHANGES: dict[str, Any] = {
     "task.engine": "torch",
     "task.model": "cnn",
     "task.device": "cuda",
+    "task.compression": "quantise:bits=4",
 }
 
 
