@@ -25,8 +25,18 @@ FIGURES = {
     "privacy": "diverse.make_privacy",
     "epochs": "diverse.make_epochs",
     "csi": "diverse.make_csi",
+    "auto-times": "auto.make_times",
+    "auto-accuracy": "auto.make_accuracy",
+    "auto-decisions": "auto_apart.make_decisions",
+    "auto-hindsight": "auto_apart.make_hindsight",
 }
 """By the names that the command line gives them, in the paper's order: which function of which module makes it."""
+GROUPS = {
+    "all": tuple(name for name in FIGURES if not name.startswith("auto-")),
+    "auto": tuple(name for name in FIGURES if name.startswith("auto-")),
+}
+"""Names for several of them. ``auto`` takes hours, so it is not part of ``all``."""
+NAMES = (*FIGURES, *reversed(GROUPS))
 
 
 def make_figure(name: str, settings: "Settings", collect: "Collect") -> "Output":
@@ -37,16 +47,18 @@ def make_figure(name: str, settings: "Settings", collect: "Collect") -> "Output"
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """The figures asked for, in the paper's order; all of them for ``all`` or nothing."""
+    """The figures asked for, in the paper's order, those of ``all`` for nothing; GROUPS are several."""
     for name in names:
-        if name not in (*FIGURES, "all"):
-            raise InputError(f"there is no figure {name[:60]!r}; {did_you_mean(name, (*FIGURES, 'all'))}")
-    return [name for name in FIGURES if name in names or "all" in names or not names]
+        if name not in NAMES:
+            raise InputError(f"there is no figure {name[:60]!r}; {did_you_mean(name, NAMES)}")
+    asked = {figure for name in names or ["all"] for figure in GROUPS.get(name, (name,))}
+    return [name for name in FIGURES if name in asked]
 
 
 _NAMES = {
+    "fedcell.paper.auto_cells": "checked_cells",
     "fedcell.paper.output": "Output Section TRIED page section verdict_text",
     "fedcell.paper.settings": "Settings WatchProgress collect_runs gather",
 }
 __getattr__ = lazy_names("fedcell.paper", _NAMES)
-__all__ = names_in(_NAMES, "FIGURES", "chosen", "make_figure")
+__all__ = names_in(_NAMES, "FIGURES", "GROUPS", "NAMES", "chosen", "make_figure")
