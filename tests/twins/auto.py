@@ -59,7 +59,11 @@ def value_of(view: fc.RoundView, devices: list[int], bits: int, epochs: float) -
     for i in devices:
         scale = view.heard_epochs[i] ** 2 if view.heard_epochs is not None else np.nan
         sums = [getattr(view, name) for name in ("peaks", "absolutes", "squares")]
-        rounding = np.nan if sums[0] is None else float(noise(*(one[i] / scale for one in sums), bits))
+        rounding = (
+            np.nan
+            if sums[0] is None
+            else float(noise(sums[0][i] / scale, sums[1][i] / scale, sums[2][i] / scale, bits))
+        )
         if np.isnan(rounding):
             rounding = usual_rounding(view, bits, common + own + hidden + drawn)
         noises.append(NOISE * (drawn + rounding) + (own if z is None else 0.0))
@@ -69,8 +73,8 @@ def value_of(view: fc.RoundView, devices: list[int], bits: int, epochs: float) -
     law = view.law.take(chosen).scaled(np.full(chosen.size, part))
     T = float(fc.allocate(c, t, law=law).round_s) if view.downlink is None else _under(view, chosen, c, t, law)
     if kept["rounds"] == 0:
-        return factor * T
-    return factor + kept["lacked"] / kept["seconds"] * T
+        return float(factor * T)
+    return float(factor + kept["lacked"] / kept["seconds"] * T)
 
 
 def _under(view: fc.RoundView, chosen: np.ndarray, c: np.ndarray, t: np.ndarray, law: Any) -> float:
@@ -85,19 +89,21 @@ def usual_rounding(view: fc.RoundView, bits: int, square: float) -> float:
         heard = noise(view.peaks / scale, view.absolutes / scale, view.squares / scale, bits)
         if np.isfinite(heard).any():
             return float(np.nanmean(heard))
-    return dict(zip(BITS, (4.0, 1.3, 0.4, 0.01, 0.0), strict=True))[bits] * square
+    usual = dict(zip(BITS, (4.0, 1.3, 0.4, 0.01, 0.0), strict=True))
+    return usual[bits] * square
 
 
 def best_of_all(view: fc.RoundView, epochs: float, most: int) -> tuple[float, list[int], int]:
     """The least value of all sets that have the forced devices, at most ``most``, and of all bits."""
     everybody, forced = range(len(view)), set(view.forced.tolist())
-    return min(
+    least: tuple[float, list[int], int] = min(
         (value_of(view, list(chosen), bits, epochs), list(chosen), bits)
         for size in range(1, most + 1)
         for chosen in combinations(everybody, size)
         if forced <= set(chosen)
         for bits in BITS
     )
+    return least
 
 
 def learnt(view: fc.RoundView, report: Report) -> dict[str, float]:
