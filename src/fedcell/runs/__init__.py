@@ -83,6 +83,7 @@ __all__ = [
     "race_runs",
     "race_spec",
     "race_to_store",
+    "rounds_file",
     "run_race",
     "run_sweep",
     "run_tournament",
