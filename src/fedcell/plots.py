@@ -85,7 +85,7 @@ def round_figure(panels: Sequence[RoundBars], labelled: str = "the share of the 
     for ax in axes:
         ax.tick_params(labelbottom=True, labelsize=8)
     axes[0].set_xlim(0, 1.12 * max(panel.round_s for panel in panels) or 1.0)
-    beside = f" (next to the bars: {labelled})" if labelled else ""
+    beside = f"{chr(10) if len(labelled) > 40 else ' '}(next to the bars: {labelled})" if labelled else ""
     figure.supxlabel(f"seconds from the start of the round{beside}", fontsize=10)
     # Made by hand, for a panel without bars has none to show.
     bars_key = [Patch(color=COMPUTE, label="trains"), Patch(color=UPLOAD, label="uploads")]

@@ -477,6 +477,42 @@ def test_a_policy_from_this_folder(run: Run) -> None:
     assert document["policy"] == "mypol_good:Mine:k=2"
 
 
+EFFORT = """
+from dataclasses import dataclass
+import numpy as np
+import fedcell as fc
+@dataclass(frozen=True)
+class Brief(fc.Greedy):
+    def local_epochs(self, view, devices):
+        return np.where(np.arange(devices.size) % 2, 0.5 * min(view.epochs, 1.0), 0.1)
+    def upload_bits(self, view, devices):
+        return np.full(devices.size, 2)
+"""
+
+
+def test_work_and_bits_are_shown_where_a_policy_decides_them(run: Run) -> None:
+    one = run(EXAMPLE, "--policy", "mypol_effort:Brief", **{"mypol_effort.py": EFFORT})
+    assert one.err == ""
+    heading, said, *table = one.out.splitlines()
+    assert heading.startswith("mypol_effort:Brief: ")
+    assert said.strip() == "0.1 to 0.5 local epochs, 2 bits a weight"
+    assert [word.strip() for word in table[1].strip("┃").split("┃")][3:6] == ["epochs", "bits", "compute s"]
+    assert [word.strip() for word in table[4].strip("│").split("│")][3:5] == ["0.5", "2"]
+
+    both = run(EXAMPLE, "--policy", "mypol_effort:Brief", "--policy", "all", "--epochs", "3")
+    lines = both.out.splitlines()
+    names, brief, everybody = ([word.strip() for word in lines[i][1:-1].split(lines[i][0])] for i in (2, 4, 5))
+    assert names[:5] == ["policy", "devices", "epochs", "bits", "round s"]
+    assert (brief[2:4], everybody[2:4]) == (["0.1 to 0.5", "2"], ["3", "32"])
+    assert (brief[6], everybody[6]) == ("-", "1.000 x")
+    assert "- where a policy decides work or bits, of which that says nothing: race it instead" in both.out
+    document = run(EXAMPLE, "--policy", "mypol_effort:Brief", "--epochs", "3", "--json").json()
+    device = document["devices"][1]
+    assert (device["epochs"], device["bits"]) == (0.5, 2)
+    assert device["compute_s"] == pytest.approx(read_devices(EXAMPLE).compute_s[device["index"]] * 0.5)  # by samples
+    assert refused(run(EXAMPLE, "--epochs", "1.5")).startswith("fedcell: epochs is 1.5; give a whole number")
+
+
 def test_a_policy_may_have_markup_in_its_settings(run: Run) -> None:
     arguments = [EXAMPLE, "--policy", "mypol_word:Mine:word=[/]$a", "--plot", "out.png"]
     answer = run(*arguments, **{"mypol_word.py": POLICY.format(body="return [0]")})

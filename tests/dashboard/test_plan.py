@@ -113,6 +113,19 @@ def test_theta_is_the_policys_unless_it_is_sent(served: Served) -> None:
     assert served.post("/api/plan", {"devices_csv": CSV})["curve"]["theta"] == 0.0
 
 
+def test_the_epochs_of_compute_times_may_be_sent(served: Served) -> None:
+    """That policies which decide work and bits are shown: test_browser_plan.py."""
+    text = "upload_s,samples,seconds_per_sample,samples_per_second\n1,100,0.01,50\n"
+    answer = served.post("/api/plan", {"devices_csv": text, "epochs": 3})
+    assert answer["table"]["compute_s"] == [9.0]
+    assert [row["epochs"] for row in answer["comparison"]] == [None] * len(answer["comparison"])
+    query, csv_type = {"epochs": "3"}, {"content-type": "text/csv"}
+    sent = served.http.post("/api/plan", params=query, content=text.encode(), headers=csv_type).json()
+    assert sent["plans"] == answer["plans"]
+    refused = served.http.post("/api/plan", json={"devices_csv": text, "epochs": 1.5})
+    assert (refused.status_code, refused.json()["detail"][:16]) == (422, "epochs is 1.5; g")
+
+
 def test_a_list_of_devices_is_a_table_too(served: Served) -> None:
     header, *lines = [line.split(",") for line in CSV.splitlines()]
     devices = [dict(zip(header, line, strict=True)) for line in lines]

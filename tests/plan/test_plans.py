@@ -1,7 +1,8 @@
 """Planning one round for a table: which policies, and no work done twice."""
 
+import csv
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.plan.device_table import DeviceTable
-from fedcell.plan.plans import TablePlan, figure, law_of, notes, plan_round, plans_csv, plans_json
+from fedcell.plan.device_table import DeviceTable, parse_devices
+from fedcell.plan.plans import TablePlan, figure, law_of, make_plans, notes, plan_round, plans_csv, plans_json
 from fedcell.rng import stream
 from fedcell.schedule.laws import Law
 
@@ -202,3 +203,93 @@ def test_laws_that_cannot_be_get_one_sentence() -> None:
             plan_round(table, [], CELL, None, 0, law=law)
     with pytest.raises(InputError, match="k is 3, but there are 2 resource blocks; give a smaller k"):
         plan_round(TABLE, ["random:3"], CELL, None, 0, law="blocks:2")
+
+
+# Policies that decide work and bits
+
+
+@dataclass(frozen=True)
+class Effort(fc.All):
+    """Everybody; slow devices train a tenth of an epoch, and bad links send 2 bits a weight."""
+
+    whole: bool = False
+
+    def local_epochs(self, view: fc.RoundView, devices: Any) -> Any:
+        return np.where(view.compute_s[devices] > 2.0, 0.1, 1.0)
+
+    def upload_bits(self, view: fc.RoundView, devices: Any) -> Any:
+        return None if self.whole else np.where(view.upload_s[devices] > 2.5, 2, 8)
+
+
+def effort_plans(*policies: fc.Policy, epochs: float = 1.0) -> list[TablePlan]:
+    return make_plans(TABLE, policies, fc.Cell(), 0.0, 0, epochs=epochs)
+
+
+def test_a_policy_that_decides_work_and_bits_is_planned_with_their_times() -> None:
+    """By hand: a tenth of 4 s of training; the part of an upload that 8 and 2 of 32 bits are, with header and scale."""
+    (planned,) = effort_plans(Effort())
+    weights, rows = fc.Cell().model_bits / 32, planned.rows()
+    parts = [(96 + bits * weights) / (32 * weights) for bits in (8, 8, 2, 2)]
+    assert [(row["epochs"], row["bits"]) for row in rows] == [(0.1, 8), (1, 8), (1, 2), (1, 2)]
+    assert [row["compute_s"] for row in rows] == pytest.approx([0.4, 1.0, 2.0, 1.0])
+    upload_s = [part * c / row["share"] for part, c, row in zip(parts, TABLE.upload_s, rows, strict=True)]
+    assert [row["upload_s"] for row in rows] == pytest.approx(upload_s)
+    assert [row["finish_s"] for row in rows] == pytest.approx([planned.plan.round_s] * 4)
+    assert planned.decides == ["epochs", "bits"]
+    assert (planned.effort_text("epochs"), planned.effort_text("bits")) == ("0.1 to 1", "2 to 8")
+    # The rounds model is of one amount of work, and of whole models.
+    assert planned.objective_s is None
+    assert json.loads(plans_json([planned], several=False))["objective_s"] is None
+
+
+def test_epochs_are_those_of_the_compute_times() -> None:
+    (planned,) = effort_plans(Effort(whole=True), epochs=2.0)
+    assert [row["compute_s"] for row in planned.rows()] == pytest.approx([0.2, 0.5, 1.0, 0.5])
+    assert [list(row)[3:5] for row in planned.rows()] == [["bandwidth_hz", "epochs"]] * 4  # bits are nobody's
+    table = parse_devices(
+        b"upload_s,samples,seconds_per_sample,samples_per_second\n1,100,0.01,50\n", "d.csv", None, 3.0
+    )
+    assert table.compute_s.tolist() == [9.0]  # of each epoch 1 s, and 2 s on average
+    assert table.samples is not None
+    assert table.samples.tolist() == [100.0]
+    for epochs, said in ((1.5, "1.5"), (0.0, "0"), (-1.0, "-1"), (np.inf, "inf"), (np.nan, "nan")):
+        with pytest.raises(InputError, match=f"^epochs is {said}; give a whole number, at most 1,000,000, or a posit"):
+            effort_plans(fc.All(), epochs=epochs)
+        with pytest.raises(InputError, match=f"^epochs is {said}; "):
+            parse_devices(b"upload_s,compute_s\n1,1\n", "d.csv", None, epochs)
+
+
+def test_what_decides_the_same_as_all_others_has_a_time_to_train() -> None:
+    @dataclass(frozen=True)
+    class Usual(fc.All):
+        def local_epochs(self, view: fc.RoundView, devices: Any) -> Any:
+            return np.full(devices.size, view.epochs)
+
+        def upload_bits(self, view: fc.RoundView, devices: Any) -> Any:
+            return np.full(devices.size, view.bits)
+
+    usual, everybody = effort_plans(Usual(), fc.All(), epochs=3.0)
+    assert usual.objective_s == everybody.objective_s
+    assert (usual.effort_text("epochs"), usual.effort_text("bits")) == ("3", "32")
+
+
+def test_a_csv_of_several_plans_has_the_work_and_bits_of_all_if_somebody_decides_them() -> None:
+    plans = effort_plans(Effort(), fc.All())
+    rows = list(csv.DictReader(plans_csv(plans, several=True).splitlines()))
+    assert [row["epochs"] for row in rows] == ["0.1", *["1"] * 7]
+    assert [row["bits"] for row in rows] == ["8", "8", "2", "2", *["32"] * 4]
+    documents = json.loads(plans_json(plans, several=True))["plans"]
+    assert ["bits" in document["devices"][0] for document in documents] == [True, False]
+    assert "epochs" not in plans_csv(plans[1:], several=False)
+
+
+def test_the_picture_says_work_and_bits_where_they_are_decided() -> None:
+    picture = figure(effort_plans(Effort(), fc.All()))
+    first, second = ([text.get_text() for text in ax.texts] for ax in picture.axes[:2])
+    assert all("ep. · " in text for text in first)
+    assert first[-1].endswith("0.1 ep. · 8 bit") or first[0].endswith("0.1 ep. · 8 bit")
+    assert not any("bit" in text for text in second)
+    assert picture.get_supxlabel().endswith("(next to the bars: the share of the band, epochs of work, bits a weight)")
+    assert "bits" not in figure(effort_plans(fc.All())).get_supxlabel()
+    bar: Any = picture.axes[0].patches[0]
+    assert bar.get_width() == pytest.approx(0.4)  # the quickest training stands first

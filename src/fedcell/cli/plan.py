@@ -40,6 +40,9 @@ def plan(
         float, option(f"Uplink bandwidth (default: {defaults.BANDWIDTH_HZ:g}).")
     ] = defaults.BANDWIDTH_HZ,
     model_bits: Annotated[int, option(f"Size of one upload (default: {defaults.MODEL_BITS}).")] = defaults.MODEL_BITS,
+    epochs: Annotated[
+        float, option("Local epochs that compute_s is for; a policy may decide others (default: 1).")
+    ] = 1.0,
     noise_dbm_per_mhz: Annotated[
         float, option(f"Noise power density (default: {defaults.NOISE_DBM_PER_MHZ:g}).")
     ] = defaults.NOISE_DBM_PER_MHZ,
@@ -60,7 +63,7 @@ def plan(
     seed: Annotated[int, option("Random seed, for policies that choose at random (default: 0).")] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Plan one round: who trains, with how much of the band.
+    """Plan one round: who trains, with how much of the band, and where the policy decides it how long, with what bits.
 
     DEVICES has a line for each device with the columns upload_s (seconds to upload with the whole band) and compute_s
     (seconds to train). Instead of upload_s it may give rate_bps, snr_db, or distance_m and power_dbm (or
@@ -87,11 +90,13 @@ def plan(
         channel=CHANNELS.parse(channel),
         rate=RATES.parse(rate),
     )
-    table = read_devices(devices, cell)
+    table = read_devices(devices, cell, epochs)
     _print_notes(table.notes)
     announce_compiling()
     comparing = compare or len(policy or []) > 1
-    plans = planning.plan_round(table, policy or [], cell, theta, seed, law=law or "density", compare=compare)
+    plans = planning.plan_round(
+        table, policy or [], cell, theta, seed, law=law or "density", compare=compare, epochs=epochs
+    )
     if output == "json":
         typer.echo(planning.plans_json(plans, comparing))
     elif output == "csv":
@@ -117,11 +122,13 @@ def _plan_table(planned: "TablePlan") -> "Table":
 
     n, of = planned.plan.devices.size, len(planned.table.names)
     title = f"{planned.name}: {n:,} of {of:,} devices, {planned.plan.round_s:.6g} s{_law_text(planned)}"
+    if n and planned.decides:
+        title += "\n" + ", ".join(f"{planned.effort_text(name)} {_EFFORT[name]}" for name in planned.decides)
     table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
     table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
     # Of a line of its own a device always gets all: there is nothing to tell.
     gets = planned.law.gets(1.0, planned.bandwidth_hz) if planned.law.asked.shared else {}
-    shown = {name: _column(name) for name in gets}
+    shown = {name: _column(name) for name in (*gets, *planned.decides)}
     for heading in (*(heading for heading, _ in shown.values()), "compute s", "upload s", "finish s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in planned.rows(MAX_ROWS):
@@ -136,6 +143,9 @@ def _plan_table(planned: "TablePlan") -> "Table":
         captions.append(f"{planned.free_units:,} {units}s stay free: they would not shorten the round")
     table.caption = "\n".join(captions) or None
     return table
+
+
+_EFFORT = {"epochs": "local epochs", "bits": "bits a weight"}
 
 
 def _percent(share: float) -> str:
@@ -165,24 +175,29 @@ def _comparison_table(plans: Sequence["TablePlan"]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
+    from fedcell.plan.plans import decided_by
+
     values = [planned.objective_s for planned in plans if planned.objective_s is not None]
     best = min(values, default=None)
     n = len(plans[0].table.names)
     title = f"{n:,} device{'s' * (n > 1)}, one round{_law_text(plans[0])}"
     table = Table(title=title, title_justify="left", caption_justify="left")
     table.add_column("policy")
-    profiled = any(planned.imbalance is not None for planned in plans)
-    for heading in ("devices", "round s", "s per device", "time to train", *(["imbalance"] * profiled)):
+    profiled, decided = any(planned.imbalance is not None for planned in plans), decided_by(plans)
+    for heading in ("devices", *decided, "round s", "s per device", "time to train", *(["imbalance"] * profiled)):
         table.add_column(heading, justify="right")
     for planned in plans:
         n = planned.plan.devices.size
         relative = f"{planned.objective_s / best:.3f} x" if planned.objective_s is not None and best else "-"
         each = f"{planned.plan.round_s / n:.5g}" if n else "-"
         unlike = "-" if planned.imbalance is None else f"{planned.imbalance:.3f}"
-        cells = (str(n), f"{planned.plan.round_s:.5g}", each, relative, unlike)
+        effort = (planned.effort_text(name) for name in decided)
+        cells = (str(n), *effort, f"{planned.plan.round_s:.5g}", each, relative, unlike)
         table.add_row(Text(planned.name), *cells[: None if profiled else -1])
     theta = f"{plans[0].theta:g} + " if plans[0].theta else ""
     table.caption = f"time to train: ({theta}1/n) x round s, relative to the least; beta and the target cancel"
+    if decided:
+        table.caption += "\n- where a policy decides work or bits, of which that says nothing: race it instead"
     if profiled:
         table.caption += "\nimbalance: 0 for data like that of all devices together, 1 for one device on average"
     return table

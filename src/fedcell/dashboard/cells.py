@@ -106,13 +106,7 @@ def _shown_name(one: Column) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """What carries the uploads of a run.
-
-    Attributes:
-        law: how they share it.
-        of: the same law, with what it must know of the devices.
-        bandwidth_hz: all of it.
-    """
+    """What carries the uploads of a run: how they share it, that with what it must know of devices, and its hertz."""
 
     law: Law
     of: Law

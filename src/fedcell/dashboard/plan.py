@@ -56,7 +56,7 @@ def answer(body: bytes, media_type: str, query: dict[str, str]) -> tuple[str, st
 
 def parse_csv_ask(body: bytes, query: dict[str, str]) -> PlanAsk:
     """A CSV file as the body, the rest of the request in the query."""
-    known = {"theta", "seed", "format", "law"}
+    known = {"theta", "seed", "format", "law", "epochs"}
     cell = {name: value for name, value in query.items() if name not in known}
     try:
         fields: dict[str, Any] = {name: value for name, value in query.items() if name in known}
@@ -121,7 +121,9 @@ def answer_plan(ask: PlanAsk) -> Made:
     objective(1, 1.0, ask.theta or 0.0)
     law = known_law(ask.law)
     table, shown = _devices(ask, cell)
-    plans = planning.plan_round(table, lines, cell, ask.theta, ask.seed, law=law, compare=True, allow_import=False)
+    plans = planning.plan_round(
+        *(table, lines, cell, ask.theta, ask.seed), law=law, compare=True, epochs=ask.epochs, allow_import=False
+    )
     return Made(ask, table, shown, plans, len(plans) > 1)
 
 
@@ -134,13 +136,13 @@ def _devices(ask: PlanAsk, cell: Cell) -> tuple[DeviceTable, tuple[list[str], li
         read = _read_often if len(ask.devices_csv) <= OFTEN_CHARACTERS else _read
         columns, shown = read(ask.devices_csv)
         _check_count(len(columns.names))
-        return columns.table(cell), shown
+        return columns.table(cell, ask.epochs), shown
     rows = ask.devices or [] if ask.draw is None else _draw(ask.draw, cell)
     if not rows:
         raise InputError("devices is empty; give at least one device")
     _check_count(len(rows))
     _check_profiles(rows)
-    table = parse_devices(json.dumps(rows).encode(), "devices" if ask.draw is None else "the draw", cell)
+    table = parse_devices(json.dumps(rows).encode(), "devices" if ask.draw is None else "the draw", cell, ask.epochs)
     names = list(dict.fromkeys(name for row in rows[: limits.PLAN_DETAIL] for name in row))
     return table, (names, [[_text(row.get(name)) for name in names] for row in rows[: limits.PLAN_DETAIL]])
 
@@ -223,10 +225,12 @@ def _plan_document(
 
 def _comparison(plans: list[TablePlan], colours: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
     best = min((plan.objective_s for plan in plans if plan.objective_s is not None), default=None)
+    decided = planning.decided_by(plans)
     return [
         {
             "policy": plan.name,
             "devices": (n := int(plan.plan.devices.size)),
+            **{name: plan.effort_text(name) if name in decided else None for name in planning.EFFORT},
             "round_s": plan.plan.round_s,
             "per_device_s": plan.plan.round_s / n if n else None,
             "relative": plan.objective_s / best if plan.objective_s is not None and best else None,

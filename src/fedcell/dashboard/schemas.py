@@ -166,6 +166,8 @@ class PlanAsk(Ask):
     policies: list[PolicyLine] | None = Field(default=None, min_length=1, max_length=limits.POLICY_LINES)
     law: LawLine = "density"
     """How uploads share what carries them, such as ``blocks:count=15``."""
+    epochs: float = 1.0
+    """Local epochs that compute times are for: a whole number, or a fraction below 1."""
     format: Literal["json", "csv", "json-file"] = "json"
     """``csv`` and ``json-file``: the very text of `fedcell plan --csv` and `--json`."""
 
@@ -184,6 +186,10 @@ class PlannedDevice(Answer):
     """Where a band is shared."""
     bits_per_s: Number = None
     """Where the server's pipe is shared."""
+    epochs: Number = None
+    """Where the policy decides how long devices train."""
+    bits: Number = None
+    """Where it decides how many bits a weight they upload."""
     upload_s: float
     compute_s: float
     finish_s: float
@@ -241,6 +247,9 @@ class Compared(Answer):
 
     policy: str
     devices: int
+    epochs: str | None
+    """Such as ``0.05 to 1``; null unless a policy of the comparison decides it."""
+    bits: str | None
     round_s: float
     per_device_s: Number
     relative: Number

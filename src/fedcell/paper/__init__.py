@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fedcell import lazy_names
+from fedcell import lazy_names, names_in
 from fedcell.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from fedcell.paper.settings import Collect, Settings
 
 FIGURES = {
-    "fig1a": "fig1.make_a",
-    "fig1b": "fig1.make_b",
-    "fig2": "fig2.make",
+    "fig1a": "fig1_fig2.make_a",
+    "fig1b": "fig1_fig2.make_b",
+    "fig2": "fig1_fig2.make_2",
     "table1": "table1.make",
     "fig3a": "fig3.make_a",
     "fig3b": "fig3.make_b",
@@ -55,29 +55,10 @@ def chosen(names: Sequence[str]) -> list[str]:
     return [name for name in FIGURES if name in asked]
 
 
-__getattr__ = lazy_names(
-    "fedcell.paper",
-    {
-        "fedcell.paper.auto_cells": "checked_cells",
-        "fedcell.paper.output": "Output Section TRIED page section verdict_text",
-        "fedcell.paper.settings": "Settings WatchProgress collect_runs gather",
-    },
-)
-
-__all__ = [
-    "FIGURES",
-    "GROUPS",
-    "TRIED",
-    "Output",
-    "Section",
-    "Settings",
-    "WatchProgress",
-    "checked_cells",
-    "chosen",
-    "collect_runs",
-    "gather",
-    "make_figure",
-    "page",
-    "section",
-    "verdict_text",
-]
+_NAMES = {
+    "fedcell.paper.auto_cells": "checked_cells",
+    "fedcell.paper.output": "Output Section TRIED page section verdict_text",
+    "fedcell.paper.settings": "Settings WatchProgress collect_runs gather",
+}
+__getattr__ = lazy_names("fedcell.paper", _NAMES)
+__all__ = names_in(_NAMES, "FIGURES", "GROUPS", "chosen", "make_figure")

@@ -3,7 +3,7 @@
 Each of the two times comes straight from a column, or from physical ones:
 
     upload_s    or  rate_bps  or  snr_db  or  distance_m [power_dbm or power_dbm_per_mhz]
-    compute_s   or  samples [seconds_per_sample] [samples_per_second]     (then its mean, a D + D/mu)
+    compute_s   or  samples [seconds_per_sample] [samples_per_second]     (then its mean, a D + D/mu an epoch)
 
 The last two also give the SNR, which the link law power needs. There may be more columns: ``device`` (a name),
 ``must_include`` (true or false), and ``profile:NAME`` for what a device's data is like, such as ``profile:cat`` and
@@ -44,6 +44,7 @@ MAX_PROFILE_NUMBERS = 20_000_000
 MAX_LINE_CHARACTERS = 100_000
 MAX_NAME_CHARACTERS = 1000
 MAX_HEADING_CHARACTERS = 100
+MOST_EPOCHS = 1_000_000
 _CHUNK_ROWS = 10_000
 
 UPLOAD = ("upload_s", "rate_bps", "snr_db", "distance_m")
@@ -81,6 +82,7 @@ class DeviceTable:
             where it is unknown; None without profile columns.
         notes: what was assumed or ignored, a sentence each, to show to the user.
         snr: (M,) signal-to-noise ratio with the entire band, linear; None where the file does not tell.
+        samples: (M,) training samples on a device; likewise.
         total_power: whether the SNR follows from a total transmit power, power_dbm, over the entire band.
     """
 
@@ -92,6 +94,7 @@ class DeviceTable:
     notes: tuple[str, ...]
     snr: Floats | None = None
     total_power: bool = False
+    samples: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,9 @@ class DeviceColumns:
     must_include: Bools | None
     profiles: Floats | None
 
-    def table(self, cell: Cell) -> DeviceTable:
-        """The devices in this cell."""
+    def table(self, cell: Cell, epochs: float = 1.0) -> DeviceTable:
+        """The devices in this cell; where compute times follow from samples, they are for so many local epochs."""
+        check_epochs(epochs)
         rows, number, notes = self.rows, self.number, []
         unknown = [name for name in rows.header if name and not _is_known(name)]
         if unknown:
@@ -146,7 +150,7 @@ class DeviceColumns:
         with np.errstate(all="ignore"):  # what leaves the floats is refused below, with its row
             snr = _snr(number, len(rows), cell, notes)
             upload_s = _upload_s(number, snr, cell)
-            compute_s = _compute_s(number, len(rows), notes)
+            compute_s = _compute_s(number, len(rows), epochs, notes)
         for name, values, origins in (("upload_s", upload_s, UPLOAD), ("compute_s", compute_s, COMPUTE)):
             bad = _outside(values, name)
             if bad.size:
@@ -158,15 +162,24 @@ class DeviceColumns:
                 )
         total = snr is not None and "distance_m" in number and "power_dbm" in number
         told = self.must_include, self.profiles
-        return DeviceTable(self.names, upload_s, compute_s, *told, tuple(notes), snr, total)
+        return DeviceTable(self.names, upload_s, compute_s, *told, tuple(notes), snr, total, number.get("samples"))
 
 
-def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
+def check_epochs(epochs: float) -> None:
+    """Refuse what is no number of local epochs."""
+    if not (0.0 < epochs <= MOST_EPOCHS and (epochs < 1.0 or epochs == int(epochs))):
+        raise InputError(
+            f"epochs is {epochs:g}; give a whole number, at most {MOST_EPOCHS:,}, or a positive fraction below 1"
+        )
+
+
+def read_devices(source: str | Path, cell: Cell | None = None, epochs: float = 1.0) -> DeviceTable:
     """Read devices from a CSV or JSON file, or from standard input if the source is ``-``.
 
     Args:
         source: a path, or ``-``.
         cell: the radio that turns SNR or distance into upload times.
+        epochs: local epochs in a compute time that follows from samples.
     """
     name = "standard input" if str(source) == "-" else str(source)
     try:
@@ -181,12 +194,12 @@ def read_devices(source: str | Path, cell: Cell | None = None) -> DeviceTable:
         raise InputError(
             f"cannot read {name[:200]!r}: {error.strerror}; give a CSV or JSON file of devices, or -"
         ) from None
-    return parse_devices(content, name, cell)
+    return parse_devices(content, name, cell, epochs)
 
 
-def parse_devices(content: bytes, source: str, cell: Cell | None = None) -> DeviceTable:
+def parse_devices(content: bytes, source: str, cell: Cell | None = None, epochs: float = 1.0) -> DeviceTable:
     """Read devices from the bytes of a CSV or JSON document; ``source`` names it in messages."""
-    return parse_columns(content, source).table(cell or Cell())
+    return parse_columns(content, source).table(cell or Cell(), epochs)
 
 
 def parse_columns(content: bytes, source: str) -> "DeviceColumns":
@@ -509,7 +522,7 @@ def _upload_s(number: dict[str, Floats], snr: Floats | None, cell: Cell) -> Floa
     return number["upload_s"] if "upload_s" in number else cell.model_bits / number["rate_bps"]
 
 
-def _compute_s(number: dict[str, Floats], size: int, notes: list[str]) -> Floats:
+def _compute_s(number: dict[str, Floats], size: int, epochs: float, notes: list[str]) -> Floats:
     if "compute_s" in number:
         return number["compute_s"]
     speeds = {}
@@ -518,4 +531,4 @@ def _compute_s(number: dict[str, Floats], size: int, notes: list[str]) -> Floats
         speeds[name] = number.get(name, np.full(size, value))
         if name not in number:
             notes.append(f"no column {name}: took {value:g}, as in the paper")
-    return mean_compute_s(number["samples"], speeds["seconds_per_sample"], speeds["samples_per_second"])
+    return mean_compute_s(epochs * number["samples"], speeds["seconds_per_sample"], speeds["samples_per_second"])

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedcell import __version__
 from fedcell.errors import InputError, user_code
-from fedcell.plan.device_table import DeviceTable
+from fedcell.plan.device_table import DeviceTable, check_epochs
 from fedcell.plots import RoundBars, percent, round_figure
 from fedcell.quantisation import WEIGHT_BITS
 from fedcell.rng import stream
@@ -30,6 +30,15 @@ from fedcell.world import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+EFFORT = ("epochs", "bits")
+"""What a policy may decide of a device beside its share of the band: its work, and the bits a weight of its upload."""
+
+
+def _number(value: float) -> float | int:
+    """The same number, whole if it is."""
+    return int(value) if value == int(value) else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,17 +80,20 @@ class TablePlan:
     Attributes:
         policy: the policy.
         table: the devices.
+        view: what the policy saw of them.
         plan: who trains, with which share.
         bandwidth_hz: the band.
         law: how the uploads share it.
         theta: of the rounds model.
-        objective_s: (theta + 1/n) round_s, None for an empty plan or where the rounds model does not hold.
+        objective_s: (theta + 1/n) round_s, None for an empty plan or where the rounds model does not hold: it is of one
+            amount of work, and of whole models.
         imbalance: D, how far the set is from the whole table by its profiles; None for an empty plan or where profiles
             tell nothing.
     """
 
     policy: Policy
     table: DeviceTable
+    view: RoundView
     plan: Plan
     bandwidth_hz: float
     law: TableLaw
@@ -94,18 +106,40 @@ class TablePlan:
         """The policy as one would write it."""
         return format_policy(self.policy)
 
-    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
-        """The scheduled devices (the first ``most``), a dict each; upload_s is what it takes with its share."""
+    @property
+    def decides(self) -> list[str]:
+        """What the policy decides beside devices and shares: ``epochs`` of work, ``bits`` a weight of the uploads."""
+        return [name for name in EFFORT if getattr(self.plan, name) is not None]
+
+    def effort(self, name: str) -> Floats:
+        """(n,) the epochs, or the bits a weight, of each scheduled device, whoever decides them."""
+        decided: Floats | None = getattr(self.plan, name)
+        return np.full(self.plan.devices.size, float(getattr(self.view, name))) if decided is None else decided
+
+    def effort_text(self, name: str) -> str:
+        """The epochs, or the bits a weight, of all scheduled devices, such as ``0.05`` or ``2 to 8``."""
+        values = self.effort(name)
+        ends = [f"{value:.4g}" for value in (values.min(), values.max())] if values.size else ["-"]
+        return " to ".join(dict.fromkeys(ends))
+
+    def rows(self, most: int | None = None, effort: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """The scheduled devices, a dict each; upload_s is what it takes with its share and its size.
+
+        Args:
+            most: the first so many; all by default.
+            effort: with these columns of EFFORT; by default with what the policy decides.
+        """
         devices, shares = self.plan.devices, self.plan.shares
-        finish_s = self.finish_s()
-        compute_s = self.table.compute_s[devices]
         # Not finish - compute, which has no digits left where training takes a million times as long.
-        upload_s = self.law.of.take(devices).upload_s(self.table.upload_s[devices], shares)
+        compute_s, upload_s = self.plan.seconds(self.view)
+        finish_s = self.finish_s()
+        columns = {name: self.effort(name) for name in (self.decides if effort is None else effort)}
         return [
             {
                 "device": self.table.names[i],
                 "index": int(i),
                 **self.law.gets(float(shares[j]), self.bandwidth_hz),
+                **{name: _number(float(column[j])) for name, column in columns.items()},
                 "upload_s": float(upload_s[j]),
                 "compute_s": float(compute_s[j]),
                 "finish_s": float(finish_s[j]),
@@ -115,7 +149,7 @@ class TablePlan:
 
     def finish_s(self) -> Floats:
         """(n,) when each scheduled device has delivered."""
-        return self.plan.finish_s(self.table.upload_s, self.table.compute_s, self.law.of)
+        return self.plan.timing(self.view).finish_s
 
     @property
     def free_units(self) -> int:
@@ -133,6 +167,7 @@ def plan_round(
     *,
     law: str = "density",
     compare: bool = False,
+    epochs: float = 1.0,
     allow_import: bool = True,
 ) -> list[TablePlan]:
     """Plan one round for the devices of a table with the policies asked for.
@@ -147,6 +182,8 @@ def plan_round(
         law: how the uploads share what carries them, such as ``"blocks:count=15"``; see `parse_law`.
         compare: without lines, plan with all policies that a table is enough for (those of the zoo go by what earlier
             rounds showed), with k as many devices as the optimum has.
+        epochs: local epochs that the table's compute times are for; a policy may decide that a device trains less, or
+            more.
         allow_import: whether a line may name a class of one's own; see parse_policy.
 
     Returns:
@@ -156,12 +193,13 @@ def plan_round(
     if lines:
         chosen = [_parse(line, theta or 0.0, allow_import) for line in lines]
         own = (policy.theta for policy in chosen if isinstance(policy, ByObjective))
-        return make_plans(table, chosen, cell, next(own, 0.0) if theta is None else theta, seed, under)
+        return make_plans(table, chosen, cell, next(own, 0.0) if theta is None else theta, seed, under, epochs)
     theta = theta or 0.0
-    best = make_plans(table, [parse_policy(f"optimal:theta={theta}")], cell, theta, seed, under)
+    best = make_plans(table, [parse_policy(f"optimal:theta={theta}")], cell, theta, seed, under, epochs)
     if not compare:
         return best
-    return best + make_plans(table, _others(theta, len(best[0].plan.devices)), cell, theta, seed, under)
+    others = _others(theta, len(best[0].plan.devices))
+    return best + make_plans(table, others, cell, theta, seed, under, epochs)
 
 
 def _others(theta: float, k: int) -> list[Policy]:
@@ -186,10 +224,17 @@ def _parse(text: str, theta: float, allow_import: bool) -> Policy:
 
 
 def make_plans(
-    table: DeviceTable, chosen: Sequence[Policy], cell: Cell, theta: float, seed: int, law: TableLaw | None = None
+    table: DeviceTable,
+    chosen: Sequence[Policy],
+    cell: Cell,
+    theta: float,
+    seed: int,
+    law: TableLaw | None = None,
+    epochs: float = 1.0,
 ) -> list[TablePlan]:
     """Plan one round with each policy; all have the same random seed, and the paper's law unless another is given."""
     law = law or TableLaw(Density(), Density())
+    check_epochs(epochs)
     objective(1, 1.0, theta)  # refuses a theta that predicts no rounds for any set
     # The file's order is the devices' identity, as far as there is one.
     view = RoundView(
@@ -198,7 +243,9 @@ def make_plans(
         must_include=table.must_include,
         ids=np.arange(len(table.names)),
         profiles=table.profiles,
+        samples=table.samples,
         law=law.of,
+        epochs=epochs,
         weights=cell.model_bits / WEIGHT_BITS,
     )
     profiles = _told(table)
@@ -209,10 +256,22 @@ def make_plans(
         if not math.isfinite(plan.round_s):  # only a policy of one's own says so, and JSON cannot
             raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")
         n = len(plan.devices)
-        value = objective(n, plan.round_s, theta) if 0 < n <= largest_set(theta) else None
+        modelled = 0 < n <= largest_set(theta) and not _changes_effort(plan, view)
+        value = objective(n, plan.round_s, theta) if modelled else None
         unlike = imbalance(profiles, plan.devices) if profiles is not None and n else None
-        plans.append(TablePlan(policy, table, plan, cell.bandwidth_hz, law, theta, value, unlike))
+        plans.append(TablePlan(policy, table, view, plan, cell.bandwidth_hz, law, theta, value, unlike))
     return plans
+
+
+def _changes_effort(plan: Plan, view: RoundView) -> bool:
+    """Whether some device works or sends otherwise than all do where nobody decides that."""
+    decided = ((getattr(plan, name), getattr(view, name)) for name in EFFORT)
+    return any(column is not None and bool((column != usual).any()) for column, usual in decided)
+
+
+def decided_by(plans: Sequence[TablePlan]) -> list[str]:
+    """What at least one of the policies decides beside devices and shares."""
+    return [name for name in EFFORT if any(name in planned.decides for planned in plans)]
 
 
 def _told(table: DeviceTable) -> Profiles | None:
@@ -267,11 +326,13 @@ def plans_json(plans: Sequence[TablePlan], several: bool) -> str:
 def plans_csv(plans: Sequence[TablePlan], several: bool) -> str:
     """One line a scheduled device; with the policy before it where there are several."""
     text = io.StringIO()
-    columns = ["device", "index", *plans[0].law.gets(1.0, plans[0].bandwidth_hz), "upload_s", "compute_s", "finish_s"]
+    decided = decided_by(plans)
+    gets = plans[0].law.gets(1.0, plans[0].bandwidth_hz)
+    columns = ["device", "index", *gets, *decided, "upload_s", "compute_s", "finish_s"]
     writer = csv.DictWriter(text, ["policy", *columns] if several else columns, lineterminator="\n")
     writer.writeheader()
     for planned in plans:
-        for row in planned.rows():
+        for row in planned.rows(effort=decided):
             writer.writerow({"policy": planned.name, **row} if several else row)
     return text.getvalue()
 
@@ -282,7 +343,7 @@ def figure(plans: Sequence[TablePlan]) -> "Figure":
         RoundBars(
             planned.name,
             [planned.table.names[i] for i in planned.plan.devices],
-            planned.table.compute_s[planned.plan.devices],
+            planned.plan.timing(planned.view).began_s,
             planned.finish_s(),
             planned.plan.shares,
             planned.plan.round_s,
@@ -290,18 +351,26 @@ def figure(plans: Sequence[TablePlan]) -> "Figure":
         )
         for planned in plans
     ]
-    return round_figure(panels, _labelled(plans[0].law.asked))
+    return round_figure(panels, _labelled(plans[0].law.asked, decided_by(plans)))
 
 
 def _labels(planned: TablePlan) -> list[str]:
     """What stands next to the bars of a plan's devices."""
     law, shares = planned.law.asked, planned.plan.shares.tolist()
+    parts = [[f"{value:.3g} {_SHORT[name]}" for value in planned.effort(name)] for name in planned.decides]
     if law.units is not None:
-        return [str(round(share * law.units)) for share in shares]
-    return [percent(share) if law.shared else "" for share in shares]
+        parts.insert(0, [str(round(share * law.units)) for share in shares])
+    elif law.shared:
+        parts.insert(0, [percent(share) for share in shares])
+    return [" · ".join(texts) for texts in zip(*parts, strict=True)] if parts else [""] * len(shares)
 
 
-def _labelled(law: Law) -> str:
+_SHORT = {"epochs": "ep.", "bits": "bit"}
+_LABELLED = {"epochs": "epochs of work", "bits": "bits a weight"}
+
+
+def _labelled(law: Law, decided: Sequence[str]) -> str:
+    gets = f"the share of {law.shared}" if law.shared else ""
     if law.units is not None:
-        return f"its {law.unit}s, of {law.units:,}"
-    return f"the share of {law.shared}" if law.shared else ""
+        gets = f"its {law.unit}s, of {law.units:,}"
+    return ", ".join(filter(None, [gets, *(_LABELLED[name] for name in decided)]))

@@ -219,13 +219,7 @@ class MeanCurve:
 
 
 def mean_curve(runs: Sequence[Rounds], end_s: float | None = None, ended: Sequence[bool] | None = None) -> MeanCurve:
-    """Average the runs' step functions at every time at which one of them steps.
-
-    Args:
-        runs: one for each seed.
-        end_s: where the curve ends, if all runs have ended.
-        ended: whether each run has ended; one that has not counts only as far as it has got. All have by default.
-    """
+    """Average the runs' step functions at every step; a run that has not ``ended`` counts only as far as it has got."""
     told = [(run, over) for run, over in zip(runs, ended or [True] * len(runs), strict=True) if len(run)]
     if not told or (ended is None and len(told) < len(runs)):
         return MeanCurve(np.empty(0), np.empty(0), np.empty(0))

@@ -15,6 +15,16 @@ const SCALES = [
 /** Fields of a device that say nothing of what it gets. */
 const TIMES = ["device", "index", "upload_s", "compute_s", "finish_s"];
 
+/** What a policy may decide of a device beside its share: how long it trains, and the bits a weight of its upload. */
+const EFFORT = { epochs: "local epochs", bits: "bits a weight" };
+
+/** What a plan's policy decided of that, over all devices, as one would say it. */
+const effortText = (row) =>
+  Object.entries(EFFORT)
+    .filter(([name]) => row?.[name])
+    .map(([name, words]) => `${row[name]} ${words}`)
+    .join(", ");
+
 /** The cards of an answer of /api/plan; `exports` are its buttons. */
 export class PlanView {
   constructor(exports) {
@@ -106,13 +116,16 @@ export class PlanView {
         h("span", { class: "policy-line" }, row.policy),
       );
     const profiled = answer.comparison.some((row) => Number.isFinite(row.imbalance));
+    const decided = Object.entries(EFFORT).filter(([name]) => answer.comparison.some((row) => row[name]));
     this.comparison.replaceChildren(
       makeTable(
         `${answer.plans[0].law === "density" ? "" : `Law ${answer.plans[0].law}. `}Time to train: (theta + 1/n) × round, relative to the minimum` +
+          (decided.length ? "; that says nothing of a policy that decides work or bits: race it instead" : "") +
           (profiled ? "; imbalance: 0 for data like that of all devices together, 1 for one device on average" : ""),
         [
           { head: "policy", left: true, cell: named },
           { head: "devices", cell: (row) => String(row.devices) },
+          ...decided.map(([name, head]) => ({ head, cell: (row) => row[name] ?? "–" })),
           { head: "round, s", cell: (row) => significant(row.round_s, 5) },
           { head: "s per device", cell: (row) => significant(row.per_device_s, 5) },
           {
@@ -160,6 +173,7 @@ export class PlanView {
 
   drawPanels(plans) {
     const common = this.commonScale(plans);
+    const rows = new Map(this.answer.comparison.map((row) => [row.policy, row]));
     const wanted = plans.map((plan) => plan.policy).join("\n");
     if (this.grid.dataset.shown !== wanted) {
       this.grid.dataset.shown = wanted;
@@ -168,7 +182,8 @@ export class PlanView {
     }
     for (const plan of plans) {
       const { title, bars } = this.panels.get(plan.policy);
-      title.textContent = `${plural(plan.n, "device")} in ${seconds(plan.round_s)}`;
+      const effort = plan.devices.some((device) => Object.keys(EFFORT).some((name) => name in device)) ? effortText(rows.get(plan.policy)) : "";
+      title.textContent = [`${plural(plan.n, "device")} in ${seconds(plan.round_s)}`, effort].filter(Boolean).join(", ");
       bars.update({
         bars: plan.devices.map((device) => ({
           id: device.index,
@@ -216,13 +231,15 @@ export class PlanView {
     if (!plan) return;
     const has = (name) => plan.devices.some((device) => Number.isFinite(device[name]));
     // Of a line of its own a device has all: there is nothing to tell.
-    const names = plan.shared ? Object.keys(plan.devices[0] ?? {}).filter((name) => !TIMES.includes(name) && has(name)) : [];
-    const order = (name) => (name === "share" ? 1 : name.endsWith("_hz") ? 2 : 0); // whole units first
+    const names = Object.keys(plan.devices[0] ?? {}).filter(
+      (name) => !TIMES.includes(name) && has(name) && (plan.shared || name in EFFORT),
+    );
+    const order = (name) => (name in EFFORT ? 3 : name === "share" ? 1 : name.endsWith("_hz") ? 2 : 0); // whole units first
     names.sort((one, other) => order(one) - order(other));
     const columns = [
       { head: "device", left: true, cell: (row) => row.device },
       ...names.map((name) => {
-        const [head, write] = resource(name);
+        const [head, write] = name in EFFORT ? [EFFORT[name], significant] : resource(name);
         return { head, cell: (row) => write(row[name]) };
       }),
       { head: "trains, s", cell: (row) => significant(row.compute_s, 5) },
