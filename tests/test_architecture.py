@@ -104,7 +104,7 @@ def test_imports_point_one_way(path: Path) -> None:
         assert imported(path) <= MAY_IMPORT[own] | BASE | {own}
 
 
-MOST_EXPORTED = {"world": 40, "schedule": 70, "learn": 50, "sim": 32, "plan": 8, "runs": 65, "paper": 15, "flower": 24}
+MOST_EXPORTED = {"world": 40, "schedule": 70, "learn": 50, "sim": 32, "plan": 8, "runs": 66, "paper": 15, "flower": 24}
 MOST_EXPORTED |= {"dashboard": 8, "testbed": 8}
 """Packages with a front door, and how many names it may have."""
 

@@ -91,9 +91,9 @@ def complete_tracker(incomplete: str) -> list[str]:
 
 def complete_figure(incomplete: str) -> list[str]:
     """The figures that begin so."""
-    from fedcell.paper import NAMES
+    from fedcell.paper import FIGURES, GROUPS
 
-    return [name for name in NAMES if name.startswith(incomplete)]
+    return [name for name in (*FIGURES, *GROUPS) if name.startswith(incomplete)]
 
 
 LawOption = Annotated[

@@ -14,7 +14,7 @@ _NAMES = {
     "fedcell.learn.mlp_cuda": "MlpCudaEngine unsupported_reason",
     "fedcell.learn.partition": "Kind Labels Sizes label_counts parse_kind parse_sizes partition",
     "fedcell.learn.profile": "MAX_PROFILE REPORT_SAMPLES noise_of normalised private profile_of",
-    "fedcell.learn.published": "PUBLISHED",
+    "fedcell.learn.published": "DATA_VARIABLE PUBLISHED find_data",
     "fedcell.learn.torch_engine": "torch_engine",
     "fedcell.learn.torch_modules": "torch_modules",
 }

@@ -36,7 +36,6 @@ GROUPS = {
     "auto": tuple(name for name in FIGURES if name.startswith("auto-")),
 }
 """Names for several of them. ``auto`` takes hours, so it is not part of ``all``."""
-NAMES = (*FIGURES, *reversed(GROUPS))
 
 
 def make_figure(name: str, settings: "Settings", collect: "Collect") -> "Output":
@@ -48,9 +47,10 @@ def make_figure(name: str, settings: "Settings", collect: "Collect") -> "Output"
 
 def chosen(names: Sequence[str]) -> list[str]:
     """The figures asked for, in the paper's order, those of ``all`` for nothing; GROUPS are several."""
+    known = (*FIGURES, *GROUPS)
     for name in names:
-        if name not in NAMES:
-            raise InputError(f"there is no figure {name[:60]!r}; {did_you_mean(name, NAMES)}")
+        if name not in known:
+            raise InputError(f"there is no figure {name[:60]!r}; {did_you_mean(name, known)}")
     asked = {figure for name in names or ["all"] for figure in GROUPS.get(name, (name,))}
     return [name for name in FIGURES if name in asked]
 

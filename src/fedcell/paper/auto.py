@@ -16,7 +16,6 @@ from fedcell.paper.output import Claim, Output, Verdict
 from fedcell.paper.settings import Collect, Settings, gather
 from fedcell.plots import Dots, Line, dots_figure, lines_figure
 from fedcell.runs import comparisons, stats
-from fedcell.runs.comparisons import PairComparison, PairEstimate
 from fedcell.runs.records import Rounds
 from fedcell.sim.spec import Spec
 from fedcell.tables import Table
@@ -144,7 +143,7 @@ def _s(seconds: float) -> str:
     return "never" if math.isinf(seconds) else f"{seconds:.1f}" if seconds < 99.95 else f"{seconds:.0f}"
 
 
-def _range(one: PairEstimate, digits: int = 1) -> str:
+def _range(one: comparisons.PairEstimate, digits: int = 1) -> str:
     """A number and its interval, if it has one."""
     interval = "" if math.isnan(one.low) else f" [{one.low:.{digits}f}, {one.high:.{digits}f}]"
     return f"{one.value:.{digits}f}{interval}"
@@ -216,7 +215,7 @@ class Compared(NamedTuple):
 
     mean: float
     other_mean: float
-    ratio: PairEstimate
+    ratio: comparisons.PairEstimate
     significant: bool
 
 
@@ -225,7 +224,7 @@ COMPARED = ((OURS, BASELINE), (OURS, DIVERSE), (PLAIN, BASELINE), (OURS, PLAIN))
 
 def compare(found: Found, cells: Mapping[str, AutoCell], budget_s: float) -> dict[tuple[str, str, str], Compared]:
     """By cell, contender and the other one: the pairs of COMPARED, corrected for the number of all of them."""
-    told = dict[tuple[str, str, str], PairComparison]()
+    told = dict[tuple[str, str, str], comparisons.PairComparison]()
     for name, cell in cells.items():
         pairs = comparisons.compare_pairs({who: found[name, who] for who in CONTENDERS}, cell.target, budget_s)
         told |= {(name, one, other): pairs[one, other] for one, other in COMPARED if (one, other) in pairs}

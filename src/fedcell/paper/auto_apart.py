@@ -61,16 +61,19 @@ def _deciding(made: Sequence[str], momentum: float) -> str:
     return "auto" + (f":{','.join(settings)}" if settings else "")
 
 
+def _runs_of(who: str, settings: Settings, cells: Mapping[str, AutoCell]) -> dict[tuple[str, str], Spec]:
+    """One contender's runs until the target."""
+    return {key: spec for key, spec in time_specs(settings, cells).items() if key[1] == who}
+
+
 def make_decisions(settings: Settings, collect: Collect) -> Output:
     """Each decision of Auto alone, every pair, and all, with its momentum and without."""
     cells, missing = chosen_cells(settings, DECISION_CELLS)
-    found = gather_ours(collect, decision_specs(settings, cells), settings)
-    greedy = gather_ours(
-        collect, {key: spec for key, spec in time_specs(settings, cells).items() if key[1] == BASELINE}, settings
-    )
-    times = {key: Time.of(runs, cells[key[0]].target) for key, runs in found.items()}
-    theirs = times_of(greedy, cells)
-    subsets = list(dict.fromkeys(made for _, _, made in found))
+    specs, greedy = decision_specs(settings, cells), _runs_of(BASELINE, settings, cells)
+    found = gather_ours(collect, {**specs, **greedy}, settings)  # at once, for its progress
+    times = {key: Time.of(found[key], cells[key[0]].target) for key in specs}
+    theirs = times_of({key: found[key] for key in greedy}, cells)
+    subsets = list(dict.fromkeys(made for _, _, made in times))
 
     def rows(momentum: float) -> list[list[str]]:
         return [[_named(made), *(times[name, momentum, made].text() for name in cells)] for made in subsets]
@@ -189,10 +192,10 @@ def best_of(times: Mapping[GridKey, Time], name: str, who: Sequence[str]) -> Bes
 def make_hindsight(settings: Settings, collect: Collect) -> Output:
     """Auto against the best fixed work and bits that each cell turns out to have."""
     cells, missing = chosen_cells(settings)
-    grid = gather_ours(collect, grid_specs(settings, cells), settings)
-    ours = {key: spec for key, spec in time_specs(settings, cells).items() if key[1] == OURS}
-    auto = times_of(gather_ours(collect, ours, settings), cells)
-    times = {key: Time.of(runs, cells[key[0]].target) for key, runs in grid.items()}
+    grid, ours = grid_specs(settings, cells), _runs_of(OURS, settings, cells)
+    found = gather_ours(collect, {**grid, **ours}, settings)
+    auto = times_of({key: found[key] for key in ours}, cells)
+    times = {key: Time.of(found[key], cells[key[0]].target) for key in grid}
     best = {name: best_of(times, name, (BASELINE, DIVERSE)) for name in cells}
     by_policy = {(name, who): best_of(times, name, (who,)) for name in cells for who in (BASELINE, DIVERSE)}
     ratios = {name: _ratio(auto[name, OURS].median_s, best[name].time.median_s) for name in cells}

@@ -1,21 +1,17 @@
 """The cells in which Auto is proved: the paper's race with something changed, on MNIST and on data of real people."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedcell import defaults
 from fedcell.errors import InputError, did_you_mean
-from fedcell.learn.published import DEBIAN_FOLDER, existing_folder
+from fedcell.learn.published import DATA_VARIABLE, find_data
 from fedcell.paper.settings import DEVICES, Settings
 from fedcell.sim.spec import Spec
 
-DATA_VARIABLE = "FEDCELL_DATA"
-"""The environment variable with the directory of the data that the package does not have."""
 WISDM, AUDIO, WRITERS = "wisdm51-watch-accel.npz", "audiomnist-logmel32.npz", "mnist-by-writer.npz"
 FASHION = "fashion-mnist"
 PEOPLE = {WISDM: 50, AUDIO: 60, WRITERS: 50}
@@ -113,7 +109,7 @@ def chosen_cells(settings: Settings, among: Iterable[str] = CELLS) -> tuple[dict
     found, missing = {}, dict[str, list[str]]()
     for name in names[: settings.cells]:
         cell = CELLS[name]
-        if cell.data and data_path(cell.data) is None:
+        if cell.data and find_data(cell.data) is None:
             missing.setdefault(cell.data, []).append(name)
         else:
             found[name] = cell
@@ -121,27 +117,11 @@ def chosen_cells(settings: Settings, among: Iterable[str] = CELLS) -> tuple[dict
     return found, [f"Left out: {', '.join(cells)}, for there is no {data}; {where}." for data, cells in missing.items()]
 
 
-def data_path(name: str) -> str | None:
-    """What ``task.data`` names it by; None if it is not there, for nothing is downloaded here.
-
-    Args:
-        name: of a file, or of a published data set's directory, in FEDCELL_DATA or in a directory there.
-    """
-    given = os.environ.get(DATA_VARIABLE)
-    places: list[Path] = []
-    if given:
-        root = existing_folder(given)
-        places = [root / name, *(folder / name for folder in sorted(root.iterdir()) if folder.is_dir())]
-    if name == FASHION:  # by its name, so that its SHA-256 is checked, and its key is the same everywhere
-        return name if (places[0] if places else DEBIAN_FOLDER).is_dir() else None
-    return next((str(place.absolute()) for place in places if place.is_file()), None)
-
-
 def spec_of(settings: Settings, cell: AutoCell) -> Spec:
     """The cell, its policy and seed still the defaults."""
     fields = dict(cell.fields)
     if cell.data:
-        fields["task.data"] = data_path(cell.data) or cell.data
+        fields["task.data"] = find_data(cell.data) or cell.data
     if cell.people:
         fields |= {"task.partition": "natural", "devices.count": PEOPLE[cell.data]}
     elif settings.samples is not None:
