@@ -180,6 +180,11 @@ def test_the_work_takes_as_long_as_the_uploads() -> None:
     assert decided(quick, fc.Auto())[2] == pytest.approx(10 / 3000)
 
 
+def test_unknown_training_times_are_tried_with_little_work() -> None:
+    view = fc.RoundView(np.ones(4), np.zeros(4), weights=50_000)
+    assert decided(view, fc.Auto())[2] == 0.05
+
+
 def test_where_bits_cannot_be_decided_it_decides_the_rest() -> None:
     plan = fc.Auto().decide(draw_view(6, 2, weights=None), RNG)
     assert plan.bits is None

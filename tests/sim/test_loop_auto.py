@@ -8,12 +8,11 @@ import pytest
 import fedcell as fc
 from fedcell.sim import Simulation, State
 
-SMALL = fc.TaskSpec(hidden=[8], sizes=[120] * 8)
-
 
 def spec_of(policy: str = "auto", rounds: int = 4, task: dict[str, Any] | None = None, **fields: Any) -> fc.Spec:
-    fields = {"devices": {"count": 8}, "seed": 3} | fields
-    return fc.Spec(policy=policy, rounds=rounds, task=SMALL.model_copy(update=task or {}), **fields)
+    document: dict[str, Any] = {"policy": policy, "rounds": rounds, "devices": {"count": 8}, "seed": 3} | fields
+    document["task"] = {"hidden": [8], "sizes": [120] * 8} | (task or {})
+    return fc.Spec(**document)
 
 
 def played(spec: fc.Spec) -> list[fc.RoundRecord]:
