@@ -17,6 +17,36 @@ NAMES = (
 MEMORY, NOISE = 0.5, 0.03
 
 
+def draw_view(M: int, seed: int, *, forced: int = 0, told: bool = True, **columns: Any) -> fc.RoundView:
+    """A random cell after some rounds: devices with few or many labels, near and far; of some nothing was heard."""
+    rng = np.random.default_rng(seed)
+    known: dict[str, Any] = {}
+    if told:
+        square = rng.lognormal(0.0, 0.3, M) * 1e-3
+        square[rng.random(M) < 0.3] = np.nan
+        pairs, devices = float(rng.integers(3, 60)), float(rng.integers(3, 30))
+        usual, d = 0.6, rng.normal(-0.1, 0.05)
+        sums = dict.fromkeys(NAMES, 0.0) | {
+            "pairs": pairs, "d": pairs * d, "dd": pairs * rng.uniform(0.1, 0.4), "y": pairs * rng.uniform(-0.1, 0.3),
+            "dy": pairs * rng.uniform(-0.02, 0.2), "again": float(rng.integers(0, 20)), "alike": rng.normal(0.5, 2.0),
+            "devices": devices, "squares": devices * usual, "profiles": devices, "work": np.log(0.04),
+            "rounds": 5.0, "lacked": rng.uniform(0.2, 3.0), "seconds": rng.uniform(1.0, 9.0),
+        }  # fmt: skip
+        known = {
+            "peaks": 500 * square, "absolutes": 20 * square, "squares": square, "learnt": list(sums.values()),
+            "heard_epochs": np.where(np.isnan(square), np.nan, 0.04),
+        }  # fmt: skip
+    return fc.RoundView(
+        rng.lognormal(0.0, rng.choice([0.3, 1.0, 2.0]), M),
+        6.0 + rng.exponential(rng.choice([0.1, 1.0, 5.0]), M),
+        **{
+            "ids": np.arange(M), "profiles": rng.dirichlet(np.full(4, rng.choice([0.1, 1.0])), M), "weights": 50_000,
+            "tensors": 4, "samples": np.full(M, 3000), "recent": rng.random(M), "must_include": np.arange(M) < forced,
+            **known, **columns,
+        },
+    )  # fmt: skip
+
+
 def standardised(view: fc.RoundView) -> np.ndarray | None:
     """(M, d) profiles of mean 0 and mean square 1, if all are known and they differ."""
     if view.profiles is None:
