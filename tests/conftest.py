@@ -44,7 +44,7 @@ LONGEST_FIRST = (
     "dashboard/test_fuzz.py",
     "dashboard/test_plan.py",
     "dashboard/test_runs.py",
-    "flower/test_profile.py",
+    "flower/test_scheduled_profiles.py",
     "schedule/laws/test_laws.py",
     "sim/test_loop.py",
     "cli/test_main.py",

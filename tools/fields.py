@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedcell.sim.spec_fields import SECTIONS, SpecField, spec_fields
+from fedcell.sim.spec_fields import SECTIONS, SpecField, all_fields
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "fields.md"
 BEGIN, END = "<!-- fields: begin -->", "<!-- fields: end -->"
@@ -13,7 +13,7 @@ def tables() -> str:
     """The fields as tables in Markdown, one for each section."""
     found = list[str]()
     for section in SECTIONS:
-        rows = [_row(one) for one in spec_fields() if one.path.rpartition(".")[0] == section]
+        rows = [_row(one) for one in all_fields() if one.path.rpartition(".")[0] == section]
         found.append("\n".join([f"## `[{section}]`" if section else "## The run", "", HEAD, *rows]))
     return "\n\n".join(found)
 

@@ -82,17 +82,26 @@ __version__ = "0.2.1"
 
 
 def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's ``__getattr__``, which imports a name when it is first used; ``where``: by module, its names."""
+    """A package's ``__getattr__``, which imports a name when it is first used; ``where``: by module, its names.
+
+    A module of the package may be among its own names.
+    """
     modules = {name: module for module, names in where.items() for name in names.split()}
 
     def look_up(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(modules[name]), name)
+        module = import_module(modules[name])
+        value = module if modules[name] == f"{package}.{name}" else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 
     return look_up
+
+
+def names_in(where: Mapping[str, str], *own: str) -> list[str]:
+    """A package's ``__all__``: the names that `lazy_names` knows, and its own."""
+    return sorted([*own, *(name for names in where.values() for name in names.split())])
 
 
 __getattr__ = lazy_names(

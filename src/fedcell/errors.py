@@ -143,13 +143,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """The close of an error about an unknown word: the nearest known one, or else all of them.
-
-    Args:
-        word: what the user gave.
-        known: the words there are.
-        otherwise: what to say instead of the list of all of them.
-    """
+    """The close of an error about an unknown word: the nearest known one, or ``otherwise``, or else all of them."""
     names = sorted(known)
     near = nearest(word, names)
     return f"did you mean {near!r}?" if near else otherwise or f"choose from {', '.join(names)}"

@@ -263,6 +263,7 @@ STYLES = (
     ("#332288", ":"),
     ("#7f7f7f", ":"),
     ("#882255", "--"),
+    ("#c00000", "-"),
 )
 
 
@@ -571,6 +572,58 @@ def _draw_line(ax: "Axes", line: Line) -> None:
 
 
 @dataclass(frozen=True, eq=False)
+class Dots:
+    """One series of dots, a dot a row.
+
+    Attributes:
+        name: in the legend.
+        x: (n,) values, infinity for never, NaN for no dot.
+        low: (n,) where the intervals begin, NaN for none.
+        high: (n,) where they end.
+        colour: of matplotlib.
+        marker: of the dots.
+    """
+
+    name: str
+    x: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    colour: str
+    marker: str = "o"
+
+
+def dots_figure(rows: Sequence[str], dots: Sequence[Dots], x_label: str, limit: float) -> "Figure":
+    """Draw values with their intervals on a logarithmic axis, a row for each name, the first on top.
+
+    Args:
+        rows: n names.
+        dots: the series.
+        x_label: of the axis.
+        limit: where what is beyond it is drawn, as an arrow to the right.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 1.3 + 0.3 * max(len(rows), 3)), layout="constrained")
+    ax = figure.subplots()
+    ax.set_xscale("log")
+    for number, one in enumerate(dots):
+        y = np.arange(len(rows)) + 0.16 * (number - (len(dots) - 1) / 2)  # so that the intervals can be told apart
+        there, never = np.isfinite(one.x), np.isinf(one.x)
+        ends = there & np.isfinite(one.low)
+        ax.hlines(y[ends], one.low[ends], np.minimum(one.high, limit)[ends], color=one.colour, linewidth=1.0, zorder=2)
+        arrows = np.full(int(never.sum()), limit)
+        ax.scatter(one.x[there], y[there], s=20.0, color=one.colour, marker=one.marker, label=one.name, zorder=3)
+        ax.scatter(arrows, y[never], s=20.0, color=one.colour, marker=">", zorder=3)
+    ax.set_xlabel(x_label)
+    ax.set_yticks(range(len(rows)), list(rows), fontsize=8.5, parse_math=False)
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.grid(alpha=0.25, axis="x", which="both")
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8.5)
+    return figure
+
+
+@dataclass(frozen=True, eq=False)
 class Bars:
     """One row of n bars, with its own axis; ``half`` of their 95 % intervals is NaN where there is none."""
 
@@ -719,6 +772,7 @@ _PLACES = {
     "all": 7,
     "all:sharing=equal": 8,
     "round_robin": 9,
+    "auto": 10,
 }
 # The colour of a policy by its name alone; with other settings it keeps the colour and gets another dash.
 _FAMILIES = {"deadline": 3, "proportional_fair": 5, "random": 6} | {

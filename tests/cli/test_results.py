@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import fedcell as fc
+from fedcell.runs.records import Rounds
+from fedcell.runs.rounds_file import read_rounds
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
 from harness import FEDCELL, Process, Terminal, run, wait_until
@@ -512,3 +514,17 @@ def test_a_run_without_a_round_has_no_accuracy(tmp_path: Path, fedcell_here: Cal
     assert [row["rounds"] for row in csv.DictReader(listed.splitlines())][-2:] == ["0", "0"]
     shown = json.loads(fedcell_here("results", "show", "old.db", empty[0]["key"], "--json", cwd=tmp_path).stdout)
     assert (shown["best_accuracy"], shown["last_accuracy"]) == (None, None)
+
+
+def test_rounds_are_exported_without_their_plans(copied: Path, fedcell_here: Call) -> None:
+    done = fedcell_here("results", "export", "results.db", "--rounds", "rounds.npz", cwd=copied)
+    assert (done.returncode, done.stderr) == (0, "wrote rounds.npz\n")
+    found = read_rounds(copied / "rounds.npz")
+    expected = {key: Rounds.of_records(records) for key, (_, records) in finished(copied).items()}
+    assert found.keys() == expected.keys()  # those that failed have none
+    assert all(found[key].accuracy.tolist() == run.accuracy.tolist() for key, run in expected.items())
+    assert all(found[key].clock_s.tolist() == run.clock_s.tolist() for key, run in expected.items())
+    twice = fedcell_here("results", "export", "results.db", "--rounds", "a", "--csv", "a", cwd=copied)
+    assert (twice.returncode, "--csv and --rounds are both a; give each its own file" in twice.stderr) == (2, True)
+    over = fedcell_here("results", "export", "results.db", "--rounds", "results.db", cwd=copied)
+    assert (over.returncode, "results.db is the store itself" in over.stderr) == (2, True)

@@ -2,13 +2,18 @@
 
 import math
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
 import fedcell as fc
 from fedcell.flower import Report, Scheduled
+from fedcell.flower.messages import collect
 from fedcell.schedule.zoo.oort import relaxed
 from flower.lab import Lab, laboratory
 
@@ -97,6 +102,48 @@ def test_an_unknown_device_that_is_slow_is_waited_for_and_learnt(lab: Lab) -> No
     run = lab.run("all", given, lambda i, _: 1.0 if i == 3 else 0.1, 2, radio="dedicated")
     assert [done.delivered for done in run.rounds] == [[0, 1, 2, 3]] * 2
     assert run._planner.roster.knowledge.compute.mean_s[3] == pytest.approx(1.0, rel=0.01)
+
+
+class NetworkGrid:
+    """Replies over a network: of each node there is none at the first looks, then one or an error."""
+
+    def __init__(self, looks: dict[int, int], broken: int | None = None) -> None:
+        self.looks, self.broken, self.nodes = looks, broken, dict[str, int]()
+
+    def push_messages(self, messages: list[Message]) -> list[str]:
+        for message in messages:
+            node = message.metadata.dst_node_id
+            message.metadata.__dict__["_message_id"] = f"m{node}"
+            self.nodes[f"m{node}"] = node
+        return list(self.nodes)
+
+    def pull_messages(self, message_ids: list[str]) -> list[Message]:
+        (node,) = (self.nodes[one] for one in message_ids)
+        if node == self.broken:
+            raise ConnectionError("the SuperLink is gone")
+        self.looks[node] -= 1
+        if self.looks[node] >= 0:
+            return []
+        message = Message(RecordDict(), dst_node_id=node, message_type="train")
+        message.metadata.__dict__["_message_id"] = f"m{node}"
+        return [Message(RecordDict(), reply_to=message)]
+
+
+def messages_to(*nodes: int) -> list[Message]:
+    return [Message(RecordDict(), dst_node_id=node, message_type="train") for node in nodes]
+
+
+def test_over_a_network_each_node_is_asked_again_until_its_reply_is_there() -> None:
+    grid = NetworkGrid({1: 0, 2: 3})
+    replies = collect(cast("Grid", grid), messages_to(1, 2), deadline_s=60.0, poll_s=0.01)
+    assert set(replies) == {1, 2}
+    assert [grid.looks[node] for node in (1, 2)] == [-1, -1]  # and no longer
+    assert replies[1][1] < replies[2][1]
+
+
+def test_an_error_of_the_network_ends_the_wait() -> None:
+    with pytest.raises(ConnectionError, match="the SuperLink is gone"):
+        collect(cast("Grid", NetworkGrid({1: 0, 2: 0}, broken=2)), messages_to(1, 2), deadline_s=60.0, poll_s=0.01)
 
 
 def test_sixty_rounds_of_falling_losses_relax_oorts_pacer_twice(lab: Lab) -> None:

@@ -1,7 +1,7 @@
 """Link laws in Flower: what the radios make of reports, what nodes are told, and what is learnt of unknown lines."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower.client import Report
-from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, SimulatedRadio, radio_of
+from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, SimulatedRadio, radio_of
 from fedcell.flower.round import _units
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.laws import Law
@@ -86,3 +86,10 @@ def test_an_unknown_line_is_learnt_through_the_law(law: Law, learnt_s: float) ->
     upload_s, _ = after.known(nothing, np.arange(1))
     np.testing.assert_allclose(upload_s, [learnt_s], rtol=1e-12)
     np.testing.assert_allclose(law.upload_s(upload_s, plan.shares), [4.0], rtol=1e-12)
+
+
+def test_a_grant_is_for_the_same_work_and_size_as_links_unless_it_says_otherwise() -> None:
+    usual = {one.name: one.default for one in fields(Grant)}
+    links = {one.name: one.default for one in fields(Links)}
+    assert all(usual[name] == links[name] for name in ("epochs", "weights", "tensors", "bits", "overhead_bits"))
+    assert links["tensors"] == 1

@@ -134,6 +134,8 @@ def test_a_folder_of_garbage_is_refused_in_one_sentence(
         ({}, {"planned_s": "x"}, "planned_s: "),
         ({}, {"late": 5}, "late: "),
         ({}, {"clock_s": 1e308}, "round 1 took longer than 1e.12 s"),
+        ({}, {"clock_s": None, "planned_s": 1e308}, "round 1 took longer than 1e.12 s"),
+        ({}, {"round_s": None}, "round 1 took longer than 1e.12 s"),
         ({}, {"names": ["0", "\x1b"]}, "round 1 has names that cannot be printed"),
         ({}, {"metrics": {"server": {"accuracy": "[link]"}}}, "ValueError"),
     ],
@@ -235,10 +237,14 @@ def test_fedcell_flower_shows_runs_as_a_race_and_their_planned_and_measured_time
 
 @pytest.mark.processes
 def test_runs_without_accuracy_still_show_their_times(tmp_path: Path) -> None:
-    done = fedcell("flower", saved(tmp_path, a_run(2, accuracy=None)), "--plot", tmp_path / "f.svg")
+    lines = (saved(tmp_path, a_run(2, accuracy=None)) / "rounds.jsonl").read_text().splitlines()
+    first = json.dumps(json.loads(lines[0]) | {"planned_s": None})  # a round of unknown times, as it was written once
+    (tmp_path / "rounds.jsonl").write_text(first + "\n" + lines[1] + "\n")
+    done = fedcell("flower", tmp_path, "--plot", tmp_path / "f.svg")
     assert done.returncode == 0, done.stderr
     assert "The rounds have no accuracy" in done.stdout
     assert "Rounds as planned and as measured" in done.stdout
+    assert "greedy 0 2 10 11 10.00 % 10.00 %" in " ".join(done.stdout.split())
 
 
 def test_mistakes_get_one_sentence_and_leave_nothing(

@@ -551,3 +551,28 @@ def test_an_array_header_that_lies_is_found(tmp_path: Path) -> None:
         archive.writestr("train_x.npy", b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header)
     with pytest.raises(InputError, match=r"own.npz: train_x cannot be read"):
         load_dataset(path)
+
+
+def test_data_is_found_where_it_is_and_never_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDCELL_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(published, "DEBIAN_FOLDER", tmp_path / "debian")
+    monkeypatch.setattr(published, "download_published", None)
+    names = ("mnist", "fashion-mnist", "own.npz")
+    assert [published.find_data(name) for name in names] == ["mnist", None, None]
+    root = tmp_path / "data"
+    (root / "fashion-mnist").mkdir(parents=True)
+    (root / "below").mkdir()
+    (root / "below" / "own.npz").touch()
+    monkeypatch.setenv("FEDCELL_DATA", str(root))
+    first, *others = published.PUBLISHED["fashion-mnist"].files
+    for name in others:
+        (root / "fashion-mnist" / name).touch()
+    assert [published.find_data(name) for name in names] == ["mnist", None, str(root / "below" / "own.npz")]
+    (root / "fashion-mnist" / first.removesuffix(".gz")).touch()
+    assert published.find_data("fashion-mnist") == "fashion-mnist"
+    (root / "own.npz").touch()
+    assert published.find_data("own.npz") == str(root / "own.npz")
+    monkeypatch.setenv("FEDCELL_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="nowhere' does not exist"):
+        published.find_data("own.npz")

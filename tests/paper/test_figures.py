@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcell.errors import InputError
-from fedcell.paper import FIGURES, chosen, make_figure
+from fedcell.paper import FIGURES, GROUPS, chosen, make_figure
 from fedcell.paper.output import Output, Section, page, section
 from fedcell.paper.settings import Settings, gather, within
 from fedcell.plots import save_picture
@@ -56,7 +56,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def outputs(digits: Path) -> dict[str, Output]:
     runs = Runs(digits)
-    return {name: make_figure(name, SETTINGS, runs) for name in FIGURES}
+    one_cell = replace(SETTINGS, cells=1)  # Auto's four figures have many runs a cell
+    return {name: make_figure(name, one_cell if name in GROUPS["auto"] else SETTINGS, runs) for name in FIGURES}
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -148,6 +149,9 @@ def test_a_run_cut_short_is_the_run_of_the_smaller_budget(digits: Path) -> None:
 
 def test_figures_are_chosen_in_the_papers_order() -> None:
     assert chosen(["fig3d", "fig1a"]) == ["fig1a", "fig3d"]
-    assert chosen(["all"]) == chosen([]) == list(FIGURES)
+    assert chosen(["all"]) == chosen([])
+    assert chosen(["auto", "all"]) == list(FIGURES)
+    assert chosen(["auto"]) == ["auto-times", "auto-accuracy", "auto-decisions", "auto-hindsight"]  # hours: not of all
+    assert set(chosen(["all"])) == set(FIGURES) - set(chosen(["auto"]))
     with pytest.raises(InputError, match=r"no figure 'fig3e'; did you mean 'fig3"):
         chosen(["fig3e"])

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from fedcell.paper import table1
-from fedcell.paper.fig1 import bounds_verdict, round_times
+from fedcell.paper.fig1_fig2 import bounds_verdict, round_times
 from fedcell.paper.fig3 import BASELINES, ORDER, PROPOSED, Race, best_k, devices_claim, race_claims, radius_claims
 from fedcell.paper.output import close, jackknife, judge, judge_all, overall, points
 from fedcell.paper.readings import (

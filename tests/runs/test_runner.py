@@ -68,6 +68,15 @@ def test_events_are_the_loop_round_by_round(on: On, together: bool, small_npz: P
     assert all(event.duration_s > 0 for event in done)
 
 
+def test_rows_of_an_event_are_its_records_encoded_and_warn(small_npz: Path) -> None:
+    (spec, *_) = runs(small_npz)
+    records = list(fc.simulate(spec, threads=1))
+    for event in (RoundsDone(spec.key(), spec, records), RunDone(spec.key(), spec, records, 1.0)):
+        with pytest.deprecated_call(match=r"use \.records"):
+            assert event.rows == list(map(encode, records))
+    assert RunDone(spec.key(), spec, None, 1.0).rows is None  # the store has them
+
+
 def test_any_executor_gets_whole_runs(small_npz: Path) -> None:
     calls: list[tuple[int, bool]] = []
 

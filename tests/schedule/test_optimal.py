@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell.schedule.greedy import grow
-from fedcell.schedule.optimal import best_set
+from fedcell.schedule.optimal import _most_by, best_set
 from twins.paper import algorithm_1, algorithm_2, all_subsets
 
 Cells = list[tuple[float, float]]
@@ -161,3 +161,22 @@ def test_a_meaningless_theta_is_refused(theta: float) -> None:
     for policy in (fc.Greedy, fc.Optimal):
         with pytest.raises(fc.InputError, match="theta is"):
             policy(theta)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_bounds_on_a_sets_size_hold_at_all_three_times(seed: int) -> None:
+    """At T the devices with the smallest needs c / (T - t) fit, as long as these sum to at most 1."""
+    view = paper_cell(60, seed)
+    law, c, t, e = view.needs
+
+    def fitting(T: float) -> np.ndarray:
+        needs = np.where(t < T, c / np.maximum(T - t, 1e-12), np.inf)
+        order = np.argsort(needs)
+        return order[np.cumsum(needs[order]) <= 1.0]
+
+    start_s = float(np.quantile(t, 0.3))
+    for width_s in (0.05, 0.5, 3.0):
+        times = (start_s + 0.5, start_s + 0.5 + width_s, start_s + 0.5 + 2.0 * width_s)
+        bounds = _most_by(law, c, t, e, 0, fitting(times[1]), times)
+        assert all(bound >= fitting(T).size - 1e-9 for bound, T in zip(bounds, times, strict=True))
+        assert bounds[1] <= fitting(times[1]).size + 2.0  # and is of use

@@ -13,6 +13,7 @@ from builders import full_view
 from fedcell.schedule import diverse, greedy, optimal
 
 LINES = {
+    "auto": "auto",
     "diverse": "diverse:theta=0.1",
     "greedy": "greedy:theta=0.1",
     "optimal": "optimal:theta=0.1",
@@ -33,6 +34,7 @@ CAPPED = (
     "deadline:seconds=11",
     "greedy",
     "optimal",
+    "auto",
     "diverse",
     "oort:k=3",
     "power_of_choice:k=3",
@@ -52,6 +54,7 @@ EXTRA = (
     "greedy:max_devices=2",
     "optimal:max_devices=2",
     "diverse:memory=0",
+    "auto:who=paper",
     "oort:k={k},most_turns=2",
     "power_of_choice:k={k},variant=rpow-d",
     "tifl:k={k},interval=0,credits=1",

@@ -12,7 +12,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.fields import About
-from fedcell.sim.spec_fields import in_words, spec_fields
+from fedcell.sim.spec_fields import all_fields, in_words
 from fields import PAGE, page_with_tables
 
 ROOT = Path(__file__).parents[2]
@@ -59,10 +59,10 @@ def test_the_tables_of_the_docs_are_those_of_the_fields() -> None:
 def test_every_field_of_a_document_is_declared() -> None:
     document = fc.Spec().model_dump(exclude={"grid", "version"})
     paths = [f"{a}.{b}" for a, part in document.items() if isinstance(part, dict) for b in part]
-    assert {one.path for one in spec_fields()} == {*paths, *(a for a in document if not isinstance(document[a], dict))}
-    options = [one.about.option for one in spec_fields() if one.about.option]
+    assert {one.path for one in all_fields()} == {*paths, *(a for a in document if not isinstance(document[a], dict))}
+    options = [one.about.option for one in all_fields() if one.about.option]
     assert len(set(options)) == len(options) == 29
-    assert all(one.about.help.endswith(".") and len(one.about.help) < 320 for one in spec_fields())
+    assert all(one.about.help.endswith(".") and len(one.about.help) < 320 for one in all_fields())
 
 
 def test_a_line_says_what_is_not_at_its_default() -> None:

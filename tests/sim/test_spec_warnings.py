@@ -9,7 +9,7 @@ import pytest
 import fedcell as fc
 from fedcell.schedule.laws import Blocks, Density
 from fedcell.sim.spec import parse_spec
-from fedcell.sim.spec_warnings import spec_warnings
+from fedcell.sim.spec_warnings import warnings_of
 from harness import fedcell
 
 SMALL: dict[str, Any] = {"policy": "all", "rounds": 1, "task": {"hidden": [4], "sizes": [60] * 3}}
@@ -55,12 +55,12 @@ def test_a_total_power_is_written_and_read_back_alone(tmp_path: Path) -> None:
 
 def test_sweeping_the_band_sweeps_a_density_under_the_law_power() -> None:
     grid: dict[str, Any] = {"grid": {"cell.bandwidth_hz": [0.36e6, 20e6]}}
-    (said,) = spec_warnings(spec_of(cell={"law": "power"}, **grid).runs())
+    (said,) = warnings_of(spec_of(cell={"law": "power"}, **grid).runs())
     assert "cell.bandwidth_hz varies under the law power" in said
     assert "from 2.6 to 20.0 dBm; give devices.power_dbm to keep it" in said
-    assert not spec_warnings(spec_of(cell={"law": "power"}, devices=THREE | {"power_dbm": 23.0}, **grid).runs())
-    assert not spec_warnings(spec_of(**grid).runs())
-    assert not spec_warnings(spec_of(cell={"law": "power"}).runs())
+    assert not warnings_of(spec_of(cell={"law": "power"}, devices=THREE | {"power_dbm": 23.0}, **grid).runs())
+    assert not warnings_of(spec_of(**grid).runs())
+    assert not warnings_of(spec_of(cell={"law": "power"}).runs())
 
 
 def test_uploads_that_are_smaller_than_the_models_warn_once_that_nothing_is_quantised(tmp_path: Path) -> None:

@@ -343,11 +343,11 @@ def _mean_text(mean: float, reached: int, form: str, unit: str) -> str:
 def notes_of(runs: Sequence["Spec"], *, here: bool = True) -> Iterator[None]:
     """Say once on standard error what may not be meant in these runs; the library then does not warn of it."""
     from fedcell.schedule.laws import LAWS
-    from fedcell.sim.spec_warnings import spec_warnings, without_spec_warnings
+    from fedcell.sim.spec_warnings import warnings_of, without_spec_warnings
 
     laws = {line: LAWS.known(line) for line in {run.cell.law for run in runs}}
     of_laws = [note for run in runs if (law := laws[run.cell.law]) for note in law.notes(run.cell.bandwidth_hz)]
-    for note in (*spec_warnings(runs, here=here), *dict.fromkeys(of_laws)):
+    for note in (*warnings_of(runs, here=here), *dict.fromkeys(of_laws)):
         typer.echo(f"note: {note}", err=True)
     with without_spec_warnings():
         yield

@@ -150,10 +150,10 @@ def _evaluated(run: "Run") -> list["ScheduledRound"]:
 
 
 def _times(run: "Run") -> tuple[Any, Any]:
-    """(n,) planned and measured seconds of the rounds in which somebody trained."""
+    """(n,) planned and measured seconds of the rounds in which somebody trained and that had a planned time."""
     import numpy as np
 
-    rounds = [done for done in run.rounds if done.devices]
+    rounds = [done for done in run.rounds if done.devices and not math.isnan(done.planned_s)]
     return np.array([done.planned_s for done in rounds]), np.array([done.round_s for done in rounds])
 
 

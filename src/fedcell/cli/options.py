@@ -91,9 +91,9 @@ def complete_tracker(incomplete: str) -> list[str]:
 
 def complete_figure(incomplete: str) -> list[str]:
     """The figures that begin so."""
-    from fedcell.paper import FIGURES
+    from fedcell.paper import FIGURES, GROUPS
 
-    return [name for name in (*FIGURES, "all") if name.startswith(incomplete)]
+    return [name for name in (*FIGURES, *GROUPS) if name.startswith(incomplete)]
 
 
 LawOption = Annotated[
@@ -158,9 +158,9 @@ def show_without_fields(command: Callable[..., None]) -> None:
 
 def option_parameters() -> dict[str, str]:
     """By the path of a field of the spec that has an option, the name of the command's parameter."""
-    from fedcell.sim.spec_fields import spec_fields
+    from fedcell.sim.spec_fields import all_fields
 
-    return {one.path: one.about.option.replace("-", "_") for one in spec_fields() if one.about.option}
+    return {one.path: one.about.option.replace("-", "_") for one in all_fields() if one.about.option}
 
 
 def with_spec_options(command: Callable[..., None], after: str) -> Callable[..., None]:
@@ -172,7 +172,7 @@ def with_spec_options(command: Callable[..., None], after: str) -> Callable[...,
         command: whose signature show_without_fields has seen.
         after: the parameter that they come after.
     """
-    from fedcell.sim.spec_fields import spec_fields
+    from fedcell.sim.spec_fields import all_fields
 
     signature, found = inspect.signature(command), list[inspect.Parameter]()
     if set(option_parameters().values()) <= signature.parameters.keys():
@@ -180,7 +180,7 @@ def with_spec_options(command: Callable[..., None], after: str) -> Callable[...,
     for one in signature.parameters.values():
         found.append(one)
         if one.name == after:
-            found += [_parameter(field) for field in spec_fields() if field.about.option]
+            found += [_parameter(field) for field in all_fields() if field.about.option]
     command.__signature__ = signature.replace(parameters=found)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in found} | {"return": None}
     return command

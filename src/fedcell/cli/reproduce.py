@@ -10,6 +10,7 @@ import typer
 
 from fedcell.cli.console import announce_compiling, progress, resumable, set_verbosity
 from fedcell.cli.options import Quiet, Seeds, Verbose, Workers, argument, complete_figure, option
+from fedcell.errors import InputError
 from fedcell.files import atomic_directory, make_folder
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def reproduce(
         list[str] | None,
         argument(
             "fig1a fig1b fig2 table1 fig3a fig3b fig3c fig3d, beyond the paper diverse variants "
-            "privacy epochs csi, or all (the default).",
+            "privacy epochs csi, or all of these (the default); or auto, which takes hours: auto-times auto-accuracy "
+            "auto-decisions auto-hindsight.",
             metavar="[FIGURE]...",
             autocompletion=complete_figure,
         ),
@@ -36,6 +38,16 @@ def reproduce(
     ] = None,
     workers: Workers = None,
     device: Annotated[str, option("Where to train: cpu (default) or cuda.")] = "cpu",
+    cells: Annotated[
+        str | None, option("Of auto's cells only these, with commas, such as race,static (default: all).")
+    ] = None,
+    rounds: Annotated[
+        list[Path] | None,
+        option(
+            "Use the runs of this file, which fedcell results export --rounds wrote, perhaps elsewhere; repeatable.",
+            metavar="FILE",
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Use tiny settings to try it out; the results mean nothing.")
     ] = False,
@@ -49,9 +61,12 @@ def reproduce(
 
     Everything is kept in the store: what was interrupted goes on where it was, and a second time takes seconds.
     """
-    from fedcell.paper import chosen, make_figure
+    from dataclasses import replace
+
+    from fedcell.paper import GROUPS, checked_cells, chosen, make_figure
     from fedcell.paper.output import TRIED, verdict_text
     from fedcell.paper.settings import Settings, collect_runs
+    from fedcell.runs import rounds_file
     from fedcell.runs.processes import Processes
     from fedcell.runs.store import Store
     from fedcell.runtime import cores
@@ -60,6 +75,11 @@ def reproduce(
     announce_compiling()
     wanted = chosen(figures or [])
     settings = Settings.quick(seeds) if quick else Settings(seeds=seeds)
+    if cells is not None:
+        if other := [name for name in wanted if name not in GROUPS["auto"]]:
+            raise InputError(f"--cells chooses cells of auto, but {other[0]} is asked for too; leave out one of them")
+        settings = replace(settings, only=checked_cells(cells))
+    known = {key: found for path in rounds or [] for key, found in rounds_file.read_rounds(path).items()}
     if store is not None:
         with Store(store):  # a bad one is refused before anything is made
             pass
@@ -71,16 +91,20 @@ def reproduce(
             with resumable(place), progress(name) as watch:
 
                 def run(specs: Sequence["Spec"], watch: "WatchProgress" = watch) -> dict[str, "Rounds"]:
-                    return collect_runs(specs, place, workers, watch, executor=pool, device=device)
+                    return collect_runs(specs, place, workers, watch, executor=pool, device=device, known=known)
 
                 outputs.append(make_figure(name, settings, run))
     on = [] if device == "cpu" else [f"--device {device}"]
-    command = " ".join(["fedcell reproduce", *(figures or ["all"]), f"--seeds {seeds}", *(["--quick"] * quick), *on])
+    some = [] if cells is None else [f"--cells {','.join(settings.only)}"]
+    asked = " ".join(figures or ["all"])
+    command = " ".join(["fedcell reproduce", asked, f"--seeds {seeds}", *some, *(["--quick"] * quick), *on])
     if quick:
         typer.echo(f"{TRIED}.")
     for output in outputs:
         for claim in output.claims:
             typer.echo(f"{verdict_text(claim, quick=quick)}: {claim.text}")
+    for sentence in dict.fromkeys(sentence for output in outputs for sentence in output.left_out):
+        typer.echo(sentence)
     # All files appear at the end, or none.
     _write_all(outputs, settings, command, out)
     typer.echo(f"Page: {out / 'index.html'}")

@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from pathlib import Path
 from string import ascii_lowercase
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -444,6 +445,10 @@ def export_runs(
     as_parquet: Annotated[
         Path | None, typer.Option("--parquet", help="Parquet file to write, with the plans; - for standard output.")
     ] = None,
+    rounds: Annotated[
+        Path | None,
+        option("Small file for the rounds without their plans, which fedcell reproduce --rounds reads."),
+    ] = None,
     models: Annotated[
         str | None,
         option(
@@ -457,10 +462,14 @@ def export_runs(
     from fedcell.runs.store import Store, differing_fields
     from fedcell.runs.stored import column_of
 
-    if as_csv is None and as_parquet is None and models is None:
-        raise InputError("nothing to write; give --csv FILE, --csv FOLDER, --parquet FILE or --models FOLDER")
-    if as_csv == as_parquet and as_csv is not None:
-        raise InputError(f"--csv and --parquet are both {as_csv}; give each its own file")
+    if as_csv is None and as_parquet is None and models is None and rounds is None:
+        raise InputError(
+            "nothing to write; give --csv FILE, --csv FOLDER, --parquet FILE, --rounds FILE or --models FOLDER"
+        )
+    named = {name: path for name, path in (("csv", as_csv), ("parquet", as_parquet), ("rounds", rounds)) if path}
+    for (one, path), (other, another) in combinations(named.items(), 2):
+        if path == another:
+            raise InputError(f"--{one} and --{other} are both {path}; give each its own file")
     if as_parquet is not None:
         _load_pyarrow()  # or say at once that it is missing
     with Store(store, "read") as kept:
@@ -474,6 +483,8 @@ def export_runs(
             files[as_csv] = lambda file: _write_rounds_csv(file, kept, runs, extra)
         if as_parquet is not None:
             files[as_parquet] = lambda file: _write_parquet(file, kept, runs, extra)
+        if rounds is not None:
+            files[rounds] = lambda file: _write_rounds(file, kept, runs)
         for path in files:
             _check_export(path, store)
         if models is not None:
@@ -534,6 +545,13 @@ def _write_rounds_csv(file: IO[bytes], store: "Store", runs: Sequence["StoredRun
     finished = ((run, _run_cells(run, extra)) for run in runs if run.status == "done")
     rows = ([*cells, *record.numbers()] for run, cells in finished for record in store.get(run.key))
     file.writelines(line.encode() for line in csv_lines(["key", "policy", "seed", *extra, *ROUND_COLUMNS], rows))
+
+
+def _write_rounds(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"]) -> None:
+    from fedcell.runs import rounds_file
+
+    # What real devices did has a key that answers for no simulation.
+    rounds_file.write_rounds(file, {run.key: store.rounds(run.key) for run in runs if run.status == "done"})
 
 
 def _load_pyarrow() -> tuple[Any, Any]:

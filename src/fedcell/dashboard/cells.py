@@ -117,12 +117,7 @@ def _shown_name(one: Column) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """What carries the uploads of a run.
-
-    Attributes:
-        law: how they share it.
-        bandwidth_hz: all of it.
-    """
+    """What carries the uploads of a run: how they share it, and its hertz."""
 
     law: Law
     bandwidth_hz: float

@@ -40,11 +40,7 @@ def race_curves(
 
 
 def equally_far(groups: Mapping[str, Sequence[RunSoFar]]) -> tuple[dict[str, list[Rounds]], float | None]:
-    """Runs that can be averaged and compared: those that have ended, or else all of them up to the same time.
-
-    Returns:
-        The runs by name, and the time in seconds at which those that have not ended are looked at; None if all have.
-    """
+    """Runs to be averaged and compared, by name: those that have ended (and None), or all up to the same second."""
     finished = {name: [run for run, ended in runs if ended] for name, runs in groups.items()}
     if all(finished[name] or not runs for name, runs in groups.items()):
         return finished, None

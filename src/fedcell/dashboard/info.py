@@ -25,7 +25,7 @@ from fedcell.runs.store import spec_document
 from fedcell.schedule.bandwidth import Sharing
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.registry import POLICIES
-from fedcell.sim.spec_fields import spec_fields
+from fedcell.sim.spec_fields import all_fields
 
 LIMITS: dict[str, int] = {
     "upload_bytes": limits.UPLOAD_BYTES,
@@ -131,7 +131,7 @@ def _fields() -> list[FormField]:
             help=one.about.help,
             topic=one.about.topic,
         )
-        for one in spec_fields()
+        for one in all_fields()
         if one.about.label
     ]
 

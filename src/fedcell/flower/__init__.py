@@ -24,9 +24,10 @@ if TYPE_CHECKING:
         timed,
         upload_when_asked,
     )
-    from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, SimulatedRadio
+    from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, Radio, SimulatedRadio, require_links
     from fedcell.flower.record import ScheduledRound
     from fedcell.flower.scheduled import Scheduled
+    from fedcell.flower.state import Run, load_run
     from fedcell.learn.profile import profile_of
     from fedcell.schedule.plan import Timing
 
@@ -35,9 +36,10 @@ _look_up = lazy_names(
     {
         "fedcell.flower.client": "Report answer_loss compressed epochs_of report_device timed upload_when_asked",
         "fedcell.learn.profile": "profile_of",
-        "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio",
+        "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio require_links",
         "fedcell.flower.record": "ScheduledRound",
         "fedcell.flower.scheduled": "Scheduled",
+        "fedcell.flower.state": "Run load_run",
         "fedcell.schedule.plan": "Links Timing",
     },
 )
@@ -62,6 +64,7 @@ __all__ = [
     "Links",
     "Radio",
     "Report",
+    "Run",
     "Scheduled",
     "ScheduledRound",
     "SimulatedRadio",
@@ -69,8 +72,10 @@ __all__ = [
     "answer_loss",
     "compressed",
     "epochs_of",
+    "load_run",
     "profile_of",
     "report_device",
+    "require_links",
     "timed",
     "upload_when_asked",
 ]

@@ -221,14 +221,7 @@ class Planner:
                 )
 
     def learn_later(self, planned: PlannedRound, reply: Message, took_s: float, clock_s: float) -> None:
-        """Remember how long a device took whose reply came after its round: it is alive, and this is its time.
-
-        Args:
-            planned: the round.
-            reply: what came.
-            took_s: how long after its message was sent.
-            clock_s: the time now, in seconds.
-        """
+        """Remember how long a device took whose reply came after its round: it is alive, and this is its time."""
         node = reply.metadata.src_node_id
         timing = by_server_clock(planned, {node: (reply, took_s)}, {node: take_trained(reply)})
         there, known = np.asarray(planned.view.ids)[planned.plan.devices], self.roster.knowledge
@@ -247,14 +240,7 @@ class Planner:
     def signals(
         self, planned: PlannedRound, kept: Mapping[int, Message], model: ArrayRecord, loss_metric: str
     ) -> dict[str, Floats]:
-        """Return what devices reported with their models, by column.
-
-        Args:
-            planned: the round.
-            kept: by node, the replies that are used; nothing in a reply is trusted.
-            model: the model with which the round began.
-            loss_metric: the metric that has a device's training loss.
-        """
+        """Return what devices reported with the models that are used, by column; nothing in a reply is trusted."""
         reports, odd = reports_of(list(kept.values()), model, self.policy, loss_metric)
         for place, what in odd:
             name = name_of_node(planned, list(kept)[place])

@@ -251,7 +251,8 @@ def _parse_round(line: dict[str, Any]) -> ScheduledRound:
     each = (done.names, done.shares, done.planned_finish_s, done.began_s, done.finish_s)
     if {len(values) for values in each} != {len(done.devices)}:
         raise ValueError(f"round {done.round} does not have an entry for each of its devices")
-    if max(map(abs, (done.clock_s, done.round_s, done.planned_s, done.waited_s))) > MAX_ROUND_S:
+    planned_s = 0.0 if math.isnan(done.planned_s) else done.planned_s  # of a round of unknown times, before 0.2
+    if not all(abs(time_s) <= MAX_ROUND_S for time_s in (done.clock_s, done.round_s, planned_s, done.waited_s)):
         raise ValueError(f"round {done.round} took longer than {MAX_ROUND_S:g} s")
     if any(UNPRINTABLE.search(name) for name in done.names):
         raise ValueError(f"round {done.round} has names that cannot be printed")

@@ -383,14 +383,7 @@ class Spelling02:
 
 
 def weighted_mean(mean: Vector | None, total: float, models: NDArray[np.float32], weights: Floats) -> Vector:
-    """Return the mean of a round's models and of late ones.
-
-    Args:
-        mean: (P,) of the round's own models; None if there are none.
-        total: the sum of their weights.
-        models: (n, P) late models, at least one.
-        weights: (n,) of each of them.
-    """
+    """Return the mean of a round's models, (P,) with a total weight, and of late ones, (n, P) with weights (n,)."""
     own = 0.0 if mean is None else total * mean.astype(np.float64)
     both = own + weights @ models.astype(np.float64)
     return np.asarray(both / ((0.0 if mean is None else total) + weights.sum()), np.float32)

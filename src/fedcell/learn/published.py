@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_DOWNLOAD_BYTES = 200 << 20
 MNIST_FOLDER = Path(__file__).parent / "mnist"
+DATA_VARIABLE = "FEDCELL_DATA"
+"""The environment variable with the directory of data that the package does not have."""
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -115,19 +117,48 @@ def existing_folder(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def published_folder(name: str) -> Path:
-    """Return the directory with the files of a published data set, which are downloaded if they are nowhere."""
+def _local_folder(name: str) -> Path | None:
+    """The directory with the files of a published data set as far as it is known without a download."""
     if name == "mnist":
         return MNIST_FOLDER
-    if given := os.environ.get("FEDCELL_DATA"):
+    if given := os.environ.get(DATA_VARIABLE):
         root = existing_folder(given)
         return root / name if (root / name).is_dir() else root
     if name == "fashion-mnist" and DEBIAN_FOLDER.is_dir():
         return DEBIAN_FOLDER
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcell" / name
-    if not all((cache / file).exists() for file in PUBLISHED[name].files):
-        download_published(name, cache)
-    return cache
+    cache = _cache(name)
+    return cache if all((cache / file).exists() for file in PUBLISHED[name].files) else None
+
+
+def _cache(name: str) -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcell" / name
+
+
+def published_folder(name: str) -> Path:
+    """Return the directory with the files of a published data set, which are downloaded if they are nowhere."""
+    found = _local_folder(name)
+    if found is None:
+        found = _cache(name)
+        download_published(name, found)
+    return found
+
+
+def find_data(name: str) -> str | None:
+    """What ``task.data`` calls data that is on this machine; None for what is not, for nothing is downloaded.
+
+    Args:
+        name: of a published data set, or of a file in the directory that FEDCELL_DATA names, or in a directory there.
+    """
+    if name in PUBLISHED:  # by its name, so that its content is checked
+        folder, files = _local_folder(name), PUBLISHED[name].files
+        plain = [(file, file.removesuffix(".gz")) for file in files]
+        there = folder is not None and all(any((folder / one).is_file() for one in both) for both in plain)
+        return name if there else None
+    if not (given := os.environ.get(DATA_VARIABLE)):
+        return None
+    root = existing_folder(given)
+    places = [root / name, *(folder / name for folder in sorted(root.iterdir()) if folder.is_dir())]
+    return next((str(place.absolute()) for place in places if place.is_file()), None)
 
 
 def download_published(name: str, folder: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fedcell import lazy_names
+from fedcell import lazy_names, names_in
 from fedcell.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from fedcell.paper.settings import Collect, Settings
 
 FIGURES = {
-    "fig1a": "fig1.make_a",
-    "fig1b": "fig1.make_b",
-    "fig2": "fig2.make",
+    "fig1a": "fig1_fig2.make_a",
+    "fig1b": "fig1_fig2.make_b",
+    "fig2": "fig1_fig2.make_2",
     "table1": "table1.make",
     "fig3a": "fig3.make_a",
     "fig3b": "fig3.make_b",
@@ -25,8 +25,17 @@ FIGURES = {
     "privacy": "diverse.make_privacy",
     "epochs": "diverse.make_epochs",
     "csi": "diverse.make_csi",
+    "auto-times": "auto.make_times",
+    "auto-accuracy": "auto.make_accuracy",
+    "auto-decisions": "auto_apart.make_decisions",
+    "auto-hindsight": "auto_apart.make_hindsight",
 }
 """By the names that the command line gives them, in the paper's order: which function of which module makes it."""
+GROUPS = {
+    "all": tuple(name for name in FIGURES if not name.startswith("auto-")),
+    "auto": tuple(name for name in FIGURES if name.startswith("auto-")),
+}
+"""Names for several of them. ``auto`` takes hours, so it is not part of ``all``."""
 
 
 def make_figure(name: str, settings: "Settings", collect: "Collect") -> "Output":
@@ -37,33 +46,19 @@ def make_figure(name: str, settings: "Settings", collect: "Collect") -> "Output"
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """The figures asked for, in the paper's order; all of them for ``all`` or nothing."""
+    """The figures asked for, in the paper's order, those of ``all`` for nothing; GROUPS are several."""
+    known = (*FIGURES, *GROUPS)
     for name in names:
-        if name not in (*FIGURES, "all"):
-            raise InputError(f"there is no figure {name[:60]!r}; {did_you_mean(name, (*FIGURES, 'all'))}")
-    return [name for name in FIGURES if name in names or "all" in names or not names]
+        if name not in known:
+            raise InputError(f"there is no figure {name[:60]!r}; {did_you_mean(name, known)}")
+    asked = {figure for name in names or ["all"] for figure in GROUPS.get(name, (name,))}
+    return [name for name in FIGURES if name in asked]
 
 
-__getattr__ = lazy_names(
-    "fedcell.paper",
-    {
-        "fedcell.paper.output": "Output Section TRIED page section verdict_text",
-        "fedcell.paper.settings": "Settings WatchProgress collect_runs gather",
-    },
-)
-
-__all__ = [
-    "FIGURES",
-    "TRIED",
-    "Output",
-    "Section",
-    "Settings",
-    "WatchProgress",
-    "chosen",
-    "collect_runs",
-    "gather",
-    "make_figure",
-    "page",
-    "section",
-    "verdict_text",
-]
+_NAMES = {
+    "fedcell.paper.auto_cells": "checked_cells",
+    "fedcell.paper.output": "Output Section TRIED page section verdict_text",
+    "fedcell.paper.settings": "Settings WatchProgress collect_runs gather",
+}
+__getattr__ = lazy_names("fedcell.paper", _NAMES)
+__all__ = names_in(_NAMES, "FIGURES", "GROUPS", "NAMES", "chosen", "make_figure")

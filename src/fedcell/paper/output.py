@@ -110,6 +110,7 @@ class Output:
         printed: the paper's numbers beside ours.
         claims: the paper's claims, judged.
         notes: sentences that the reader needs.
+        left_out: those of them that say what could not be run.
     """
 
     name: str
@@ -121,6 +122,7 @@ class Output:
     printed: list[Printed] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def to_json(self, command: str, settings: str, quick: bool) -> str:
         """All but the picture and its data, for :class:`Section`."""

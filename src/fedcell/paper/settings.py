@@ -41,7 +41,10 @@ class Settings:
         radius_budget_s: time budget of Fig. 3(d).
         radii_m: radii of Fig. 3(d).
         race_radius_m: the radius of Fig. 3(a)-(c).
-        cells: how many cells Diverse is compared in; all if None.
+        cells: how many cells Diverse and Auto are compared in; all if None.
+        only: the cells that Auto is compared in, by name; all if empty.
+        grid_epochs: epochs of the grid that Auto is compared with in hindsight.
+        grid_bits: bits a weight of that grid.
         samples: of each device, if not an equal share of all.
     """
 
@@ -57,6 +60,9 @@ class Settings:
     radii_m: tuple[float, ...] = (200.0, 400.0, 600.0, 800.0, 1000.0, 1200.0, 1400.0)
     race_radius_m: float = defaults.RADIUS_M
     cells: int | None = None
+    only: tuple[str, ...] = ()
+    grid_epochs: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1, 2)
+    grid_bits: tuple[int, ...] = (2, 4, 8, 32)
     samples: int | None = None
 
     @classmethod
@@ -74,6 +80,8 @@ class Settings:
             radii_m=(300.0, 600.0),
             race_radius_m=600.0,
             cells=3,
+            grid_epochs=(0.1, 1),
+            grid_bits=(4, 32),
             samples=300,
         )
 
@@ -97,9 +105,10 @@ def partition_name(partition: str) -> str:
     return "i.i.d." if partition == "iid" else partition.replace("=", " = ")
 
 
-def gather(collect: Collect, specs: Mapping[Label, Spec], seeds: int) -> dict[Label, list[Rounds]]:
-    """Run every spec with every seed; the runs by the specs' labels, in the order of the seeds."""
-    trials = {label: [spec.model_copy(update={"seed": seed}) for seed in range(seeds)] for label, spec in specs.items()}
+def gather(collect: Collect, specs: Mapping[Label, Spec], seeds: int, first: int = 0) -> dict[Label, list[Rounds]]:
+    """Run every spec with so many seeds from the first; the runs by the specs' labels, in the order of the seeds."""
+    taken = range(first, first + seeds)
+    trials = {label: [spec.model_copy(update={"seed": seed}) for seed in taken] for label, spec in specs.items()}
     found = collect([run for runs in trials.values() for run in runs])
     return {label: [found[run.key()] for run in runs] for label, runs in trials.items()}
 
@@ -120,6 +129,7 @@ def collect_runs(
     *,
     executor: Executor | None = None,
     device: str = "cpu",
+    known: Mapping[str, Rounds] | None = None,
 ) -> dict[str, Rounds]:
     """The rounds of every spec, by Spec.key().
 
@@ -130,10 +140,13 @@ def collect_runs(
         watch: called after every run.
         executor: worker processes that several calls share; by default this call has its own.
         device: where to train, ``cpu`` or ``cuda``; what a GPU computes is stored as that.
+        known: rounds that another machine has computed, by the keys of its runs; these are neither run nor stored.
     """
     asked = {spec.key(): spec for spec in specs}
     if device != "cpu":
-        asked = {key: settled(spec.changed({"task.device": device})) for key, spec in asked.items()}
+        asked = {key: spec.changed({"task.device": device}) for key, spec in asked.items()}
+    told = {key: known[spec.key()] for key, spec in asked.items() if known and spec.key() in known}
+    asked = {key: settled(spec) for key, spec in asked.items() if key not in told}
     wanted = {spec.key(): spec for spec in asked.values()}
     with Store(store_path) as store:
         missing = [spec for key, spec in wanted.items() if not store.has(key)]
@@ -142,4 +155,4 @@ def collect_runs(
             if result.failures:
                 key, reason = next(iter(result.failures.items()))
                 raise InputError(f"{len(result.failures)} runs failed, first {wanted[key].policy}: {reason}")
-        return {key: store.rounds(spec.key()) for key, spec in asked.items()}
+        return told | {key: store.rounds(spec.key()) for key, spec in asked.items()}

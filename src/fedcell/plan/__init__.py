@@ -1,22 +1,10 @@
 """One round planned for a table of devices."""
 
-from fedcell import lazy_names
+from fedcell import lazy_names, names_in
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "fedcell.plan.device_table": "DeviceColumns DeviceTable PROFILE parse_columns parse_devices read_devices",
-        "fedcell.plan.plans": "TablePlan",
-    },
-)
-
-__all__ = [
-    "PROFILE",
-    "DeviceColumns",
-    "DeviceTable",
-    "TablePlan",
-    "parse_columns",
-    "parse_devices",
-    "plans",
-    "read_devices",
-]
+_NAMES = {
+    "fedcell.plan.device_table": "DeviceColumns DeviceTable PROFILE parse_columns parse_devices read_devices",
+    "fedcell.plan.plans": "TablePlan plans",
+}
+__getattr__ = lazy_names("fedcell.plan", _NAMES)
+__all__ = names_in(_NAMES)

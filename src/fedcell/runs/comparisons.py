@@ -244,6 +244,30 @@ def _estimate(value: float, drawn: Floats, n: int) -> PairEstimate:
     return PairEstimate(value, float(low), float(high))
 
 
+def median_ratio(ours: Sequence[float], theirs: Sequence[float], limit: float) -> PairEstimate:
+    """What part of their median time ours is, with a bootstrap interval over seeds, which are paired.
+
+    A median beyond the limit counts as the limit. Where theirs is, the ratio is an upper bound.
+
+    Args:
+        ours: one for each seed, infinity for never.
+        theirs: of the same seeds.
+        limit: the most that counts, such as the budget.
+
+    Example:
+        >>> import math
+        >>> from fedcell.runs.comparisons import median_ratio
+        >>> median_ratio([10.0, 20.0, 30.0], [40.0, math.inf, math.inf], limit=100.0).value
+        0.2
+    """
+    both = np.minimum(np.array([ours, theirs], dtype=np.float64), limit)
+    n = both.shape[1]
+    picked = stream(0, "bootstrap of medians").integers(n, size=(RESAMPLES, n))
+    over, under = np.median(both[:, picked], axis=2)
+    value = _ratio(float(np.median(both[0])), float(np.median(both[1])))
+    return _estimate(value, over / np.maximum(under, 1e-300), n)
+
+
 # --- in words ------------------------------------------------------------------------------------------------------
 
 

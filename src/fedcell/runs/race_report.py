@@ -17,14 +17,14 @@ from fedcell.runs.store import spec_document
 from fedcell.runs.stored import flat
 from fedcell.sim.record import ROUND_COLUMNS, RoundRecord
 from fedcell.sim.spec import Spec
-from fedcell.sim.spec_fields import spec_fields
+from fedcell.sim.spec_fields import all_fields
 from fedcell.tables import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-OPTIONS = {field.path: field.about.option for field in spec_fields() if field.about.option}
+OPTIONS = {field.path: field.about.option for field in all_fields() if field.about.option}
 """The fields of a spec that `fedcell race` has an option for; all others need a file."""
 
 

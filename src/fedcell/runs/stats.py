@@ -167,6 +167,30 @@ def median(values: Sequence[float]) -> float:
     return float(np.median(values)) if len(values) else math.inf
 
 
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """A 95 % interval of the median of which these are a sample: two of the values, infinite ones too.
+
+    It assumes nothing of their distribution: the number of values below the true median is binomial (1/2). NaN of fewer
+    than six, which cannot make one.
+
+    Args:
+        values: one for each seed, infinity for never.
+
+    Example:
+        >>> import math
+        >>> from fedcell.runs.stats import median_interval
+        >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9, math.inf]), median_interval([1, 2, math.inf])
+        ((2.0, 9.0), (nan, nan))
+    """
+    n, below, place = len(values), 0.0, 0
+    while (below := below + math.comb(n, place) / 2.0**n) <= 0.025:
+        place += 1
+    if place == 0:
+        return math.nan, math.nan
+    ordered = sorted(values)
+    return float(ordered[place - 1]), float(ordered[n - place])
+
+
 @dataclass(frozen=True, eq=False)
 class MeanCurve:
     """Accuracy against time, or against energy, averaged over seeds.
@@ -195,13 +219,7 @@ class MeanCurve:
 
 
 def mean_curve(runs: Sequence[Rounds], end_s: float | None = None, ended: Sequence[bool] | None = None) -> MeanCurve:
-    """Average the runs' step functions at every time at which one of them steps.
-
-    Args:
-        runs: one for each seed.
-        end_s: where the curve ends, if all runs have ended.
-        ended: whether each run has ended; one that has not counts only as far as it has got. All have by default.
-    """
+    """Average the runs' step functions at every step; a run that has not ``ended`` counts only as far as it has got."""
     told = [(run, over) for run, over in zip(runs, ended or [True] * len(runs), strict=True) if len(run)]
     if not told or (ended is None and len(told) < len(runs)):
         return MeanCurve(np.empty(0), np.empty(0), np.empty(0))

@@ -48,13 +48,18 @@ PRIOR_COMMON, PRIOR_OWN = 0.05, 0.5
 """That guess, as parts of the mean square length of an update."""
 LEAST_COMMON = 0.003
 """Of that length, the least that g^2 is taken to be."""
+PRIOR_AGAIN, PRIOR_HIDDEN = 10.0, 0.6
+"""Likewise of eta^2: as so many devices seen again, and as a part of what is neither common nor said by profiles."""
 PRIOR_ROUNDING = (4.0, 1.3, 0.4, 0.01, 0.0)
 """The noise of rounding to `BITS`, in squared lengths of the update, before one was seen."""
 REFERENCE_BITS = 4
 """Bits a weight of the reference round whose uploads the work is to take as long as."""
+MANY, MANY_AXES, EACH_SIDE = 512, 64, 16
+"""In cells of more devices than ``MANY`` the choice is among those that would be done soonest; see `_candidates`."""
 LEAST_SAMPLES = 10
 """A device goes through at least so many samples, a mini-batch."""
-MOST_EPOCHS = 5.0
+MOST_EPOCHS, UNKNOWN_EPOCHS = 5.0, 0.05
+"""The most work, and that of the first round where nobody knows yet how long training takes."""
 SMOOTHING = 0.2
 """How much of the step towards the work that a round's times ask for is made."""
 
@@ -115,9 +120,10 @@ class _Sums(NamedTuple):
         both = (self.dy + PRIOR_PAIRS * PRIOR_SPREAD * PRIOR_OWN * square) / n - mean_d * mean_y
         own = max(both / max(spread, 1e-12), 0.0) if self.profiles > 0.0 else 0.0
         common = max(mean_y - own * mean_d, LEAST_COMMON * square)
-        hidden = max(self.alike / (self.again + 2.0), 0.0) * square
-        said = own * self.profiles / self.devices
-        return Makeup(common, own, hidden, max(square - common - said - hidden, 0.0))
+        rest = max(square - common - own * self.profiles / self.devices, 0.0)
+        guess = PRIOR_AGAIN * PRIOR_HIDDEN * rest / square
+        hidden = min(max((self.alike + guess) / (self.again + PRIOR_AGAIN), 0.0) * square, rest)
+        return Makeup(common, own, hidden, rest - hidden)
 
 
 class _Choice(NamedTuple):
@@ -338,11 +344,10 @@ def _decision(policy: Auto, view: RoundView) -> _Choice:
     made = _Round.of(view, sums)
     price = 0.0 if sums.rounds == 0.0 or sums.seconds <= 0.0 else sums.lacked / sums.seconds
     most = room(view, policy.max_devices, "max_devices")
-    search = _Search(policy, view, made, most, price)
-    work = 1.0 if epochs is None else epochs / view.epochs
+    search = _Search(policy, view, made, most, price, 1.0 if epochs is None else epochs / view.epochs)
     best: tuple[float, Indices, int | None] | None = None
     for bits in _bits_to_try(policy, view):
-        devices, value = search.best(bits, work)
+        devices, value = search.best(bits)
         if best is None or value < best[0]:
             best = value, devices, bits
     assert best is not None
@@ -352,17 +357,17 @@ def _decision(policy: Auto, view: RoundView) -> _Choice:
 class _Search:
     """The search for the devices of a round, for one number of bits after the other."""
 
-    def __init__(self, policy: Auto, view: RoundView, made: _Round, most: int, price: float) -> None:
-        self.policy, self.view, self.made, self.most, self.price = policy, view, made, most, price
-        self.order = view.order()
+    def __init__(self, policy: Auto, view: RoundView, made: _Round, most: int, price: float, work: float) -> None:
+        self.policy, self.view, self.made, self.most, self.price, self.work = policy, view, made, most, price, work
+        self.order = _candidates(view, made, work)
         self.sets = SetSearch(
             view, np.ascontiguousarray(made.z[self.order]), made.past, most, order=self.order,
             linear=made.debt[self.order], price=price,
         )  # fmt: skip
 
-    def best(self, bits: int | None, work: float) -> tuple[Indices, float]:
-        """Return the devices for so many bits a weight and this work, and what the round costs."""
-        view, made = self.view, self.made
+    def best(self, bits: int | None) -> tuple[Indices, float]:
+        """Return the devices for so many bits a weight, and what the round costs."""
+        view, made, work = self.view, self.made, self.work
         part = 1.0 if bits is None else float(view.upload_part(bits))
         unknown = made.unknown + made.rounding[len(BITS) - 1 if bits is None else _column(bits)]
         if self.policy.who == "auto" and view.downlink is None:
@@ -395,6 +400,30 @@ class _Search:
         return devices, worth(devices, seconds(devices))
 
 
+def _candidates(view: RoundView, made: _Round, work: float) -> Indices:
+    """Return devices to choose from, in an order that does not depend on that of the arrays.
+
+    In a large cell these are those that would be done soonest alone, and for each axis of the profiles those of each
+    side that would be: whoever is like them and slower brings nothing more.
+    """
+    order = view.order()
+    if order.size <= MANY:
+        return order
+    part = np.full(order.size, 1.0 if view.weights is None else float(view.upload_part(REFERENCE_BITS)))
+    law = view.law.take(order).scaled(part)
+    alone_s = law.upload_s(part * view.upload_s[order], np.ones(order.size)) + work * view.compute_s[order]
+    soonest = np.argsort(alone_s, kind="stable")
+    wanted = np.zeros(order.size, np.bool_)
+    wanted[soonest[: MANY // 2]] = True
+    for side in (made.z[order].T[:MANY_AXES], -made.z[order].T[:MANY_AXES]):
+        for axis in side:
+            on_it = np.flatnonzero(axis[soonest] > 0.5 * axis.max())
+            wanted[soonest[on_it[:EACH_SIDE]]] = True
+    if view.must_include is not None:
+        wanted |= view.must_include[order]
+    return order[wanted]
+
+
 def _column(bits: float) -> int:
     """Return the place in `BITS` of the least that is at least ``bits``."""
     return int(np.searchsorted(BITS, bits))
@@ -418,7 +447,10 @@ def _epochs(policy: Auto, view: RoundView, sums: _Sums) -> float | None:
     sending_s = float(allocate(part * view.upload_s[fast], starts_s, law=law).round_s)
     epoch_s = float(np.median(view.compute_s)) / view.epochs
     least = 0.01 if view.samples is None else LEAST_SAMPLES / max(float(np.median(view.samples)), LEAST_SAMPLES)
-    wanted = MOST_EPOCHS if epoch_s * MOST_EPOCHS <= sending_s else max(sending_s / epoch_s, least)
+    if epoch_s == 0.0 and sums.devices == 0.0:
+        wanted = UNKNOWN_EPOCHS
+    else:
+        wanted = MOST_EPOCHS if epoch_s * MOST_EPOCHS <= sending_s else max(sending_s / epoch_s, least)
     if sums.devices > 0.0:
         wanted = exp((1.0 - SMOOTHING) * sums.work + SMOOTHING * log(wanted))
     wanted = min(max(wanted, least), MOST_EPOCHS)

@@ -432,7 +432,7 @@ class SetSearch:
         z: (M, d) what the devices bring, in the order of ``order``.
         past: (d,) what earlier rounds lacked.
         most: the largest number of devices allowed.
-        order: (M,) device indices, as ``view.order()`` has them.
+        order: (M,) device indices, as ``view.order()`` has them; or those of some devices, and no others are chosen.
         linear: (M,) as above, at least 0, in that order; 0 by default.
         price: what a second costs; 0 for the product.
     """
@@ -448,8 +448,9 @@ class SetSearch:
         linear: Floats | None = None,
         price: float = 0.0,
     ) -> None:
-        self._view, self._z, self._past, self._most, self._order, self._price = view, z, past, most, order, price
-        self._linear = np.zeros(len(view)) if linear is None else linear
+        self._view, self._z, self._past, self._order, self._price = view, z, past, order, price
+        self._most = min(most, order.size)
+        self._linear = np.zeros(order.size) if linear is None else linear
         self._found: Indices | None = None
 
     def best(self, theta: float, unknown: Floats, part: float = 1.0, work: float = 1.0) -> tuple[Indices, float]:
@@ -465,7 +466,7 @@ class SetSearch:
             (n,) device indices in the view, in no particular order; and what is minimised. A further search begins at
             the set that the last one found.
         """
-        view, order, M, theta = self._view, self._order, len(self._view), float(theta)
+        view, order, M, theta = self._view, self._order, self._order.size, float(theta)
         forced = np.zeros(M, dtype=np.bool_) if view.must_include is None else view.must_include[order]
         c, t, law = view.upload_s[order], view.compute_s[order], view.law.take(order)
         if part != 1.0:

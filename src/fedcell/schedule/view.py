@@ -178,11 +178,12 @@ class RoundView:
         for name in _COLUMNS:
             if getattr(self, name) is not None and not isinstance(getattr(self, name), Undeclared):
                 object.__setattr__(self, name, read_only(self._column(name)))
-        if self.round_losses is not None:
-            losses = np.asarray(self.round_losses, dtype=np.float64)
-            if losses.ndim != 1:
-                raise InputError(f"round_losses has shape {losses.shape}; give one number a round")
-            object.__setattr__(self, "round_losses", read_only(losses))
+        for name, what in (("round_losses", "one number a round"), ("learnt", "a vector of numbers")):
+            if getattr(self, name) is not None:
+                vector = np.asarray(getattr(self, name), dtype=np.float64)
+                if vector.ndim != 1:
+                    raise InputError(f"{name} has shape {vector.shape}; give {what}")
+                object.__setattr__(self, name, read_only(vector))
 
     def _check_times(self) -> None:
         upload_s, compute_s = times(writable(self.upload_s), writable(self.compute_s))

@@ -59,7 +59,7 @@ class SpecField:
 
 
 @cache
-def spec_fields() -> tuple[SpecField, ...]:
+def all_fields() -> tuple[SpecField, ...]:
     """The fields of a spec, section after section; without version and grid, which are of documents."""
     usual = Spec()
     document = usual.model_dump()
@@ -85,7 +85,7 @@ def in_words(spec: Spec, seeds: int) -> str:
         '20 devices · 1400 m · 3 MHz · slack 2 · SNR error 3 dB · mnist labels:2 · 450 s · 5 seeds'
     """
     document = flat(spec.model_dump(exclude={"grid", "version"}))
-    odd = [one.in_words(document[one.path]) for one in spec_fields() if one.path not in _ALWAYS_SAID]
+    odd = [one.in_words(document[one.path]) for one in all_fields() if one.path not in _ALWAYS_SAID]
     limits = {"s": spec.budget_s, "rounds": spec.rounds, "J": spec.budget_j}
     return " · ".join(
         [

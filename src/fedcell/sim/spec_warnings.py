@@ -27,7 +27,7 @@ class SpecWarning(UserWarning):
     """
 
 
-def spec_warnings(runs: Sequence[Spec], *, here: bool = True) -> list[str]:
+def warnings_of(runs: Sequence[Spec], *, here: bool = True) -> list[str]:
     """Return what may not be meant in these runs; ``here``: whether this machine trains them, and so has their data."""
     found = [_power_follows_the_band(runs), _nothing_is_quantised(runs) if here else ""]
     return [sentence for sentence in found if sentence]
@@ -35,7 +35,7 @@ def spec_warnings(runs: Sequence[Spec], *, here: bool = True) -> list[str]:
 
 def warn(runs: Sequence[Spec], *, here: bool = True) -> None:
     """Warn of what may not be meant in these runs, with a SpecWarning each; see spec_warnings."""
-    for sentence in spec_warnings(runs, here=here):
+    for sentence in warnings_of(runs, here=here):
         warnings.warn(sentence, SpecWarning, stacklevel=3)
 
 

@@ -25,6 +25,13 @@ def test_the_logarithm_is_that_of_the_standard_library() -> None:
         assert _log(x) == pytest.approx(math.log(x), rel=3e-16, abs=0.0)
 
 
+def test_an_upload_with_a_share_has_the_rate_of_all_the_power_in_it() -> None:
+    """g B log2(1 + s / g) bit/s instead of B log2(1 + s)."""
+    shares, snr = np.array([1.0, 0.5, 0.01]), np.array([3.0, 3.0, 0.2])
+    rates = shares * np.log2(1.0 + snr / shares) / np.log2(1.0 + snr)
+    np.testing.assert_allclose(fc.Power(snr).upload_s(np.full(3, 6.0), shares), 6.0 / rates, rtol=1e-12)
+
+
 @pytest.mark.parametrize("s", [1e-9, 0.3, 1.0, 1e12])
 def test_a_pace_is_the_inverse_of_the_time_of_an_upload(s: float) -> None:
     """c u / ln(1 + u) seconds with the share s / u, over all that a double can hold."""

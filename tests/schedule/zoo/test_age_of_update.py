@@ -30,6 +30,10 @@ def test_alpha_weighs_age_against_the_channel(alpha: float, first: int) -> None:
     assert fc.AgeOfUpdate(k=1, alpha=alpha).choose(view_of([4.0, 1.0], [1, 8]), rng()).tolist() == [first]
 
 
+def test_by_default_a_greater_age_counts_in_proportion() -> None:
+    assert fc.AgeOfUpdate(k=1).choose(view_of([4.0, 1.0], [1, 8]), rng()).tolist() == [0]
+
+
 def test_with_equal_channels_everybody_has_his_turn() -> None:
     last, rounds = np.full(6, -1), []
     for r in range(6):
