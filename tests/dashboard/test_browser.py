@@ -11,8 +11,8 @@ pytest.importorskip("dashboard.browser")  # which says why where there is no bro
 
 from playwright.sync_api import Browser, Page, Route, expect
 
-from dashboard.browser import Visitor, begin_race, cell, state
-from harness import Served, serve
+from dashboard.browser import Visitor, begin_race, cell, digits, state
+from harness import TINY, Served, serve
 
 pytestmark = pytest.mark.browser
 LONG = {"spec": {"budget_s": 3000.0}, "policies": ["greedy", "random:k=8"], "seeds": 3}
@@ -72,6 +72,22 @@ def test_runs_that_failed_and_seeds_that_diverged_are_told(server: Served, page:
     for run in race["runs"]:
         words = "1, diverged" if run["policy"] == "all" else "failed"
         expect(page.locator(f"tr[data-key='{run['key']}'] td").nth(4)).to_have_text(words)
+
+
+def test_work_and_uploads_are_told_where_policies_differ_in_them(server: Served, page: Page) -> None:
+    race = server.post("/api/races", {"spec": TINY, "policies": ["auto", "all"], "seeds": 1})
+    server.wait(race["id"], "done")
+    page.goto(f"{server.url}#race/{race['id']}")
+    table = page.locator("table", has=page.locator("caption", has_text="Work and uploads"))
+    row = {one["policy"]: one for one in server.get(f"/api/races/{race['id']}/curves")["table"]}["auto"]
+    told = [digits(row[name]["mean"], 3) for name in ("epochs", "bits")]
+    expect(table.locator("tr[data-policy=auto] td")).to_have_text([*told, re.compile("B$|bytes$")])
+    expect(table.locator("tr[data-policy=all] td").nth(0)).to_have_text("1")
+    other = server.post("/api/races", {"spec": TINY, "policies": ["all", "random:k=2"], "seeds": 1})
+    server.wait(other["id"], "done")
+    page.goto(f"{server.url}#race/{other['id']}")
+    expect(page.locator("tr[data-policy='random:k=2']").first).to_be_visible()
+    expect(table).to_have_count(0)
 
 
 def test_the_form_has_what_diverse_and_the_radio_need(server: Served, page: Page) -> None:

@@ -16,10 +16,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
 
 import fedcell as fc
+from fedcell.cli.flower import _times_table
 from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, compressed, epochs_of, report_device, timed
 from fedcell.flower.client import ROUNDED, SUMS, parse_report
 from fedcell.flower.replies import faults, restore_model, train_requirements
+from fedcell.flower.state import Run
 from fedcell.quantisation import levels_of, sums_of, upload_bits
 from flower.local import LocalGrid, node
 
@@ -181,6 +183,16 @@ def test_a_policy_decides_work_and_bits_of_clients_that_can(log: pytest.LogCaptu
     reports = done._planner.roster.knowledge.reports
     assert np.isfinite(reports.peaks).all()  # type: ignore[attr-defined]
     assert "does not decide" not in log.text
+    assert ", 0.5 epochs, 4 bits a weight: 0, 1, 2" in log.text
+
+
+def test_what_devices_were_told_is_in_the_table_of_the_rounds() -> None:
+    done = [run(Decides(), timed, compressed, any_epochs=True), run(fc.All(), timed)]
+    runs = [Run(str(i), 0, "FedAvg", one.rounds, ["0", "1", "2"], None, None) for i, one in enumerate(done)]
+    table = _times_table(runs)
+    told = {str(column.header): list(column.cells) for column in table.columns[-2:]}
+    assert told == {"epochs": ["0.5", "-"], "bits a weight": ["4", "-"]}
+    assert str(_times_table(runs[1:]).columns[-1].header) == "missing"
 
 
 def test_what_clients_cannot_do_is_said_once_and_the_rest_decided(log: pytest.LogCaptureFixture) -> None:

@@ -170,7 +170,10 @@ def _times_table(runs: list["Run"]) -> "Table":
     import numpy as np
 
     headings = ("seed", "rounds", "planned s", "measured s", "median error", "worst error", "late", "missing")
-    table = policy_table("Rounds as planned and as measured", *headings)
+    # What devices were told, where a policy decided it.
+    effort = {"epochs": "epochs", "bits": "bits a weight"}
+    decided = [name for name in effort if any(getattr(done, name) for run in runs for done in run.rounds)]
+    table = policy_table("Rounds as planned and as measured", *headings, *(effort[name] for name in decided))
     for run in runs:
         planned_s, measured_s = _times(run)
         error = np.abs(measured_s / planned_s - 1.0) if planned_s.size else np.array([np.nan])
@@ -178,7 +181,9 @@ def _times_table(runs: list["Run"]) -> "Table":
         missing = sum(len(done.missing) for done in run.rounds) - late
         means = [f"{values.mean():.4g}" if values.size else "-" for values in (planned_s, measured_s)]
         errors = [f"{100 * value:.2f} %" for value in (np.median(error), error.max())]
-        table.add_row(run.policy, str(run.seed), str(len(run.rounds)), *means, *errors, str(late), str(missing))
+        told = [[value for done in run.rounds for value in getattr(done, name) or ()] for name in decided]
+        work = [f"{np.mean(values):.3g}" if values else "-" for values in told]
+        table.add_row(run.policy, str(run.seed), str(len(run.rounds)), *means, *errors, str(late), str(missing), *work)
     return table
 
 

@@ -186,11 +186,22 @@ def log_plan(planned: PlannedRound) -> None:
     names = [device.name for device in planned.devices]
     known = planned.known[planned.plan.devices].all()
     LOG.info(
-        "fedcell: scheduled %d of %d devices, %s: %s",
+        "fedcell: scheduled %d of %d devices, %s%s: %s",
         *(len(names), len(planned.nodes)),
         f"planned {planned.plan.round_s:.4g} s" if known else "some of them of unknown times",
+        _effort_text(planned.plan),
         listed(names),
     )
+
+
+def _effort_text(plan: Plan) -> str:
+    """How long devices are to train, and with how many bits a weight to send, where the policy decides that."""
+    texts = ""
+    for values, unit in ((plan.epochs, "epochs"), (plan.bits, "bits a weight")):
+        if values is not None and values.size:
+            ends = dict.fromkeys(f"{end:.3g}" for end in (values.min(), values.max()))
+            texts += f", {' to '.join(ends)} {unit}"
+    return texts
 
 
 def log_answers(

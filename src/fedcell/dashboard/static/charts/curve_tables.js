@@ -58,18 +58,19 @@ function accuracyColumns(target, name, soFar, by, never) {
   ];
 }
 
-/** How long devices trained and what they sent, where policies differ in it. */
-function effortColumns(rows) {
+/** How long devices trained and what they sent, where policies differ in it; else null. */
+function effortColumns(name, rows) {
   const known = rows.filter((row) => Number.isFinite(row.epochs?.mean));
-  if (new Set(known.map((row) => `${row.epochs.mean} ${row.bits.mean}`)).size < 2) return [];
+  if (new Set(known.map((row) => `${row.epochs.mean} ${row.bits.mean}`)).size < 2) return null;
   return [
+    { head: "policy", left: true, cell: name },
     { head: "epochs", title: "local epochs of a device in a round", cell: (row) => significant(row.epochs?.mean, 3) },
-    { head: "bits", title: "bits a weight of an upload", cell: (row) => significant(row.bits?.mean, 3) },
+    { head: "bits a weight", title: "bits a weight of an upload", cell: (row) => significant(row.bits?.mean, 3) },
     { head: "sent", title: "all uploads of a run together", cell: (row) => bytes(row.sent_bytes?.mean) },
   ];
 }
 
-function roundColumns(name, by, rows) {
+function roundColumns(name, by) {
   const cost =
     by === "energy"
       ? { head: "J in all", title: "joules that all devices spend in a run", cell: (row) => mean(row.joules, 1, 1) }
@@ -79,7 +80,6 @@ function roundColumns(name, by, rows) {
     { head: "devices", title: "scheduled devices per round", cell: (row) => mean(row.devices) },
     cost,
     { head: "rounds", title: "rounds of a run", cell: (row) => mean(row.rounds, 1, 1) },
-    ...effortColumns(rows),
   ];
 }
 
@@ -108,6 +108,7 @@ export function curveTables(styles, curves, { target, seeds: allSeeds, by, focus
   const some = fewest < seeds ? `${fewest} to ` : allSeeds > seeds ? `${seeds} of ` : "";
   const moment = soFar === null ? "" : ` · so far, at ${seconds(soFar, 3)}`;
   const of = seeds ? `${moment} · ${some}${plural(Math.max(seeds, allSeeds ?? 0), "seed")}${rows.some((row) => Number.isFinite(row.best?.half)) ? ", ± 95 %" : ""}` : "";
+  const effort = effortColumns(name, rows);
   const props = (row) => ({
     "data-policy": row.policy,
     onpointerenter: () => focus(row.policy),
@@ -116,6 +117,7 @@ export function curveTables(styles, curves, { target, seeds: allSeeds, by, focus
   return [
     makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar, by, never), all, props),
     partial && soFar === null ? h("p", { class: "note" }, `The last column is a mean over all seeds${never}; (1/5) beside it: 1 of 5 seeds reached it.`) : "",
-    makeTable(`Rounds${of}`, roundColumns(name, by, rows), all, props),
+    makeTable(`Rounds${of}`, roundColumns(name, by), all, props),
+    effort ? makeTable(`Work and uploads${of}`, effort, all, props) : "",
   ];
 }
