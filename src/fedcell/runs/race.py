@@ -60,7 +60,7 @@ def race_policies(devices: int = defaults.DEVICES, law: str = "density") -> list
 
 
 def default_race() -> Spec:
-    """The contest of the paper's Fig. 3, its policies, Auto and Diverse: a cell of 1,400 m, 450 simulated s, seeds 0 to 4."""
+    """The paper's Fig. 3, its policies, Auto and Diverse: a cell of 1,400 m, 450 simulated s, seeds 0 to 4."""
     grid: dict[str, list[Any]] = {"policy": race_policies(), "seed": list(range(defaults.SEEDS))}
     return Spec(grid=grid)
 
