@@ -1,5 +1,6 @@
 """The environment: Gymnasium's own checks, the simulator's own rounds."""
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,7 @@ def make(**settings: Any) -> gymnasium.Env[Any, Any]:
     return gymnasium.make("fedcell/Cell-v0", **{"spec": SPEC} | settings)
 
 
-@pytest.mark.parametrize("actions", ["set", "scores"])
+@pytest.mark.parametrize("actions", ["set", "scores", "set+effort", "scores+effort"])
 def test_gymnasiums_checks_pass(actions: str) -> None:
     check_env(make(actions=actions, render_mode="rgb_array").unwrapped)
 
@@ -41,6 +42,38 @@ def test_an_episode_is_the_simulators_run() -> None:
         assert truncated == (record.round == 4)
     before, last = expected[-2:]
     assert reward == pytest.approx(last.accuracy - before.accuracy - last.round_s / (60.0 * 4))
+
+
+def test_an_action_decides_work_and_bits() -> None:
+    """The records are those of a policy that decides the same; the same devices then need less time."""
+
+    class Brief(fc.All):
+        def local_epochs(self, view: fc.RoundView, devices: Any) -> Any:
+            return np.full(devices.size, 0.01 * 500**0.25)
+
+        def upload_bits(self, view: fc.RoundView, devices: Any) -> Any:
+            return np.full(devices.size, 3)
+
+    whole, brief = make(actions="set"), make(actions="set+effort")
+    whole.reset(seed=2)
+    _, _, _, _, before = whole.step(np.ones(6, np.int8))
+    run = fedcell.gym.EpisodeSettings(SPEC, "set", 0.0, 1.0).load(2)
+    stepped = replace(run, policy=Brief()).step(run.start())
+    assert stepped is not None
+    record = stepped[0]
+    brief.reset(seed=2)
+    _, _, _, _, info = brief.step(np.array([1, 1, 1, 1, 1, 1, -0.5, -0.5], np.float32))
+    assert (info["accuracy"], info["clock_s"]) == (record.accuracy, record.clock_s)
+    assert info["epochs"] == pytest.approx(0.01 * 500**0.25)
+    assert (info["bits"], info["delivered"]) == (3.0, 6)
+    assert info["sent_bytes"] == record.sent_bytes < 0.2 * before["sent_bytes"]
+    assert info["round_s"] < 0.5 * before["round_s"]
+    _, _, _, _, info = brief.step(np.full(8, -1.0, np.float32))  # nobody
+    assert (info["delivered"], info["epochs"], info["round_s"]) == (0, 0.0, 1.0)
+    with pytest.raises(fc.InputError, match=r"a finite number for each of 6 devices, one for work and one for bits$"):
+        brief.unwrapped.step(np.ones(6, np.float32))
+    with pytest.raises(fc.InputError, match=r"with task.compression = 'sign' nobody decides the bits"):
+        make(actions="set+effort", spec=SPEC.changed({"task.compression": "sign"}))
 
 
 def test_together_as_alone() -> None:
@@ -95,7 +128,7 @@ def test_nobody_costs_a_second() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"actions": "sets"}, "actions is 'sets'; write 'set' or 'scores'"),
+        ({"actions": "sets"}, "actions is 'sets'; write one of 'set', 'scores', 'set.effort', "),
         ({"time_weight": -1.0}, "time_weight is -1.0; give a number of at least 0"),
         ({"spec": SPEC.changed({}, {"seed": [0, 1]})}, "the spec has a grid"),
     ],

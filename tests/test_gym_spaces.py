@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.gym import Given, Scored, observe
+from fedcell.gym import Given, Scored, WithEffort, observe
 
 
 def test_scores_take_the_best_set_of_their_order() -> None:
@@ -21,6 +21,18 @@ def test_scores_take_the_best_set_of_their_order() -> None:
         assert found == expected
     many = fc.RoundView(rng.exponential(size=1000), rng.exponential(size=1000))
     assert Scored(tuple(rng.normal(size=1000))).decide(many, rng).devices.size >= 1
+
+
+def test_scores_go_by_the_times_of_the_work_and_bits_decided() -> None:
+    """Where training is nearly all of a round a tenth of it leaves the uploads, which few devices make short."""
+    upload_s, compute_s = np.array([1.0, 1.0, 2.0, 4.0]), np.full(4, 100.0)
+    view = fc.RoundView(upload_s, compute_s, weights=1e6)
+    scores = Scored((4.0, 3.0, 2.0, 1.0), theta=0.3)
+    few = WithEffort(scores, epochs=0.01, bits=32).decide(view, np.random.default_rng(0))
+    assert scores.decide(view, np.random.default_rng(0)).devices.size == 4
+    by_hand = fc.RoundView(upload_s, 0.01 * compute_s)
+    assert few.devices.tolist() == scores.decide(by_hand, np.random.default_rng(0)).devices.tolist()
+    assert few.devices.size < 4
 
 
 def test_absent_devices_are_zeros_and_are_not_scheduled() -> None:

@@ -4,7 +4,7 @@ Needs the extra ``gym``: pip install "fedcell[gym]". docs/gym.md says what is ob
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from fedcell.errors import InputError
 from fedcell.plots import cell_map_figure
+from fedcell.quantisation import BITS
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.policy import Policy, room
 from fedcell.schedule.view import RoundView
@@ -30,7 +31,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-__all__ = ["DEVICE_FEATURES", "CellEnv", "CellVectorEnv", "Given", "Scored", "observe"]
+__all__ = ["DEVICE_FEATURES", "CellEnv", "CellVectorEnv", "Given", "Scored", "WithEffort", "observe"]
 
 DEVICE_FEATURES = ("there", "log_upload_s", "log_compute_s", "waited", "turns", "recent", "loss", "log_norm")
 """The first columns of ``devices``; the profile's entries follow.
@@ -170,6 +171,72 @@ class Scored(Policy):
         return order[: counts[int(np.argmin(costs))]]
 
 
+LEAST_EPOCHS, MOST_EPOCHS = 0.01, 5.0
+"""The work that an action may ask for; see `effort_of`."""
+
+
+def effort_of(work: float, bits: float) -> tuple[float, int]:
+    """Return the local epochs and the bits a weight that two numbers of an action mean.
+
+    Args:
+        work: -1 for a hundredth of the samples, 1 for five epochs, on a logarithmic scale; above 1 epoch whole ones.
+        bits: from -1 to 1, in five equal parts: 2, 3, 4, 8 or 32 bits.
+
+    Example:
+        >>> from fedcell.gym import effort_of
+        >>> effort_of(-1.0, -1.0), effort_of(1.0, 1.0), round(effort_of(0.0, 0.0)[0], 3)
+        ((0.01, 2), (5.0, 32), 0.224)
+    """
+    epochs = LEAST_EPOCHS * (MOST_EPOCHS / LEAST_EPOCHS) ** float(np.clip((work + 1.0) / 2.0, 0.0, 1.0))
+    place = int(np.clip((bits + 1.0) / 2.0 * len(BITS), 0, len(BITS) - 1))
+    return float(round(epochs)) if epochs > 1.0 else epochs, BITS[place]
+
+
+@dataclass(frozen=True)
+class WithEffort(Policy):
+    """Schedule the devices that another policy chooses, all with the same work and the same bits.
+
+    Attributes:
+        inner: chooses the devices, by the times that this work and these bits take.
+        epochs: how often each goes through its samples.
+        bits: bits a weight of each upload.
+
+    Example:
+        >>> import fedcell as fc, numpy as np
+        >>> from fedcell.gym import Given, WithEffort
+        >>> view = fc.RoundView(upload_s=[1.0, 3.0], compute_s=[2.0, 2.0], weights=50_000)
+        >>> plan = WithEffort(Given((0,)), epochs=0.5, bits=8).decide(view, np.random.default_rng(0))
+        >>> plan.epochs.tolist(), plan.bits.tolist(), round(plan.round_s, 3)
+        ([0.5], [8.0], 1.25)
+    """
+
+    inner: Policy
+    epochs: float
+    bits: int
+    uses_profiles: ClassVar[bool] = True
+    uses_norms: ClassVar[bool] = True
+
+    @override
+    def choose(self, view: RoundView, rng: np.random.Generator) -> Any:
+        part = np.full(len(view), float(view.upload_part(self.bits)))
+        compute_s = self.epochs / view.epochs * view.compute_s
+        return self.inner.choose(
+            replace(view, upload_s=part * view.upload_s, compute_s=compute_s, law=view.law.scaled(part)), rng
+        )
+
+    @override
+    def local_epochs(self, view: RoundView, devices: Indices) -> Floats:
+        return np.full(devices.size, self.epochs)
+
+    @override
+    def upload_bits(self, view: RoundView, devices: Indices) -> Floats:
+        return np.full(devices.size, float(self.bits))
+
+    @override
+    def cost_of_nobody_s(self) -> float:
+        return self.inner.cost_of_nobody_s()
+
+
 def _numbers(view: RoundView) -> Indices:
     return np.arange(len(view)) if view.ids is None else view.ids
 
@@ -180,7 +247,7 @@ def _round_s(view: RoundView, devices: Indices) -> float:
     return float(allocate(view.upload_s[devices], compute_s, law=view.law.take(devices)).round_s)
 
 
-Actions = Literal["set", "scores"]
+Actions = Literal["set", "scores", "set+effort", "scores+effort"]
 TARGET = 0.8
 """The accuracy that ends an episode if the spec has none."""
 
@@ -191,14 +258,16 @@ class EpisodeSettings:
     Args:
         spec: the run; its policy and seed do not matter. By default the paper's race, to an accuracy of 80 %.
         actions: ``"set"``, a 0 or 1 for each device, or ``"scores"``, a number from -1 to 1 for each, from which
-            `Scored` takes the best set.
+            `Scored` takes the best set. With ``"+effort"`` the action has two numbers more, the round's work and bits
+            (see `effort_of`), all are from -1 to 1, and in a set the devices above 0 are scheduled.
         theta: of `Scored`.
         time_weight: how much a whole budget of time costs, in accuracy.
     """
 
     def __init__(self, spec: Spec | None, actions: Actions, theta: float, time_weight: float) -> None:
-        if actions not in ("set", "scores"):
-            raise InputError(f"actions is {actions!r}; write 'set' or 'scores'")
+        if actions not in get_args(Actions):
+            raise InputError(f"actions is {actions!r}; write one of {', '.join(map(repr, get_args(Actions)))}")
+        self.effort = actions.endswith("+effort")
         if not (np.isfinite(time_weight) and time_weight >= 0.0):
             raise InputError(f"time_weight is {time_weight!r}; give a number of at least 0")
         given = Spec(target_accuracy=TARGET) if spec is None else spec
@@ -211,9 +280,13 @@ class EpisodeSettings:
         first = self.load(0)
         self.count, self.profile = self.spec.devices.count, first.start().knowledge.profiles.shape[1]
         self.observation_space: spaces.Space[Any] = space_of(self.count, self.profile)
-        self.action_space: spaces.Space[Any] = (
-            spaces.MultiBinary(self.count) if actions == "set" else spaces.Box(-1.0, 1.0, (self.count,), np.float32)
-        )
+        if self.effort and first.compression.feedback:
+            raise InputError(
+                f"actions is {actions!r}, but with task.compression = {self.spec.task.compression!r} nobody decides "
+                "the bits of an upload; set it to none or quantise"
+            )
+        numbers = spaces.Box(-1.0, 1.0, (self.count + 2 * self.effort,), np.float32)
+        self.action_space: spaces.Space[Any] = spaces.MultiBinary(self.count) if actions == "set" else numbers
         limit = self.spec.budget_s if np.isfinite(self.spec.budget_s) else 0.0
         self.budget_s = limit or 60.0 * float(self.spec.rounds or 1)
 
@@ -224,13 +297,17 @@ class EpisodeSettings:
     def policy(self, action: NDArray[Any]) -> Policy:
         """Return the policy that schedules what an action says; an InputError if it is not an action."""
         array = np.asarray(action)
-        if array.shape != (self.count,) or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        if array.shape != self.action_space.shape or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            more = ", one for work and one for bits" * self.effort
             raise InputError(
-                f"the action has shape {array.shape}; give a finite number for each of {self.count} devices"
+                f"the action has shape {array.shape}; give a finite number for each of {self.count} devices{more}"
             )
-        if self.actions == "set":
-            return Given(tuple(np.flatnonzero(array).tolist()))
-        return Scored(tuple(array.astype(float).tolist()), self.theta)
+        wanted = array[: self.count]
+        if self.actions.startswith("scores"):
+            policy: Policy = Scored(tuple(wanted.astype(float).tolist()), self.theta)
+        else:
+            policy = Given(tuple(np.flatnonzero(wanted > 0 if self.effort else wanted).tolist()))
+        return WithEffort(policy, *effort_of(*array[self.count :].tolist())) if self.effort else policy
 
 
 class Episode:
@@ -288,6 +365,9 @@ class Episode:
             "round": int(self.state.round),
             "round_s": 0.0 if record is None else float(record.round_s),
             "delivered": 0 if record is None else int(record.delivered.size),
+            "epochs": 0.0 if record is None or not record.plan.devices.size else float(record.epochs),
+            "bits": 0.0 if record is None or not record.plan.devices.size else float(record.bits),
+            "sent_bytes": 0.0 if record is None else float(record.sent_bytes),
         }
 
 
@@ -301,7 +381,8 @@ class CellEnv(gymnasium.Env[Observation, NDArray[Any]]):
     Args:
         spec: the run; its policy and seed do not matter. By default the paper's race, to an accuracy of 80 %.
         actions: ``"set"``, a 0 or 1 for each device, or ``"scores"``, a number from -1 to 1 for each, from which the
-            best set is taken; see `Scored`.
+            best set is taken; see `Scored`. ``"set+effort"`` and ``"scores+effort"`` decide work and bits, too: two
+            numbers more, see `effort_of`.
         theta: of `Scored`.
         time_weight: how much a whole budget of time costs, in accuracy.
         render_mode: None, or ``"rgb_array"`` for a map of the cell.

@@ -201,15 +201,35 @@ def test_a_column_that_the_page_does_not_know_is_shown_with_its_words(
     spec = Spec(policy="random:k=3", rounds=1, seed=77)
     (record,) = simulate(spec)
     with Store(measured.store) as store:
-        store.put(spec, [replace(record, plan=replace(record.plan, epochs=np.array([0.5, 0.25, 1.0])))])
+        store.put(
+            spec, [replace(record, plan=replace(record.plan, epochs=np.array([0.5, 0.25, 1.0])), epochs=1.75 / 3)]
+        )
+
+    def with_another(route: Route) -> None:
+        answer = route.fetch()
+        shown = answer.json()
+        shown["columns"] += [
+            {"name": "spread", "unit": "nats", "text": "spread of the losses", "per_device": False},
+            {"name": "wait_s", "unit": "s", "text": "wait for the band", "per_device": True},
+            {"name": "nothing", "unit": "", "text": "of which nobody says anything", "per_device": True},
+        ]
+        for device in shown["devices"]:
+            device |= {"wait_s": 1.5 if device["scheduled"] else None, "nothing": None}
+        route.fulfill(response=answer, json=shown | {"spread": 0.25})
+
+    page.route("**/rounds/1*", with_another)
     page.goto(f"{server.url}#cell?run={spec.key()}")
     row = page.locator("[data-row=A]")
+    expect(row.locator("[data-fact=spread]")).to_have_text("spread of the losses 0.25 nats")
+    expect(row.locator("[data-fact=epochs]")).to_have_text("0.583 epochs")
+    expect(row.locator("[data-fact=bits]")).to_have_text("32 bits a weight")
+    expect(row.locator("[data-fact=sent_bytes]")).to_have_text("611 kB sent")
     row.get_by_role("button", name="Table").click()
-    heads = row.locator("th", has_text="local epochs, where the policy decides them")
-    expect(heads).to_have_count(1)
+    expect(row.locator("thead th").nth(-2)).to_have_text("epochs")
+    expect(row.locator("thead th").last).to_have_text("wait for the band, s")
     for device, epochs in zip(record.plan.devices.tolist(), ("0.5", "0.25", "1"), strict=True):
         expect(row.locator(f"tr[data-device='{device}'] td").nth(-2)).to_have_text(epochs)
-    expect(row.locator("th", has_text="bits a weight of the upload, where the policy decides them")).to_have_count(1)
+        expect(row.locator(f"tr[data-device='{device}'] td").last).to_have_text("1.5")
 
 
 # Results

@@ -46,7 +46,8 @@ def test_bands_stay_between_0_and_100_percent_and_few_seeds_are_drawn_themselves
 
 def test_curves_against_energy_have_joules_for_seconds_and_none_where_it_is_unknown() -> None:
     def spending(*joules: float) -> Rounds:
-        return Rounds.of([(n, 9.0 * n, 9.0, 9.0, 2, 2, n / 10, 1.0, j) for n, j in enumerate(joules, start=1)])
+        rows = [(n, 9.0 * n, 9.0, 9.0, 2, 2, n / 10, 1.0, j) for n, j in enumerate(joules, start=1)]
+        return Rounds.of((*row, 1.0, 32.0, 1e6) for row in rows)
 
     def against_energy(*runs: Rounds) -> dict[str, object]:
         so_far = {"greedy": [(run, False) for run in runs]}

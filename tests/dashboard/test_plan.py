@@ -118,7 +118,11 @@ def test_the_epochs_of_compute_times_may_be_sent(served: Served) -> None:
     text = "upload_s,samples,seconds_per_sample,samples_per_second\n1,100,0.01,50\n"
     answer = served.post("/api/plan", {"devices_csv": text, "epochs": 3})
     assert answer["table"]["compute_s"] == [9.0]
-    assert [row["epochs"] for row in answer["comparison"]] == [None] * len(answer["comparison"])
+    told = {row["policy"]: (row["epochs"], row["bits"]) for row in answer["comparison"]}
+    assert told["optimal"] == ("3", "32")
+    assert told["auto"] != ("3", "32")
+    one = served.post("/api/plan", {"devices_csv": text, "policies": ["optimal"], "epochs": 3})["comparison"]
+    assert [(row["epochs"], row["bits"]) for row in one] == [(None, None)]
     query, csv_type = {"epochs": "3"}, {"content-type": "text/csv"}
     sent = served.http.post("/api/plan", params=query, content=text.encode(), headers=csv_type).json()
     assert sent["plans"] == answer["plans"]

@@ -135,9 +135,10 @@ def test_a_seed_counts_only_where_it_has_got() -> None:
 
 
 def test_a_diverged_run_never_reaches_the_target_and_is_counted() -> None:
-    numbers = [(n, float(n), 1.0, 1.0, 2, 2, 0.9, loss, 3.0) for n, loss in ((1, 0.5), (2, math.inf))]
+    columns = 1.0, 1.0, 2, 2, 0.9
+    numbers = [(n, float(n), *columns, loss, 3.0, 1.0, 32.0, 1e6) for n, loss in ((1, 0.5), (2, math.inf))]
     lost, fine = Rounds.of(numbers), Rounds.of(numbers[:1])
-    unknown = Rounds.of([(*numbers[0][:-2], math.nan, 3.0)])  # Flower runs need not have a loss
+    unknown = Rounds.of([(*numbers[0][:-5], math.nan, 3.0, *numbers[0][-3:])])  # Flower runs need not have a loss
     assert [run.diverged for run in (lost, fine, unknown, lost.first(1), lost.until(5.0))] == [
         True,
         False,
@@ -151,7 +152,9 @@ def test_a_diverged_run_never_reaches_the_target_and_is_counted() -> None:
 
 def energy_run(*points: tuple[float, float]) -> Rounds:
     """A run by the joules of its rounds and the accuracies after them; every round takes 10 s."""
-    return Rounds.of([(n, 10.0 * n, 10.0, 10.0, 2, 2, a, 1.0, j) for n, (j, a) in enumerate(points, start=1)])
+    return Rounds.of(
+        [(n, 10.0 * n, 10.0, 10.0, 2, 2, a, 1.0, j, *[math.nan] * 3) for n, (j, a) in enumerate(points, start=1)]
+    )
 
 
 CHEAP = energy_run((2.0, 0.5), (2.0, 0.9))
@@ -183,3 +186,20 @@ def test_unknown_energy_stays_unknown() -> None:
     assert stats.energy_curve([A, CHEAP]).x.size == 0
     summary = stats.summarise([A, CHEAP], 0.75)
     assert (summary.joules.text(), summary.energy_to_target.text()) == ("unknown", "unknown")
+
+
+def test_a_summary_says_how_long_devices_trained_and_what_they_sent() -> None:
+    """Of the rounds in which somebody trained; bytes of whole runs."""
+    usual = (10.0, 10.0, 2, 2, 0.5, 1.0, 3.0)
+    brief = Rounds.of(
+        [(1, 10.0, *usual, 0.1, 2.0, 4e5), (2, 20.0, *usual, math.nan, math.nan, 0.0), (3, 30.0, *usual, 0.3, 4.0, 6e5)]
+    )
+    whole = Rounds.of([(1, 10.0, *usual, 1.0, 32.0, 9e6)])
+    one, other = stats.summarise([brief, brief], 0.9), stats.summarise([whole], 0.9)
+    assert [one.epochs.mean, one.bits.mean, one.sent_bytes.mean] == pytest.approx([0.2, 3.0, 1e6])
+    assert brief.first(1).sent_bytes.tolist() == [4e5]
+    assert stats.effort_differs([one, other])
+    assert not stats.effort_differs([other, other])
+    old = Rounds.of([(1, 10.0, *usual, math.nan, math.nan, math.nan)])  # a results file of version 0.2
+    assert math.isnan(stats.summarise([old], 0.9).epochs.mean)
+    assert not stats.effort_differs([stats.summarise([old], 0.9), other])

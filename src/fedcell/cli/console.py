@@ -287,7 +287,7 @@ class RaceLines:
 
 def summary_tables(result: "RaceResult") -> list["Table"]:
     """The tables of a race: accuracy in the budget; time and energy to the target; devices and seconds a round."""
-    from fedcell.runs import comparisons
+    from fedcell.runs import comparisons, stats
 
     seeds, budget = len(result.seeds), result.spec.budget_s
     limit = f"in {budget:g} s" if math.isfinite(budget) else f"in {result.spec.rounds} rounds"
@@ -301,7 +301,10 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
     some_never = any(s.to_target.reached < seeds for s in summaries.values())
     never = [_never_text(result.limit(by), unit) if some_never else "" for by, unit in comparisons.UNITS.items()]
     times = policy_table(f"Time {goal}, {of}{never[0]}", "mean", "median", "reached by")
-    rounds = policy_table(f"Rounds, {of}{intervals}", "devices a round", "seconds a round", "rounds")
+    headings = ["devices a round", "seconds a round", "rounds"]
+    differs = stats.effort_differs(summaries.values())
+    headings += ["epochs\na round", "bits a\nweight", "MB sent\na run"] if differs else []
+    rounds = policy_table(f"Rounds, {of}{intervals}", *headings)
     energy = policy_table(
         f"Energy of all devices, {of}{intervals}{never[1]}", f"{goal}\n(mean)", f"{goal}\n(median)", "J in all"
     )
@@ -320,7 +323,8 @@ def summary_tables(result: "RaceResult") -> list["Table"]:
         lost = [f"{s.diverged}/{seeds}"] * some_diverged + [f"{s.failed}/{seeds}"] * some_failed
         ran, to, cost = [f"{s.best.n} of {seeds}"] * some_missing, s.to_target, s.energy_to_target
         accuracy.add_row(policy, s.best.percent_text(), s.last.percent_text(), *curve, *lost, *ran)
-        rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1), *ran)
+        effort = [f"{s.epochs.mean:.3g}", f"{s.bits.mean:.3g}", f"{s.sent_bytes.mean / 1e6:.3g}"] if differs else []
+        rounds.add_row(policy, s.devices.text(), s.round_s.text(), s.rounds.text(digits=1), *effort, *ran)
         medians = [to.median_text(), cost.median_text()] if s.best.n else ["-", "-"]
         times.add_row(policy, _mean_text(to.mean_s, to.reached, ".0f", "s"), medians[0], f"{to.reached} of {seeds}")
         energy.add_row(policy, _mean_text(cost.mean_j, cost.reached, ".4g", "J"), medians[1], s.joules.text(digits=1))

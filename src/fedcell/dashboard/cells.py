@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -12,11 +12,12 @@ from fedcell import units
 from fedcell.dashboard import limits
 from fedcell.errors import InputError
 from fedcell.plugins import without_imports
+from fedcell.quantisation import WEIGHT_BITS
 from fedcell.runs.records import ADDED
 from fedcell.runs.store import Measured
 from fedcell.schedule.bandwidth import allocate
 from fedcell.schedule.laws import Law, parse_law
-from fedcell.schedule.plan import Plan
+from fedcell.schedule.plan import Links, Plan
 from fedcell.sim.loop import world_of
 from fedcell.sim.record import Column, RoundRecord
 from fedcell.sim.spec import Spec, TaskSpec, parse_stored
@@ -31,15 +32,22 @@ MEASURED = ("predicted_finish_s", "upload_began_s", "measured_finish_s")
 
 @dataclass(frozen=True, eq=False)
 class RunWorld:
-    """The cell and the devices of a run, and its spec."""
+    """The cell and the devices of a run, its spec, and the number of arrays that its model consists of."""
 
     spec: Spec
     world: World
+    tensors: int
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "RunWorld":
         """Of a spec's document; those last looked at are kept, for dealing the data to the devices takes a moment."""
         return _run_world(json.dumps(document, sort_keys=True))
+
+    def links(self, conditions: Conditions, law: Law) -> Links:
+        """What really held of the devices, and what a whole training and upload are, of which plans may want a part."""
+        task, weights = self.spec.task, self.world.cell.model_bits / WEIGHT_BITS
+        size = task.epochs, weights, self.tensors, task.make_compression().bits
+        return Links(conditions.upload_s, conditions.compute_s, law, *size)
 
 
 @lru_cache(maxsize=WORLDS_KEPT)
@@ -47,7 +55,7 @@ def _run_world(document: str) -> RunWorld:
     spec = parse_stored(json.loads(document), "the run")
     with without_imports("its map needs the size of its model: it is drawn for runs with cell.model_bits"):
         task = load_task(_of_known_size(spec), spec.devices.count, spec.seed, 1)
-    return RunWorld(spec, world_of(spec, task))
+    return RunWorld(spec, world_of(spec, task), len(task.engine.tensors))
 
 
 def _of_known_size(spec: Spec) -> TaskSpec:
@@ -74,8 +82,9 @@ def round_document(
         raise InputError(f"the run has a device {devices.max()} that its spec lacks; its map cannot be drawn")
     law = parse_law(run_world.spec.cell.law, allow_import=False)
     bound = law.for_devices(conditions.snr, run_world.world.upload_bits)
-    shares, ends = _shared(conditions, record.plan, bound)
-    band = Band(law, bound, run_world.world.cell.bandwidth_hz)
+    links = run_world.links(conditions, bound)
+    shares, ends = _shared(links, record.plan)
+    band = Band(law, run_world.world.cell.bandwidth_hz)
     if measured is None:  # as it went: with slack a round may end before all have finished
         ends["planned"] = record.round_s
     return {
@@ -92,7 +101,9 @@ def round_document(
         "sharing": sharing,
         **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
         **{one.name: one.value(record) for one in ADDED if not one.per_device},
-        **_device_rows(conditions, record, shares[sharing], band, measured),
+        **_device_rows(
+            conditions, links, replace(record, plan=replace(record.plan, shares=shares[sharing])), band, measured
+        ),
         "columns": [
             {"name": _shown_name(one), "unit": one.unit, "text": one.text, "per_device": one.per_device}
             for one in ADDED
@@ -106,10 +117,9 @@ def _shown_name(one: Column) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """What carries the uploads of a run: how they share it, that with what it must know of devices, and its hertz."""
+    """What carries the uploads of a run: how they share it, and its hertz."""
 
     law: Law
-    of: Law
     bandwidth_hz: float
 
     def part(self, share: float | None) -> dict[str, Any]:
@@ -120,31 +130,33 @@ class Band:
         return {"share": share, **whole, **self.law.resources(share, self.bandwidth_hz)}
 
 
-def _shared(
-    conditions: Conditions, plan: Plan, law: Law
-) -> tuple[dict[ShownSharing, Floats], dict[ShownSharing, float]]:
+def _shared(links: Links, plan: Plan) -> tuple[dict[ShownSharing, Floats], dict[ShownSharing, float]]:
     """The shares of the scheduled devices in three ways, and when the round ends with each."""
     devices, planned = plan.devices, plan.shares
-    c, t = conditions.upload_s[devices], conditions.compute_s[devices] + plan.starts()
     shares: dict[ShownSharing, Floats] = {"planned": planned}
     if devices.size == 0:
         names: tuple[ShownSharing, ...] = ("planned", "optimal", "equal")
         return dict.fromkeys(names, planned), dict.fromkeys(names, 0.0)
-    mine = law.take(devices)
+    work, part, mine = plan.work(links.epochs), plan.part(links), links.law.take(devices)
+    c, t = links.upload_s[devices], links.compute_s[devices]
+    t = plan.starts() + (t if work is None else work * t)
+    if part is not None:
+        c, mine = part * c, mine.scaled(part)
     shares["optimal"] = allocate(c, t, law=mine).shares
     shares["equal"] = allocate(c, t, sharing="equal", law=mine).shares
     return shares, {name: float((t + mine.upload_s(c, share)).max()) for name, share in shares.items()}
 
 
 def _device_rows(
-    conditions: Conditions, record: RoundRecord, shares: Floats, band: Band, measured: Measured | None
+    conditions: Conditions, links: Links, record: RoundRecord, band: Band, measured: Measured | None
 ) -> dict[str, Any]:
-    devices = record.plan.devices
+    devices, shares = record.plan.devices, record.plan.shares
     count = len(conditions.upload_s)
     rest = np.setdiff1d(np.arange(count), devices)
     shown = np.concatenate((devices, rest))[: limits.ROUND_DEVICES]
     share_of = dict(zip(devices.tolist(), shares.tolist(), strict=True))
-    takes_s = band.of.take(devices).upload_s(conditions.upload_s[devices], shares)
+    trains_s, takes_s = record.plan.seconds(links)
+    trains_of = dict(zip(devices.tolist(), trains_s.tolist(), strict=True))
     takes_of = dict(zip(devices.tolist(), takes_s.tolist(), strict=True))
     start_of = dict(zip(devices.tolist(), record.plan.starts().tolist(), strict=True))
     joules_of = dict(zip(devices.tolist(), record.plan_joules.tolist(), strict=True))
@@ -159,7 +171,7 @@ def _device_rows(
     rows = []
     for i in sorted(shown.tolist()):
         share = share_of.get(i)
-        upload_s, compute_s = float(conditions.upload_s[i]), float(conditions.compute_s[i])
+        upload_s, compute_s = float(conditions.upload_s[i]), trains_of.get(i, float(conditions.compute_s[i]))
         taken_s, start_s = takes_of.get(i), start_of.get(i)
         rows.append(
             {

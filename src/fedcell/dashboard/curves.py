@@ -169,8 +169,11 @@ def _curve_document(
     }
 
 
+_MEANS = ("devices", "round_s", "rounds", "joules", "epochs", "bits", "sent_bytes")
+
+
 def _table_row(name: str, look: LineStyle, summary: stats.Summary, curve: stats.MeanCurve) -> dict[str, Any]:
-    means = {part: _mean(getattr(summary, part)) for part in ("devices", "round_s", "rounds", "joules")}
+    means = {part: _mean(getattr(summary, part)) for part in _MEANS}
     to, cost = summary.to_target, summary.energy_to_target
     return {
         "policy": name,

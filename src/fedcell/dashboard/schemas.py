@@ -418,6 +418,10 @@ class TableRow(Style):
     round_s: MeanDocument
     rounds: MeanDocument
     joules: MeanDocument
+    epochs: MeanDocument
+    bits: MeanDocument
+    sent_bytes: MeanDocument
+    """Of a whole run."""
     diverged: int
     failed: int
 

@@ -137,7 +137,7 @@ def _all_rounds(result: RaceResult) -> Iterable[tuple[str, int, RoundRecord]]:
         yield from ((policy, seed, record) for record in run)
 
 
-_MEANS = ("best", "last", "devices", "round_s", "rounds", "joules")
+_MEANS = ("best", "last", "devices", "round_s", "rounds", "joules", "epochs", "bits", "sent_bytes")
 
 
 def _summary_document(summary: stats.Summary, result: RaceResult, policy: str) -> dict[str, Any]:

@@ -57,6 +57,9 @@ def decode(row: Row) -> RoundRecord:
     return RoundRecord(plan=Plan(devices, **planned), delivered=there, **known)
 
 
+EFFORT = ("epochs", "bits", "sent_bytes")
+"""The columns that say what devices did in a round: how long they trained, and what they sent."""
+
 Measure = Literal["time", "best", "last"]
 """What runs are compared by: seconds to the target, best accuracy, last accuracy."""
 
@@ -78,6 +81,9 @@ class Rounds:
         accuracy: (n,) after the round.
         diverged: whether training had diverged after the last of them.
         spent_j: (n,) the joules that all devices had spent when it ended; NaN if that is not known.
+        epochs: (n,) how often a scheduled device went through its samples, on average; NaN where that is not known.
+        bits: (n,) the bits a weight that one uploaded, likewise.
+        sent_bytes: (n,) the sizes of the delivered uploads together, likewise.
     """
 
     clock_s: Floats
@@ -86,18 +92,23 @@ class Rounds:
     accuracy: Floats
     diverged: bool = False
     spent_j: Floats = field(default_factory=lambda: np.empty(0))
+    epochs: Floats = field(default_factory=lambda: np.empty(0))
+    bits: Floats = field(default_factory=lambda: np.empty(0))
+    sent_bytes: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
-        if self.spent_j.size == 0:
-            object.__setattr__(self, "spent_j", np.full(self.clock_s.size, np.nan))
+        for name in ("spent_j", *EFFORT):
+            if getattr(self, name).size == 0:
+                object.__setattr__(self, name, np.full(self.clock_s.size, np.nan))
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> "Rounds":
         """From the ROUND_COLUMNS of rounds, in order."""
-        taken = [ROUND_COLUMNS.index(name) for name in ("clock_s", "round_s", "devices", "accuracy", "loss", "joules")]
+        names = ("clock_s", "round_s", "devices", "accuracy", "loss", "joules", *EFFORT)
+        taken = [ROUND_COLUMNS.index(name) for name in names]
         values = np.array([[row[i] for i in taken] for row in rows], dtype=np.float64).reshape(-1, len(taken))
-        clock_s, round_s, devices, accuracy, loss, joules = np.ascontiguousarray(values.T)
-        return cls(clock_s, round_s, devices, accuracy, bool(np.isinf(loss[-1:]).any()), joules.cumsum())
+        clock_s, round_s, devices, accuracy, loss, joules, *effort = np.ascontiguousarray(values.T)
+        return cls(clock_s, round_s, devices, accuracy, bool(np.isinf(loss[-1:]).any()), joules.cumsum(), *effort)
 
     @classmethod
     def of_records(cls, records: Iterable[RoundRecord]) -> "Rounds":
@@ -138,7 +149,8 @@ class Rounds:
         """The first n rounds."""
         whole = n >= len(self)
         clock_s, round_s, devices, accuracy = self.clock_s[:n], self.round_s[:n], self.devices[:n], self.accuracy[:n]
-        return Rounds(clock_s, round_s, devices, accuracy, self.diverged and whole, self.spent_j[:n])
+        effort = (getattr(self, name)[:n] for name in EFFORT)
+        return Rounds(clock_s, round_s, devices, accuracy, self.diverged and whole, self.spent_j[:n], *effort)
 
 
 def _blob(one: Column, found: NDArray[Any] | None) -> bytes | None:

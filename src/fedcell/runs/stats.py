@@ -7,7 +7,7 @@ round has no accuracy: it is left out of the means, which say of how many seeds 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -277,6 +277,9 @@ class Summary:
         round_s: seconds a round, each seed's mean.
         rounds: rounds a run.
         joules: what all devices spent in a run; NaN if it is not known.
+        epochs: how often a device went through its samples in a round, each seed's mean; NaN if it is not known.
+        bits: the bits a weight that one uploaded, likewise.
+        sent_bytes: the sizes of all uploads of a run together, likewise.
         energy_to_target: what it cost to reach the target.
         diverged: of how many seeds training diverged, which ended their runs; they count as never reaching the target.
         failed: how many seeds failed.
@@ -290,6 +293,9 @@ class Summary:
     round_s: Mean
     rounds: Mean
     joules: Mean
+    epochs: Mean
+    bits: Mean
+    sent_bytes: Mean
     energy_to_target: EnergyTo
     diverged: int = 0
     failed: int = 0
@@ -330,10 +336,25 @@ def summarise(
         round_s=mean_of([float(run.round_s.mean()) for run in told]),
         rounds=mean_of([float(len(run)) for run in told]),
         joules=mean_of([float(run.spent_j[-1]) for run in told]),
+        epochs=mean_of([_mean_of_known(run.epochs) for run in told]),
+        bits=mean_of([_mean_of_known(run.bits) for run in told]),
+        sent_bytes=mean_of([float(run.sent_bytes.sum()) for run in told]),
         energy_to_target=energies_to(runs, target, limit_j),
         diverged=sum(run.diverged for run in runs),
         failed=failed,
     )
+
+
+def _mean_of_known(values: Floats) -> float:
+    """The mean over the rounds in which somebody trained."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def effort_differs(summaries: Iterable[Summary]) -> bool:
+    """Whether policies differ in how long devices train or in what they upload: then tables say it."""
+    found = {(s.epochs.mean, s.bits.mean) for s in summaries if math.isfinite(s.epochs.mean)}
+    return len(found) > 1
 
 
 LEVEL = 0.05

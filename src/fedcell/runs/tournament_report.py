@@ -14,7 +14,7 @@ from fedcell.files import to_json, without_nan
 from fedcell.plots import critical_difference_figure, ranking_heat_map
 from fedcell.runs.contest import Scenario, changed_fields, scenarios_toml
 from fedcell.runs.records import Measure
-from fedcell.runs.stats import Summary
+from fedcell.runs.stats import Summary, effort_differs
 from fedcell.runs.tournament import MEASURES, TournamentResult, Winner
 from fedcell.tables import Table, csv_text, html_page, html_picture
 
@@ -114,7 +114,7 @@ class TournamentReport:
         place = self.result.tournament.scenarios.index(one)
         ranks = self.result.mean_ranks("time")[place]
         found = [self.result.summaries[one.name, name] for name in names]
-        some_missing = any(s.best.n < s.to_target.n for s in found)
+        some_missing, differs = any(s.best.n < s.to_target.n for s in found), effort_differs(found)
         rows = []
         for i in np.argsort(ranks, kind="stable"):
             s = self.result.summaries[one.name, names[i]]
@@ -122,11 +122,15 @@ class TournamentReport:
             when = s.to_target.text() if s.best.n else "-"
             row = [names[i], f"{ranks[i]:.2f}", when, s.best.percent_text(1), s.last.percent_text(1)]
             row += [s.devices.text(digits=1), s.round_s.text(digits=1), s.rounds.text(digits=1)]
+            row += [f"{s.epochs.mean:.3g}", f"{s.bits.mean:.3g}", f"{s.sent_bytes.mean / 1e6:.3g}"] if differs else []
             row += [f"{s.best.n} of {s.to_target.n}"] * some_missing
             rows.append([*row, *([str(failed)] if self.result.failures else [])])
         headings = ["policy", "mean rank", f"to {100 * one.target:g} %", "best, %", "last, %", "devices a round"]
         headings += (
-            ["seconds a round", "rounds"] + ["seeds"] * some_missing + ["failed runs"] * bool(self.result.failures)
+            ["seconds a round", "rounds"]
+            + (["epochs", "bits a weight", "MB sent"] if differs else [])
+            + ["seeds"] * some_missing
+            + ["failed runs"] * bool(self.result.failures)
         )
         return Table(one.name, headings, rows)
 
@@ -257,6 +261,9 @@ class TournamentReport:
                     "devices": found.devices.mean,
                     "round_s": found.round_s.mean,
                     "rounds": found.rounds.mean,
+                    "epochs": found.epochs.mean,
+                    "bits": found.bits.mean,
+                    "sent_bytes": found.sent_bytes.mean,
                     **{f"rank_{measure}": float(ranks[measure][s, p]) for measure in MEASURES},
                     "deciding_s": self.result.deciding_s.get((policy, one.spec.devices.count), math.nan),
                 }

@@ -1,7 +1,7 @@
 // The tables beside the curves: accuracy and rounds of each policy.
 
 import { breakable, h } from "../lib/dom.js";
-import { fixed, plural, seconds, significant } from "../lib/format.js";
+import { bytes, fixed, plural, seconds, significant } from "../lib/format.js";
 import { makeTable } from "../lib/table.js";
 import { swatch } from "./ink.js";
 
@@ -58,7 +58,18 @@ function accuracyColumns(target, name, soFar, by, never) {
   ];
 }
 
-function roundColumns(name, by) {
+/** How long devices trained and what they sent, where policies differ in it. */
+function effortColumns(rows) {
+  const known = rows.filter((row) => Number.isFinite(row.epochs?.mean));
+  if (new Set(known.map((row) => `${row.epochs.mean} ${row.bits.mean}`)).size < 2) return [];
+  return [
+    { head: "epochs", title: "local epochs of a device in a round", cell: (row) => significant(row.epochs?.mean, 3) },
+    { head: "bits", title: "bits a weight of an upload", cell: (row) => significant(row.bits?.mean, 3) },
+    { head: "sent", title: "all uploads of a run together", cell: (row) => bytes(row.sent_bytes?.mean) },
+  ];
+}
+
+function roundColumns(name, by, rows) {
   const cost =
     by === "energy"
       ? { head: "J in all", title: "joules that all devices spend in a run", cell: (row) => mean(row.joules, 1, 1) }
@@ -68,6 +79,7 @@ function roundColumns(name, by) {
     { head: "devices", title: "scheduled devices per round", cell: (row) => mean(row.devices) },
     cost,
     { head: "rounds", title: "rounds of a run", cell: (row) => mean(row.rounds, 1, 1) },
+    ...effortColumns(rows),
   ];
 }
 
@@ -104,6 +116,6 @@ export function curveTables(styles, curves, { target, seeds: allSeeds, by, focus
   return [
     makeTable(`Accuracy${of}`, accuracyColumns(target, name, soFar, by, never), all, props),
     partial && soFar === null ? h("p", { class: "note" }, `The last column is a mean over all seeds${never}; (1/5) beside it: 1 of 5 seeds reached it.`) : "",
-    makeTable(`Rounds${of}`, roundColumns(name, by), all, props),
+    makeTable(`Rounds${of}`, roundColumns(name, by, rows), all, props),
   ];
 }

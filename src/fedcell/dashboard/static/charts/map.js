@@ -22,6 +22,8 @@ export function facts(device, shared = "the band") {
     ...(device.blocks === null ? [] : [["resource blocks", integer(device.blocks)]]),
     ...(shared ? [[`share of ${shared}`, share(device.share)]] : []),
     ["that is", device.bits_per_s === undefined ? hertz(device.bandwidth_hz) : bitRate(device.bits_per_s)],
+    ...(Number.isFinite(device.epochs) ? [["epochs", significant(device.epochs, 3)]] : []),
+    ...(Number.isFinite(device.bits) ? [["bits a weight", significant(device.bits, 3)]] : []),
     ["uploads, its share", seconds(device.upload_with_share_s)],
     ["finishes at", seconds(device.finish_s)],
     ["spends", joules(device.joules)],

@@ -34,6 +34,12 @@ export function bitRate(value) {
   return value >= 1e6 ? `${significant(value / 1e6, 4)} Mbit/s` : `${significant(value / 1e3, 4)} kbit/s`;
 }
 
+export function bytes(value) {
+  if (!known(value)) return DASH;
+  if (value >= 1e6) return `${significant(value / 1e6, 3)} MB`;
+  return value >= 1e3 ? `${significant(value / 1e3, 3)} kB` : plural(value, "byte");
+}
+
 /** What a scheduled device gets, next to its bar: whole blocks, a share, or nothing to tell where its line is its own. */
 export function gets(device, shared) {
   if (known(device.blocks)) return plural(device.blocks, "block");

@@ -6,7 +6,7 @@ import { swatch } from "../charts/ink.js";
 import { CellMap, DEVICE_COLUMNS, facts } from "../charts/map.js";
 import { get, query } from "../lib/client.js";
 import { h, scroller } from "../lib/dom.js";
-import { gets, joules, percent, plural, seconds, significant } from "../lib/format.js";
+import { bytes, gets, joules, percent, plural, seconds, significant } from "../lib/format.js";
 import { rounds } from "../lib/rounds.js";
 import { makeTable } from "../lib/table.js";
 
@@ -18,6 +18,14 @@ const notYet = (now) => (device) => ({
   delivered: null,
   measured_finish_s: device.measured_finish_s <= now ? device.measured_finish_s : null,
 });
+
+/** What this page says of columns of the answer that it knows; of others, what the answer says of them. */
+const ROUND_FACTS = {
+  epochs: (value) => `${significant(value, 3)} ${value === 1 ? "epoch" : "epochs"}`,
+  bits: (value) => `${significant(value, 3)} bits a weight`,
+  sent_bytes: (value) => `${bytes(value)} sent`,
+};
+const DEVICE_HEADS = { epochs: "epochs", bits: "bits a weight" };
 
 /** The columns that this page knows only from the answer: of the round, or of its devices. */
 const added = (round, perDevice) => (round.columns ?? []).filter((column) => column.per_device === perDevice);
@@ -193,7 +201,7 @@ export class CellRow {
       item("joules", this.underWay ? "" : joules(round.joules)),
       item("accuracy", this.underWay ? this.accuracyBefore() : percent(round.accuracy)),
       ...added(round, false).map(({ name, unit, text }) =>
-        item(name, Number.isFinite(round[name]) ? `${text || name} ${significant(round[name], 4)} ${unit}`.trim() : ""),
+        item(name, Number.isFinite(round[name]) ? (ROUND_FACTS[name]?.(round[name]) ?? `${text || name} ${significant(round[name], 4)} ${unit}`.trim()) : ""),
       ),
       round.cut ? h("span", { class: "muted" }, round.cut) : "",
     );
@@ -228,8 +236,9 @@ export class CellRow {
   fillTable() {
     if (this.table.hidden || !this.devices) return;
     const known = DEVICE_COLUMNS.filter(([head]) => head !== "blocks" || this.round.blocks !== null);
-    const more = added(this.round, true).map(({ name, unit, text }) => [
-      [text || name, unit].filter(Boolean).join(", "),
+    const told = added(this.round, true).filter(({ name }) => this.devices.some((device) => Number.isFinite(device[name])));
+    const more = told.map(({ name, unit, text }) => [
+      DEVICE_HEADS[name] ?? [text || name, unit].filter(Boolean).join(", "),
       (device) => (Number.isFinite(device[name]) ? significant(device[name], 4) : ""),
     ]);
     const columns = [...known, ...more].map(([head, cell]) => ({ head, cell }));
