@@ -263,6 +263,7 @@ STYLES = (
     ("#332288", ":"),
     ("#7f7f7f", ":"),
     ("#882255", "--"),
+    ("#c00000", "-"),
 )
 
 
@@ -775,6 +776,7 @@ _PLACES = {
     "all": 7,
     "all:sharing=equal": 8,
     "round_robin": 9,
+    "auto": 10,
 }
 # The colour of a policy by its name alone; with other settings it keeps the colour and gets another dash.
 _FAMILIES = {"deadline": 3, "proportional_fair": 5, "random": 6} | {

@@ -47,7 +47,9 @@ def test_a_dropped_csv_gives_the_plans_of_the_command_line(
     expect(page.locator(".compare tbody tr")).to_have_count(len(plans))
     for plan in plans:
         row = numbers(page, f".compare tr[data-policy='{plan['policy']}'] td")
-        assert row[:2] == [str(len(plan["devices"])), digits(plan["round_s"], 5)]
+        assert [row[0], row[3]] == [str(len(plan["devices"])), digits(plan["round_s"], 5)]
+        decided = plan["devices"][0] if plan["policy"] == "auto" else {"epochs": 1, "bits": 32}
+        assert row[1:3] == [f"{decided[name]:.4g}" for name in ("epochs", "bits")]
         assert row[-1] == f"{plan['imbalance']:.3f}"
         expect(page.locator(f"figure[data-policy='{plan['policy']}'] figcaption")).to_contain_text(plan["policy"])
     for kind in ("csv", "json"):
@@ -56,6 +58,28 @@ def test_a_dropped_csv_gives_the_plans_of_the_command_line(
         assert caught.value.suggested_filename == f"plan.{kind}"
         printed = planned("--compare", f"--{kind}")
         assert Path(caught.value.path()).read_text() == printed
+
+
+def test_work_and_bits_are_shown_where_a_policy_decides_them(
+    server: Served, page: Page, planned: Callable[..., str]
+) -> None:
+    page.goto(f"{server.url}#plan")
+    drop(page, ".devices", "devices.csv", CSV)
+    expect(page.locator(".editor-caption")).to_have_text("20 devices, devices.csv")
+    plan = json.loads(planned("--policy", "auto", "--json"))
+    device = plan["devices"][0]
+    caption = f"{device['epochs']:.4g} local epochs, {device['bits']} bits a weight"
+    expect(page.locator("figure[data-policy=auto] figcaption")).to_contain_text(caption)
+    expect(page.locator("figure[data-policy=optimal] figcaption")).not_to_contain_text("epochs")
+    listed = page.get_by_role("region", name="Scheduled devices", exact=True)
+    expect(listed.locator("thead")).not_to_contain_text("epochs")
+    page.get_by_label("Policy whose devices are listed").select_option("auto")
+    heads = numbers(page, ".listed thead th")
+    assert heads[3:] == ["local epochs", "bits a weight", "trains, s", "uploads, s", "finish, s"]
+    row = numbers(page, f".listed tr[data-device='{device['device']}'] td")
+    assert row[2:4] == [digits(device["epochs"], 4), str(device["bits"])]
+    page.get_by_label("link law").select_option("dedicated")  # own lines: nothing else is to tell
+    expect(page.locator(".listed thead th")).to_have_text(["device", *heads[3:]])
 
 
 def test_many_profile_columns_are_planned_but_not_all_shown(server: Served, page: Page) -> None:
@@ -78,7 +102,7 @@ def test_sliders_and_edits_plan_again(server: Served, page: Page, planned: Calla
     expect(page.locator(".editor-caption")).to_have_text("20 devices, devices.csv")
     page.get_by_label("bandwidth, MHz, as a number").fill("6")
     wide = json.loads(planned("--json", "--bandwidth-hz", "6e6"))
-    round_s = page.locator(".compare tr[data-policy=optimal] td").nth(1)
+    round_s = page.locator(".compare tr[data-policy=optimal] td").nth(3)
     expect(round_s).to_have_text(digits(wide["round_s"], 5))
     page.get_by_label("theta, as a number").fill("0.1")
     patient = json.loads(planned("--json", "--bandwidth-hz", "6e6", "--theta", "0.1"))
@@ -101,7 +125,7 @@ def test_a_law_is_chosen_and_kept(server: Served, page: Page, planned: Callable[
     page.get_by_label("link law").select_option("blocks")
     page.get_by_label("resource blocks", exact=True).fill("6")
     plan = json.loads(planned("--json", "--law", "blocks:6"))
-    round_s = page.locator(".compare tr[data-policy=optimal] td").nth(1)
+    round_s = page.locator(".compare tr[data-policy=optimal] td").nth(3)
     expect(round_s).to_have_text(digits(plan["round_s"], 5))
     expect(page.locator(".compare caption")).to_contain_text("Law blocks:count=6")
     expect(page.locator(".listed thead")).to_contain_text("blocks")

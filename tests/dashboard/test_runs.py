@@ -108,7 +108,9 @@ def test_info_tells_what_there_is(served: Served) -> None:
     band = {name: fields["cell.bandwidth_hz"][name] for name in ("label", "unit", "scale", "least", "required")}
     assert band == {"label": "bandwidth", "unit": "MHz", "scale": 1e6, "least": 0.0, "required": True}
     assert k == {"name": "k", "default": None, "required": True, "kind": "whole"}
-    assert [info["colours"][line]["colour"] for line in race_policies()] == [colour for colour, _ in STYLES[:7]]
+    assert [info["colours"][line]["colour"] for line in race_policies()] == [
+        colour for colour, _ in (STYLES[10], *STYLES[:7])
+    ]
     assert parse_spec(info["defaults"], "info") == default_race().changed({}, {})
     assert info["defaults"]["cell"]["radius_m"] == 1400.0
     assert (info["seeds"], info["target"]) == (5, 0.8)

@@ -85,7 +85,7 @@ def test_a_comparison_solves_the_optimum_once(monkeypatch: pytest.MonkeyPatch) -
         return choose(self, *arguments)
 
     monkeypatch.setattr(fc.Optimal, "choose", counted)
-    assert len(names([], compare=True)) == 10
+    assert len(names([], compare=True)) == 11
     assert solved == [fc.Optimal(0.25)]
 
 
@@ -112,9 +112,9 @@ LAWS: dict[str, Law] = {
 @pytest.mark.parametrize("line", LAWS)
 def test_every_policy_of_a_comparison_plans_with_the_law(line: str) -> None:
     law = LAWS[line]
-    view = fc.RoundView(TABLE.upload_s, TABLE.compute_s, law=law, ids=np.arange(4))
+    view = fc.RoundView(TABLE.upload_s, TABLE.compute_s, law=law, ids=np.arange(4), weights=CELL.model_bits / 32)
     plans = plan_round(WITH_SNR, [], CELL, 0.25, 0, law=line, compare=True)
-    assert len(plans) == 10
+    assert len(plans) == 11
     for planned in plans:
         assert planned.law.name == line
         decided = planned.policy.decide(view, stream(0, "policy"))

@@ -118,7 +118,7 @@ def client_of(run: Simulation) -> ClientApp:
     def report(context: Context) -> Report:
         i = int(str(context.node_config["partition-id"]))
         profile = profiles[i].tolist() if profiles.shape[1] and np.isfinite(profiles[i]).all() else None
-        return Report(samples=len(run.task.parts[i]), profile=profile)
+        return Report(samples=len(run.task.parts[i]), profile=profile, any_epochs=True)
 
     def loss(message: Message, context: Context) -> float:
         i, config = int(str(context.node_config["partition-id"])), message.content.config_records["config"]
@@ -194,8 +194,8 @@ def assert_equal(spec: fc.Spec) -> list[fc.RoundRecord]:
     known, expected = scheduled._planner.roster.knowledge.to_arrays(), knowledge.to_arrays()
     assert set(known) == set(expected)
     for name, column in expected.items():
-        sums = name in ("heard_peaks", "heard_absolutes", "heard_squares")  # a client adds in another order
-        np.testing.assert_allclose(known[name], column, rtol=1e-12 if sums else 0.0, err_msg=name)
+        sums = name in ("heard_peaks", "heard_absolutes", "heard_squares", "learnt")  # a client adds in another order
+        np.testing.assert_allclose(known[name], column, rtol=1e-9 if sums else 0.0, err_msg=name)
     return records
 
 
@@ -241,3 +241,10 @@ def test_models_that_are_lost(policy: str) -> None:
 
 def test_profiles() -> None:
     assert_equal(spec_of("diverse", profiles="labels", knowledge="observed"))
+
+
+@pytest.mark.parametrize("profiles", ["labels", "none"])
+@pytest.mark.parametrize("knowledge", ["perfect", "observed"])
+def test_what_a_policy_learns(knowledge: str, profiles: str) -> None:
+    records = assert_equal(spec_of("auto:momentum=0", profiles=profiles, knowledge=knowledge, slack=1.05))
+    assert records[-1].epochs < 1.0

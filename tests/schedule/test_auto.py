@@ -9,39 +9,9 @@ import pytest
 import fedcell as fc
 from fedcell.schedule import auto
 from fedcell.schedule.plan import Report
-from twins.auto import NAMES, best_of_all, learnt, value_of
+from twins.auto import NAMES, best_of_all, draw_view, learnt, value_of
 
 RNG = np.random.default_rng(0)
-
-
-def draw_view(M: int, seed: int, *, forced: int = 0, told: bool = True, **columns: Any) -> fc.RoundView:
-    """A random cell after some rounds: devices with few or many labels, near and far; of some nothing was heard."""
-    rng = np.random.default_rng(seed)
-    known: dict[str, Any] = {}
-    if told:
-        square = rng.lognormal(0.0, 0.3, M) * 1e-3
-        square[rng.random(M) < 0.3] = np.nan
-        pairs, devices = float(rng.integers(3, 60)), float(rng.integers(3, 30))
-        usual, d = 0.6, rng.normal(-0.1, 0.05)
-        sums = dict.fromkeys(NAMES, 0.0) | {
-            "pairs": pairs, "d": pairs * d, "dd": pairs * rng.uniform(0.1, 0.4), "y": pairs * rng.uniform(-0.1, 0.3),
-            "dy": pairs * rng.uniform(-0.02, 0.2), "again": float(rng.integers(0, 20)), "alike": rng.normal(0.5, 2.0),
-            "devices": devices, "squares": devices * usual, "profiles": devices, "work": np.log(0.04),
-            "rounds": 5.0, "lacked": rng.uniform(0.2, 3.0), "seconds": rng.uniform(1.0, 9.0),
-        }  # fmt: skip
-        known = {
-            "peaks": 500 * square, "absolutes": 20 * square, "squares": square, "learnt": list(sums.values()),
-            "heard_epochs": np.where(np.isnan(square), np.nan, 0.04),
-        }  # fmt: skip
-    return fc.RoundView(
-        rng.lognormal(0.0, rng.choice([0.3, 1.0, 2.0]), M),
-        6.0 + rng.exponential(rng.choice([0.1, 1.0, 5.0]), M),
-        **{
-            "ids": np.arange(M), "profiles": rng.dirichlet(np.full(4, rng.choice([0.1, 1.0])), M), "weights": 50_000,
-            "tensors": 4, "samples": np.full(M, 3000), "recent": rng.random(M), "must_include": np.arange(M) < forced,
-            **known, **columns,
-        },
-    )  # fmt: skip
 
 
 def decided(view: fc.RoundView, policy: fc.Auto) -> tuple[fc.Plan, int, float]:
@@ -178,6 +148,11 @@ def test_the_work_takes_as_long_as_the_uploads() -> None:
     assert decided(slow, fc.Auto())[2] == 5.0
     quick = fc.RoundView(view.upload_s, 1e6 * view.compute_s, weights=50_000, samples=view.samples)
     assert decided(quick, fc.Auto())[2] == pytest.approx(10 / 3000)
+
+
+def test_unknown_training_times_are_tried_with_little_work() -> None:
+    view = fc.RoundView(np.ones(4), np.zeros(4), weights=50_000)
+    assert decided(view, fc.Auto())[2] == 0.05
 
 
 def test_where_bits_cannot_be_decided_it_decides_the_rest() -> None:

@@ -17,6 +17,36 @@ NAMES = (
 MEMORY, NOISE = 0.5, 0.03
 
 
+def draw_view(M: int, seed: int, *, forced: int = 0, told: bool = True, **columns: Any) -> fc.RoundView:
+    """A random cell after some rounds: devices with few or many labels, near and far; of some nothing was heard."""
+    rng = np.random.default_rng(seed)
+    known: dict[str, Any] = {}
+    if told:
+        square = rng.lognormal(0.0, 0.3, M) * 1e-3
+        square[rng.random(M) < 0.3] = np.nan
+        pairs, devices = float(rng.integers(3, 60)), float(rng.integers(3, 30))
+        usual, d = 0.6, rng.normal(-0.1, 0.05)
+        sums = dict.fromkeys(NAMES, 0.0) | {
+            "pairs": pairs, "d": pairs * d, "dd": pairs * rng.uniform(0.1, 0.4), "y": pairs * rng.uniform(-0.1, 0.3),
+            "dy": pairs * rng.uniform(-0.02, 0.2), "again": float(rng.integers(0, 20)), "alike": rng.normal(0.5, 2.0),
+            "devices": devices, "squares": devices * usual, "profiles": devices, "work": np.log(0.04),
+            "rounds": 5.0, "lacked": rng.uniform(0.2, 3.0), "seconds": rng.uniform(1.0, 9.0),
+        }  # fmt: skip
+        known = {
+            "peaks": 500 * square, "absolutes": 20 * square, "squares": square, "learnt": list(sums.values()),
+            "heard_epochs": np.where(np.isnan(square), np.nan, 0.04),
+        }  # fmt: skip
+    return fc.RoundView(
+        rng.lognormal(0.0, rng.choice([0.3, 1.0, 2.0]), M),
+        6.0 + rng.exponential(rng.choice([0.1, 1.0, 5.0]), M),
+        **{
+            "ids": np.arange(M), "profiles": rng.dirichlet(np.full(4, rng.choice([0.1, 1.0])), M), "weights": 50_000,
+            "tensors": 4, "samples": np.full(M, 3000), "recent": rng.random(M), "must_include": np.arange(M) < forced,
+            **known, **columns,
+        },
+    )  # fmt: skip
+
+
 def standardised(view: fc.RoundView) -> np.ndarray | None:
     """(M, d) profiles of mean 0 and mean square 1, if all are known and they differ."""
     if view.profiles is None:
@@ -59,7 +89,11 @@ def value_of(view: fc.RoundView, devices: list[int], bits: int, epochs: float) -
     for i in devices:
         scale = view.heard_epochs[i] ** 2 if view.heard_epochs is not None else np.nan
         sums = [getattr(view, name) for name in ("peaks", "absolutes", "squares")]
-        rounding = np.nan if sums[0] is None else float(noise(*(one[i] / scale for one in sums), bits))
+        rounding = (
+            np.nan
+            if sums[0] is None
+            else float(noise(sums[0][i] / scale, sums[1][i] / scale, sums[2][i] / scale, bits))
+        )
         if np.isnan(rounding):
             rounding = usual_rounding(view, bits, common + own + hidden + drawn)
         noises.append(NOISE * (drawn + rounding) + (own if z is None else 0.0))
@@ -69,8 +103,8 @@ def value_of(view: fc.RoundView, devices: list[int], bits: int, epochs: float) -
     law = view.law.take(chosen).scaled(np.full(chosen.size, part))
     T = float(fc.allocate(c, t, law=law).round_s) if view.downlink is None else _under(view, chosen, c, t, law)
     if kept["rounds"] == 0:
-        return factor * T
-    return factor + kept["lacked"] / kept["seconds"] * T
+        return float(factor * T)
+    return float(factor + kept["lacked"] / kept["seconds"] * T)
 
 
 def _under(view: fc.RoundView, chosen: np.ndarray, c: np.ndarray, t: np.ndarray, law: Any) -> float:
@@ -85,19 +119,21 @@ def usual_rounding(view: fc.RoundView, bits: int, square: float) -> float:
         heard = noise(view.peaks / scale, view.absolutes / scale, view.squares / scale, bits)
         if np.isfinite(heard).any():
             return float(np.nanmean(heard))
-    return dict(zip(BITS, (4.0, 1.3, 0.4, 0.01, 0.0), strict=True))[bits] * square
+    usual = dict(zip(BITS, (4.0, 1.3, 0.4, 0.01, 0.0), strict=True))
+    return usual[bits] * square
 
 
 def best_of_all(view: fc.RoundView, epochs: float, most: int) -> tuple[float, list[int], int]:
     """The least value of all sets that have the forced devices, at most ``most``, and of all bits."""
     everybody, forced = range(len(view)), set(view.forced.tolist())
-    return min(
+    least: tuple[float, list[int], int] = min(
         (value_of(view, list(chosen), bits, epochs), list(chosen), bits)
         for size in range(1, most + 1)
         for chosen in combinations(everybody, size)
         if forced <= set(chosen)
         for bits in BITS
     )
+    return least
 
 
 def learnt(view: fc.RoundView, report: Report) -> dict[str, float]:

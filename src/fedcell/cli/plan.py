@@ -138,6 +138,8 @@ def _plan_table(planned: "TablePlan") -> "Table":
             *(f"{row[key]:.5g}" for key in ("compute_s", "upload_s", "finish_s")),
         )
     captions = [f"the first {MAX_ROWS} of {n:,}; --csv and --json list all"] * (n > MAX_ROWS)
+    if planned.learns:
+        captions.append("a first round: the policy learns from the updates of each what suits the next")
     if planned.free_units:
         units = planned.law.asked.unit.split()[-1]
         captions.append(f"{planned.free_units:,} {units}s stay free: they would not shorten the round")
@@ -175,7 +177,7 @@ def _comparison_table(plans: Sequence["TablePlan"]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from fedcell.plan.plans import decided_by
+    from fedcell.plan import plans as planning
 
     values = [planned.objective_s for planned in plans if planned.objective_s is not None]
     best = min(values, default=None)
@@ -183,7 +185,7 @@ def _comparison_table(plans: Sequence["TablePlan"]) -> "Table":
     title = f"{n:,} device{'s' * (n > 1)}, one round{_law_text(plans[0])}"
     table = Table(title=title, title_justify="left", caption_justify="left")
     table.add_column("policy")
-    profiled, decided = any(planned.imbalance is not None for planned in plans), decided_by(plans)
+    profiled, decided = any(planned.imbalance is not None for planned in plans), planning.decided_by(plans)
     for heading in ("devices", *decided, "round s", "s per device", "time to train", *(["imbalance"] * profiled)):
         table.add_column(heading, justify="right")
     for planned in plans:

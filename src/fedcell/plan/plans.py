@@ -107,6 +107,11 @@ class TablePlan:
         return format_policy(self.policy)
 
     @property
+    def learns(self) -> bool:
+        """Whether the policy goes by what it learns from rounds: then this is how it begins."""
+        return type(self.policy).learn is not Policy.learn
+
+    @property
     def decides(self) -> list[str]:
         """What the policy decides beside devices and shares: ``epochs`` of work, ``bits`` a weight of the uploads."""
         return [name for name in EFFORT if getattr(self.plan, name) is not None]
@@ -207,6 +212,7 @@ def _others(theta: float, k: int) -> list[Policy]:
     lines = (
         f"greedy:theta={theta}",
         "diverse",
+        "auto",
         "deadline:seconds=8",
         "deadline:seconds=25",
         f"proportional_fair:k={k}",
@@ -284,7 +290,8 @@ def notes(plans: Sequence[TablePlan]) -> list[str]:
     said = plans[0].law.asked.notes(plans[0].bandwidth_hz, total_power=plans[0].table.total_power)
     for planned in plans:
         if planned.policy.uses_profiles and _told(planned.table) is None:
-            said.append(f"{planned.name}: {_why_nothing(planned.table)}")
+            so = "so it cannot tell whose data are alike" if planned.learns else _AS_OPTIMAL
+            said.append(f"{planned.name}: {_why_nothing(planned.table)}, {so}")
         theta = getattr(planned.policy, "theta", 0.0)
         if theta < 0 and largest_set(theta) < len(planned.table.names):
             said.append(
@@ -296,11 +303,13 @@ def notes(plans: Sequence[TablePlan]) -> list[str]:
     return said
 
 
+_AS_OPTIMAL = "so it chooses by round time and number of devices alone, as optimal does with the same theta"
+
+
 def _why_nothing(table: DeviceTable) -> str:
-    same = "so it chooses by round time and number of devices alone, as optimal does with the same theta"
     if table.profiles is None:
-        return f"no profile columns (profile:NAME), {same}"
-    return f"fewer than two profiles are known, or all are alike, {same}"
+        return "no profile columns (profile:NAME)"
+    return "fewer than two profiles are known, or all are alike"
 
 
 def plans_json(plans: Sequence[TablePlan], several: bool) -> str:

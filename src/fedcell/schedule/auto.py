@@ -58,7 +58,8 @@ MANY, MANY_AXES, EACH_SIDE = 512, 64, 16
 """In cells of more devices than ``MANY`` the choice is among those that would be done soonest; see `_candidates`."""
 LEAST_SAMPLES = 10
 """A device goes through at least so many samples, a mini-batch."""
-MOST_EPOCHS = 5.0
+MOST_EPOCHS, UNKNOWN_EPOCHS = 5.0, 0.05
+"""The most work, and that of the first round where nobody knows yet how long training takes."""
 SMOOTHING = 0.2
 """How much of the step towards the work that a round's times ask for is made."""
 
@@ -446,7 +447,10 @@ def _epochs(policy: Auto, view: RoundView, sums: _Sums) -> float | None:
     sending_s = float(allocate(part * view.upload_s[fast], starts_s, law=law).round_s)
     epoch_s = float(np.median(view.compute_s)) / view.epochs
     least = 0.01 if view.samples is None else LEAST_SAMPLES / max(float(np.median(view.samples)), LEAST_SAMPLES)
-    wanted = MOST_EPOCHS if epoch_s * MOST_EPOCHS <= sending_s else max(sending_s / epoch_s, least)
+    if epoch_s == 0.0 and sums.devices == 0.0:
+        wanted = UNKNOWN_EPOCHS
+    else:
+        wanted = MOST_EPOCHS if epoch_s * MOST_EPOCHS <= sending_s else max(sending_s / epoch_s, least)
     if sums.devices > 0.0:
         wanted = exp((1.0 - SMOOTHING) * sums.work + SMOOTHING * log(wanted))
     wanted = min(max(wanted, least), MOST_EPOCHS)
