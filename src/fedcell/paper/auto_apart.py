@@ -100,8 +100,8 @@ def make_decisions(settings: Settings, collect: Collect) -> Output:
             for momentum in (0.0, MOMENTUM)
         ],
         notes=[
-            f"Deciding nothing, without momentum, is the paper's Greedy, round by round, in {len(same)} of {len(cells)} "
-            f"cells, but for the time of the reports of profiles{f'; not in: {others}' if others else ''}.",
+            f"Deciding nothing, without momentum, is the paper's Greedy, round by round, in {len(same)} of {len(cells)}"
+            f" cells, but for the time of the reports of profiles{f'; not in: {others}' if others else ''}.",
             *missing,
         ],
         left_out=missing,
