@@ -602,6 +602,7 @@ def dots_figure(rows: Sequence[str], dots: Sequence[Dots], x_label: str, limit: 
         limit: where what is beyond it is drawn, as an arrow to the right.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure = Figure(figsize=(7.6, 1.3 + 0.3 * max(len(rows), 3)), layout="constrained")
     ax = figure.subplots()
@@ -614,6 +615,9 @@ def dots_figure(rows: Sequence[str], dots: Sequence[Dots], x_label: str, limit: 
         arrows = np.full(int(never.sum()), limit)
         ax.scatter(one.x[there], y[there], s=20.0, color=one.colour, marker=one.marker, label=one.name, zorder=3)
         ax.scatter(arrows, y[never], s=20.0, color=one.colour, marker=">", zorder=3)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel(x_label)
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8.5, parse_math=False)
     ax.set_ylim(len(rows) - 0.4, -0.6)

@@ -74,7 +74,7 @@ def test_what_an_undeclared_column_can_do_is_to_say_so() -> None:
     some = replace(view, clock_s=3.0).only(np.array([0, 2]))  # a view of others can still be made
     norms: Any = some.norms
     for use in (np.isnan, np.asarray, np.argsort, lambda x: x[0], lambda x: -x, lambda x: 2 * x, len, list, np.max,
-                lambda x: x.max(), lambda x: x > 1, bool):  # fmt: skip
+                lambda x: x.max(), lambda x: x > 1, lambda x: x == 1, lambda x: x != 1, bool):  # fmt: skip
         with pytest.raises(fc.InputError, match=r"All reads view\.norms, .*: uses_norms: ClassVar\[bool\] = True"):
             use(norms)
     assert Knowledge.empty(3).view(Links(np.ones(3), np.ones(3)), 0).norms is not None  # where no policy is named

@@ -61,4 +61,4 @@ _NAMES = {
     "fedcell.paper.settings": "Settings WatchProgress collect_runs gather",
 }
 __getattr__ = lazy_names("fedcell.paper", _NAMES)
-__all__ = names_in(_NAMES, "FIGURES", "GROUPS", "NAMES", "chosen", "make_figure")
+__all__ = names_in(_NAMES, "FIGURES", "GROUPS", "chosen", "make_figure")

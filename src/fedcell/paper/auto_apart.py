@@ -72,15 +72,15 @@ def make_decisions(settings: Settings, collect: Collect) -> Output:
     specs, greedy = decision_specs(settings, cells), _runs_of(BASELINE, settings, cells)
     found = gather_ours(collect, {**specs, **greedy}, settings)  # at once, for its progress
     times = {key: Time.of(found[key], cells[key[0]].target) for key in specs}
-    theirs = times_of({key: found[key] for key in greedy}, cells)
     subsets = list(dict.fromkeys(made for _, _, made in times))
 
     def rows(momentum: float) -> list[list[str]]:
         return [[_named(made), *(times[name, momentum, made].text() for name in cells)] for made in subsets]
 
     headings = ("Auto decides", *(f"{cell.title}, to {100 * cell.target:g} %" for cell in cells.values()))
-    same = [name for name in cells if times[name, 0.0, ()].values == theirs[name, BASELINE].values]
-    others = [cells[name].title for name in cells if name not in same]
+    pairs = {name: zip(found[name, 0.0, ()], found[name, BASELINE], strict=True) for name in cells}
+    same = [name for name, runs in pairs.items() if all(a.accuracy.tolist() == b.accuracy.tolist() for a, b in runs)]
+    others = ", ".join(cell.title for name, cell in cells.items() if name not in same)
     budget_s = settings.race_budget_s
     return Output(
         name="auto-decisions",
@@ -100,8 +100,8 @@ def make_decisions(settings: Settings, collect: Collect) -> Output:
             for momentum in (0.0, MOMENTUM)
         ],
         notes=[
-            f"Deciding nothing, without momentum, is the paper's Greedy, to the bit, in {len(same)} of {len(cells)} "
-            f"cells.{f' Not in: {chr(44).join(others)}.' if others else ''}",
+            f"Deciding nothing, without momentum, is the paper's Greedy, round by round, in {len(same)} of {len(cells)}"
+            f" cells, but for the time of the reports of profiles{f'; not in: {others}' if others else ''}.",
             *missing,
         ],
         left_out=missing,

@@ -22,7 +22,7 @@ _EACH, _FINITE, _REPORTED = {"each": "any"}, {"each": "finite"}, {"each": "repor
 _WIDE = {"wide": True}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Undeclared:
     """Stands for a column that costs something and that the policy has not said it uses: to read it is an error.
 
@@ -38,8 +38,8 @@ class Undeclared:
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise InputError(
-            f"{type(self.policy).__name__} reads view.{self.column}, which nobody has got for it; add this line to the "
-            f"class: {self.flag}: ClassVar[bool] = True"
+            f"{type(self.policy).__name__} reads view.{self.column}, which is not collected for it; add this line to "
+            f"the class: {self.flag}: ClassVar[bool] = True"
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -50,6 +50,8 @@ class Undeclared:
     __array__ = __getitem__ = __len__ = __iter__ = __bool__ = __neg__ = __abs__ = __invert__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = __mod__ = __float__ = __contains__ = _refuse
+    __eq__ = __ne__ = _refuse
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, eq=False)
