@@ -67,10 +67,12 @@ def write_npz(folder: Path, **changes: Any) -> Path:
 
 def peak_bytes(path: Path, words: str, before: str = "") -> int:
     """The most memory that it takes to refuse a file with these words, in a process of its own."""
-    imports = "from pathlib import Path\nfrom fedcell.errors import InputError\nfrom fedcell.learn import data, idx\n"
+    imports = (
+        "from pathlib import Path\nfrom fedcell.errors import InputError\nfrom fedcell.learn import data, formats\n"
+    )
     code = f"""
 try:
-    {"data.load_dataset" if path.suffix == ".npz" else "idx.read_idx"}(Path({str(path)!r}))
+    {"data.load_dataset" if path.suffix == ".npz" else "formats.read_idx"}(Path({str(path)!r}))
 except InputError as refused:
     assert {words!r} in str(refused), refused
 else:
