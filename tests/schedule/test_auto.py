@@ -106,7 +106,7 @@ def test_a_debt_does_not_make_short_rounds_look_best() -> None:
     columns: dict[str, Any] = {"profiles": profiles, "recent": np.repeat([2.0, 0.0], 4), "weights": 50_000}
     sums = dict.fromkeys(NAMES, 0.0) | {
         "pairs": 20.0, "d": -2.0, "dd": 10.0, "y": 0.0, "dy": 10.0, "devices": 20.0, "squares": 24.0, "profiles": 20.0,
-        "work": np.log(0.05), "rounds": 9.0, "lacked": 9.0, "seconds": 9.0,
+        "work": np.log(0.05), "bits": 18.0, "rounds": 9.0, "lacked": 9.0, "seconds": 9.0,
     }  # fmt: skip
     view = fc.RoundView(near, far, learnt=list(sums.values()), **columns)
     assert fc.Auto().decide(view, RNG).devices.max() >= 4
@@ -138,15 +138,15 @@ def test_settings_are_checked(setting: dict[str, Any], message: str) -> None:
 
 
 def test_the_work_takes_as_long_as_the_uploads() -> None:
-    """The median device trains as long as the fastest quarter uploads with 4 bits; within its bounds."""
-    view = draw_view(20, 4, told=False)
+    """The median device trains as long as the fastest quarter uploads with the bits of late; within its bounds."""
+    view = draw_view(20, 4, told=False, samples=np.full(20, 10**6))
     fast = np.sort(view.upload_s)[:5]
-    sending_s = float(fc.allocate(view.upload_part(4) * fast, np.zeros(5)).round_s)
+    sending_s = float(fc.allocate(view.upload_part(2) * fast, np.zeros(5)).round_s)
     _, _, epochs = decided(view, fc.Auto())
     assert epochs * np.median(view.compute_s) == pytest.approx(sending_s)
-    slow = fc.RoundView(1e5 * view.upload_s, view.compute_s, weights=50_000, samples=view.samples)
+    slow = fc.RoundView(1e5 * view.upload_s, view.compute_s, weights=50_000)
     assert decided(slow, fc.Auto())[2] == 5.0
-    quick = fc.RoundView(view.upload_s, 1e6 * view.compute_s, weights=50_000, samples=view.samples)
+    quick = fc.RoundView(view.upload_s, 1e6 * view.compute_s, weights=50_000, samples=np.full(20, 3000))
     assert decided(quick, fc.Auto())[2] == pytest.approx(10 / 3000)
 
 

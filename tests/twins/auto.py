@@ -10,8 +10,8 @@ from fedcell.quantisation import BITS, noise
 from fedcell.schedule.plan import Report
 
 NAMES = (
-    "pairs", "d", "dd", "y", "dy", "again", "alike", "devices", "squares", "profiles", "work", "rounds", "lacked",
-    "seconds",
+    "pairs", "d", "dd", "y", "dy", "again", "alike", "devices", "squares", "profiles", "work", "bits", "rounds",
+    "lacked", "seconds",
 )  # fmt: skip
 """The numbers that Auto keeps, in this order."""
 MEMORY, NOISE = 0.5, 0.03
@@ -29,7 +29,7 @@ def draw_view(M: int, seed: int, *, forced: int = 0, told: bool = True, **column
         sums = dict.fromkeys(NAMES, 0.0) | {
             "pairs": pairs, "d": pairs * d, "dd": pairs * rng.uniform(0.1, 0.4), "y": pairs * rng.uniform(-0.1, 0.3),
             "dy": pairs * rng.uniform(-0.02, 0.2), "again": float(rng.integers(0, 20)), "alike": rng.normal(0.5, 2.0),
-            "devices": devices, "squares": devices * usual, "profiles": devices, "work": np.log(0.04),
+            "devices": devices, "squares": devices * usual, "profiles": devices, "work": np.log(0.04), "bits": 10.0,
             "rounds": 5.0, "lacked": rng.uniform(0.2, 3.0), "seconds": rng.uniform(1.0, 9.0),
         }  # fmt: skip
         known = {

@@ -52,8 +52,8 @@ PRIOR_AGAIN, PRIOR_HIDDEN = 10.0, 0.6
 """Likewise of eta^2: as so many devices seen again, and as a part of what is neither common nor said by profiles."""
 PRIOR_ROUNDING = (4.0, 1.3, 0.4, 0.01, 0.0)
 """The noise of rounding to `BITS`, in squared lengths of the update, before one was seen."""
-REFERENCE_BITS = 4
-"""Bits a weight of the reference round whose uploads the work is to take as long as."""
+FIRST_BITS = 2
+"""Bits a weight of the uploads that the work is to take as long as, before any were chosen."""
 MANY, MANY_AXES, EACH_SIDE = 512, 64, 16
 """In cells of more devices than ``MANY`` the choice is among those that would be done soonest; see `_candidates`."""
 LEAST_SAMPLES = 10
@@ -86,7 +86,7 @@ class _Sums(NamedTuple):
     Over pairs of devices of a round: their number, and sums of the products of profiles, of their squares, of the
     products of updates, and of both products. Over devices seen before: their number, and the sum of what two updates
     of a device have in common beyond g^2 and zeta^2, in mean squares. Over devices: number, squares of updates and of
-    profiles. The work, as a logarithm. Over rounds: number, F and seconds.
+    profiles. The work, as a logarithm. Over rounds: bits a weight, number, F and seconds.
     """
 
     pairs: float = 0.0
@@ -100,9 +100,15 @@ class _Sums(NamedTuple):
     squares: float = 0.0
     profiles: float = 0.0
     work: float = 0.0
+    bits: float = 0.0
     rounds: float = 0.0
     lacked: float = 0.0
     seconds: float = 0.0
+
+    @property
+    def usual_bits(self) -> float:
+        """The mean bits a weight of late."""
+        return self.bits / self.rounds if self.rounds > 0.0 else FIRST_BITS
 
     @property
     def square(self) -> float:
@@ -218,13 +224,17 @@ class Auto(Policy):
             work=log(float(report.epochs.mean())),
         )
         sums = _measured(sums, view, report)
-        lacked = _Round.of(view, sums).lacked(report.devices, report.bits)
         return np.array(
-            sums._replace(rounds=sums.rounds + 1.0, lacked=sums.lacked + lacked, seconds=sums.seconds + report.round_s)
+            sums._replace(
+                bits=sums.bits + float(report.bits.mean()),
+                rounds=sums.rounds + 1.0,
+                lacked=sums.lacked + _Round.of(view, sums).lacked(report.devices, report.bits),
+                seconds=sums.seconds + report.round_s,
+            )
         )
 
 
-_FADING = ("pairs", "d", "dd", "y", "dy", "devices", "squares", "profiles", "rounds", "lacked", "seconds")
+_FADING = ("pairs", "d", "dd", "y", "dy", "devices", "squares", "profiles", "bits", "rounds", "lacked", "seconds")
 """The sums of what changes while a model learns."""
 
 
@@ -409,7 +419,7 @@ def _candidates(view: RoundView, made: _Round, work: float) -> Indices:
     order = view.order()
     if order.size <= MANY:
         return order
-    part = np.full(order.size, 1.0 if view.weights is None else float(view.upload_part(REFERENCE_BITS)))
+    part = np.full(order.size, 1.0 if view.weights is None else float(view.upload_part(FIRST_BITS)))
     law = view.law.take(order).scaled(part)
     alone_s = law.upload_s(part * view.upload_s[order], np.ones(order.size)) + work * view.compute_s[order]
     soonest = np.argsort(alone_s, kind="stable")
@@ -441,7 +451,8 @@ def _epochs(policy: Auto, view: RoundView, sums: _Sums) -> float | None:
         return float(policy.epochs)
     M = len(view)
     fast = np.argsort(view.upload_s, kind="stable")[: max(1, int(min(M // 4, view.law.max_devices)))]
-    part = np.full(fast.size, 1.0 if view.weights is None else float(view.upload_part(REFERENCE_BITS)))
+    bits = sums.usual_bits if policy.bits is None else policy.bits
+    part = np.full(fast.size, 1.0 if view.weights is None else float(view.upload_part(bits)))
     starts_s = np.zeros(fast.size) if view.downlink is None else view.downlink.starts_s(fast)
     law = view.law.take(fast).scaled(part)
     sending_s = float(allocate(part * view.upload_s[fast], starts_s, law=law).round_s)
