@@ -183,7 +183,7 @@ def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fed
     ]
 
 
-def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_here: Call) -> None:
+def test_the_default_is_the_papers_contest_with_ours(tmp_path: Path, fedcell_here: Call) -> None:
     (tmp_path / "race.toml").write_text(fedcell_here("race", "--print-spec", cwd=tmp_path).stdout)
     spec = fc.load_spec(tmp_path / "race.toml")
     assert (spec.cell.radius_m, spec.budget_s, spec.task.partition, spec.grid["seed"]) == (
@@ -193,6 +193,7 @@ def test_the_default_is_the_papers_contest_and_diverse(tmp_path: Path, fedcell_h
         [0, 1, 2, 3, 4],
     )
     assert [policy.split(":")[0] for policy in spec.grid["policy"]] == [
+        "auto",
         "diverse",
         "greedy",
         "optimal",

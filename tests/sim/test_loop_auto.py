@@ -64,7 +64,8 @@ def test_every_law(law: str) -> None:
 @pytest.mark.parametrize("downlink", ["multicast", "unicast"])
 def test_a_downlink(downlink: str) -> None:
     """What a round takes besides training counts: with a downlink devices train for longer."""
-    with_it, without = played(spec_of(cell={"downlink": downlink})), played(spec_of())
+    slow = {"bandwidth_hz": 1e5}
+    with_it, without = played(spec_of(cell={"downlink": downlink} | slow)), played(spec_of(cell=slow))
     assert with_it[0].epochs > without[0].epochs
 
 
