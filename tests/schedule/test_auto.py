@@ -182,5 +182,15 @@ def test_diverged_updates_teach_nothing() -> None:
     assert np.isfinite(np.asarray(kept)).all()
 
 
+def test_of_a_large_round_some_devices_are_compared() -> None:
+    rng = np.random.default_rng(0)
+    view = draw_view(200, 0, told=False)
+    updates = rng.normal(size=(150, 16))
+    signals = {"updates": updates, **dict.fromkeys(("peaks", "absolutes", "squares"), np.square(updates).sum(axis=1))}
+    kept = fc.Auto().learn(view, Report(np.arange(150), np.ones(150), np.full(150, 32.0), 1.0, signals))
+    found = dict(zip(NAMES, np.asarray(kept), strict=True))
+    assert (found["pairs"], found["devices"]) == (32 * 31 / 2, 150.0)
+
+
 def auto_signals() -> tuple[str, ...]:
     return ("updates", "peaks", "absolutes", "squares")

@@ -54,6 +54,9 @@ PRIOR_ROUNDING = (4.0, 1.3, 0.4, 0.01, 0.0)
 """The noise of rounding to `BITS`, in squared lengths of the update, before one was seen."""
 FIRST_BITS = 2
 """Bits a weight of the uploads that the work is to take as long as, before any were chosen."""
+MOST_COMPARED = 32
+"""Of so many devices of a round the updates are compared with each other. Products of larger matrices are computed by
+several threads, and their last bits depend on how many."""
 MANY, MANY_AXES, EACH_SIDE = 512, 64, 16
 """In cells of more devices than ``MANY`` the choice is among those that would be done soonest; see `_candidates`."""
 LEAST_SAMPLES = 10
@@ -255,8 +258,9 @@ def _measured(sums: _Sums, view: RoundView, report: Report) -> _Sums:
     x, squares, devices = x[there], squares[there], devices[there]
     profiles = profiles_of(view)
     z = np.zeros((x.shape[0], 0)) if profiles is None else profiles.z[devices]
-    alike, distance = x @ x.T, z @ z.T
-    first, second = np.triu_indices(len(x), 1)
+    some = np.linspace(0, len(x) - 1, min(len(x), MOST_COMPARED)).astype(np.int64)
+    alike, distance = x[some] @ x[some].T, z[some] @ z[some].T
+    first, second = np.triu_indices(some.size, 1)
     y, d = alike[first, second], distance[first, second]
     sums = sums._replace(
         pairs=sums.pairs + y.size,

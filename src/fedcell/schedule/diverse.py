@@ -311,7 +311,7 @@ def _search(  # pragma: no cover - compiled
 
 @dataclass(frozen=True)
 class Diverse(Policy):
-    """Our first recommendation: the devices that together are most like the whole cell, for the time they take.
+    """The devices that together are most like the whole cell, for the time they take: where work and bits are fixed.
 
     It chooses the set S of devices that minimises
 
