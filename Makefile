@@ -19,7 +19,7 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
 	$(PIP) install --no-compile -c constraints.txt -e ".[test]"
 	@touch $@
 
-# One round planned, then the paper's race: seven policies, five seeds each. About a minute on two cores.
+# One round planned, then the paper's race: eight policies, five seeds each. About a minute on two cores.
 demo: fresh-cache $(VENV)/.installed
 	@mkdir -p out
 	$(BIN)/fedcell plan examples/devices.csv --plot out/round.png

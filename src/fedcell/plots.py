@@ -336,7 +336,10 @@ def _draw_finish(ax: "Axes", finish: Finish) -> None:
     low, high = ax.get_ylim()
     if y >= low:
         side = "bottom" if y < low + 0.96 * (high - low) else "top"  # the title is above the axes
-        text = ax.text(0.006, y, "target", fontsize=9, va=side, transform=ax.get_yaxis_transform(), zorder=2)
+        left, right = ax.get_xlim()
+        crowded = min(finish.places.values(), default=right) < left + 0.15 * (right - left)  # by the curve of the first
+        x, end = (0.994, "right") if crowded else (0.006, "left")
+        text = ax.text(x, y, "target", fontsize=9, va=side, ha=end, transform=ax.get_yaxis_transform(), zorder=2)
         text.set(path_effects=halo)
     ends = [finish.places[name] for name in (finish.first, finish.other) if name in finish.places]
     if len(ends) < 2 or ends[0] >= ends[1]:

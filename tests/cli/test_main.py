@@ -211,7 +211,7 @@ def test_the_shell_completes_commands_options_policies_figures_and_fields(tmp_pa
     env = os.environ | {"_FEDCELL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
     none = run(SCRIPT, env=env, cwd=tmp_path)
     assert (none.stdout.strip(), none.stderr) == ("", "")
-    assert complete_figure("") == [*FIGURES, "all"]
+    assert complete_figure("") == [*FIGURES, "all", "auto"]
     assert complete_figure("table") == ["table1"]
 
 

@@ -33,7 +33,14 @@ def long_races(server: Served) -> Iterator[list[str]]:
 
 def test_a_race_is_started_and_its_curves_reach_the_end(server: Served, page: Page) -> None:
     page.goto(server.url)
-    for policy in ("diverse", "optimal", "deadline:seconds=8", "deadline:seconds=25", "proportional_fair:k=8"):
+    for policy in (
+        "auto",
+        "diverse",
+        "optimal",
+        "deadline:seconds=8",
+        "deadline:seconds=25",
+        "proportional_fair:k=8",
+    ):
         page.get_by_role("button", name=f"Remove {policy}", exact=True).click()
     page.get_by_label("budget, s").fill("70")
     page.get_by_label("seeds").fill("2")

@@ -168,7 +168,7 @@ class Auto(Policy):
         ... )
         >>> plan = fc.Auto().decide(view, np.random.default_rng(0))
         >>> plan.devices.tolist(), plan.bits.tolist(), plan.epochs.round(3).tolist(), round(plan.round_s, 2)
-        ([1, 2], [4.0, 4.0], [0.063, 0.063], 0.63)
+        ([1, 2], [4.0, 4.0], [0.031, 0.031], 0.56)
         >>> fc.Auto(epochs=1, bits=32).decide(view, np.random.default_rng(0)).round_s  # as long as the paper's
         6.0
     """
