@@ -337,9 +337,9 @@ def _draw_finish(ax: "Axes", finish: Finish) -> None:
     if y >= low:
         side = "bottom" if y < low + 0.96 * (high - low) else "top"  # the title is above the axes
         left, right = ax.get_xlim()
-        crowded = min(finish.places.values(), default=right) < left + 0.15 * (right - left)  # by the curve of the first
-        x, end = (0.994, "right") if crowded else (0.006, "left")
-        text = ax.text(x, y, "target", fontsize=9, va=side, ha=end, transform=ax.get_yaxis_transform(), zorder=2)
+        first = (min(finish.places.values(), default=right) - left) / (right - left)
+        x = 0.006 if first > 0.1 else first + 0.03  # behind the curve of a first that is there at once
+        text = ax.text(x, y, "target", fontsize=9, va=side, transform=ax.get_yaxis_transform(), zorder=2)
         text.set(path_effects=halo)
     ends = [finish.places[name] for name in (finish.first, finish.other) if name in finish.places]
     if len(ends) < 2 or ends[0] >= ends[1]:
