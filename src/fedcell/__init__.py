@@ -1,4 +1,4 @@
-"""fedcell: which devices of a radio cell train this round, with which share of the band, for how long, with how many bits.
+"""fedcell: which devices of a radio cell train, with which share of the band, for how long, and with how many bits.
 
 The public API is what ``__all__`` lists. Names are imported when first used, so that ``import fedcell`` costs nothing.
 """
