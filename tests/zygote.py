@@ -20,7 +20,7 @@ import socket
 import sys
 import types
 import warnings
-from multiprocessing import util
+from multiprocessing import process, util
 from typing import Any, NoReturn
 
 MOST_BYTES = 2**20
@@ -89,6 +89,7 @@ def become(command: dict[str, Any], given: list[int]) -> list[str]:
         os.dup2(fd, target)
         os.close(fd)
     os.chdir(command["cwd"])
+    process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined] # where workers look for their script
     os.environ.clear()
     os.environ.update(command["env"])
     arguments: list[str] = command["arguments"]

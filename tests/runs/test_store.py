@@ -20,6 +20,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.protocol.knowledge import Knowledge
+from fedcell.runs import store_file
 from fedcell.runs.records import Row, decode, encode
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
@@ -932,3 +933,19 @@ def test_what_version_0_2_had_wrong_is_said_of_its_runs(changes: dict[str, Any],
     assert said in (found := _doubt(document, old=True, rounds=rounds, infinite=None))
     assert bool(said) == bool(found)
     assert not _doubt(document, old=False, rounds=rounds, infinite=None)
+
+
+def test_a_file_may_get_columns_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.db"
+    with fc.Store(path):
+        pass
+    asked = store_file.round_columns
+
+    def asked_late(db: sqlite3.Connection) -> tuple[tuple[str, str], ...]:
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute(f"ALTER TABLE rounds ADD COLUMN later_{len(asked(other))}")
+        return asked(db)
+
+    monkeypatch.setattr(store_file, "round_columns", asked_late)
+    with closing(sqlite3.connect(path)) as db:
+        assert store_file._schema_fault(db) == ""

@@ -117,7 +117,11 @@ def _ours(added: tuple[tuple[str, str], ...]) -> tuple[set[tuple[str, str, str]]
 
 def _schema_fault(db: sqlite3.Connection) -> str:
     """What is wrong with the file's tables: a trigger would change what is written, a view could be anything."""
-    found, (needed, allowed) = _made_of(db), _ours(round_columns(db)[:MAX_ADDED])
+    db.execute("BEGIN")  # one look at the file: another process may be adding columns
+    try:
+        found, (needed, allowed) = _made_of(db), _ours(round_columns(db)[:MAX_ADDED])
+    finally:
+        db.execute("ROLLBACK")
     names = {name for kind, name, _ in found if kind == "table"}
     if not {name for _, name, _ in needed} <= names:
         return "it lacks a table"
