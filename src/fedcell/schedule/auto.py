@@ -41,7 +41,7 @@ MEMORY = 0.5
 """How much of what earlier rounds lacked a round is to make up for; as of `Diverse`."""
 NOISE = 0.03
 """w: what noise hurts, measured by its length, beside a lack of balance. It points everywhere, mostly where the loss is
-flat; anything from 0.02 to 0.1 does as well (docs/auto.md)."""
+flat; twice as much is 5 % slower (docs/auto.md)."""
 PRIOR_PAIRS, PRIOR_SPREAD = 3.0, 0.1
 """The guess at g^2 and zeta^2 counts as so many pairs of devices, whose products of profiles have this variance."""
 PRIOR_COMMON, PRIOR_OWN = 0.05, 0.5
