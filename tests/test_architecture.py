@@ -1,8 +1,13 @@
 """The picture in docs/architecture.md, held true."""
 
 import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -200,3 +205,34 @@ def test_the_loop_imports_little() -> None:
     loaded = python(code, cold=True).split()
     assert len(loaded) <= 40
     assert not {"fedcell.files", "fedcell.sim.spec", "fedcell.world.channel"} & set(loaded)
+
+
+THEIRS = {
+    "pydantic": {"annotated_types", "pydantic_core"},
+    "fastapi": {"starlette"},
+    "flwr": {"cryptography", "google"},
+    "mlflow_skinny": {"mlflow"},
+}
+"""What others bring that we import: only what they always do. Typer, for one, has a copy of click of its own by now."""
+
+
+def imported_at_run_time(node: ast.AST) -> Iterator[str]:
+    """The packages that a module imports, but for types."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            yield child.module.split(".")[0]
+        yield from imported_at_run_time(child)
+
+
+def test_what_is_imported_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    declared = {re.split(r"[\[<>=!; ]", one)[0].lower().replace("-", "_") for one in wanted}
+    brought = set().union(*(names for package, names in THEIRS.items() if package in declared))
+    for path in FILES:
+        found = set(imported_at_run_time(ast.parse(path.read_text()))) - set(sys.stdlib_module_names) - {"fedcell"}
+        assert found <= declared | brought, path

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from click.core import ParameterSource
 
 from fedcell import defaults
 from fedcell.cli.console import (
@@ -178,7 +177,8 @@ show_without_fields(race)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    source = context.get_parameter_source(name)  # of click, or of the copy that newer versions of Typer have
+    return source is not None and source.name != "DEFAULT"
 
 
 def _race_table(path: Path | None, given: dict[str, Any]) -> "RaceTable":
