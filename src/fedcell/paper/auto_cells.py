@@ -17,7 +17,7 @@ FASHION = "fashion-mnist"
 PEOPLE = {WISDM: 50, AUDIO: 60, WRITERS: 50}
 """How many people of each data set are devices; of more, the seed draws which."""
 FIRST_SEED = 1000
-"""The seeds begin here: none of these was used to build Auto."""
+"""The seeds begin here: no constant of Auto was chosen on them."""
 
 
 @dataclass(frozen=True)
