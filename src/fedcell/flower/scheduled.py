@@ -275,7 +275,7 @@ class Scheduled(Strategy):
         LOG.info("\t├──> fedcell schedules: %s, seed %d", format_policy(self.policy), self.seed)
         if self.state is not None:
             LOG.info("\t├──> fedcell saves every round in %s", self.state)
-        if getattr(self.policy, "momentum", 0.0):
+        if self.policy.server_momentum:
             LOG.info("\t├──> fedcell: the policy's momentum is not used: the step is the strategy's, such as FedAvgM's")
         for setting in overridden(self.strategy):
             LOG.info("\t├──> fedcell: %s is not used: the policy chooses who trains", setting)
