@@ -24,10 +24,11 @@ from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
 from fedcell.schedule.policy import Policy, limited
 from fedcell.sim.driver import Driver
+from fedcell.sim.evaluation import Evaluations
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import Evaluate, Playing, played
 from fedcell.sim.spending import can_pay, expected_j
-from fedcell.sim.state import State
+from fedcell.sim.state import Score, State
 from fedcell.types import Floats, Indices, Vector
 
 if TYPE_CHECKING:
@@ -180,14 +181,42 @@ class Simulation:
             model, aggregation = self.aggregator.step(model, driver.mean, aggregation)
         aggregation, round_s = replace(aggregation, late=driver.late), done.outcome.round_s
         clock_s, spent_j = state.clock_s + round_s, driver.spent_j(done.send.plan)
-        after = State(r + 1, clock_s, model, done.knowledge, spent_j, False, aggregation, driver.residuals)
-        accuracy, loss = _scores((yield Evaluate(self.shown(after))))
-        reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
+        after = State(r + 1, clock_s, model, done.knowledge, spent_j, False, aggregation, driver.residuals, state.score)
+        score = yield from self._scored(after, round_s, driver.mean is not None)
+        reached = spec.target_accuracy is not None and score.accuracy >= spec.target_accuracy
         plan_j = driver.plan_j
         joules = float(plan_j.sum()) + float(driver.asked_j.sum()) + state.reports_j + float(driver.reports_j.sum())
         sent = self._decided(plan, driver.delivered)
-        record = RoundRecord(r + 1, clock_s, round_s, plan, driver.delivered, accuracy, loss, joules, plan_j, *sent)
-        return record, replace(after, reached=reached)
+        accuracy, loss, evaluated, _ = score
+        record = RoundRecord(
+            r + 1, clock_s, round_s, plan, driver.delivered, accuracy, loss, joules, plan_j, *sent, float(evaluated)
+        )
+        return record, replace(after, reached=reached, score=score)
+
+    @cached_property
+    def _evaluations(self) -> Evaluations:
+        return self.spec.task.make_evaluations()
+
+    def _scored(self, after: State, round_s: float, changed: bool = True) -> Playing[Score]:
+        """How good the model is after a round, or was when it was last evaluated.
+
+        Args:
+            after: the state after the round, with the score before it.
+            round_s: how long the round took.
+            changed: whether the model may be another one than before the round.
+        """
+        spec, last = self.spec, after.score
+        due = (
+            last.round == 0
+            or self._evaluations.due(after.round, after.clock_s - last.clock_s, after.clock_s, spec.budget_s)
+            or after.round == spec.rounds
+            or after.clock_s + round_s > spec.budget_s  # no round as long as this one fits any more
+        )
+        if not due:
+            return last
+        if not changed and last.round == after.round - 1:
+            return last._replace(round=after.round, clock_s=after.clock_s)
+        return Score(*_scores((yield Evaluate(self.shown(after)))), after.round, after.clock_s)
 
     def _decided(self, plan: Plan, delivered: Indices) -> tuple[float, float, float]:
         """Mean epochs and bits a weight of a plan of the run's devices, and the bytes of what was delivered."""
@@ -252,16 +281,15 @@ class Simulation:
             return None
         wait_s = next_s - state.clock_s
         plan = Plan.empty(wait_s)
-        accuracy, loss = _scores((yield Evaluate(self.shown(state))))
+        aggregation = replace(state.aggregation, late=LateModels.empty())
+        after = replace(state, round=state.round + 1, clock_s=next_s, aggregation=aggregation)
+        score = yield from self._scored(after, wait_s, changed=False)
+        accuracy, loss, evaluated, _ = score
         record = RoundRecord(
-            state.round + 1, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j, sent_bytes=0.0
-        )
-        return record, replace(
-            state,
-            round=state.round + 1,
-            clock_s=next_s,
-            aggregation=replace(state.aggregation, late=LateModels.empty()),
-        )
+            after.round, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j, sent_bytes=0.0,
+            evaluated=float(evaluated),
+        )  # fmt: skip
+        return record, replace(after, score=score)
 
 
 Played = tuple[RoundRecord, State]
