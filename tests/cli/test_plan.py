@@ -533,7 +533,7 @@ def test_a_policy_may_have_markup_in_its_settings(run: Run) -> None:
         ("endless", POLICY.format(body="return self.choose(view, rng)"), "failed with RecursionError"),
         ("no_indices", POLICY.format(body="return [0.5]"), "Mine.choose returned float64 of shape (1,)"),
         ("beyond", POLICY.format(body="return [99]"), "Mine.choose returned device 99, but the devices are 0 to 19"),
-        ("cost", POLICY.format(body="return []") + "    def cost_of_nobody_s(self): return float('nan')", "of nan s"),
+        ("cost", POLICY.format(body="return []") + "    def empty_round_s(self): return float('nan')", "of nan s"),
         ("plan", POLICY.format(body="") + "    def decide(self, view, rng): return 1 / 0", "failed with"),
         ("imports", "import nothing_like_it", "cannot import 'mypol_imports' (No module named 'nothing_like_it')"),
         ("dies", "raise ValueError('early')", "policy 'mypol_dies:Mine' failed with ValueError: early ("),

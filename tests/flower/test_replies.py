@@ -560,7 +560,7 @@ def test_devices_that_the_strategy_left_out_are_neither_missing_nor_slow() -> No
     scheduled, _ = trained(nodes, OneOfThem(fraction_evaluate=0.0))
     assert [done.names for done in scheduled.rounds] == [["1"]] * 3
     assert [done.missing for done in scheduled.rounds] == [[]] * 3
-    assert scheduled._planner.roster.knowledge.compute.seen.tolist() == [3, 0, 0]
+    assert scheduled._planner.roster.knowledge.compute.weight.tolist() == [3, 0, 0]
     assert scheduled._planner.roster.knowledge.last_round.tolist() == [2, -1, -1]
 
 

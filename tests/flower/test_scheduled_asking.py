@@ -20,7 +20,7 @@ from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, answer_loss, report_device, timed, upload_when_asked
 from fedcell.flower.client import ANSWER
 from fedcell.flower.state import load_arrays, load_run
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.schedule.zoo.oort import relaxed
 from fedcell.sim.loop import Simulation
 from flower.local import LocalGrid, node, run_example
@@ -166,7 +166,7 @@ def test_models_are_kept_until_they_are_asked_for_and_only_the_chosen_send_their
     held = [any(key.startswith("fedcell-held") for key in grid.nodes[100 + i][1].state) for i in range(4)]
     assert held == [True, True, False, False]  # what was sent is forgotten
     # Of the times of those that only trained nothing is learnt; compute times are those of the first stage.
-    assert done._planner.roster.knowledge.compute.seen.tolist() == [0, 0, 2, 2]
+    assert done._planner.roster.knowledge.compute.weight.tolist() == [0, 0, 2, 2]
 
 
 def message(node_id: int = 1, **config: Any) -> Message:

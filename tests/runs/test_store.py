@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.runs import store_file
 from fedcell.runs.records import Row, decode, encode
 from fedcell.runs.store import Measured, Store, differing_fields

@@ -10,7 +10,9 @@ import pytest
 
 import fedcell as fc
 from builders import full_view
+from fedcell import schedule
 from fedcell.schedule import diverse, greedy, optimal
+from fedcell.schedule import policy as policy_module
 
 LINES = {
     "auto": "auto",
@@ -194,6 +196,33 @@ def test_nobody_chosen_costs_nothing() -> None:
 
     plan = Nobody().decide(full_view(3), rng())
     assert (plan.devices.size, plan.shares.size, plan.round_s) == (0, 0, 0.0)
+
+
+def test_former_names_still_work_and_say_how_they_are_called_now() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Old\.cost_of_nobody_s is called empty_round_s"):
+
+        @dataclass(frozen=True)
+        class Old(fc.Policy):
+            def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
+                return []
+
+            def cost_of_nobody_s(self) -> float:
+                return 7.0
+
+    view = fc.RoundView([0.5, 0.2], [1.0, 1.0], losses=[0.1, 0.2])
+    assert Old().decide(view, np.random.default_rng(0)).round_s == 7.0
+    asks = fc.PowerOfChoice(k=1, d=1)
+    with pytest.warns(DeprecationWarning, match="checked_question"):
+        question = asks.asked(view, np.random.default_rng(0))
+    assert question is not None
+    assert question.devices.tolist() == [0]
+    with pytest.warns(DeprecationWarning, match="with_answers"):
+        few = view.answered(np.array([1]), 1.0, losses=np.array([0.3]))
+    assert few.upload_s.tolist() == [0.2]
+    for old, new in (("limited", schedule.cap_k), ("room", schedule.max_scheduled)):
+        for module in (schedule, policy_module):
+            with pytest.warns(DeprecationWarning, match=f"{module.__name__}.{old} is called {new.__name__}"):
+                assert getattr(module, old) is new
 
 
 def test_random_draws_every_device_equally_often() -> None:

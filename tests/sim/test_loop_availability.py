@@ -114,7 +114,7 @@ def test_who_left_teaches_nothing() -> None:
     late = np.setdiff1d(np.arange(20), record.delivered)
     assert record.round_s == 6.2
     assert late.size == 20
-    assert (state.knowledge.compute.seen == 0).all()
+    assert (state.knowledge.compute.weight == 0).all()
     assert (state.knowledge.last_round == 0).all()
 
 

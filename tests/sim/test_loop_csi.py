@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell import units
-from fedcell.protocol.outcome import Observed, judge
+from fedcell.protocol import Observed
+from fedcell.protocol.outcome import judge
 from fedcell.schedule.plan import Plan, Timing
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec

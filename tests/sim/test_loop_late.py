@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.protocol.outcome import Observed, judge
+from fedcell.protocol import Observed
+from fedcell.protocol.outcome import judge
 from fedcell.schedule.plan import Timing
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State

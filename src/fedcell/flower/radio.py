@@ -19,7 +19,7 @@ import numpy as np
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.client import Report
-from fedcell.protocol.question import answering
+from fedcell.protocol import answer_links
 from fedcell.quantisation import WEIGHT_BITS
 from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing
@@ -360,4 +360,4 @@ class SimulatedRadio:
         """Return the times of the plan under the true conditions of the round."""
         assert self._now is not None  # look comes first
         now = replace(self._now, epochs=grant.epochs, weights=grant.weights, tensors=grant.tensors, bits=grant.bits)
-        return grant.plan.timing(answering(now) if grant.answers else now)
+        return grant.plan.timing(answer_links(now) if grant.answers else now)

@@ -40,7 +40,7 @@ from fedcell.errors import InputError
 from fedcell.flower.client import ROUNDED, SUMS, floats_of, update_of
 from fedcell.flower.wrapped import records_of, unwrap
 from fedcell.learn.engine import HostUpdates
-from fedcell.protocol.signals import SIGNALS, read_signals, uses
+from fedcell.protocol import SIGNALS, read_signals, uses_signal
 from fedcell.quantisation import restore, unpack
 from fedcell.schedule.policy import Policy
 from fedcell.types import Floats
@@ -453,7 +453,7 @@ def reports_of(
     losses, rms = _metrics(replies, loss_metric, odd), np.full(len(replies), np.nan)
     if policy.uses_rms:
         rms = _metrics(replies, loss_metric + RMS, odd)
-    needed = any(uses(policy, one) for one in SIGNALS if one.flag not in (None, "uses_rms"))
+    needed = any(uses_signal(policy, one) for one in SIGNALS if one.flag not in (None, "uses_rms"))
     changes = [_change(model, reply, number, odd) if needed else None for number, reply in enumerate(replies)]
     sizes = Counter(change.size for change in changes if change is not None)
     size = max(sizes, key=sizes.__getitem__, default=1)

@@ -45,8 +45,8 @@ class Outcome:
         learnt: the times as the server can know them; see `judge`.
         late: (n,) booleans: the devices whose models came, or will come, too late to be used.
         failed: (n,) booleans: the devices that brought nothing, or nothing that can be used.
-        worked: until when each device trained and sent: until it had delivered, left or was waited for no more.
-        coming: (n,) booleans: the devices whose models arrive after the round, if they are still wanted then.
+        active: until when each device trained and sent: until it had delivered, left or was waited for no more.
+        pending: (n,) booleans: the devices whose models arrive after the round, if they are still wanted then.
         after_s: (n,) how long after the end of the round a model arrives, in seconds; 0 for those that arrived in it.
         cut_s: when as many as were needed had delivered and the round ended; infinity if it did not end so.
     """
@@ -56,8 +56,8 @@ class Outcome:
     learnt: Timing
     late: Bools
     failed: Bools
-    worked: Timing
-    coming: Bools
+    active: Timing
+    pending: Bools
     after_s: Floats
     cut_s: float = np.inf
 
@@ -146,7 +146,7 @@ def judge(observed: Observed, upload_s: Floats, *, needed: int | None = None, la
         ([True, False, False], 12.0)
         >>> outcome.learnt.began_s.tolist(), outcome.learnt.finish_s.tolist()
         ([2.0, 8.0, nan], [6.0, 12.0, nan])
-        >>> outcome.worked.finish_s.tolist()
+        >>> outcome.active.finish_s.tolist()
         [6.0, 12.0, 5.0]
     """
     timing, late_s, arrived = observed.timing, observed.late_s, observed.arrived
@@ -173,9 +173,9 @@ def judge(observed: Observed, upload_s: Floats, *, needed: int | None = None, la
     if observed.own is not None:
         learnt = Timing(np.where(nothing, np.nan, observed.own.began_s), observed.own.finish_s)
 
-    coming = ~out & ~delivered & late_count
-    stopped_s = np.where(coming, finish_s, np.minimum(gone_s, round_s))
-    worked = Timing(np.minimum(timing.began_s, stopped_s), stopped_s)
-    after_s = np.where(coming, np.maximum(finish_s - round_s, 0.0), 0.0)
+    pending = ~out & ~delivered & late_count
+    stopped_s = np.where(pending, finish_s, np.minimum(gone_s, round_s))
+    active = Timing(np.minimum(timing.began_s, stopped_s), stopped_s)
+    after_s = np.where(pending, np.maximum(finish_s - round_s, 0.0), 0.0)
     late = ~(delivered | failed | left)
-    return Outcome(delivered, round_s, learnt, late, failed, worked, coming, after_s, cut_s)
+    return Outcome(delivered, round_s, learnt, late, failed, active, pending, after_s, cut_s)

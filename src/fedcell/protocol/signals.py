@@ -71,10 +71,10 @@ SIGNALS = (
 
 def read_signals(policy: Policy, updates: Updates) -> dict[str, Floats]:
     """Return what the devices of these updates report, as far as the policy uses it, by the name of the column."""
-    return {one.name: one.read(updates) for one in SIGNALS if uses(policy, one)}
+    return {one.name: one.read(updates) for one in SIGNALS if uses_signal(policy, one)}
 
 
-def uses(policy: Policy, signal: Signal) -> bool:
+def uses_signal(policy: Policy, signal: Signal) -> bool:
     """Whether a policy has said that it uses a signal."""
     return signal.flag is None or bool(getattr(policy, signal.flag, False))
 

@@ -30,7 +30,7 @@ from fedcell.schedule.policy import Policy
 from fedcell.schedule.view import RoundView
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec
-from fedcell.sim.task import settled
+from fedcell.sim.task import resolve_device
 from fedcell.types import Floats
 
 
@@ -183,7 +183,7 @@ def _timed(policy: Policy, took_s: list[float]) -> Policy:
     class Timed(kind):  # type: ignore[misc]
         def asked(self, view: RoundView, rng: np.random.Generator) -> Question | None:
             began_s = time.perf_counter()
-            question: Question | None = super().asked(view, rng)
+            question: Question | None = super().checked_question(view, rng)
             took_s[-1] += time.perf_counter() - began_s
             return question
 
@@ -433,7 +433,7 @@ def run_tournament(
     tournament = replace(tournament, policies=distinct_policies(tournament.policies, "the tournament"))
     runs = tournament.runs()
     if executor is None:
-        runs = {entry: settled(run) for entry, run in runs.items()}
+        runs = {entry: resolve_device(run) for entry, run in runs.items()}
     keys = {entry: run.key() for entry, run in runs.items()}
     with opened(store) as kept:
         if kept is None:

@@ -30,7 +30,7 @@ from fedcell.schedule.diverse import SetSearch
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.plan import Report
-from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.policy import Policy, max_scheduled
 from fedcell.schedule.profiles import Profiles, profiles_of
 from fedcell.schedule.view import RoundView
 from fedcell.types import Floats, Indices
@@ -357,7 +357,7 @@ def _decision(policy: Auto, view: RoundView) -> _Choice:
     epochs = _epochs(policy, view, sums)
     made = _Round.of(view, sums)
     price = 0.0 if sums.rounds == 0.0 or sums.seconds <= 0.0 else sums.lacked / sums.seconds
-    most = room(view, policy.max_devices, "max_devices")
+    most = max_scheduled(view, policy.max_devices, "max_devices")
     search = _Search(policy, view, made, most, price, 1.0 if epochs is None else epochs / view.epochs)
     best: tuple[float, Indices, int | None] | None = None
     for bits in _bits_to_try(policy, view):

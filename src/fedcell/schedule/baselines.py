@@ -10,7 +10,7 @@ from typing_extensions import override
 from fedcell.errors import InputError
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import grow
-from fedcell.schedule.policy import Policy, at_least_one, require_devices, room
+from fedcell.schedule.policy import Policy, at_least_one, max_scheduled, require_devices
 from fedcell.schedule.view import RoundView
 from fedcell.types import Indices
 
@@ -34,7 +34,7 @@ class FixedNumber(Policy):
         require_devices(self.k, view)
         if self.k > view.law.max_devices:
             raise InputError(f"k is {self.k}, but there are {view.law.capacity}; give a smaller k")
-        room(view, self.k, "k")
+        max_scheduled(view, self.k, "k")
         if view.must_include is None:
             return order[: self.k]
         others = order[~view.must_include[order]]
@@ -157,7 +157,7 @@ class Deadline(Policy):
     @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices, in the order in which they were added, that finish before the deadline."""
-        most = room(view, self.max_devices, "max_devices")
+        most = max_scheduled(view, self.max_devices, "max_devices")
         if view.downlink is None:
             return grow(view, most, deadline_s=self.seconds)
         return best_under(
@@ -168,7 +168,7 @@ class Deadline(Policy):
         )
 
     @override
-    def cost_of_nobody_s(self) -> float:
+    def empty_round_s(self) -> float:
         """The deadline: the server waits until then."""
         return self.seconds
 

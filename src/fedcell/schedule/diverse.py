@@ -21,7 +21,7 @@ from fedcell.runtime import cached_njit
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.laws.solver import GROUP_ROWS, exceeds, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
-from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.policy import Policy, max_scheduled
 from fedcell.schedule.profiles import Profiles, profiles_of
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
@@ -362,7 +362,7 @@ class Diverse(Policy):
     @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices of the best set that the search found."""
-        most = room(view, self.max_devices, "max_devices")
+        most = max_scheduled(view, self.max_devices, "max_devices")
         profiles = profiles_of(view)
         if view.downlink is not None:
             return self._choose_under_downlink(view, profiles, most)

@@ -15,19 +15,17 @@ from fedcell.learn.aggregator import Aggregator, LateModels
 from fedcell.learn.compression import Compression
 from fedcell.learn.engine import Evaluation, Job
 from fedcell.learn.profile import noise_of
-from fedcell.protocol.knowledge import Knowledge
-from fedcell.protocol.question import visited
-from fedcell.protocol.round import Sight, play
+from fedcell.protocol import Knowledge, RoundInputs, play_round, samples_visited
 from fedcell.quantisation import WEIGHT_BITS, upload_bits
 from fedcell.rng import keyed, stream
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
-from fedcell.schedule.policy import Policy, limited
+from fedcell.schedule.policy import Policy, cap_k
 from fedcell.sim.driver import Driver
 from fedcell.sim.evaluation import Evaluations
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.requests import Evaluate, Playing, played
-from fedcell.sim.spending import can_pay, expected_j
+from fedcell.sim.requests import EngineCoroutine, Evaluate, run_coroutine
+from fedcell.sim.spending import expected_j, has_energy_for
 from fedcell.sim.state import Score, State
 from fedcell.types import Floats, Indices, Vector
 
@@ -151,27 +149,27 @@ class Simulation:
         profile = self.start().knowledge.profiles[device]
         return [float(entry) for entry in profile] if profile.size and np.isfinite(profile).all() else None
 
-    def shown(self, state: State) -> Vector:
+    def evaluated_model(self, state: State) -> Vector:
         """The model (P,) that is evaluated and kept."""
         return self.aggregator.evaluated(state.model, state.aggregation)
 
-    def step(self, state: State) -> Played | None:
+    def step(self, state: State) -> Step | None:
         """Play one round: what it did and the state after it, or None if the run has ended."""
-        return played(self.task.engine, self.playing(state))
+        return run_coroutine(self.task.engine, self.round_coroutine(state))
 
-    def playing(self, state: State) -> Playing[Played | None]:
+    def round_coroutine(self, state: State) -> EngineCoroutine[Step | None]:
         """One round that asks an engine for what it needs; see requests.py."""
         spec, r, conditions = self.spec, state.round, self.conditions(state)
         if conditions is None:
             return None
         if conditions.there.size == 0:
             return (yield from self._wait(state))
-        sight = self.sight(state, conditions)
-        policy = self.policy if conditions.available is None else limited(self.policy, len(sight.view))
+        inputs = self.round_inputs(state, conditions)
+        policy = self.policy if conditions.available is None else cap_k(self.policy, len(inputs.view))
         rng, late_count = stream(spec.seed, "policy", r), self.aggregator.late > 0.0
-        driver = Driver(self, state, conditions, sight)
+        driver = Driver(self, state, conditions, inputs)
         done = yield from driver.play(
-            play(sight, policy, state.knowledge, rng, name=spec.policy, late_count=late_count)
+            play_round(inputs, policy, state.knowledge, rng, name=spec.policy, late_count=late_count)
         )
         if done is None:
             return None
@@ -185,8 +183,8 @@ class Simulation:
         score = yield from self._scored(after, round_s, driver.mean is not None)
         reached = spec.target_accuracy is not None and score.accuracy >= spec.target_accuracy
         plan_j = driver.plan_j
-        joules = float(plan_j.sum()) + float(driver.asked_j.sum()) + state.reports_j + float(driver.reports_j.sum())
-        sent = self._decided(plan, driver.delivered)
+        joules = float(plan_j.sum()) + float(driver.answers_j.sum()) + state.reports_j + float(driver.reports_j.sum())
+        sent = self._decisions(plan, driver.delivered)
         accuracy, loss, evaluated, _ = score
         record = RoundRecord(
             r + 1, clock_s, round_s, plan, driver.delivered, accuracy, loss, joules, plan_j, *sent, float(evaluated)
@@ -197,7 +195,7 @@ class Simulation:
     def _evaluations(self) -> Evaluations:
         return self.spec.task.make_evaluations()
 
-    def _scored(self, after: State, round_s: float, changed: bool = True) -> Playing[Score]:
+    def _scored(self, after: State, round_s: float, changed: bool = True) -> EngineCoroutine[Score]:
         """How good the model is after a round, or was when it was last evaluated.
 
         Args:
@@ -214,11 +212,11 @@ class Simulation:
         )
         if not due:
             return last
-        if not changed and last.round == after.round - 1:
+        if not changed and last.round == after.round - 1 > 0:
             return last._replace(round=after.round, clock_s=after.clock_s)
-        return Score(*_scores((yield Evaluate(self.shown(after)))), after.round, after.clock_s)
+        return Score(*_scores((yield Evaluate(self.evaluated_model(after)))), after.round, after.clock_s)
 
-    def _decided(self, plan: Plan, delivered: Indices) -> tuple[float, float, float]:
+    def _decisions(self, plan: Plan, delivered: Indices) -> tuple[float, float, float]:
         """Mean epochs and bits a weight of a plan of the run's devices, and the bytes of what was delivered."""
         n, tensors = plan.devices.size, len(self.task.engine.tensors)
         if n == 0:
@@ -239,10 +237,10 @@ class Simulation:
         conditions = state.late.with_remaining_band(self.world.conditions(spec.seed, r, state.clock_s))
         if self.world.devices.battery_j is None:
             return conditions
-        left, later = can_pay(conditions, self.world, state.spent_j)
+        left, later = has_energy_for(conditions, self.world, state.spent_j)
         return conditions.among(left) if left.any() or later.any() else None
 
-    def sight(self, state: State, conditions: Conditions) -> Sight:
+    def round_inputs(self, state: State, conditions: Conditions) -> RoundInputs:
         """What the server sees before the state's round, if anybody is there."""
         spec, task, there, r = self.spec, self.task, conditions.there, state.round
         compute_s = conditions.foreseen_compute_s(spec.knowledge)[there]
@@ -263,7 +261,7 @@ class Simulation:
             left_s=spec.budget_s - state.clock_s,
             left_j=math.inf if spec.budget_j is None else spec.budget_j - float(state.spent_j.sum()),
         )
-        return Sight(view, links, samples.astype(np.float64))
+        return RoundInputs(view, links, samples.astype(np.float64))
 
     def jobs(
         self, state: State, devices: Indices, epochs: Floats | None = None, bits: Floats | None = None
@@ -274,7 +272,7 @@ class Simulation:
             bits = np.full(devices.size, float(self.compression.bits))
         return jobs(self.task, state.model, devices, self.spec, state.round, rms=rms, epochs=epochs, bits=bits)
 
-    def _wait(self, state: State) -> Playing[Played | None]:
+    def _wait(self, state: State) -> EngineCoroutine[Step | None]:
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
         next_s = self.world.next_s(self.spec.seed, state.clock_s)
         if next_s > self.spec.budget_s or math.isinf(next_s):
@@ -292,7 +290,7 @@ class Simulation:
         return record, replace(after, score=score)
 
 
-Played = tuple[RoundRecord, State]
+Step = tuple[RoundRecord, State]
 """What a round did, and the state after it."""
 
 
@@ -317,10 +315,10 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
     """
     from fedcell.sim.spec import require_spec
     from fedcell.sim.spec_warnings import warn
-    from fedcell.sim.task import settled
+    from fedcell.sim.task import resolve_device
 
     require_spec(spec, "simulate")
-    run = Simulation.load(settled(spec), threads)
+    run = Simulation.load(resolve_device(spec), threads)
     warn([spec])
     state = run.start()
     while (played := run.step(state)) is not None:
@@ -330,7 +328,7 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
 
 def world_of(spec: Spec, task: Task) -> World:
     """The world of a run: its devices go through their samples once an epoch, and upload the engine's weights."""
-    samples = [visited(len(part), spec.task.epochs) for part in task.parts]
+    samples = [samples_visited(len(part), spec.task.epochs) for part in task.parts]
     return spec.world(samples, task.engine.parameters, len(task.engine.tensors))
 
 
@@ -366,5 +364,5 @@ def _scores(result: Evaluation) -> tuple[float, float]:
 def visits(part: Indices, epochs: float, rng: np.random.Generator) -> Indices:
     """(epochs, D) the order in which a device visits its samples, shuffled again each epoch; (1, part of D) below 1."""
     if epochs <= 1:  # 1 is the paper's case; stacking one row would copy it
-        return rng.permutation(part)[np.newaxis, : visited(len(part), epochs)]
+        return rng.permutation(part)[np.newaxis, : samples_visited(len(part), epochs)]
     return np.stack([rng.permutation(part) for _ in range(int(epochs))])

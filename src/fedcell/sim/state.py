@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.compression import Residuals
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.types import Floats, Vector
 
 

@@ -67,7 +67,7 @@ class BestNorm(FixedNumber):
         >>> policy, rng = fc.BestNorm(k=2), np.random.default_rng(0)
         >>> policy.ask(view, rng).devices.tolist()
         [0, 1, 2, 3]
-        >>> told = view.answered(np.arange(4), waited_s=8.5, norms=np.array([0.3, 0.9, 0.7, 0.1]))
+        >>> told = view.with_answers(np.arange(4), waited_s=8.5, norms=np.array([0.3, 0.9, 0.7, 0.1]))
         >>> policy.decide(told, rng).devices.tolist()
         [1, 2]
     """
@@ -105,7 +105,7 @@ class ChannelThenNorm(FixedNumber):
         >>> asked = np.sort(policy.ask(view, rng).devices)
         >>> asked.tolist()
         [0, 1, 3]
-        >>> told = view.answered(asked, waited_s=8.5, norms=np.array([0.3, 0.9, 0.1]))
+        >>> told = view.with_answers(asked, waited_s=8.5, norms=np.array([0.3, 0.9, 0.1]))
         >>> asked[policy.decide(told, rng).devices].tolist()
         [1]
     """
