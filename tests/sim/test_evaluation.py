@@ -1,3 +1,4 @@
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_as_often_as_needed() -> None:
     """When an accuracy was reached is known to 5 % early, later to 1 % of the budget, or to one round."""
     records = rounds_of("auto", budget_s=40.0)
     numbers = evaluated(records)
-    for before, after in zip(numbers, numbers[1:], strict=False):
+    for before, after in pairwise(numbers):
         first, last, clock_s = records[before - 1], records[after - 1], records[after - 2].clock_s
         unknown_s = clock_s - first.clock_s  # the round before was not due
         assert after == before + 1 or unknown_s < min(BUDGET_PART * 40.0, CLOCK_PART * clock_s)

@@ -125,6 +125,6 @@ EVALUATIONS = Registry[Evaluations](
         "seconds": "fedcell.sim.evaluation:EverySeconds",
         "auto": "fedcell.sim.evaluation:AsNeeded",
     },
-    positional=lambda kind: ("every",),
+    positional=lambda _: ("every",),
 )
 """When models are evaluated, by name."""

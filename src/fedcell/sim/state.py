@@ -53,7 +53,7 @@ class State:
     reached: bool = False
     aggregation: AggregatorState = field(default_factory=AggregatorState)
     residuals: Residuals = field(default_factory=dict)
-    score: Score = Score()
+    score: Score = field(default_factory=Score)
 
     @property
     def late(self) -> LateModels:
