@@ -116,7 +116,7 @@ MOST_EXPORTED = {
     "protocol": 20,
     "sim": 32,
     "plan": 8,
-    "runs": 66,
+    "runs": 67,
     "paper": 15,
     "flower": 24,
 }

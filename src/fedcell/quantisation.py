@@ -191,32 +191,6 @@ def _parts(tensors: Sequence[int]) -> Iterator[slice]:
     return map(slice, [0, *ends], ends)
 
 
-def expected_noise(update: Vector, tensors: Sequence[int], bits: int) -> float:
-    """Return the mean of |Q(u) - u|^2, with Q(u) what arrives of an update u: exactly.
-
-    An entry a part f of a step above a level is rounded up with the probability f: f (1 - f) times the step squared.
-
-    Args:
-        update: (P,).
-        tensors: as in round_update.
-        bits: a weight, from 2 to 16.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedcell.quantisation import expected_noise
-        >>> expected_noise(np.array([0.5, -2.0], np.float32), (2,), bits=2)  # 0 or 2 instead of 0.5
-        0.75
-    """
-    total = 0.0
-    for part in _parts(tensors):
-        u = np.abs(update[part].astype(np.float64))
-        step = u.max(initial=0.0) / levels_of(bits)
-        if step > 0.0:
-            f = u / step % 1.0
-            total += float(step**2 * (f * (1.0 - f)).sum())
-    return total
-
-
 def sums_of(update: Vector, tensors: Sequence[int]) -> tuple[float, float, float]:
     """Return an update's peaks, absolutes and squares, which `noise` takes.
 

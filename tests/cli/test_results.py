@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import fedcell as fc
-from fedcell.runs.records import Rounds
-from fedcell.runs.rounds_file import read_rounds
+from fedcell.runs.records import Rounds, read_rounds
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
 from harness import FEDCELL, Process, Terminal, run, wait_until

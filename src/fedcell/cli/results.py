@@ -548,10 +548,10 @@ def _write_rounds_csv(file: IO[bytes], store: "Store", runs: Sequence["StoredRun
 
 
 def _write_rounds(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"]) -> None:
-    from fedcell.runs import rounds_file
+    from fedcell.runs.records import write_rounds
 
     # What real devices did has a key that answers for no simulation.
-    rounds_file.write_rounds(file, {run.key: store.rounds(run.key) for run in runs if run.status == "done"})
+    write_rounds(file, {run.key: store.rounds(run.key) for run in runs if run.status == "done"})
 
 
 def _load_pyarrow() -> tuple[Any, Any]:

@@ -14,17 +14,17 @@ from fedcell.paper.auto import (
     MOMENTUM,
     OURS,
     PLAIN,
+    AutoCell,
     Time,
+    chosen_cells,
     dots_of,
     gather_ours,
     setting,
     time_specs,
     times_of,
     to_target,
-    verdict,
 )
-from fedcell.paper.auto_cells import AutoCell, chosen_cells
-from fedcell.paper.output import Claim, Output
+from fedcell.paper.output import Claim, Output, verdict_of
 from fedcell.paper.settings import Collect, Settings
 from fedcell.plots import Dots, dots_figure
 from fedcell.quantisation import WEIGHT_BITS
@@ -295,12 +295,12 @@ def _grid_claims(ratios: Mapping[str, float], cells: Mapping[str, AutoCell]) -> 
     return [
         Claim(
             f"{OURS} is within {GRID_CELL:g} times of the best of the grid in each cell",
-            verdict(not beyond),
+            verdict_of(not beyond),
             f"Beyond it in: {', '.join(beyond) or 'none'}, of {len(known)} cells.{said}",
         ),
         Claim(
             f"{OURS} is within {GRID_MEAN:g} times of the best of the grid on average",
-            verdict(mean <= GRID_MEAN),
+            verdict_of(mean <= GRID_MEAN),
             f"{mean:.2f} times, the mean over {len(known)} cells.",
         ),
     ]

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
         unchecked_upload_s,
         whole_band_upload_s,
     )
-    from fedcell.world.device import PAPER_POWER_W_PER_HZ, Devices, mean_compute_s
-    from fedcell.world.energy import compute_j, round_j, transmit_j
+    from fedcell.world.device import (
+        PAPER_POWER_W_PER_HZ,
+        Devices,
+        compute_j,
+        mean_compute_s,
+        round_j,
+        transmit_j,
+    )
     from fedcell.world.mobility import MOBILITIES, Mobility, RandomWaypoint, Redrawn, Static
     from fedcell.world.rates import RATES, Mcs64, Mcs256, Shannon
     from fedcell.world.snr_trace import SnrTrace, write_trace
@@ -83,8 +89,7 @@ _look_up = lazy_names(
         "fedcell.world.cell": "CHANNELS Cell Channel Conditions Foresight PaperChannel",
         "fedcell.world.channel": "download_s link_snr loss_db may_lack_rate mean_upload_s path_loss_db "
         "unchecked_upload_s whole_band_upload_s",
-        "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ mean_compute_s",
-        "fedcell.world.energy": "compute_j round_j transmit_j",
+        "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ compute_j mean_compute_s round_j transmit_j",
         "fedcell.world.mobility": "MOBILITIES Mobility RandomWaypoint Redrawn Static",
         "fedcell.world.rates": "Mcs256 Mcs64 RATES Shannon",
         "fedcell.world.snr_trace": "SnrTrace write_trace",
@@ -99,8 +104,7 @@ _MOVED = lazy_names(
         "fedcell.world.availability": "Availability",
         "fedcell.world.cell": "uniform_in_disc",
         "fedcell.world.channel": "believed_snr fading_power shadowing_db",
-        "fedcell.world.device": "draw_compute_s expected_compute_s",
-        "fedcell.world.energy": "cmos_j",
+        "fedcell.world.device": "cmos_j draw_compute_s expected_compute_s",
         "fedcell.world.rates": "spectral_efficiency",
     },
 )

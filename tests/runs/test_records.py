@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from fedcell.errors import InputError
-from fedcell.runs.records import Rounds
-from fedcell.runs.rounds_file import COLUMNS, read_rounds, write_rounds
+from fedcell.runs.records import ROUNDS_COLUMNS, Rounds, read_rounds, write_rounds
 
 KEYS = ("ab" * 32, "0f" * 32, "00" * 32)
 
@@ -38,7 +37,7 @@ def test_runs_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert list(found) == list(runs)
     for key, run in runs.items():
         assert found[key].diverged == run.diverged
-        for name in COLUMNS:
+        for name in ROUNDS_COLUMNS:
             np.testing.assert_array_equal(getattr(found[key], name), getattr(run, name))
     assert read_rounds(written(tmp_path, {})) == {}
 
