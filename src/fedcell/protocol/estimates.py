@@ -83,8 +83,11 @@ class Estimates(Table):
 
     def with_first_seen(self, devices: Indices, clock_s: float) -> "Estimates":
         """Return the estimates with these devices (n,) met by now at the latest: from then on they grow stale."""
+        new = devices[np.isnan(self.last_s[devices])]
+        if new.size == 0:
+            return self
         last_s = self.last_s.copy()
-        last_s[devices] = np.where(np.isnan(last_s[devices]), clock_s, last_s[devices])
+        last_s[new] = clock_s
         return self.changed(last_s=last_s)
 
     def known_s(self, devices: Indices) -> Floats:

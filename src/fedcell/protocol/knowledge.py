@@ -6,6 +6,7 @@ rounds (see estimates.py), or not known at all: then the median of the other dev
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from typing_extensions import override
 
 from fedcell.protocol.columns import Table, column, part
 from fedcell.protocol.estimates import MIN_SECONDS, Estimates, is_exploration_round
-from fedcell.protocol.signals import SIGNALS, Reports, uses_signal
+from fedcell.protocol.signals import SIGNALS, Reports, signals_of
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.view import RoundView, Undeclared
@@ -148,6 +149,7 @@ class Knowledge(Table):
             equal and training times 0: the optimistic guess, which schedules the best channels first, and their times
             become known.
         """
+        some: Places = EVERYBODY if there is None else there  # of everybody nothing is copied
         there = np.arange(len(self)) if there is None else there
         upload_s, compute_s = self.known(links, there, reported_s)
         upload_s, compute_s = _with_median(upload_s, otherwise=1.0), _with_median(compute_s, otherwise=0.0)
@@ -165,9 +167,9 @@ class Knowledge(Table):
             compute_s,
             round_index=round_index,
             ids=there,
-            last_round=self.last_round[there],
+            last_round=self.last_round[some],
             mean_upload_s=np.where(self.rounds_available[there] > 0, self.mean_upload_s[there], upload_s),
-            recent=self.recent[there],
+            recent=self.recent[some],
             presence=self.rounds_available[there] / round_index if round_index else np.ones(there.size),
             round_losses=self._losses_until(round_index),
             clock_s=clock_s,
@@ -177,28 +179,25 @@ class Knowledge(Table):
             tensors=links.tensors,
             bits=links.bits,
             overhead_bits=links.overhead_bits,
-            heard_round=self.heard_round[there],
-            heard_epochs=self.heard_epochs[there],
+            heard_round=self.heard_round[some],
+            heard_epochs=self.heard_epochs[some],
             learnt=self.learnt if self.learnt.size else None,
-            turns=self.turns[there],
-            took_s=self.took_s[there],
-            planned_s=self.planned_s[there],
+            turns=self.turns[some],
+            took_s=self.took_s[some],
+            planned_s=self.planned_s[some],
             joules=None if joules is None else joules(there, upload_s, compute_s),
-            **self._reported(there, policy),
+            **self._reported(some, policy),
             **columns,
         )
 
-    def _reported(self, there: Indices, policy: Policy | None) -> dict[str, Any]:
+    def _reported(self, some: "Places", policy: Policy | None) -> dict[str, Any]:
         """The last reports of these devices, and their profiles; None of what nobody has made."""
-        found: dict[str, Any] = {"profiles": self.profiles[there] if self.profiles.shape[1] else None}
-        if policy is not None and not policy.uses_profiles:
-            found["profiles"] = Undeclared("profiles", "uses_profiles", policy)
-        for one in SIGNALS:
-            if policy is not None and not uses_signal(policy, one):
-                found[one.name] = Undeclared(one.name, str(one.flag), policy)
-            else:
-                values: NDArray[Any] = getattr(self.reports, one.name)
-                found[one.name] = None if one.wide and values.shape[1] == 0 else values[there]
+        found: dict[str, Any] = {} if policy is None else dict(_undeclared(type(policy)))
+        if "profiles" not in found:
+            found["profiles"] = self.profiles[some] if self.profiles.shape[1] else None
+        for one in SIGNALS if policy is None else signals_of(type(policy)):
+            values: NDArray[Any] = getattr(self.reports, one.name)
+            found[one.name] = None if one.wide and values.shape[1] == 0 else values[some]
         return found
 
     def with_participation(self, devices: Indices, weights: Floats | None = None) -> "Knowledge":
@@ -356,8 +355,11 @@ class Knowledge(Table):
     def with_losses(self, round_index: int, losses: Floats) -> "Knowledge":
         """Return the knowledge with the (n,) training losses of the devices that delivered in a round."""
         told = losses[np.isfinite(losses)]
-        mean = told.mean() if told.size else np.nan
-        return self.changed(round_losses=np.append(self._losses_until(round_index), mean))
+        mean = float(told.sum()) / told.size if told.size else np.nan
+        earlier = self._losses_until(round_index)
+        round_losses = np.empty(earlier.size + 1)
+        round_losses[:-1], round_losses[-1] = earlier, mean
+        return self.changed(round_losses=round_losses)
 
     def with_epochs(self, devices: Indices, epochs: Floats) -> "Knowledge":
         """Return the knowledge with how often (n,) devices went through their samples for their last updates."""
@@ -383,6 +385,19 @@ class Knowledge(Table):
         return known.changed(
             round_losses=np.array(arrays[f"{prefix}round_losses"], np.float64), learnt=np.array(learnt, np.float64)
         )
+
+
+EVERYBODY = slice(None)
+Places = Indices | slice
+"""Of some devices their numbers; an index of arrays."""
+
+
+@cache
+def _undeclared(policy: type[Policy]) -> dict[str, Undeclared]:
+    """What stands in a view for the columns that a class of policies has not said it uses."""
+    flags = {one.name: str(one.flag) for one in SIGNALS if one not in signals_of(policy)}
+    flags |= {} if policy.uses_profiles else {"profiles": "uses_profiles"}
+    return {name: Undeclared(name, flag, policy.__name__) for name, flag in flags.items()}
 
 
 def _first_known(times_s: Floats, estimates: Estimates, there: Indices) -> Floats:

@@ -30,16 +30,16 @@ class Undeclared:
     Attributes:
         column: of the RoundView.
         flag: what the policy's class lacks.
-        policy: which has not said it.
+        policy: the name of the class that has not said it.
     """
 
     column: str
     flag: str
-    policy: Any
+    policy: str
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise InputError(
-            f"{type(self.policy).__name__} reads view.{self.column}, which is not collected for it; add this line to "
+            f"{self.policy} reads view.{self.column}, which is not collected for it; add this line to "
             f"the class: {self.flag}: ClassVar[bool] = True"
         )
 

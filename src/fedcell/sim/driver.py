@@ -51,8 +51,9 @@ class Driver:
         delivered: (n,) numbers of the devices whose models arrived.
         residuals: what devices have not sent yet; see `State`.
         plan_j: (n,) what each scheduled device spent, in joules.
-        answers_j: (M,) what answers cost each device.
-        reports_j: (M,) what reports of their data cost devices that have a rate for the first time.
+        answers_j: (M,) what answers cost each device; None if nobody was asked.
+        reports_j: (M,) what reports of their data cost devices that have a rate for the first time; None if nobody
+            reports later than at the start.
     """
 
     run: "Simulation"
@@ -66,7 +67,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.there = self.conditions.there
-        self.answers_j: Floats = np.zeros(self.state.spent_j.size)
+        self.answers_j: Floats | None = None
         self.residuals = self.state.residuals
         self._starts_s: Floats | None = None
         self._trained: tuple[Indices, Updates] | None = None  # by devices that trained for their answers
@@ -95,7 +96,7 @@ class Driver:
         """What really becomes of a plan."""
         plan, run = send.plan, self.run
         if send.answers is None:  # else they have the model already
-            down = run.downlink(self.there, self.conditions.snr[self.there])
+            down = run.downlink(self.conditions, self.conditions.snr)
             plan = plan.starting(None if down is None else down.starts_s(plan.devices))
         self._starts_s = plan.starts_s
         timing = plan.timing(self._links if send.question is None else answer_links(self._links))
@@ -115,6 +116,7 @@ class Driver:
         band = (
             send.plan.shares * self.state.late.band_left
         )  # what late devices of the last round still use is not theirs
+        self.answers_j = np.zeros(self.state.spent_j.size)
         self.answers_j[devices] = sum(self._compute_and_send_j(send.plan, band, outcome))
         who = self.there[places]
         if who.size == 0:
@@ -143,8 +145,8 @@ class Driver:
         parts = self._links.law.take(plan.devices).power_fraction(self._links.upload_s[plan.devices], plan.shares)
         training_j, sending_j = self._compute_and_send_j(plan, parts, outcome)
         self.plan_j = sending_j * state.late.band_left + training_j
-        budget_j = math.inf if run.spec.budget_j is None else run.spec.budget_j
-        if clock_s > run.spec.budget_s or self.spent_j(plan).sum() > budget_j:
+        budget_j = run.spec.budget_j
+        if clock_s > run.spec.budget_s or (budget_j is not None and self.spent_j(plan).sum() > budget_j):
             return None
         if outcome.round_s == 0.0 and run.spec.rounds is None:
             raise InputError(
@@ -180,22 +182,31 @@ class Driver:
 
     def spent_j(self, plan: Plan) -> Floats:
         """(M,) what each device has spent by the end of the round, in joules."""
-        spent_j = self.state.spent_j + self.answers_j + self.reports_j
+        spent_j = self.state.spent_j.copy() if self.answers_j is None else self.state.spent_j + self.answers_j
+        if self.reports_j is not None:
+            spent_j += self.reports_j
         spent_j[self.there[plan.devices]] += self.plan_j
         return spent_j
 
+    def joules(self) -> float:
+        """What all devices spent in the round."""
+        beside = (0.0 if one is None else float(one.sum()) for one in (self.answers_j, self.reports_j))
+        answers_j, reports_j = beside
+        return float(self.plan_j.sum()) + answers_j + self.state.reports_j + reports_j
+
     @cached_property
-    def reports_j(self) -> Floats:
+    def reports_j(self) -> Floats | None:
         """(M,) what reports cost, beside the round that goes on.
 
         Whoever had a rate at the start has spent something by then; see `Simulation.start`.
         """
-        run, cost_j = self.run, np.zeros(self.state.spent_j.size)
-        if run.reports_later:
-            from fedcell.sim.profiles import report_j
+        run = self.run
+        if not run.reports_later:
+            return None
+        from fedcell.sim.profiles import report_j
 
-            new = self.there[self.state.spent_j[self.there] == 0.0]
-            cost_j[new] = report_j(run.task, run.world, self.conditions, self.state.late.band_left)[new]
+        new, cost_j = self.there[self.state.spent_j[self.there] == 0.0], np.zeros(self.state.spent_j.size)
+        cost_j[new] = report_j(run.task, run.world, self.conditions, self.state.late.band_left)[new]
         return cost_j
 
     def _not_lost(self, plan: Plan) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

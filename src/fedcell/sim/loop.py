@@ -112,19 +112,20 @@ class Simulation:
 
     def true_links(self, conditions: Conditions) -> Links:
         """What really holds of the devices that are there, whatever is believed."""
-        there = conditions.there
-        law = self.law(conditions.snr[there])
-        return Links(conditions.upload_s[there], conditions.compute_s[there], law, *self._size)
+        some = conditions.some
+        law = self.law(conditions.snr[some])
+        return Links(conditions.upload_s[some], conditions.compute_s[some], law, *self._size)
 
-    def downlink(self, there: Indices, snr: Floats) -> Downlink | None:
-        """How the model comes down to (n,) devices with this SNR; None if it takes no time."""
+    def downlink(self, conditions: Conditions, snr: Floats) -> Downlink | None:
+        """How the model comes down to the devices that are there, of (M,) with this SNR; None if it takes no time."""
         cell = self.world.cell
         if cell.downlink == "free":
             return None
         from fedcell.schedule.downlink import Multicast, Unicast
         from fedcell.world import download_s
 
-        seconds = download_s(cell, self.world.devices.power_w_per_hz[there], snr)
+        some = conditions.some
+        seconds = download_s(cell, self.world.devices.power_w_per_hz[some], snr[some])
         return Multicast(seconds) if cell.downlink == "multicast" else Unicast(seconds)
 
     @cached_property
@@ -182,8 +183,7 @@ class Simulation:
         after = State(r + 1, clock_s, model, done.knowledge, spent_j, False, aggregation, driver.residuals, state.score)
         score = yield from self._scored(after, round_s, driver.mean is not None)
         reached = spec.target_accuracy is not None and score.accuracy >= spec.target_accuracy
-        plan_j = driver.plan_j
-        joules = float(plan_j.sum()) + float(driver.answers_j.sum()) + state.reports_j + float(driver.reports_j.sum())
+        joules, plan_j = driver.joules(), driver.plan_j
         sent = self._decisions(plan, driver.delivered)
         accuracy, loss, evaluated, _ = score
         record = RoundRecord(
@@ -221,13 +221,15 @@ class Simulation:
         n, tensors = plan.devices.size, len(self.task.engine.tensors)
         if n == 0:
             return math.nan, math.nan, 0.0
-        size = np.full(n, self.compression.upload_bits(self.weights, tensors))
-        bits = size / self.weights if self.compression.feedback else np.full(n, float(self.compression.bits))
-        if plan.bits is not None:
-            size, bits = upload_bits(self.weights, tensors, plan.bits), plan.bits
-        epochs = float(self.spec.task.epochs if plan.epochs is None else plan.epochs.mean())
-        sent = np.ceil(size / 8.0)[np.isin(plan.devices, delivered)].sum()
-        return epochs, float(bits.mean()), float(sent)
+        epochs = float(self.spec.task.epochs if plan.epochs is None else plan.epochs.sum() / n)
+        if plan.bits is None:
+            size = float(self.compression.upload_bits(self.weights, tensors))
+            bits = float(self.compression.bits)
+            if self.compression.feedback:
+                bits = float(np.full(n, size / self.weights).sum() / n)
+            return epochs, bits, math.ceil(size / 8.0) * float(delivered.size)
+        sent = upload_bits(self.weights, tensors, plan.bits[np.searchsorted(plan.devices, delivered)])
+        return epochs, float(plan.bits.sum() / n), float(np.ceil(sent / 8.0).sum())
 
     def conditions(self, state: State) -> Conditions | None:
         """What holds in the state's round; None if the run has ended."""
@@ -242,22 +244,22 @@ class Simulation:
 
     def round_inputs(self, state: State, conditions: Conditions) -> RoundInputs:
         """What the server sees before the state's round, if anybody is there."""
-        spec, task, there, r = self.spec, self.task, conditions.there, state.round
-        compute_s = conditions.foreseen_compute_s(spec.knowledge)[there]
-        law, samples = self.law(conditions.believed_snr[there]), task.samples[there]
-        links = Links(conditions.believed_upload_s[there], compute_s, law, *self._size)
+        spec, task, some, r = self.spec, self.task, conditions.some, state.round
+        compute_s = conditions.foreseen_compute_s(spec.knowledge)[some]
+        law, samples = self.law(conditions.believed_snr[some]), task.samples[some]
+        links = Links(conditions.believed_upload_s[some], compute_s, law, *self._size)
         view = state.knowledge.view(
             links,
             r,
             clock_s=state.clock_s,
             explore=spec.explores,
-            there=there,
+            there=None if conditions.available is None else conditions.there,
             joules=partial(expected_j, self.world),
             policy=self.policy,
             samples=samples,
-            label_counts=task.label_counts[there],
+            label_counts=task.label_counts[some],
             profile_noise=noise_of(spec.epsilon, state.knowledge.profiles.shape[1]),
-            downlink=self.downlink(there, conditions.believed_snr[there]),
+            downlink=self.downlink(conditions, conditions.believed_snr),
             left_s=spec.budget_s - state.clock_s,
             left_j=math.inf if spec.budget_j is None else spec.budget_j - float(state.spent_j.sum()),
         )

@@ -51,6 +51,8 @@ EngineCoroutine = Generator[Request, Any, T]
 def answers(engine: Engine, requests: Sequence[Any]) -> list[Any]:
     """The engine's answers to requests of one kind (all Train, all Losses or all Evaluate), by one call."""
     if isinstance(requests[0], Evaluate):
+        if len(requests) == 1:
+            return [engine.evaluate(requests[0].model[np.newaxis])]
         result = engine.evaluate(np.stack([request.model for request in requests]))
         pairs = zip(result.accuracy, result.loss, strict=True)
         return [Evaluation(np.array([accuracy]), np.array([loss])) for accuracy, loss in pairs]
@@ -60,6 +62,8 @@ def answers(engine: Engine, requests: Sequence[Any]) -> list[Any]:
         losses = engine.losses(jobs)
         return [losses[first:last] for first, last in edges]
     updates = engine.update(jobs)
+    if len(requests) == 1:
+        return [updates]
     return [updates.take(slice(first, last)) for first, last in edges]
 
 
