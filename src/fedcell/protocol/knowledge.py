@@ -243,7 +243,15 @@ class Knowledge(Table):
         resting: Bools = self.retry_round[there] > round_index
         return resting
 
-    def with_round(self, view: RoundView, plan: Plan, links: Links, timing: Timing, clock_s: float) -> "Knowledge":
+    def with_round(
+        self,
+        view: RoundView,
+        plan: Plan,
+        links: Links,
+        timing: Timing,
+        clock_s: float,
+        planned_s: Floats | None = None,
+    ) -> "Knowledge":
         """Return the knowledge after a round.
 
         Args:
@@ -252,18 +260,23 @@ class Knowledge(Table):
             links: what was known in advance; upload times are estimated only where that was nothing.
             timing: when the scheduled devices started to upload and finished; NaN is ignored.
             clock_s: the time at the end of the round, in seconds.
+            planned_s: when they were planned to finish, in seconds from the start of the round; by default what the
+                plan's timing is by the view.
         """
         there = np.asarray(view.ids)
         trained = there[plan.devices]
         last_round = self.last_round.copy()
         last_round[trained] = view.round_index
         rounds_available, mean_upload_s = self.rounds_available.copy(), self.mean_upload_s.copy()
-        rounds_available[there] += 1
-        mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / rounds_available[there]
+        some: Places = EVERYBODY if there.size == len(self) else there
+        rounds_available[some] += 1
+        mean_upload_s[some] += (view.upload_s - mean_upload_s[some]) / rounds_available[some]
 
         known = self.with_times(view, plan, links, timing, clock_s)
         known = known.changed(last_round=last_round, mean_upload_s=mean_upload_s, rounds_available=rounds_available)
-        return known._with_delivery_times(trained, timing, plan.timing(view).finish_s)
+        if planned_s is None:
+            planned_s = plan.timing(view).finish_s
+        return known._with_delivery_times(trained, timing, planned_s)
 
     def _with_delivery_times(self, devices: Indices, timing: Timing, planned_s: Floats) -> "Knowledge":
         """Return the knowledge with the mean times in which devices deliver.

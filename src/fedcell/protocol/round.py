@@ -216,7 +216,8 @@ def _ask(inputs: RoundInputs, question: Question) -> Generator[Send | Collect, A
 
 def _to_send(chosen: Plan, view: RoundView, answers: Answers | None) -> Send:
     """Return the plan that was chosen with a view, which is of those that answered if devices were asked."""
-    expected, (training_s, _) = chosen.timing(view), chosen.seconds(view)
+    training_s, sending_s = chosen.seconds(view)
+    expected = chosen.timing_of(training_s, sending_s)
     upload_s = expected.finish_s - training_s
     upload_s = upload_s if chosen.starts_s is None else upload_s - chosen.starts_s
     if answers is None:
@@ -249,7 +250,8 @@ def _learn(
         began_s = answers.ready_s[places]
         plan = replace(plan, starts_s=None if answers.starts_s is None else answers.starts_s[places])
         learnt = replace(learnt, began_s=began_s, finish_s=began_s + (learnt.finish_s - learnt.began_s))
-    known = knowledge.with_round(view, plan, inputs.links, learnt, collected.clock_s)
+    planned_s = send.expected.finish_s if answers is None else None
+    known = knowledge.with_round(view, plan, inputs.links, learnt, collected.clock_s, planned_s)
     if collected.averaged is not None:
         known = known.with_participation(*collected.averaged)
     if answers is not None:

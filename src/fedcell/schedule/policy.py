@@ -231,6 +231,8 @@ class Policy(ABC):
         Returns:
             The question, its devices ascending, or None.
         """
+        if type(self).ask is Policy.ask:
+            return None
         _require_generator(rng)
         with self._copying():
             question = self.ask(view, rng)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def expected_j(world: World, devices: Indices, upload_s: Floats, compute_s: Floats) -> Floats:
     """(n,) what these devices would spend in a round, in joules, if training and upload took so long."""
+    if devices.size == len(world.devices):
+        return round_j(world.cell, world.devices, compute_s, upload_s)
     t, c = np.zeros((2, len(world.devices)))
     t[devices], c[devices] = compute_s, upload_s
     return round_j(world.cell, world.devices, t, c)[devices]

@@ -1,6 +1,7 @@
 """Devices: what they compute with and send with, the compute times of eq. (3), and what both cost in joules."""
 
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, overload
 
@@ -212,6 +213,13 @@ class Devices(Section):
                 "lower its kappa, cpu_hz, cycles_per_sample or compute_w"
             )
 
+    @cached_property
+    def training_j(self) -> Floats:
+        """(M,) the energy of a round's training of devices without a compute_w, in joules; always the same."""
+        found = cmos_j(self.kappa, self.cpu_hz, self.cycles_per_sample * self.samples)
+        found.flags.writeable = False
+        return found
+
 
 def draw_compute_s(devices: Devices, rng: np.random.Generator) -> Floats:
     """Draw compute times t_i = a_i D_i + (D_i / mu_i) E_i with E_i ~ Exp(1).
@@ -315,9 +323,7 @@ def compute_j(devices: Devices, compute_s: Floats) -> Floats:
         >>> compute_j(Devices(compute_w=[2.0, 3.0]), np.array([6.2, 9.9])).round(6).tolist()
         [12.4, 29.7]
     """
-    if devices.compute_w is not None:
-        return devices.compute_w * compute_s
-    return cmos_j(devices.kappa, devices.cpu_hz, devices.cycles_per_sample * devices.samples)
+    return devices.training_j if devices.compute_w is None else devices.compute_w * compute_s
 
 
 def transmit_j(power_w_per_hz: ArrayLike, bandwidth_hz: float, shares: ArrayLike, upload_seconds: ArrayLike) -> Floats:
