@@ -12,6 +12,7 @@ hash of i and of two words of 32 bits that the upload's key is made into: nothin
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -76,8 +77,16 @@ def upload_part(
             "the plan says how many bits a weight are uploaded, but not of how many weights; give the view weights (in "
             "a run whose task.compression is topk or sign nobody decides the bits: use none or quantise)"
         )
+    if isinstance(bits, int | float):  # asked again and again by searches
+        return _upload_part(weights, tensors, float(bits), whole, overhead_bits)
     part, of = upload_bits(weights, tensors, bits), upload_bits(weights, tensors, whole)
     return (part + overhead_bits) / (of + overhead_bits)
+
+
+@lru_cache(maxsize=64)
+def _upload_part(weights: float, tensors: int, bits: float, whole: float, overhead_bits: float) -> Floats:
+    part, of = upload_bits(weights, tensors, bits), upload_bits(weights, tensors, whole)
+    return np.float64((part + overhead_bits) / (of + overhead_bits))  # type: ignore[return-value]  # as of an array
 
 
 def checked_bits(what: str, bits: Floats) -> Floats:

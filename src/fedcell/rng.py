@@ -156,4 +156,3 @@ def _states(seed: int, name: int, block: int) -> NDArray[np.uint64]:
         value = value * np.uint32(constant)
         state[:, place] = value ^ value >> np.uint32(16)
     return state.view("<u8").astype(np.uint64)
-
