@@ -123,7 +123,7 @@ class Band:
     bandwidth_hz: float
 
     def part(self, share: float | None) -> dict[str, Any]:
-        """What a device with this share has of it; of a line of its own all."""
+        """What a device with this share has of it; of a dedicated link all."""
         if share is None:
             return {"share": None, "blocks": None, "bandwidth_hz": None}
         whole = {"blocks": None, "bandwidth_hz": self.bandwidth_hz}

@@ -4,7 +4,7 @@ A Radio is called three times per round: for the state of the links (``look``), 
 (``grant``), and for how long everything took (``measure``). If the policy asks devices something before it decides, it
 is called to grant and measure that, too. Write one for your own radio network; fedcell has four:
 
-- DedicatedRadio: every node has a line of its own; what it does not report is learnt from the clients' timings.
+- DedicatedRadio: every node has a dedicated link; what it does not report is learnt from the clients' timings.
 - CellRadio: real nodes report their SNR or rate; Flower's server measures with its own clock.
 - SimulatedRadio: the simulator's world and clock, around nodes that really train.
 - fedcell.testbed's: network namespaces whose links are shaped to the granted rates, measured on the wire.
@@ -162,7 +162,7 @@ class CellRadio:
 
     @property
     def model_bits(self) -> int:
-        """The cell's."""
+        """The size of an upload in this cell, in bits."""
         return self.cell.model_bits
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:  # noqa: ARG002
@@ -326,7 +326,7 @@ class SimulatedRadio:
 
     @property
     def model_bits(self) -> int:
-        """The cell's."""
+        """The size of an upload in this cell, in bits."""
         return self.world.cell.model_bits
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:

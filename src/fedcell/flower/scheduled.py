@@ -375,7 +375,7 @@ class Scheduled(Strategy):
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
             why = explain_no_update(self.rounds, format_policy(self.policy), self.budget_s)
-            raise InputError(f"nothing was learnt: {why}")
+            raise InputError(f"no model was trained: {why}")
 
     # --- one round -------------------------------------------------------------------------------------------------
 
@@ -542,7 +542,9 @@ class Scheduled(Strategy):
             skip_round(self.strategy, here.number)
             if kept:
                 LOG.warning(
-                    "fedcell: round %d is not averaged: %d models are too few for its noise", here.number, len(kept)
+                    "fedcell: round %d is not aggregated: %d models are too few for the noise of differential privacy",
+                    here.number,
+                    len(kept),
                 )
             return None, None
         balanced = self._planner.balanced(here.there, delivered) if self.averaging == "balanced" else None
