@@ -171,7 +171,7 @@ class Planner:
                     policy = replace(policy, **{setting: value})  # type: ignore[arg-type]
         return policy
 
-    def hear_sizes(self, planned: PlannedRound, replies: Replies) -> None:
+    def record_sizes(self, planned: PlannedRound, replies: Replies) -> None:
         """Remember which devices sent whole models although they were told to send fewer bits a weight."""
         if planned.plan.bits is not None:
             for node, device, bits in zip(planned.chosen, planned.devices, planned.plan.bits, strict=True):

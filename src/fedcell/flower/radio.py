@@ -24,7 +24,7 @@ from fedcell.quantisation import WEIGHT_BITS
 from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.types import Floats
-from fedcell.units import LARGEST_S, SMALLEST_S
+from fedcell.units import MAX_S, MIN_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
 from fedcell.world.cell import Foresight
 
@@ -174,7 +174,7 @@ class CellRadio:
     def _snr(self, devices: Sequence[Device], upload_s: Floats) -> Floats:
         """(M,) the SNR with the entire band: as reported, or as Shannon's formula has it for the upload time."""
         bits = np.minimum(self.cell.model_bits / (upload_s * self.cell.bandwidth_hz), _STEEPEST_BITS)
-        by_time = np.maximum(np.expm1(np.log(2.0) * bits), SMALLEST_S)
+        by_time = np.maximum(np.expm1(np.log(2.0) * bits), MIN_S)
         told = np.array([np.nan if d.report.snr_db is None else units.db_to_ratio(d.report.snr_db) for d in devices])
         snr: Floats = np.where(np.isnan(told), by_time, told)
         known = snr[np.isfinite(snr)]
@@ -185,7 +185,7 @@ class CellRadio:
         if not np.isnan(upload_s) or report.snr_db is None:
             return upload_s
         efficiency = self.cell.rate.efficiency(np.array([units.db_to_ratio(report.snr_db)]))
-        return float(np.clip(whole_band_upload_s(self.cell, efficiency)[0], SMALLEST_S, LARGEST_S))
+        return float(np.clip(whole_band_upload_s(self.cell, efficiency)[0], MIN_S, MAX_S))
 
     def grant(self, grant: Grant) -> None:
         """Do nothing: the shares reach the nodes in their messages."""
@@ -277,7 +277,7 @@ def _reported_upload_s(report: Report, model_bits: int) -> float:
     """Seconds of an upload over the entire link according to the report's time or rate; NaN if it has neither."""
     if report.upload_s is not None:
         return report.upload_s
-    return np.nan if report.rate_bps is None else max(model_bits / report.rate_bps, SMALLEST_S)
+    return np.nan if report.rate_bps is None else max(model_bits / report.rate_bps, MIN_S)
 
 
 def reports_band(report: Report) -> bool:

@@ -275,7 +275,7 @@ def _spending_doubt(document: dict[str, Any], rounds: int) -> str:
         return ""
     if spec.reports_may_be_lost:
         return f"in version 0.2 reports of devices out of reach used up the energy of budget or batteries: {AGAIN}"
-    if batteries and spec.may_lack_rate and rounds != spec.rounds:
+    if batteries and spec.outage_possible and rounds != spec.rounds:
         return "version 0.2 ended a run with batteries when no device was in reach: delete it and run it again"
     return ""
 

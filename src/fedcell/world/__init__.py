@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         download_s,
         link_snr,
         loss_db,
-        may_lack_rate,
         mean_upload_s,
+        outage_possible,
         path_loss_db,
         unchecked_upload_s,
         whole_band_upload_s,
@@ -70,9 +70,9 @@ __all__ = [
     "download_s",
     "link_snr",
     "loss_db",
-    "may_lack_rate",
     "mean_compute_s",
     "mean_upload_s",
+    "outage_possible",
     "path_loss_db",
     "round_j",
     "transmit_j",
@@ -87,7 +87,7 @@ if not TYPE_CHECKING:
         {
             "fedcell.world.availability": "AVAILABILITIES Always AvailabilitySnapshot DayNight Trace",
             "fedcell.world.cell": "CHANNELS Cell Channel Conditions Foresight PaperChannel",
-            "fedcell.world.channel": "download_s link_snr loss_db may_lack_rate mean_upload_s path_loss_db "
+            "fedcell.world.channel": "download_s link_snr loss_db outage_possible mean_upload_s path_loss_db "
             "unchecked_upload_s whole_band_upload_s",
             "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ compute_j mean_compute_s round_j transmit_j",
             "fedcell.world.mobility": "MOBILITIES Mobility RandomWaypoint Redrawn Static",
@@ -104,6 +104,7 @@ if not TYPE_CHECKING:
             "draw_compute_s": "fedcell.world.device:draw_compute_s",
             "expected_compute_s": "fedcell.world.device:expected_compute_s",
             "fading_power": "fedcell.world.channel:fading_power",
+            "may_lack_rate": "outage_possible",
             "parse_availability": "AVAILABILITIES.parse",
             "parse_channel": "CHANNELS.parse",
             "parse_mobility": "MOBILITIES.parse",
