@@ -24,14 +24,8 @@ if TYPE_CHECKING:
         unchecked_upload_s,
         whole_band_upload_s,
     )
-    from fedcell.world.device import (
-        PAPER_POWER_W_PER_HZ,
-        Devices,
-        compute_j,
-        mean_compute_s,
-        round_j,
-        transmit_j,
-    )
+    from fedcell.world.device import PAPER_POWER_W_PER_HZ, Devices, mean_compute_s
+    from fedcell.world.energy import compute_j, round_j, transmit_j
     from fedcell.world.mobility import MOBILITIES, Mobility, RandomWaypoint, Redrawn, Static
     from fedcell.world.rates import RATES, Mcs64, Mcs256, Shannon
     from fedcell.world.snr_trace import SnrTrace, write_trace
@@ -89,7 +83,8 @@ if not TYPE_CHECKING:
             "fedcell.world.cell": "CHANNELS Cell Channel Conditions Foresight PaperChannel",
             "fedcell.world.channel": "download_s link_snr loss_db outage_possible mean_upload_s path_loss_db "
             "unchecked_upload_s whole_band_upload_s",
-            "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ compute_j mean_compute_s round_j transmit_j",
+            "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ mean_compute_s",
+            "fedcell.world.energy": "compute_j round_j transmit_j",
             "fedcell.world.mobility": "MOBILITIES Mobility RandomWaypoint Redrawn Static",
             "fedcell.world.rates": "Mcs256 Mcs64 RATES Shannon",
             "fedcell.world.snr_trace": "SnrTrace write_trace",
@@ -100,7 +95,7 @@ if not TYPE_CHECKING:
             "Attendance": "AvailabilitySnapshot",
             "Availability": "fedcell.world.availability:Availability",
             "believed_snr": "fedcell.world.channel:believed_snr",
-            "cmos_j": "fedcell.world.device:cmos_j",
+            "cmos_j": "fedcell.world.energy:cmos_j",
             "draw_compute_s": "fedcell.world.device:draw_compute_s",
             "expected_compute_s": "fedcell.world.device:expected_compute_s",
             "fading_power": "fedcell.world.channel:fading_power",
