@@ -177,9 +177,15 @@ def test_all_exported_names_exist_and_are_all_there_is() -> None:
         assert getattr(fedcell, name) is not None
     source = ast.parse((SOURCE / "__init__.py").read_text())
     typed = {a.name for node in ast.walk(source) if isinstance(node, ast.ImportFrom) for a in node.names}
-    assert typed - {"TYPE_CHECKING", "Any", "Callable", "Mapping", "MappingProxyType", "import_module"} == set(
-        fedcell.__all__
-    )
+    assert typed - {
+        "TYPE_CHECKING",
+        "Any",
+        "Callable",
+        "Mapping",
+        "MappingProxyType",
+        "import_module",
+        "resolve_name",
+    } == set(fedcell.__all__)
     assert dir(fedcell) == sorted(fedcell.__all__)
     with pytest.raises(AttributeError, match="no attribute 'gredy'"):
         _ = fedcell.gredy

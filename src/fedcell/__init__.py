@@ -91,14 +91,19 @@ def lazy_names(
     Args:
         package: its name; a module's will do where names were only renamed.
         where: by module, its names. A module of the package may be among its own names.
-        renamed: former names that still work, with a warning, by what they are called now.
+        renamed: former names that still work, with a warning, by what they are called now: ``NAME``, ``NAME.attribute``
+            or, elsewhere, ``module:NAME``.
     """
     modules = {name: module for module, names in where.items() for name in names.split()}
 
     def look_up(name: str) -> Any:
         if name in renamed:
-            warnings.warn(f"{package}.{name} is called {renamed[name]}; write that", DeprecationWarning, stacklevel=2)
-            return getattr(sys.modules[package], renamed[name])
+            from pkgutil import resolve_name
+
+            new = renamed[name]
+            now = f"{package}.{name} is called {new.replace(':', '.')}; write that"
+            warnings.warn(now, DeprecationWarning, stacklevel=2)
+            return resolve_name(new if ":" in new else f"{package}:{new}")
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(modules[name])

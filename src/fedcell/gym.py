@@ -171,7 +171,7 @@ class Scored(Policy):
         return order[: counts[int(np.argmin(costs))]]
 
 
-LEAST_EPOCHS, MOST_EPOCHS = 0.01, 5.0
+MIN_EPOCHS, MAX_EPOCHS = 0.01, 5.0
 """The work that an action may ask for; see `effort_of`."""
 
 
@@ -187,7 +187,7 @@ def effort_of(work: float, bits: float) -> tuple[float, int]:
         >>> effort_of(-1.0, -1.0), effort_of(1.0, 1.0), round(effort_of(0.0, 0.0)[0], 3)
         ((0.01, 2), (5.0, 32), 0.224)
     """
-    epochs = LEAST_EPOCHS * (MOST_EPOCHS / LEAST_EPOCHS) ** float(np.clip((work + 1.0) / 2.0, 0.0, 1.0))
+    epochs = MIN_EPOCHS * (MAX_EPOCHS / MIN_EPOCHS) ** float(np.clip((work + 1.0) / 2.0, 0.0, 1.0))
     place = int(np.clip((bits + 1.0) / 2.0 * len(BITS), 0, len(BITS) - 1))
     return float(round(epochs)) if epochs > 1.0 else epochs, BITS[place]
 

@@ -288,7 +288,7 @@ def unpack(data: bytes, tensors: Sequence[int]) -> tuple[NDArray[np.int16], Vect
     """
     count, start = sum(tensors), HEADER_BITS // 8 + SCALE_BITS // 8 * len(tensors)
     if len(data) < HEADER_BITS // 8 or data[: len(_MAGIC)] != _MAGIC:
-        raise InputError("the data is no rounded update")
+        raise InputError("the data is not a rounded update")
     _, version, bits, said = struct.unpack_from(_HEADER, data)
     if version != _VERSION or not FEWEST_BITS <= bits <= MOST_BITS:
         raise InputError(

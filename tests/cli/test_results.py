@@ -324,8 +324,8 @@ def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int
         ),
         (["export", "results.db", "--csv", "no/x.csv"], "no is not a directory; create it first"),
         (["export", "results.db", "--parquet", "."], "cannot write .: it is a directory"),
-        (["delete", "results.db"], "which runs? give their keys, or --failed, or --policy"),
-        (["delete", "results.db", "ab", "--failed"], "which runs?"),
+        (["delete", "results.db"], "no runs are given; give their keys, or --failed, or --policy"),
+        (["delete", "results.db", "ab", "--failed"], "no runs are given"),
         (
             ["delete", "results.db", "--policy", "gredy", "--yes"],
             "has no run of policy 'gredy'; its policies: gr",

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 import fedcell as fc
+import fedcell.flower
 from fedcell.errors import InputError
 from fedcell.flower.client import Report
 from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, SimulatedRadio, radio_of
@@ -93,3 +94,8 @@ def test_a_grant_is_for_the_same_work_and_size_as_links_unless_it_says_otherwise
     links = {one.name: one.default for one in fields(Links)}
     assert all(usual[name] == links[name] for name in ("epochs", "weights", "tensors", "bits", "overhead_bits"))
     assert links["tensors"] == 1
+
+
+def test_the_former_name_of_links_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match=r"fedcell\.flower\.Look is called Links; write that"):
+        assert getattr(fedcell.flower, "Look") is Links  # noqa: B009

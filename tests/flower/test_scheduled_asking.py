@@ -203,7 +203,7 @@ def test_clients_that_do_not_know_the_question_are_told_what_to_add(
     about: Any, advice: str, log: pytest.LogCaptureFixture
 ) -> None:
     """One line for all; rounds without an answer do not count, and ten of them end the run."""
-    with pytest.raises(InputError, match="nothing was learnt: no node answered in 10 rounds"):
+    with pytest.raises(InputError, match="no model was trained: no node answered in 10 rounds"):
         run(Client().grid(3), Asks(about, d=3, k=2), radio=instant(), poll_s=0.0)
     lines = [line for line in log.messages if advice in line]
     assert 1 <= len(lines) <= 10
@@ -246,7 +246,7 @@ def test_a_loss_that_cannot_be_is_not_heard_and_said_once(lie: Any, log: pytest.
     assert all(r.delivered == [0, 1] for r in done.rounds)
     assert np.isnan(heard(done).losses).all()
     assert heard(done).heard_round.tolist() == [-1, -1]
-    assert len([line for line in log.messages if "counts as silent: its 'train_loss' is" in line]) == 2
+    assert len([line for line in log.messages if "reports nothing that can be used: its 'train_loss' is" in line]) == 2
 
 
 def test_another_name_for_the_loss() -> None:

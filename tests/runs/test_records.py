@@ -60,7 +60,7 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(
 ) -> None:
     with np.load(written(tmp_path, some())) as arrays:
         np.savez(tmp_path / "other.npz", **(dict(arrays) | change))
-    with pytest.raises(InputError, match=r"other.npz is no file of rounds \(" + reason):
+    with pytest.raises(InputError, match=r"other.npz is not a file of rounds \(" + reason):
         read_rounds(tmp_path / "other.npz")
 
 
@@ -68,7 +68,7 @@ def test_other_files_are_refused_too(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("text")
     np.savez(tmp_path / "arrays.npz", a=np.zeros(3))
     for name in ("text", "arrays.npz", "nowhere"):
-        with pytest.raises(InputError, match=f"{name} is no file of rounds"):
+        with pytest.raises(InputError, match=f"{name} is not a file of rounds"):
             read_rounds(tmp_path / name)
 
 

@@ -1,6 +1,7 @@
 """Policies that ask before they decide: what they see, what it costs, and that nothing else changes."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import simulation_of
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.engine import Job
 from fedcell.protocol import Collect, Knowledge, Send, answer_links
@@ -23,7 +25,8 @@ from fedcell.world import compute_j, transmit_j
 from twins import asks
 from twins.asks import SEEN
 
-SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60] * 8}
+SMALL: dict[str, Any] = {"sizes": [60] * 8}
+run_of = partial(simulation_of, devices={"count": 8}, task=SMALL)
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,6 @@ class Asks(asks.Asks):
         if self.about == "nothing":
             return [int(np.flatnonzero(view.ids == i)[0]) for i in (1, 3)]
         return chosen
-
-
-def run_of(policy: fc.Policy, **fields: Any) -> Simulation:
-    document: dict[str, Any] = {"rounds": 3, "devices": {"count": 8}, "task": SMALL} | fields
-    spec = fc.Spec(**document)
-    return replace(Simulation.load(spec), policy=policy)
 
 
 def first_round(run: Simulation) -> tuple[fc.RoundRecord, State]:

@@ -12,7 +12,8 @@ from scipy import stats
 import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.world import Devices, compute_j, round_j, transmit_j
-from fedcell.world.device import cmos_j, draw_compute_s, expected_compute_s
+from fedcell.world.device import draw_compute_s, expected_compute_s
+from fedcell.world.energy import cmos_j
 
 
 def test_the_papers_device_trains_6_s_at_least_and_6_75_s_on_average() -> None:

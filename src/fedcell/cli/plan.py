@@ -126,7 +126,7 @@ def _plan_table(planned: "TablePlan") -> "Table":
         title += "\n" + ", ".join(f"{planned.effort_text(name)} {_EFFORT[name]}" for name in planned.decides)
     table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
     table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
-    # Of a line of its own a device always gets all: there is nothing to tell.
+    # Of a dedicated link a device always gets all: there is nothing to tell.
     gets = planned.law.gets(1.0, planned.bandwidth_hz) if planned.law.asked.shared else {}
     shown = {name: _column(name) for name in (*gets, *planned.decides)}
     for heading in (*(heading for heading, _ in shown.values()), "compute s", "upload s", "finish s"):

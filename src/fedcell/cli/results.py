@@ -617,7 +617,7 @@ def delete_runs(
     from fedcell.runs.store import Store
 
     if bool(key) + failed + (policy is not None) != 1:
-        raise InputError("which runs? give their keys, or --failed, or --policy NAME, one of these")
+        raise InputError("no runs are given; give their keys, or --failed, or --policy NAME, one of these")
     with Store(store, "read") as kept:
         if key:
             found = list({run.key: run for run in map(kept.find, key)}.values())

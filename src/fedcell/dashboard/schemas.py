@@ -202,7 +202,7 @@ class PlanDocument(Answer):
     policy: str
     law: str
     shared: str
-    """What a share is a share of; empty where each device has a line of its own."""
+    """What a share is a share of; empty where each device has a dedicated link."""
     round_s: float
     theta: float
     objective_s: Number
@@ -583,7 +583,7 @@ class RoundAnswer(Answer):
     blocks: int | None
     """How many whole units the law gives out, such as resource blocks; null where shares are any numbers."""
     shared: str
-    """What a share is a share of; empty where each device has a line of its own."""
+    """What a share is a share of; empty where each device has a dedicated link."""
     sharing: Literal["planned", "optimal", "equal"]
     round_s_planned: float
     round_s_optimal: float

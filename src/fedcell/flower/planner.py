@@ -171,7 +171,7 @@ class Planner:
                     policy = replace(policy, **{setting: value})  # type: ignore[arg-type]
         return policy
 
-    def hear_sizes(self, planned: PlannedRound, replies: Replies) -> None:
+    def record_sizes(self, planned: PlannedRound, replies: Replies) -> None:
         """Remember which devices sent whole models although they were told to send fewer bits a weight."""
         if planned.plan.bits is not None:
             for node, device, bits in zip(planned.chosen, planned.devices, planned.plan.bits, strict=True):
@@ -216,7 +216,7 @@ class Planner:
             rounds = int(after.retry_round[i]) - round_index - 1
             if rounds > 0:
                 LOG.warning(
-                    "fedcell: device %s has failed %d times in a row and rests for %d round%s",
+                    "fedcell: device %s has failed %d times in a row and is left out for %d round%s",
                     *(self.roster.names[i], after.failures[i], rounds, "s" if rounds > 1 else ""),
                 )
 
@@ -244,14 +244,14 @@ class Planner:
         reports, odd = reports_of(list(kept.values()), model, self.policy, loss_metric)
         for place, what in odd:
             name = name_of_node(planned, list(kept)[place])
-            self._warn_once("told", name, f"device {name} counts as silent: {what}")
+            self._warn_once("told", name, f"device {name} reports nothing that can be used: {what}")
         return reports
 
     def _resolved(self, devices: list[Device], arrays: ArrayRecord) -> Radio:
         """The radio, which is chosen now if it was left to the reports; uploads have the size of the model."""
         if self.radio is None and self.law is None and not any(reports_band(device.report) for device in devices):
             LOG.info(
-                "fedcell: no device reports an SNR, a rate or an upload time: assuming that each has a line of its own "
+                "fedcell: no device reports an SNR, a rate or an upload time: assuming that each has a dedicated link "
                 '(radio="dedicated")'
             )
             self.radio = "dedicated"

@@ -423,7 +423,7 @@ RMS = "_rms"
 """What follows the name of the loss in that of the root mean square of the samples' losses."""
 
 
-def told_number(record: MetricRecord | None, name: str) -> tuple[float, str | None]:
+def read_metric(record: MetricRecord | None, name: str) -> tuple[float, str | None]:
     """Return a number that a client tells, NaN if it does not, and what is wrong with it if it is no such number."""
     value: Any = None if record is None else record.get(name)
     if value is None:
@@ -489,7 +489,7 @@ def _change(model: ArrayRecord, reply: Message, number: int, odd: list[tuple[int
 def _metrics(replies: Sequence[Message], name: str, odd: list[tuple[int, str]]) -> Floats:
     values = np.full(len(replies), np.nan)
     for number, reply in enumerate(replies):
-        told = (told_number(record, name) for _, record in records_of(reply.content, MetricRecord))
+        told = (read_metric(record, name) for _, record in records_of(reply.content, MetricRecord))
         for value, fault in told:
             if fault is not None:
                 odd.append((number, fault))

@@ -25,7 +25,7 @@ from fedcell.flower.client import (
     WANTS_SUMS,
 )
 from fedcell.flower.radio import Device, Grant
-from fedcell.flower.replies import Replies, told_number
+from fedcell.flower.replies import Replies, read_metric
 from fedcell.flower.wrapped import UNTIMED, NodeConfig, Trained, take_trained, with_node_config
 from fedcell.protocol import Answers, Observed, RoundInputs, Send, answer_links, deadlines
 from fedcell.schedule.laws import Law
@@ -338,7 +338,7 @@ def _read(reply: Message, about: str) -> tuple[float, str | None]:
     if reply.has_error():
         return math.nan, f"its app failed: {' '.join(str(reply.error.reason).split())[:200]}; {_NEEDS[about]}"
     record = reply.content.get(ANSWER) if reply.has_content() else None
-    value, fault = told_number(record, about) if isinstance(record, MetricRecord) else (math.nan, None)
+    value, fault = read_metric(record, about) if isinstance(record, MetricRecord) else (math.nan, None)
     if math.isnan(value) and fault is None:
         return value, f"its reply is no answer; {_NEEDS[about]}"
     return value, fault

@@ -375,7 +375,7 @@ class Scheduled(Strategy):
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
             why = explain_no_update(self.rounds, format_policy(self.policy), self.budget_s)
-            raise InputError(f"nothing was learnt: {why}")
+            raise InputError(f"no model was trained: {why}")
 
     # --- one round -------------------------------------------------------------------------------------------------
 
@@ -435,7 +435,7 @@ class Scheduled(Strategy):
             began_s=here.began_s,
             enough=lambda replies: needed < len(messages) and enough_usable(replies, demands, needed, starts),
         )
-        self._planner.hear_sizes(kept, came.replies)
+        self._planner.record_sizes(kept, came.replies)
         observed, here.usable, why = observe(kept, came, lambda replies: faults(replies, demands, starts))
         for node, fault in why.items():
             LOG.warning("fedcell: the reply of device %s is not used: %s", name_of_node(kept, node), fault)
@@ -495,7 +495,7 @@ class Scheduled(Strategy):
         """Learn how slow devices are whose replies came after their round."""
         for planned, reply, took_s in self._later.taken():
             if reply.has_content():
-                self._planner.hear_sizes(planned, {reply.metadata.src_node_id: (reply, took_s)})
+                self._planner.record_sizes(planned, {reply.metadata.src_node_id: (reply, took_s)})
                 self._planner.learn_later(planned, reply, took_s, self._clock_s)
 
     @override
@@ -542,7 +542,9 @@ class Scheduled(Strategy):
             skip_round(self.strategy, here.number)
             if kept:
                 LOG.warning(
-                    "fedcell: round %d is not averaged: %d models are too few for its noise", here.number, len(kept)
+                    "fedcell: round %d is not aggregated: %d models are too few for the noise of differential privacy",
+                    here.number,
+                    len(kept),
                 )
             return None, None
         balanced = self._planner.balanced(here.there, delivered) if self.averaging == "balanced" else None

@@ -40,7 +40,7 @@ DECISION_CELLS = ("race", "static", "iid", "dirichlet-0.1", "speeds-10", "fashio
 GRID_CELL, GRID_MEAN = 1.3, 1.15
 """The most that Auto may take of the best of hindsight's time: in each cell, and on average."""
 
-# --- its decisions apart -------------------------------------------------------------------------------------------
+# --- ablation ------------------------------------------------------------------------------------------------------
 
 
 def decision_specs(settings: Settings, cells: Mapping[str, AutoCell]) -> dict[tuple[str, float, tuple[str, ...]], Spec]:

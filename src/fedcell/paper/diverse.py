@@ -338,7 +338,7 @@ def _curves(found: Mapping[tuple[str, str], Sequence[Rounds]], name: str, budget
 
 
 def make_variants(settings: Settings, collect: Collect) -> Output:
-    """Diverse taken apart."""
+    """The ablation of Diverse."""
     found = gather(collect, variant_specs(settings), settings.seeds)
     places = ("redrawn", "static")
     rows = []

@@ -479,7 +479,7 @@ class Heartbeat:
                 self._store.touch_races(self._races())
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the heartbeat."""
         self._closing.set()
         self._thread.join()
 

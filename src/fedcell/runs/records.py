@@ -238,7 +238,7 @@ def read_rounds(path: Path) -> dict[str, Rounds]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{path} is no file of rounds ({reason}); give one that fedcell results export --rounds wrote"
+            f"{path} is not a file of rounds ({reason}); give one that fedcell results export --rounds wrote"
         ) from None
     found = {}
     for key, end, length, over in zip(keys, ends.tolist(), lengths.tolist(), diverged.tolist(), strict=True):

@@ -1,6 +1,5 @@
 """A round in a simulated cell: the world says what comes of a plan, an engine trains."""
 
-import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -48,7 +48,7 @@ from fedcell.sim.evaluation import EVALUATIONS, Evaluations
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.world import MOBILITIES, RATES, Cell, Devices, Mobility, World
 from fedcell.world.cell import Foresight
-from fedcell.world.channel import may_lack_rate
+from fedcell.world.channel import outage_possible
 
 CellSpec, DevicesSpec = Cell, Devices
 """Their names in version 0.2, when a spec had classes of its own for them."""
@@ -703,12 +703,12 @@ class Spec(_Part):
     @property
     def reports_may_be_lost(self) -> bool:
         """Whether devices send reports of their gradients and some may have no rate to send them with."""
-        return self.reports_gradients and self.may_lack_rate
+        return self.reports_gradients and self.outage_possible
 
     @property
-    def may_lack_rate(self) -> bool:
+    def outage_possible(self) -> bool:
         """Whether devices may be out of reach, so that they have no rate."""
-        return may_lack_rate(self.cell)
+        return outage_possible(self.cell)
 
     def code_sha256(self) -> str:
         """Return the SHA-256 of the code of your own policy and model; empty for a run that has neither."""

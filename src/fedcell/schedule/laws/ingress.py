@@ -17,7 +17,7 @@ from fedcell.types import Floats
 
 @dataclass(frozen=True)
 class Ingress(Law):
-    """Every device has a line of its own, and all lines end in one pipe of the server, which they share.
+    """Every device has a dedicated link, and all lines end in one pipe of the server, which they share.
 
     With the share g of the pipe an upload takes max(c, a / g) seconds: c over its own line, and a over the whole pipe.
     To have delivered by T a device needs the share a / (T - t_i), and T must be at least t_i + c_i.
