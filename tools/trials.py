@@ -32,11 +32,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
     "numpy.random", "numba.typed", "scipy.optimize", "scipy.special", "scipy.stats", "pydantic", "typer",
-    "rich.console", "rich.live", "rich.table", "matplotlib.figure", "matplotlib.backends.backend_agg", "fastapi.testclient",
-    "uvicorn", "hypothesis.strategies", "hypothesis.extra.numpy", "torch", "flwr.app", "flwr.clientapp", 
-    "flwr.serverapp.strategy",
-    "flwr.simulation", "pyarrow.parquet", "distributed", "sqlite3", "httpx", "multiprocessing.forkserver", "mlflow",
-    "gymnasium",
+    "rich.console", "rich.live", "rich.table", "matplotlib.figure", "matplotlib.backends.backend_agg",
+    "fastapi.testclient", "uvicorn", "hypothesis.strategies", "hypothesis.extra.numpy", "torch", "flwr.app",
+    "flwr.clientapp", "flwr.serverapp.strategy", "flwr.simulation", "pyarrow.parquet", "distributed", "sqlite3",
+    "httpx", "multiprocessing.forkserver", "mlflow", "gymnasium",
 )  # fmt: skip
 """What fedcell or its tests import, as far as it is installed."""
 FAST = "not processes and not browser and not flower and not links"
