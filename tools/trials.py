@@ -19,11 +19,12 @@ import tempfile
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -40,6 +41,8 @@ IMPORTED = (
 """What fedcell or its tests import, as far as it is installed."""
 FAST = "not processes and not browser and not flower and not links"
 WITH_PROCESSES = f"not ({FAST}) and not browser and not links"
+FOLLOWED = 20
+"""How many calls of a function are followed in a test: tracing makes it ten times as slow."""
 NO_TESTS = 5
 WRONG_ARGUMENTS = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -113,13 +116,14 @@ class _Tracer(_Plugin):
         super().__init__({}, seconds)
         self._source = f"{source}{os.sep}"
         self._now: set[tuple[str, int]] = set()
+        self._entered: Counter[CodeType] = Counter()
         self.seconds: dict[str, float] = {}
         self.lines: dict[str, dict[int, list[str]]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
-        self._now = set()
+        self._now, self._entered = set(), Counter()
         began = time.perf_counter()
         threading.settrace(self._calls)
         sys.settrace(self._calls)
@@ -134,7 +138,11 @@ class _Tracer(_Plugin):
                 tests.append(item.nodeid)
 
     def _calls(self, frame: FrameType, _event: str, _arg: object) -> Callable[..., Any] | None:
-        return self._lines if frame.f_code.co_filename.startswith(self._source) else None
+        code = frame.f_code
+        if not code.co_filename.startswith(self._source) or self._entered[code] == FOLLOWED:
+            return None
+        self._entered[code] += 1
+        return self._lines
 
     def _lines(self, frame: FrameType, event: str, _arg: object) -> Callable[..., Any]:
         if event == "line":
