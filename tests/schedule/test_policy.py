@@ -394,7 +394,7 @@ def test_overcommit_of_a_policy_without_k_waits_for_a_part() -> None:
 def test_no_policy_overcommits_or_has_momentum_unless_told() -> None:
     for policy in (fc.Random(4), fc.All(), fc.Greedy()):
         assert (policy.needed(5), policy.server_momentum, policy.max_devices) == (5, 0.0, None)
-    with pytest.raises(fc.InputError, match="overcommit is 0.5; give a finite number of at least 1"):
+    with pytest.raises(fc.InputError, match=r"overcommit is 0.5; give a finite number of at least 1"):
         fc.All(overcommit=0.5)
 
 
@@ -464,7 +464,7 @@ def test_who_is_asked_includes_the_forced_and_none_too_dear() -> None:
     assert asked(Asks((4, 0), max_joules=3.0)) == [0, 3]
     assert Asks((4,), max_joules=3.0).asked(replace(view, must_include=None), rng()) is None
     assert fc.All().asked(view, rng()) is None
-    with pytest.raises(fc.InputError, match="Asks.ask returned device 5, but the devices are 0 to 4"):
+    with pytest.raises(fc.InputError, match=r"Asks.ask returned device 5, but the devices are 0 to 4"):
         asked(Asks((5,)))
     with pytest.raises(fc.InputError, match="k is 6, but the cell has 5 devices"):
         asked(Asks((0,), k=6))
@@ -482,7 +482,7 @@ def test_a_policy_that_writes_into_the_view_is_told_to_copy() -> None:
         def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
             raise ValueError("something else")
 
-    with pytest.raises(fc.InputError, match="Greedy changes an array of the view .*; copy it first"):
+    with pytest.raises(fc.InputError, match=r"Greedy changes an array of the view .*; copy it first"):
         Greedy().decide(full_view(3), rng())
     with pytest.raises(ValueError, match="something else"):
         Wrong().decide(full_view(3), rng())
@@ -493,5 +493,5 @@ def test_a_policy_that_writes_into_the_view_is_told_to_copy() -> None:
 def test_a_law_that_carries_few_cannot_carry_more_forced_ones() -> None:
     law = fc.Blocks(2)
     assert fc.All().decide(full_view(5, law=law), rng()).devices.size == 2
-    with pytest.raises(fc.InputError, match="must_include forces 3 devices in, but there are .*; force in fewer"):
+    with pytest.raises(fc.InputError, match=r"must_include forces 3 devices in, but there are .*; force in fewer"):
         fc.All().decide(full_view(5, law=law, must_include=np.arange(5) < 3), rng())
