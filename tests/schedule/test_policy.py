@@ -11,7 +11,7 @@ import pytest
 import fedcell as fc
 from builders import full_view
 from fedcell.schedule import diverse, greedy, optimal
-from fedcell.schedule.policy import Question
+from fedcell.schedule.plan import Question
 
 LINES = {
     "auto": "auto",
