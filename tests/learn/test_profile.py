@@ -48,7 +48,8 @@ def test_a_profile_for_which_the_noise_would_be_too_small_is_refused() -> None:
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    return np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
+    found: np.ndarray = np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
+    return found
 
 
 def test_a_models_profile_is_the_change_of_its_last_bias_by_sgd_on_so_many_samples() -> None:
@@ -79,7 +80,7 @@ def test_a_model_or_batches_without_a_profile_get_a_sentence() -> None:
     linear = torch.nn.Linear(2, 3)
     with pytest.raises(InputError, match="batches has no samples to train on"):
         profile_of(linear, [])
-    with pytest.raises(InputError, match="diverged with the learning rate 0.5; give a lower one"):
+    with pytest.raises(InputError, match=r"diverged with the learning rate 0.5; give a lower one"):
         profile_of(linear, [(np.nan * batch[0][0], batch[0][1])], learning_rate=0.5)
     with pytest.raises(InputError, match="diverged"):  # one number of them is enough
         profile_of(linear, batch, lambda outputs, _: outputs[:, 0].sum() / 0.0)
