@@ -14,11 +14,12 @@ that is missing, unless the change means the same: those are listed, with the re
 
 import argparse
 import ast
+import hashlib
 import json
-import random
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,13 +214,19 @@ def tried(mutant: Mutant, tree: Tree, seconds: float, processes: bool) -> Trial:
 
 
 def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
-    """The mutants of a run, at most one for each line."""
+    """The mutants of a run, at most one for each line; a change of the code elsewhere leaves the others drawn."""
     source = ROOT / "src" / "fedcell"
     files = [p for package in PACKAGES for p in sorted((source / package).rglob("*.py"))]
     files = [p for p in files if not any(part in str(p) for part in LEFT_OUT)]
     files = [p for p in files if only is None or str(p.relative_to(source)).startswith(only)]
     every = [mutant for path in files for mutant in mutants_of(path, source)]
-    random.Random(seed).shuffle(every)
+    alike: Counter[str] = Counter()
+
+    def lot(mutant: Mutant) -> str:
+        alike[known(mutant)] += 1
+        return hashlib.sha256(f"{seed} {known(mutant)} {alike[known(mutant)]}".encode()).hexdigest()
+
+    every.sort(key=lot)
     by_line = {(mutant.file, mutant.line): mutant for mutant in reversed(every)}
     chosen = [mutant for mutant in every if by_line[mutant.file, mutant.line] is mutant]
     return chosen[:count]
