@@ -43,6 +43,8 @@ FAST = "not processes and not browser and not flower and not links"
 WITH_PROCESSES = f"not ({FAST}) and not browser and not links"
 FOLLOWED = 20
 """How many calls of a function are followed in a test: tracing makes it ten times as slow."""
+COMPILED = ("njit", "overload", "solver import")
+"""What a file has in it of which Numba compiles something."""
 NO_TESTS = 5
 WRONG_ARGUMENTS = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -262,10 +264,12 @@ class Tree:
     def _compiled_from(self, mutated: str) -> Collection[str]:
         """The names of the modules in which something is compiled that may have a piece of the mutated file in it."""
         texts = {path: path.read_text("utf-8") for path in self.source.rglob("*.py")}
-        compiled = {path for path, text in texts.items() if "njit" in text or "overload" in text}
+        compiled = {path for path, text in texts.items() if any(one in text for one in COMPILED)}
         if self.source / mutated not in compiled:
             return ()
         found = {self.source / mutated}
+        if "register(" in texts[self.source / mutated]:  # a link law's functions are called where the solver's are
+            found |= {path for path in compiled if path.stem == "solver"}
         while True:
             more = {p for p in compiled if any(f".{one.stem} import" in texts[p] for one in found)} | found
             if more == found:
