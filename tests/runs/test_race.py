@@ -28,7 +28,9 @@ from fedcell.runs.race import (
     run_race,
 )
 from fedcell.runs.runner import RoundsDone, RunDone
-from fedcell.runs.store import Store, StoredRace, spec_document
+from fedcell.runs.store import Store, spec_document
+from fedcell.runs.stored import StoredRace
+from fedcell.sim.spec import parse_stored
 
 TINY = fc.Spec(
     rounds=2,
@@ -271,5 +273,5 @@ def test_what_in_a_race_is_of_the_users_own(changes: dict[str, str], ours: bool,
         if name != "policy":
             section, _, field = name.partition(".")
             document[section] = document[section] | {field: value}
-    spec = races.parse_stored(json.loads(json.dumps(document)), "a test")
+    spec = parse_stored(json.loads(json.dumps(document)), "a test")
     assert (is_ours(spec), own_code(spec)) == (ours, code)

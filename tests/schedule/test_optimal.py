@@ -1,5 +1,7 @@
 """Greedy is Algorithm 2, and Optimal is optimal."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell.schedule.greedy import grow
-from fedcell.schedule.optimal import _best_set, _best_set_by, _most_by, best_set
+from fedcell.schedule.optimal import _best_set, _best_set_by, _bounds, _most_by, best_set
 from twins.paper import algorithm_1, algorithm_2, all_subsets
 
 Cells = list[tuple[float, float]]
@@ -203,3 +205,14 @@ def test_one_device_is_solved_for_once() -> None:
         _best_set_by(*view.needs, 0, 1, 0.0),
     ):
         assert (best.tolist(), solved) == ([0], 1)
+
+
+@pytest.mark.parametrize("low", [1, 7])
+def test_bounds_of_many_devices_are_sums_to_the_last_digits_and_never_above_the_truth(low: int) -> None:
+    M, theta = 100_000, 0.01
+    cheapest, t = np.sort(np.random.default_rng(2).lognormal(-9, 3, M)), np.linspace(9.0, 6.0, M)
+    bounds = _bounds(cheapest, t, low, M, theta)
+    assert bounds.size == M - low + 1
+    for n in (low, 10, 999, 54_321, M):
+        exact = (theta + 1.0 / n) * (6.0 + math.fsum(cheapest[:n]))
+        assert exact * (1.0 - 2e-15) <= bounds[n - low] <= exact

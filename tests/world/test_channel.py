@@ -182,3 +182,11 @@ def test_a_device_may_lack_a_rate_below_the_lowest_mcs_or_without_a_link_in_a_fi
     assert may_lack_rate(Cell(rate=Mcs64()))
     assert may_lack_rate(Cell(channel=SnrTrace("links.csv")))
     assert may_lack_rate(Cell(rate=Mcs64(), channel=SnrTrace("links.csv")))
+
+
+def test_a_device_without_a_link_uploads_for_ever_and_one_with_a_link_must_not() -> None:
+    cell, efficiency = Cell(bandwidth_hz=1e6, model_bits=1_000_000), np.array([1.0, 0.0, 2.0])
+    upload_s = whole_band_upload_s(cell, efficiency, np.array([True, False, True]))
+    assert upload_s.tolist() == [1.0, math.inf, 0.5]
+    with pytest.raises(InputError, match="upload_s of device 1 is inf at a rate of 0"):
+        whole_band_upload_s(cell, efficiency, np.array([False, True, True]))

@@ -13,7 +13,6 @@ from fedcell.sim.record import ROUND_COLUMNS, Column, RoundRecord, columns
 from fedcell.types import Floats, Indices
 
 COLUMNS = columns()
-NUMBERS = tuple(one for one in COLUMNS if not one.per_device)
 LISTS = tuple(one for one in COLUMNS if one.per_device)
 PLAN_COLUMNS = tuple(one.name for one in LISTS)
 FIRST_COLUMNS = frozenset(
