@@ -1,8 +1,10 @@
-"""What many tests build: random generators, views of a round and runs."""
+"""What many tests build: random generators, views of a round, runs and files of digits."""
 
+import struct
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fedcell as fc
 from fedcell.runs.records import Rounds
@@ -54,3 +56,8 @@ def rounds_of(*points: tuple[float, float], devices: int = 2, joules: float | No
     if joules is None:
         return Rounds(clock_s, took_s, np.full(n, float(devices)), accuracy)
     return Rounds(clock_s, took_s, np.full(n, float(devices)), accuracy, spent_j=np.cumsum(np.full(n, joules)))
+
+
+def idx_bytes(array: NDArray[np.uint8]) -> bytes:
+    """An array as a file in the idx format."""
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()

@@ -162,7 +162,7 @@ def test_a_race_in_order_and_damaged_ones() -> None:
         ({"seen_unix_s": 3e11}, "seen_unix_s: input should be less"),
         ({"document": "{}x"}, "JSONDecodeError"),
     ):
-        one = race(**changes)  # type: ignore[arg-type]
+        one = race(**changes)
         assert (one.state, one.created_unix_s, one.owner) == ("damaged", 0.0, "")
         assert why in one.document["reason"]
         assert stored._is_id(one.id)
