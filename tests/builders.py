@@ -1,9 +1,11 @@
-"""What many tests build: random generators, views of a round, specs and runs."""
+"""What many tests build: random generators, views of a round, specs, runs and files of digits."""
 
+import struct
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fedcell as fc
 from fedcell.runs.records import Rounds
@@ -69,3 +71,8 @@ def simulation_of(policy: fc.Policy | str, **fields: Any) -> Simulation:
     if isinstance(policy, str):
         return Simulation.load(spec_of(policy=policy, **fields))
     return replace(Simulation.load(spec_of(**fields)), policy=policy)
+
+
+def idx_bytes(array: NDArray[np.uint8]) -> bytes:
+    """An array as a file in the idx format."""
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()

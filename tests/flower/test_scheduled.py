@@ -456,3 +456,20 @@ def test_the_clock_starts_with_training_not_with_the_reports() -> None:
 def test_the_reported_radio_must_be_one() -> None:
     with pytest.raises(InputError, match=r"radio is 'dedicatd'; give a Cell, a Radio or 'dedicated'"):
         Scheduled(FedAvg(), "all", radio="dedicatd")  # type: ignore[arg-type]
+
+
+def test_the_summary_says_what_is_scheduled_what_is_not_used_and_the_strategys_own(
+    log: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    Scheduled(FedAvg(), "auto", nodes=4, seed=3, state=tmp_path / "state").summary()
+    said = [record.getMessage().strip("\t├─> ") for record in log.records]
+    assert said[0].startswith("fedcell schedules: auto, seed 3")
+    assert said[1] == f"fedcell saves every round in {tmp_path / 'state'}"
+    assert said[2].startswith("fedcell: the policy's momentum is not used")
+    assert any("FedAvg" in line or "Fraction" in line or "Sampling" in line for line in said[3:])
+    log.clear()
+    Scheduled(FedAvg(fraction_train=0.5), "all", nodes=4).summary()
+    said = [record.getMessage() for record in log.records]
+    assert "all, seed 0" in said[0]
+    assert "fraction_train" in said[1]
+    assert not any("saves" in line or "momentum" in line for line in said)

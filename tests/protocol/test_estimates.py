@@ -271,3 +271,13 @@ def test_a_busy_machine_makes_no_device_slow_and_one_that_becomes_slow_is_notice
     old = {name: array for name, array in seen.to_arrays().items() if name != "least_s"}
     again = Estimates.from_arrays(old)  # a state of version 0.2: its means, as long as there is nothing else
     assert again.pooled(ten, 3.0).known_s(ten)[3] == np.median(seen.mean_s)
+
+
+def test_an_estimate_is_the_mean_of_ten_observations_and_then_moves_by_a_tenth() -> None:
+    known = Estimates.empty(1)
+    for n in range(1, 11):
+        known = observed(known, 0, float(n * n))
+    assert known.mean_s[0] == pytest.approx(38.5)
+    for n in range(3):
+        known = observed(known, 0, 138.5)
+        assert known.mean_s[0] == pytest.approx(138.5 - 100.0 * 0.9 ** (n + 1))

@@ -127,6 +127,18 @@ def test_failures_are_kept_until_the_run_succeeds(tmp_path: Path) -> None:
         assert len(store.get(bad)) == 3
 
 
+def test_a_run_is_done_with_its_model_where_that_is_wanted(tmp_path: Path) -> None:
+    plain, modelled = Spec(seed=1), Spec(seed=2)
+    keys = [plain.key(), modelled.key(), "0" * 64]
+    with Store(tmp_path / "results.db") as store:
+        store.put(plain, make_records(1))
+        assert store.done(keys) == {keys[0]}
+        assert store.done(keys, models=True) == set()  # no model at all
+        store.put(modelled, make_records(1), model=np.ones(3, np.float32))
+        assert store.done(keys) == {keys[0], keys[1]}
+        assert store.done(keys, models=True) == {keys[1]}
+
+
 def test_filters_prefixes_and_deletion(tmp_path: Path) -> None:
     specs = [Spec(policy=policy, seed=seed) for policy in ("greedy", "all") for seed in range(20)]
     with Store(tmp_path / "results.db") as store:

@@ -110,7 +110,7 @@ class Report:
             return math.nan
         a = 0.0 if self.seconds_per_sample is None else self.seconds_per_sample
         mu = math.inf if self.samples_per_second is None else self.samples_per_second
-        return min(mean_compute_s(self.samples, a, mu), MAX_S)
+        return mean_compute_s(self.samples, a, mu)
 
 
 def _brief(value: Any) -> str:

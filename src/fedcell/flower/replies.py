@@ -474,8 +474,8 @@ def _told_sums(reply: Message) -> list[float]:
     """Return what a device tells of its update before it was rounded; NaN if its reply does not have it."""
     record = reply.content.get(ROUNDED)
     told = record.get(SUMS) if isinstance(record, ConfigRecord) else None
-    good = isinstance(told, list) and len(told) == 3 and all(0.0 <= float(one) <= MAX_METRIC for one in told)
-    return [float(one) for one in told] if isinstance(told, list) and good else [math.nan] * 3
+    sums = list(map(float, told)) if isinstance(told, list) else []
+    return sums if len(sums) == 3 and all(0.0 <= one <= MAX_METRIC for one in sums) else [math.nan] * 3
 
 
 def _change(model: ArrayRecord, reply: Message, number: int, odd: list[tuple[int, str]]) -> NDArray[np.float32] | None:

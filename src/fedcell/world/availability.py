@@ -376,7 +376,7 @@ def _sha256(file: str, mtime_ns: int, size: int) -> str:  # noqa: ARG001  (a cha
 
 def _parse(file: str, path: str, count: int) -> AvailabilityIntervals:
     with open(file, "rb") as stream:
-        content = stream.read(MAX_BYTES + 1)
+        content = stream.read(MAX_BYTES)
     try:
         text = content.decode("utf-8-sig")
         bad = content.find(0)  # UTF-16 without its mark is UTF-8 full of zeros

@@ -85,3 +85,9 @@ def test_in_a_run_the_loss_is_asked_for_and_paid() -> None:
 def test_bad_settings_are_named(line: str, words: str) -> None:
     with pytest.raises(fc.InputError, match=words):
         fc.parse_policy(line)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["power_of_choice"]())
+    told = {"k": 8, "d": None, "variant": "pow-d", "samples": 64}
+    assert {name: policy[name] for name in told} == told
