@@ -15,17 +15,11 @@ import fedcell as fc
 from fedcell.dashboard.plan import answer, answer_plan
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
 from fedcell.schedule.profiles import imbalance, standardise
-from harness import LIMIT_S, Served, fedcell, serve
+from harness import LIMIT_S, Served, fedcell
 
 pytestmark = pytest.mark.processes
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
 CSV = EXAMPLE.read_text()
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("plan") / "results.db") as served:
-        yield served
 
 
 def cli(*options: str) -> str:
