@@ -235,7 +235,7 @@ def test_a_large_table_is_cut_and_says_so(served: Served) -> None:
         ({"draw": {}, "law": "blocks:100001"}, "resource blocks; 100,000 at most"),
         ({"draw": {}, "law": "blocks:" + "9" * 50}, "count of the law blocks is more than 1,000,000,000"),
         ({"draw": {}, "law": "blocks:count="}, "count of law 'blocks' is ''; give a whole number"),
-        ({"draw": {}, "law": "ingress"}, "the law ingress needs the rate of the server's pipe"),
+        ({"draw": {}, "law": "ingress"}, "the law ingress needs the rate of the server's uplink"),
         ({"draw": {}, "law": "x" * 300}, "law: string should have at most 100 characters"),
         ({"draw": {}, "law": 3}, "law: input should be a valid string"),
         ({"devices_csv": "upload_s,compute_s\n1,1", "law": "power"}, "give a column snr_db, or distance_m and"),
