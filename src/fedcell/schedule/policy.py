@@ -232,9 +232,9 @@ class Policy(ABC):
         Returns:
             The question, its devices ascending, or None.
         """
+        _require_generator(rng)
         if type(self).ask is Policy.ask:
             return None
-        _require_generator(rng)
         with self._copying():
             question = self.ask(view, rng)
         if question is None:
