@@ -26,7 +26,7 @@ from typing_extensions import override
 from fedcell.errors import InputError, require_number
 from fedcell.quantisation import BITS, checked_bits, noise
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.diverse import SetSearch
+from fedcell.schedule.diverse import SetSearch, least_of
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.plan import Report
@@ -450,23 +450,15 @@ def _candidates(view: RoundView, work: float) -> Indices:
     law = view.law.take(order).scaled(np.full(order.size, part))
     alone_s = law.upload_s(part * view.upload_s[order], np.ones(order.size)) + work * view.compute_s[order]
     wanted = np.zeros(order.size, np.bool_)
-    wanted[_least(alone_s, MANY // 2)] = True
+    wanted[least_of(alone_s, MANY // 2)] = True
     for axis in () if profiles is None else profiles.z.T[:MANY_AXES]:
         values = axis[order]
         for on_it in (values > 0.5 * values.max(), values < 0.5 * values.min()):
             there = np.flatnonzero(on_it)
-            wanted[there[_least(alone_s[there], EACH_SIDE)]] = True
+            wanted[there[least_of(alone_s[there], EACH_SIDE)]] = True
     if view.must_include is not None:
         wanted |= view.must_include[order]
     return order[wanted]
-
-
-def _least(values: Floats, count: int) -> Indices:
-    """Return the places of the least so many values, of equal ones the first."""
-    if values.size <= count:
-        return np.arange(values.size)
-    there = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
-    return there[np.argsort(values[there], kind="stable")[:count]]
 
 
 def _median(values: NDArray[Any]) -> float:
@@ -495,7 +487,7 @@ def _epochs(policy: Auto, view: RoundView, sums: _Sums) -> float | None:
         return float(policy.epochs)
     M = len(view)
     count = max(1, int(min(M // 4, view.law.max_devices)))
-    fast = np.argsort(view.upload_s, kind="stable")[:count] if M <= MANY else _least(view.upload_s, count)
+    fast = least_of(view.upload_s, count)
     bits = sums.usual_bits if policy.bits is None else policy.bits
     part = np.full(fast.size, 1.0 if view.weights is None else float(view.upload_part(bits)))
     starts_s = np.zeros(fast.size) if view.downlink is None else view.downlink.starts_s(fast)
