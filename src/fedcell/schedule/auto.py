@@ -312,7 +312,7 @@ class _Round:
 
     @classmethod
     def of(cls, view: RoundView, sums: _Sums, some: Indices | None = None) -> "_Round":
-        """Return it for a view, after so much has been learnt; or for some of its devices, whose places are then here."""
+        """Return it for a view, after so much has been learnt; or for some of its devices only, in their order."""
         makeup, M, profiles = sums.makeup(), len(view), profiles_of(view)
         if profiles is None:
             profiles = Profiles(np.zeros((M, 1)), np.ones(M))
