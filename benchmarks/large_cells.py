@@ -64,7 +64,9 @@ def main() -> None:
                 for name, tree in ((chosen.old, old), ("now", ROOT)):
                     command = [sys.executable, "-W", "ignore", "-c", MEASURE, policy, str(chosen.devices), str(data)]
                     environment = os.environ | single | {"PYTHONPATH": str(tree / "src")}
-                    found = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=True)
+                    found = subprocess.run(
+                        command, env=environment, cwd=tree, capture_output=True, text=True, check=True
+                    )
                     loading, first, later, memory, devices = map(float, found.stdout.split()[-5:])
                     print(
                         f"{policy:16} {name:8} loading {loading:5.1f} s   first round {first:6.2f} s   later "

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.schedule import diverse
 from twins.diverse import best_of_all, draw_view, values_of
 
 NAN = float("nan")
@@ -120,3 +121,30 @@ def test_the_set_does_not_depend_on_the_scale_of_profiles() -> None:
     scaled = fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=1e-3 * view.profiles + 5.0)
     same = fc.Diverse().decide(fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=view.profiles), rng)
     assert fc.Diverse().decide(scaled, rng).devices.tolist() == same.devices.tolist()
+
+
+@pytest.mark.parametrize("law", [fc.Density(), fc.Blocks(25)])
+@pytest.mark.parametrize("forced", [False, True])
+def test_sorting_out_slow_devices_changes_no_search(law: fc.Law, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same search as Python runs it, where it looks at all devices, has the same end."""
+    rng, M = np.random.default_rng(5), diverse.MANY + 200
+    c, t, z = rng.uniform(0.05, 9.0, M), rng.uniform(5.0, 9.0, M), rng.normal(size=(M, 3))
+    must = np.zeros(M, np.bool_)
+    must[7] = forced
+    for start, price in ((np.flatnonzero(must), 0.0), (np.arange(12), 0.0), (np.arange(12), 0.01)):
+        sets = (z, np.zeros(M), np.zeros(M), np.zeros(3), must, start, np.arange(3), 20, 0.05, price, False)
+        found, value = diverse._search(*law.needs(c, t), *sets)
+        monkeypatch.setattr(diverse, "MANY", 10**9)
+        expected, least = diverse._search.py_func(*law.needs(c, t), *sets)
+        monkeypatch.undo()
+        assert found.tolist() == expected.tolist()
+        assert value == least
+
+
+def test_the_least_values_are_the_first_of_a_stable_sort() -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 5, diverse.MANY, diverse.MANY + 1, 5000):
+        values = rng.integers(0, 50, size).astype(float)
+        for count in (1, 12, 300):
+            expected = np.argsort(values, kind="stable")[:count]
+            assert diverse.least_of(values, count).tolist() == expected.tolist()
