@@ -164,6 +164,14 @@ bench-schedule: $(VENV)/.installed-bench
 bench-loop: $(VENV)/.installed
 	$(BIN)/python benchmarks/loop.py
 
+# A run of 1,000 short rounds, and a round with a million devices, each beside an older commit.
+.PHONY: bench-rounds bench-large
+bench-rounds: $(VENV)/.installed
+	$(BIN)/python benchmarks/short_rounds.py
+
+bench-large: $(VENV)/.installed
+	$(BIN)/python benchmarks/large_cells.py
+
 # What a round with compressed uploads costs beside one without, both in one run.
 .PHONY: bench-compression
 bench-compression: $(VENV)/.installed
