@@ -326,9 +326,10 @@ class Knowledge(Table):
         unknown = seen & ~np.isfinite(links.upload_s[plan.devices])
 
         def learnt(estimates: Estimates, time_s: Floats, which: Bools, known_s: Floats, planned_s: Floats) -> Estimates:
-            assumed_s = np.where(np.isfinite(known_s), np.inf, planned_s)[
-                plan.devices
-            ]  # what was known was no optimism
+            if not which.any():
+                return estimates.with_first_seen(there, clock_s)
+            known_s, planned_s = known_s[plan.devices], planned_s[plan.devices]
+            assumed_s = np.where(np.isfinite(known_s), np.inf, planned_s)  # what was known was no optimism
             censored = None if timing.censored is None else timing.censored[which]
             observed = estimates.with_observations(
                 trained[which], time_s[which], planned_s=assumed_s[which], censored=censored, clock_s=clock_s
