@@ -146,10 +146,10 @@ class HostUpdates:
     def sketch(self, count: int) -> NDArray[np.float64]:
         """Return a short vector (J, count) for each update."""
         order, signs = sketch_plan(self.trained.shape[1], count)
-        found = np.zeros((len(self.trained), order.size))
-        for row, model, start in zip(found, self.trained, self.starts, strict=True):
-            row[: model.size] = model - start
-        sketches: NDArray[np.float64] = (found[:, order] * signs).reshape(len(found), count, -1).sum(axis=2)
+        update, sketches = np.zeros(order.size), np.empty((len(self.trained), count))
+        for row, model, start in zip(sketches, self.trained, self.starts, strict=True):
+            update[: model.size] = model - start
+            row[:] = (update.take(order) * signs).reshape(count, -1).sum(axis=1)
         return sketches
 
     def sums(self) -> NDArray[np.float64]:

@@ -296,7 +296,9 @@ class DeviceUpdates:
         shares = np.ones(len(self.trained)) if weights is None else np.asarray(weights, np.float64)
         row = torch.tensor(shares / shares.sum(), dtype=torch.float32, device=self.trained.device)
         with exact(tf32=False):
-            return cast(Vector, (row @ self.trained).cpu().numpy())
+            found = row @ self.trained
+        held = torch.empty(found.shape, pin_memory=found.is_cuda)  # else the driver copies in small pieces
+        return cast(Vector, held.copy_(found).numpy())
 
     def norms(self) -> NDArray[np.float64]:
         """Return the Euclidean lengths (J,) of the updates."""
