@@ -1,23 +1,22 @@
-// The paper's MLP on a GPU: one client a thread block, its first layer's weights in registers for the whole job.
+// The paper's MLP on a GPU: one client a thread block, its first layer's weights in registers and shared memory throughout.
 //
-// Defined before this text: PARTS (how many bfloat16 add up to an input: 1 for pixels, 3 for floats), INPUTS (at most 784),
-// CLASSES (at most 16). The data set ends with a sample of zeros that has no label, `none`, for batches that are short.
+// Defined before this text: PARTS (how many bfloat16 add up to an input: 1 for pixels, 3 for floats), INPUTS, CLASSES (at most
+// 16). The data set ends with a sample of zeros that has no label, `none`, for batches that are short.
 //
-// Eight warps share the first layer: warp m and warp m + 4 have 16 of the 64 units, and every other tile of 8 inputs. A warp's
-// weights are the accumulators of tensor cores, units x inputs. A pass over them takes the step of one batch, W += G X, and
-// then the products with another, Y = X W. That order keeps all in registers: what a lane holds of W as a result is what it
-// has to hold of W as a factor. All factors are exact: a step is three bfloat16, a weight two TF32 (but for 2^-22 of it),
-// inputs are bfloat16 already. Sums in tensor cores are cut off instead of rounded, so no sum there is long, and the steps
-// are added to the weights outside.
+// Twelve warps have the first layer: warps m, m + 4, m + 8 have 16 of the 64 units, and every third tile of 8 inputs. A warp's
+// weights are the results of tensor cores, units x inputs. A pass over them takes the step of one batch, W += G X, and then
+// the products with another, Y = X W: what a lane holds of W as a result is what it has to hold of W as a factor. Factors are
+// exact: a step is three bfloat16, a weight two TF32 (but for 2^-22 of it), inputs are bfloat16 already. Tensor cores cut
+// their sums off instead of rounding, so no sum there is long, and steps are added to the weights outside.
 //
-// Two times four more warps, each for 16 units, do all else, one and two batches behind: in turn k the eight take the step of
+// Two times four more warps, each for 16 units, do all else, one and two batches behind: in turn k the twelve take the step of
 // batch k - 2 and make the products with batch k; the first four go from the products of batch k - 1 to its step, the others
 // change the second layer and the constants by batch k - 2. The products of batch k - 1 do not know of the step of batch
 // k - 2, so it is added: X_{k-1} (X_{k-2}^T G_{k-2}), by way of the 10 x 10 products of the samples of neighbouring batches.
 // A turn is as long as the longest of the three, and has one barrier for all.
 //
 // Inputs are in the order of how often they are not zero, `places` says where they are in a model. The last are seldom needed:
-// a run of tiles whose inputs are zero in both batches is left out.
+// a run of tiles whose inputs are zero in a batch is left out.
 //
 // `factor` times an input is what the network sees. As in mlp_kernel.py, the constant part of standardised inputs, x - c, is
 // kept out of the weights: the true weights are W_p + v with v = -c G, G the sum of all steps of the first layer's biases,
@@ -37,15 +36,12 @@
 #define PLANE ((STRIDE * TILES + 31) / 32 * 32)      // bytes of a sample's inputs, of each part;
 #define SAMPLE (PARTS * PLANE + 16)                  // then label, sum, runs that it needs. An odd number of 16 bytes,
 #define SLOT (SAMPLES * SAMPLE)                      // so that the same inputs of 8 samples are in different banks
-#ifndef RUN
-#define RUN 2                                        // tiles of a warp that are worked on together
-#endif
-#ifndef MOST
-#define MOST (PARTS == 1 ? 17 : 25)                  // wider samples leave less shared memory
-#endif
-#define KEPT (TILES < MOST ? TILES : MOST - (MOST - TILES % RUN) % RUN)  // tiles of a warp in registers; the rest is shared
+#define RUN 2                                        // tiles in shared memory that are worked on together,
+#define LONG_RUN 5                                   // and in registers
+#define MOST (PARTS == 1 ? 15 : 25)                  // wider samples leave less shared memory
+#define KEPT (TILES < MOST ? TILES : MOST - (MOST - TILES % RUN) % RUN)  // tiles of a warp in registers; others are shared
 #define HALF ((CLASSES + 1) / 2)
-#define LINE 20                                      // words between rows of small matrices
+#define LINE 16                                      // words between rows of small matrices
 #define ALL 0xffffffffu
 
 #ifndef SHARED
@@ -80,13 +76,11 @@ struct Shared {
     float logits[GROUPS][SAMPLES][LINE];      // as steps2
     float rest[TILES - KEPT + (TILES == KEPT)][WAYS * GROUPS][32][4];  // tiles of weights that are not in registers
     double losses[SAMPLES], squares[SAMPLES];
-    unsigned long long full[SLOTS];    // barriers: a batch is here
+    unsigned long long full[SLOTS];    // barriers: a batch is here, each warp's part
     float scales[SLOTS];               // -rate / size
     float gaps[SAMPLES], spreads[SAMPLES];  // the largest logit minus the label's, and the sum of exp(logit - the largest)
     float bias2[16];
     Job job;
-    long long next;                    // where the batch after the last that was asked for begins, and
-    int left;                          // the samples from there in its epoch
 };
 
 #ifdef __CUDA_ARCH__
@@ -125,7 +119,7 @@ __device__ inline unsigned transposed(unsigned pair) {
 }
 
 __device__ inline void make_barrier(unsigned long long* barrier) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(place_of(barrier)) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 4;" ::"r"(place_of(barrier)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
@@ -197,31 +191,38 @@ __device__ inline void split_steps(const float (*steps)[4], int lane, unsigned (
         }
 }
 
-// A few tiles: w += x g for one batch, then sums += x w for another. `old` and `young` are where this lane's row is; the last
-// of an odd number of tiles is loaded twice.
+// A few tiles: w += x g for one batch, then sums += x w for another, unless all inputs are zero there. `old` and `young` are
+// where this lane's row is; the last of an odd number of tiles is loaded twice.
 template <int COUNT>
 __device__ inline void pass_over(float (*w)[4], const unsigned (*g)[4], const char* old, const char* young, int back,
-                                 float (*sums)[4]) {
+                                 float (*sums)[4], bool changed = true, bool asked = true) {
     float d[COUNT][4], found[2][2][4];                // by lower and upper part: no product waits for the one before
     unsigned x[PARTS][COUNT + 1][2];
+    if (changed) {
 #pragma unroll
-    for (int part = 0; part < PARTS; part++)
+        for (int part = 0; part < PARTS; part++)
 #pragma unroll
-        for (int e = 0; e < COUNT; e += 2)
-            load_transposed(x[part][e], old + part * PLANE + STRIDE * e - (e + 1 == COUNT ? back : 0));
+            for (int e = 0; e < COUNT; e += 2)
+                load_transposed(x[part][e], old + part * PLANE + STRIDE * e - (e + 1 == COUNT ? back : 0));
 #pragma unroll
-    for (int e = 0; e < COUNT; e++)
+        for (int e = 0; e < COUNT; e++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) d[e][i] = 0.0f;
+            for (int i = 0; i < 4; i++) d[e][i] = 0.0f;
 #pragma unroll
-    for (int part = PARTS - 1; part >= 0; part--)
+        for (int part = PARTS - 1; part >= 0; part--)
 #pragma unroll
-        for (int factor = 1; factor >= 0; factor--)
+            for (int factor = 1; factor >= 0; factor--)
 #pragma unroll
-            for (int e = 0; e < COUNT; e++) {
-                const unsigned b[2] = {x[part][e][0], x[part][e][factor]};
-                multiply_bf16(d[e], g[factor], b);
-            }
+                for (int e = 0; e < COUNT; e++) {
+                    const unsigned b[2] = {x[part][e][0], x[part][e][factor]};
+                    multiply_bf16(d[e], g[factor], b);
+                }
+#pragma unroll
+        for (int e = 0; e < COUNT; e++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) w[e][i] += d[e][i];
+    }
+    if (!asked) return;
 #pragma unroll
     for (int part = 0; part < PARTS; part++)
 #pragma unroll
@@ -234,7 +235,6 @@ __device__ inline void pass_over(float (*w)[4], const unsigned (*g)[4], const ch
         unsigned high[4], low[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            w[e][i] += d[e][i];
             split(w[e][i], high[i], low[i]);
         }
 #pragma unroll
@@ -256,24 +256,26 @@ __device__ inline void pass_over(float (*w)[4], const unsigned (*g)[4], const ch
 }
 
 template <>
-__device__ inline void pass_over<0>(float (*)[4], const unsigned (*)[4], const char*, const char*, int, float (*)[4]) {}
+__device__ inline void pass_over<0>(float (*)[4], const unsigned (*)[4], const char*, const char*, int, float (*)[4], bool,
+                                    bool) {}
 
-// Ask for a batch, by one warp. `id` is this lane's sample in it, and becomes that of the next batch.
+// Ask for a part of a batch, by one of four warps: samples m, m + 4, m + 8. `next` is where the batch begins, `left` what is
+// left of its epoch, `id` this lane's sample in it; they become those of the next batch.
 __device__ inline void ask(Shared& shared, char* batches, const char* data, const long long* order, int step, int batch, int none,
-                           int lane, int& id) {
-    const int slot = step % SLOTS;
+                           int m, int lane, long long& next, int& left, int& id) {
+    const int slot = step % SLOTS, sample = 4 * lane + m;
     if (step >= shared.job.length) return;
-    const int size = min(batch, shared.left);
-    __syncwarp();
+    const int size = min(batch, left);
     if (lane == 0) {
-        shared.scales[slot] = -shared.job.rate / size;
-        shared.next += size;
-        shared.left = shared.left > size ? shared.left - size : shared.job.samples;
-        expect(&shared.full[slot], SLOT);
+        if (m == 0) shared.scales[slot] = -shared.job.rate / size;
+        expect(&shared.full[slot], (SAMPLES + 3 - m) / 4 * SAMPLE);
     }
     __syncwarp();
-    if (lane < SAMPLES) copy(batches + slot * SLOT + lane * SAMPLE, data + (long long)id * SAMPLE, SAMPLE, &shared.full[slot]);
-    id = step + 1 < shared.job.length && lane < min(batch, shared.left) ? (int)order[shared.next + lane] : none;
+    if (sample < SAMPLES)
+        copy(batches + slot * SLOT + sample * SAMPLE, data + (long long)id * SAMPLE, SAMPLE, &shared.full[slot]);
+    next += size;
+    left = left > size ? left - size : shared.job.samples;
+    id = step + 1 < shared.job.length && sample < min(batch, left) ? (int)order[next + sample] : none;
 }
 
 // Registers go from the helpers to the warps that make passes.
@@ -394,7 +396,8 @@ __device__ inline void work_out(Shared& shared, const char* samples, int b, int 
     }
     __barrier_sync_count(1, HELPERS);
     {  // two lanes a sample, HALF classes each
-        const int sample = min(lane / 2, SAMPLES - 1), other = lane % 2, label = *(const int*)(samples + sample * SAMPLE + PARTS * PLANE);
+        const int sample = min(lane / 2, SAMPLES - 1), other = lane % 2;
+        const int label = *(const int*)(samples + sample * SAMPLE + PARTS * PLANE);
         const float own_scale = label >= 0 ? scale : 0.0f;
         float logits[8], ones[8], high = -1e30f, spread = 0.0f;
 #pragma unroll
@@ -457,7 +460,8 @@ __device__ inline void work_out(Shared& shared, const char* samples, int b, int 
 }
 
 // The constants of 16 units, and the losses, after batch b.
-__device__ inline void change_constants(Shared& shared, const char* samples, int b, int m, int lane, double inverse, double center) {
+__device__ inline void change_constants(Shared& shared, const char* samples, int b, int m, int lane, double inverse,
+                                        double center) {
     Group& group = shared.groups[m];
     if (lane < 16) {
         float sum = 0.0f, weighted = 0.0f;
@@ -518,8 +522,6 @@ train(const float* starts, float* models, const char* data, const unsigned short
     Group& group = shared.groups[m];
     if (t == 0) {
         shared.job = jobs[blockIdx.x];
-        shared.next = shared.job.begin;
-        shared.left = shared.job.samples;
         for (int i = 0; i < SLOTS; i++) make_barrier(&shared.full[i]);
     }
     __syncthreads();
@@ -537,11 +539,9 @@ train(const float* starts, float* models, const char* data, const unsigned short
         for (int i = lane; i < 4 * 128; i += 32) shared.steps[i / 256][m][i / 128 % 2][i / 4 % 32][i % 4] = 0u;
         if (m == 0 && lane < 16) shared.bias2[lane] = lane < CLASSES ? tail[UNITS + CLASSES * UNITS + lane] : 0.0f;
         if (m == 1 && lane < SAMPLES) shared.losses[lane] = shared.squares[lane] = 0.0;
-        int id = none;
-        if (m == 3) {
-            if (lane < min(batch, shared.left)) id = (int)order[shared.next + lane];
-            ask(shared, batches, data, order, 0, batch, none, lane, id);
-        }
+        long long next = shared.job.begin;
+        int left = shared.job.samples, id = 4 * lane + m < min(batch, left) ? (int)order[next + 4 * lane + m] : none;
+        ask(shared, batches, data, order, 0, batch, none, m, lane, next, left, id);
         if (lane < 16) {
             group.G[lane] = 0.0;
             group.constant[lane] = tail[unit + lane] - center * unit_sums[shared.job.start * UNITS + unit + lane];
@@ -555,7 +555,7 @@ train(const float* starts, float* models, const char* data, const unsigned short
             if (met) __barrier_sync_count(2, 2 * HELPERS);
             if (k > 1) change_upper(shared, k - 2, m, lane);
             if (met) __barrier_sync_count(3, 2 * HELPERS);
-            if (m == 3) ask(shared, batches, data, order, k + 1, batch, none, lane, id);
+            ask(shared, batches, data, order, k + 1, batch, none, m, lane, next, left, id);
             if (k > 0 && k < shared.job.length) {
                 await(&shared.full[k % SLOTS], k / SLOTS & 1);
                 compare(batches + k % SLOTS * SLOT, batches + (k - 1) % SLOTS * SLOT, lane, m, shared.alike[m]);
@@ -609,22 +609,25 @@ train(const float* starts, float* models, const char* data, const unsigned short
         }
         if (there) await(&shared.full[now], k / SLOTS & 1);
         const char* end = batches + (lane < 16 ? before : now) * SLOT + min(lane % 16, SAMPLES - 1) * SAMPLE + PARTS * PLANE;
-        const unsigned runs = __reduce_or_sync(ALL, *(const unsigned*)(end + 8));
+        const unsigned runs = *(const unsigned*)(end + 8);
+        const unsigned changed = __reduce_or_sync(ALL, lane < 16 ? runs : 0u);
+        const unsigned asked = __reduce_or_sync(ALL, lane < 16 ? 0u : runs);
         float z[2][4] = {};
+        const int last = KEPT - KEPT % LONG_RUN;
 #pragma unroll
-        for (int i = 0; i + RUN <= KEPT; i += RUN) pass_over<RUN>(w + i, g, old + STRIDE * i, young + STRIDE * i, back, z);
-        pass_over<KEPT % RUN>(w + KEPT - KEPT % RUN, g, old + STRIDE * (KEPT - KEPT % RUN), young + STRIDE * (KEPT - KEPT % RUN),
-                              back, z);
+        for (int i = 0; i < last; i += LONG_RUN) pass_over<LONG_RUN>(w + i, g, old + STRIDE * i, young + STRIDE * i, back, z);
+        pass_over<KEPT % LONG_RUN>(w + last, g, old + STRIDE * last, young + STRIDE * last, back, z);
 #pragma unroll 1
         for (int i = KEPT; i < TILES; i += RUN) {
-            if ((runs >> (i - KEPT) / RUN & 1) == 0) continue;
+            const unsigned bit = 1u << (i - KEPT) / RUN;
+            if (((changed | asked) & bit) == 0u) continue;
             float four[RUN][4];
 #pragma unroll
             for (int e = 0; e < RUN; e++) {
                 const float4 one = *(const float4*)shared.rest[i - KEPT + e][warp][lane];
                 four[e][0] = one.x; four[e][1] = one.y; four[e][2] = one.z; four[e][3] = one.w;
             }
-            pass_over<RUN>(four, g, old + STRIDE * i, young + STRIDE * i, back, z);
+            pass_over<RUN>(four, g, old + STRIDE * i, young + STRIDE * i, back, z, changed & bit, asked & bit);
 #pragma unroll
             for (int e = 0; e < RUN; e++)
                 *(float4*)shared.rest[i - KEPT + e][warp][lane] = make_float4(four[e][0], four[e][1], four[e][2], four[e][3]);

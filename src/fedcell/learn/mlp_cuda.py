@@ -79,7 +79,7 @@ class Shape:
     @property
     def kept(self) -> int:
         """How many of them have their weights in registers."""
-        most = 17 if self.parts == 1 else 25
+        most = 15 if self.parts == 1 else 25
         return min(self.tiles, most - (most - self.tiles) % RUN)
 
     @property
@@ -95,10 +95,10 @@ class Shape:
     @property
     def shared_bytes(self) -> int:
         """What a thread block needs of shared memory."""
-        group = 8 * 2 * 16 + 4 * (20 * (16 + 4 * SAMPLES) + 2 * 16)
-        matrices = 512 * (16 + 16 * WAYS + 8 + 4 * WAYS * max(1, self.tiles - self.kept)) + 4 * 4 * SAMPLES * 20
+        group = 8 * 2 * 16 + 4 * (16 * (16 + 4 * SAMPLES) + 2 * 16)
+        matrices = 512 * (16 + 16 * WAYS + 8 + 4 * WAYS * max(1, self.tiles - self.kept)) + 4 * 4 * SAMPLES * 16
         each = SAMPLES * (2 * 8 + 2 * 4) + SLOTS * (8 + 4) + 4 * 16
-        return SLOTS * SAMPLES * self.sample_bytes + 4 * group + matrices + each + JOB.itemsize + 16
+        return SLOTS * SAMPLES * self.sample_bytes + 4 * group + matrices + each + JOB.itemsize
 
     def source(self) -> str:
         """The text of the kernel for this shape."""
@@ -263,8 +263,8 @@ class MlpCudaEngine:
         self._center = float(data.shift) / float(data.scale)
         self._factor = 1.0 / ((255.0 if self._shape.pixels else 1.0) * data.scale)
         try:
-            self._rows, self._places = map(self._tensor, training_rows(data, self._factor))
-            places = self._places.cpu().numpy()
+            rows, places = training_rows(data, self._factor)
+            self._rows, self._places = self._tensor(rows), self._tensor(places)
             self._back, self._tiles = self._tensor(np.argsort(places)), self._tensor(tile_order(self._shape, places))
             self._y = self._tensor(data.train_y)
             test = self._tensor(data.test_x.reshape(len(data.test_x), -1)).float()
