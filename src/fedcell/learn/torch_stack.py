@@ -31,6 +31,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Data = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 """Training inputs, labels, and what scales inputs for the network."""
 
+PINNED = 2**28  # bytes; PyTorch keeps memory that was pinned
 _GOLDEN = wrapped(0x9E3779B97F4A7C15)
 
 
@@ -296,9 +297,7 @@ class DeviceUpdates:
         shares = np.ones(len(self.trained)) if weights is None else np.asarray(weights, np.float64)
         row = torch.tensor(shares / shares.sum(), dtype=torch.float32, device=self.trained.device)
         with exact(tf32=False):
-            found = row @ self.trained
-        held = torch.empty(found.shape, pin_memory=found.is_cuda)  # else the driver copies in small pieces
-        return cast(Vector, held.copy_(found).numpy())
+            return cast(Vector, _on_host(row @ self.trained))
 
     def norms(self) -> NDArray[np.float64]:
         """Return the Euclidean lengths (J,) of the updates."""
@@ -327,7 +326,13 @@ class DeviceUpdates:
 
     def models(self) -> NDArray[np.float32]:
         """Return all models (J, P), copied to this process's memory."""
-        return cast(NDArray[np.float32], self.trained.cpu().numpy())
+        return cast(NDArray[np.float32], _on_host(self.trained))
+
+
+def _on_host(tensor: Tensor) -> NDArray[Any]:
+    """Copy to this process's memory: pinned, for the driver copies to other memory in small pieces, if that is little."""
+    held = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda and tensor.nbytes <= PINNED)
+    return cast(NDArray[Any], held.copy_(tensor).numpy())
 
 
 def starts_of(
