@@ -297,7 +297,7 @@ class DeviceUpdates:
         shares = np.ones(len(self.trained)) if weights is None else np.asarray(weights, np.float64)
         row = torch.tensor(shares / shares.sum(), dtype=torch.float32, device=self.trained.device)
         with exact(tf32=False):
-            return cast(Vector, _on_host(row @ self.trained))
+            return _on_host(row @ self.trained)
 
     def norms(self) -> NDArray[np.float64]:
         """Return the Euclidean lengths (J,) of the updates."""
@@ -326,13 +326,14 @@ class DeviceUpdates:
 
     def models(self) -> NDArray[np.float32]:
         """Return all models (J, P), copied to this process's memory."""
-        return cast(NDArray[np.float32], _on_host(self.trained))
+        return _on_host(self.trained)
 
 
 def _on_host(tensor: Tensor) -> NDArray[Any]:
-    """Copy to this process's memory: pinned, for the driver copies to other memory in small pieces, if that is little."""
+    """Copy to this process's memory: pinned, if that is little, for the driver copies slowly to other memory."""
     held = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda and tensor.nbytes <= PINNED)
-    return cast(NDArray[Any], held.copy_(tensor).numpy())
+    found: NDArray[Any] = held.copy_(tensor).numpy()
+    return found
 
 
 def starts_of(
