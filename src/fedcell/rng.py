@@ -118,7 +118,7 @@ _MIX_L, _MIX_R = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
 _POOL, _STATE, _MASK = 4, 8, 0xFFFFFFFF
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)  # 2 KB each; 64 runs in lockstep have several purposes each
 def _states(seed: int, name: int, block: int) -> NDArray[np.uint64]:
     """Return (BLOCK, 4) what ``SeedSequence(seed, spawn_key=(name, r)).generate_state(4, uint64)`` gives for a block.
 
