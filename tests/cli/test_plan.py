@@ -400,7 +400,7 @@ def test_a_hundred_thousand_devices_print_a_hundred(run: Run) -> None:
         (["two.csv", "--path-loss-exponent=nan"], "path_loss_exponent is nan"),
         (["two.csv", "--law", "blocs"], "unknown law 'blocs'; did you mean 'blocks'?"),
         (["two.csv", "--law", "blocks:0"], "count of the law blocks is 0; give a whole number of at least 1"),
-        (["two.csv", "--law", "ingress"], "needs the rate of the server's pipe; write ingress:bits_per_s=1e7"),
+        (["two.csv", "--law", "ingress"], "needs the rate of the server's uplink; write ingress:bits_per_s=1e7"),
         (["two.csv", "--law", "power"], "give a column snr_db, or distance_m and power_dbm, instead of upload_s"),
         (
             ["two.csv", "--law", "power", "--rate", "mcs64"],

@@ -196,7 +196,7 @@ def test_csv_has_every_round(copied: Path, fedcell_here: Call) -> None:
             "accuracy": repr(r.accuracy),
             "loss": repr(r.loss),
             "joules": repr(r.joules),
-            **{name: repr(getattr(r, name)) for name in ("epochs", "bits", "sent_bytes")},
+            **{name: repr(getattr(r, name)) for name in ("epochs", "bits", "sent_bytes", "evaluated")},
         }
         for key, (spec, records) in finished(copied).items()
         for r in records

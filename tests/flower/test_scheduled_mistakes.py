@@ -144,7 +144,7 @@ def test_a_node_that_no_longer_answers_is_asked_and_waited_for_once() -> None:
         ({"radio": 3}, "radio is 3; give a Cell"),
         ({"law": "blocs"}, "unknown law 'blocs'; did you mean 'blocks'"),
         ({"law": "blocks:0"}, "count of the law blocks is 0"),
-        ({"law": "ingress"}, "the law ingress needs the rate of the server's pipe"),
+        ({"law": "ingress"}, "the law ingress needs the rate of the server's uplink"),
         ({"law": 3}, "law is 3; give a law such as fedcell.Blocks"),
         ({"law": "blocks:2", "radio": "dedicated"}, "radio is 'dedicated', but the law blocks:count=2 shares a band"),
         (

@@ -118,7 +118,8 @@ def test_the_new_app_trains_as_it_is_written_and_ten_equal_nodes_stay_equal(engi
     engine.submit("equal", app, run_config(values), "--federation-config", "num-supernodes=10")
     for rounds, count in ((3, 0), (6, 2)):
         with busy(count):
-            engine.wait_for("the next rounds", lambda: len(rounds_of(state)) >= rounds, RUN_S, alive="equal")
+            played = lambda wanted=rounds: len(rounds_of(state)) >= wanted  # noqa: E731
+            engine.wait_for("the next rounds", played, RUN_S, alive="equal")
     engine.finish("equal", RUN_S)
     found = rounds_of(state)
     assert [r["delivered"] for r in found] == [list(range(10))] * 12

@@ -486,19 +486,19 @@ def test_who_is_asked_includes_the_forced_and_none_too_dear() -> None:
     view = fc.RoundView(np.ones(5), np.ones(5), must_include=forced, joules=joules)
 
     def asked(policy: fc.Policy) -> list[int] | None:
-        question = policy.asked(view, rng())
+        question = policy.checked_question(view, rng())
         return None if question is None else question.devices.tolist()
 
     assert asked(Asks((4, 0))) == [0, 3, 4]
     assert asked(Asks((4, 0), max_joules=3.0)) == [0, 3]
-    assert Asks((4,), max_joules=3.0).asked(replace(view, must_include=None), rng()) is None
-    assert fc.All().asked(view, rng()) is None
+    assert Asks((4,), max_joules=3.0).checked_question(replace(view, must_include=None), rng()) is None
+    assert fc.All().checked_question(view, rng()) is None
     with pytest.raises(fc.InputError, match=r"Asks.ask returned device 5, but the devices are 0 to 4"):
         asked(Asks((5,)))
     with pytest.raises(fc.InputError, match="k is 6, but the cell has 5 devices"):
         asked(Asks((0,), k=6))
     with pytest.raises(fc.InputError, match="rng is 7; give a random generator"):
-        fc.All().asked(view, 7)  # type: ignore[arg-type]
+        fc.All().checked_question(view, 7)  # type: ignore[arg-type]
 
 
 def test_a_policy_that_writes_into_the_view_is_told_to_copy() -> None:

@@ -114,7 +114,7 @@ def _print_notes(notes: Sequence[str]) -> None:
 
 
 def _plan_table(planned: "TablePlan") -> "Table":
-    """The plan as a table: device, what it gets of the band or the pipe, compute, upload, finish."""
+    """The plan as a table: device, what it gets of the band or the server's uplink, compute, upload, finish."""
     from rich.table import Table
     from rich.text import Text  # names are text as it stands: [bold] is no markup
 

@@ -117,7 +117,9 @@ class Planner:
         radio = self._resolved(devices, arrays)
         links = self._links(devices, arrays, round_index, clock_s)
         view = self._view(devices, links, round_index, clock_s, left_s)
-        alone_s = view.law.upload_s(view.upload_s, np.ones(len(view)))  # with the entire band, or the entire pipe
+        alone_s = view.law.upload_s(
+            view.upload_s, np.ones(len(view))
+        )  # with the entire band, or the entire uplink of the server
         fits = alone_s + view.compute_s <= left_s
         if radio.real_time and fits.any() and not fits.all():
             for name in [device.name for device, fit in zip(devices, fits, strict=True) if not fit]:

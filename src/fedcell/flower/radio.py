@@ -204,8 +204,8 @@ class DedicatedRadio:
 
     Attributes:
         model_bits: size of one upload in bits.
-        law: one of own lines, such as `Ingress` where all lines end in one pipe of the server's: ``fc.Ingress(1e7)``
-            for one of 10 Mbit/s. What the pipe makes of an upload is then no news of the node's line.
+        law: one of dedicated links, such as `Ingress` where all end in one uplink of the server: ``fc.Ingress(1e7)``
+            for one of 10 Mbit/s. How long an upload waits there says nothing of the node's link.
 
     Example:
         >>> from fedcell.flower import DedicatedRadio, Device, Report

@@ -259,7 +259,8 @@ def _parts(text: object) -> tuple[dict[str, Any], dict[str, Any], bool]:
     """
     if isinstance(text, str) and len(text) <= _MAX_SHARED and (head := _HEAD.match(text)):
         head[1].encode()  # which refuses a half of a character
-        return {"policy": head[1], "seed": int(head[2])}, *_shared_fields("{" + text[head.end() :])
+        named: dict[str, Any] = {"policy": head[1], "seed": int(head[2])}
+        return named, *_shared_fields("{" + text[head.end() :])
     document = document_in(text)
     named = {name: document.pop(name) for name in ("policy", "seed") if name in document}
     return named, *_checked_fields(document)

@@ -44,7 +44,7 @@ class Ranking:
         blocks: over how many blocks.
         chi_square: Friedman's statistic, corrected for ties, with k - 1 degrees of freedom.
         p: the chance of such a value or a larger one if all contenders were alike.
-        critical: Nemenyi's critical difference: two whose mean ranks differ by less are not told apart.
+        critical: Nemenyi's critical difference: two whose mean ranks differ by less do not differ significantly.
 
     Example:
         >>> import numpy as np
@@ -205,7 +205,7 @@ class Winner:
         best: the policy with the best mean, by time among those whose median seed reaches the target; empty if there is
             none.
         tied: those from which it cannot be told, by paired sign-flip tests and Holm's correction for all pairs.
-        untold: why nobody is told apart: too few seeds, or no policy reaches the target; empty otherwise.
+        untold: why nobody differs significantly: too few seeds, or no policy reaches the target; empty otherwise.
     """
 
     best: str
@@ -222,7 +222,7 @@ class Winner:
         return f"tie of {len(everybody)}: {', '.join(few)}{more}" if self.tied else self.best
 
     def leaders(self) -> list[str]:
-        """The best and who is not told apart from it; nobody where that cannot be said."""
+        """The best and who does not differ significantly from it; nobody where that cannot be said."""
         return [] if self.untold else [self.best, *self.tied]
 
 
@@ -385,7 +385,7 @@ class TournamentResult:
         return Winner(names[best], [names[i] for i in tied])
 
     def leads(self, measure: Measure) -> dict[str, tuple[int, int]]:
-        """By policy, in how many scenarios it wins, and in how many it is not told apart from the best."""
+        """By policy, in how many scenarios it wins, and in how many it does not differ significantly from it."""
         found = [self.winner(one.name, measure) for one in self.tournament.scenarios]
         return {
             policy: (

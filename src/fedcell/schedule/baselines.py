@@ -47,8 +47,6 @@ class Random(FixedNumber):
 
     Attributes:
         k: devices per round, a whole number from 1 to M.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -72,8 +70,6 @@ class RoundRobin(FixedNumber):
 
     Attributes:
         k: devices per round, a whole number from 1 to M.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -97,8 +93,6 @@ class ProportionalFair(FixedNumber):
         k: devices per round, a whole number from 1 to M.
         relative: compare each device's channel with its own average instead (mean_upload_s / upload_s, as in a
             base station's proportional-fair scheduler); the view must then have mean_upload_s.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -133,8 +127,6 @@ class Deadline(Policy):
 
     Attributes:
         seconds: the deadline, a positive number of seconds from the start of the round.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -176,10 +168,6 @@ class Deadline(Policy):
 @dataclass(frozen=True)
 class All(Policy):
     """Schedule every device in every round; with ``max_devices``, those that would finish first on their own.
-
-    Attributes:
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

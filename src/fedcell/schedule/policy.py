@@ -28,6 +28,7 @@ class Policy(ABC):
 
     A policy is a frozen dataclass and a pure function of what the server knows. To write your own, subclass Policy and
     define ``choose``; ``decide`` then adds the devices that must be included, shares the band and builds the plan.
+    Every policy has the settings below beside its own.
 
     Attributes:
         max_devices: upper limit on the devices per round, or None; the first that ``choose`` returns are kept.
@@ -231,9 +232,9 @@ class Policy(ABC):
         Returns:
             The question, its devices ascending, or None.
         """
+        _require_generator(rng)
         if type(self).ask is Policy.ask:
             return None
-        _require_generator(rng)
         with self._copying():
             question = self.ask(view, rng)
         if question is None:

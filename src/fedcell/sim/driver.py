@@ -95,7 +95,7 @@ class Driver:
         """What really becomes of a plan."""
         plan, run = send.plan, self.run
         if send.answers is None:  # else they have the model already
-            down = run.downlink(self.conditions, self.conditions.snr)
+            down = run.downlink(self.conditions.some, self.conditions.snr[self.conditions.some])
             plan = plan.starting(None if down is None else down.starts_s(plan.devices))
         self._starts_s = plan.starts_s
         timing = plan.timing(self._links if send.question is None else answer_links(self._links))

@@ -116,16 +116,15 @@ class Simulation:
         law = self.law(conditions.snr[some])
         return Links(conditions.upload_s[some], conditions.compute_s[some], law, *self._size)
 
-    def downlink(self, conditions: Conditions, snr: Floats) -> Downlink | None:
-        """How the model comes down to the devices that are there, of (M,) with this SNR; None if it takes no time."""
+    def downlink(self, there: Indices | slice, snr: Floats) -> Downlink | None:
+        """How the model comes down to (n,) devices with this SNR; None if it takes no time."""
         cell = self.world.cell
         if cell.downlink == "free":
             return None
         from fedcell.schedule.downlink import Multicast, Unicast
         from fedcell.world import download_s
 
-        some = conditions.some
-        seconds = download_s(cell, self.world.devices.power_w_per_hz[some], snr[some])
+        seconds = download_s(cell, self.world.devices.power_w_per_hz[there], snr)
         return Multicast(seconds) if cell.downlink == "multicast" else Unicast(seconds)
 
     @cached_property
@@ -259,7 +258,7 @@ class Simulation:
             samples=samples,
             label_counts=task.label_counts[some],
             profile_noise=noise_of(spec.epsilon, state.knowledge.profiles.shape[1]),
-            downlink=self.downlink(conditions, conditions.believed_snr),
+            downlink=self.downlink(some, conditions.believed_snr[some]),
             left_s=spec.budget_s - state.clock_s,
             left_j=math.inf if spec.budget_j is None else spec.budget_j - float(state.spent_j.sum()),
         )

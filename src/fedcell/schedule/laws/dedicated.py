@@ -30,7 +30,7 @@ class Dedicated(Law):
         [0, 1]
     """
 
-    label: ClassVar[str] = "a line for each device"
+    label: ClassVar[str] = "a dedicated link for each device"
     shared: ClassVar[str] = ""
     own_lines: ClassVar[bool] = True
     carries_late: ClassVar[bool] = True

@@ -57,7 +57,6 @@ class FedCgd(Policy):
             plan is empty and the round lasts as long as that.
         variance: what the sampling of one mean device adds to the objective, at least 0.
         max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

@@ -46,8 +46,6 @@ class FedCS(Policy):
 
     Attributes:
         seconds: the deadline, a positive number of seconds from the start of the round.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

@@ -31,8 +31,6 @@ class BestChannel(FixedNumber):
 
     Attributes:
         k: devices per round, a whole number from 1 to M.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -58,8 +56,6 @@ class BestNorm(FixedNumber):
 
     Attributes:
         k: devices per round that upload, a whole number from 1 to M.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -95,8 +91,6 @@ class ChannelThenNorm(FixedNumber):
     Attributes:
         k: devices per round that upload, a whole number from 1 to M.
         candidates: K_c, how many devices train, at least k; None for 2 k. With fewer devices than that, all train.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

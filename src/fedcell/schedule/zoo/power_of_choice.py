@@ -42,8 +42,6 @@ class PowerOfChoice(FixedNumber):
         variant: ``"pow-d"`` asks the candidates for their loss, ``"cpow-d"`` for that of a mini-batch, ``"rpow-d"``
             goes by what they last reported.
         samples: of the mini-batch of cpow-d.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
