@@ -191,7 +191,8 @@ def _field(name: str, runs: Sequence["StoredRun"], option: str) -> str:
     """The field of that name; the part after the dot is enough where no other field has it."""
     from fedcell.errors import did_you_mean
 
-    known = {field for run in runs for field in values_of(run)}
+    shared = {id(run.fields): run for run in runs}  # many runs share their fields
+    known = {field for run in shared.values() for field in values_of(run)}
     ends = [field for field in known if field.rpartition(".")[2] == name]
     if name in known or len(ends) == 1:
         return name if name in known else ends[0]

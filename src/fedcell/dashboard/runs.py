@@ -88,8 +88,9 @@ def listed(found: Found, chosen: Chosen, sort: str, limit: int, offset: int) -> 
 
 def _place_by_what_differs(found: Found, differing: Sequence[str]) -> Callable[[Pair], int]:
     """A run's place by the values of these fields; many runs share their fields, so only these are sorted."""
-    shared = {id(run.fields): flat(run.fields) for run, _ in found}
-    sizes = {mark: tuple(_size(fields.get(name)) for name in differing) for mark, fields in shared.items()}
+    shared = {id(run.fields): run.fields for run, _ in found}
+    columns = {mark: flat(fields) for mark, fields in shared.items()}
+    sizes = {mark: tuple(_size(values.get(name)) for name in differing) for mark, values in columns.items()}
     places = {size: place for place, size in enumerate(sorted(set(sizes.values())))}
     return lambda pair: places[sizes[id(pair[0].fields)]]
 
