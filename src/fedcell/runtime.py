@@ -161,7 +161,8 @@ def cached_njit(**options: Any) -> Callable[[F], F]:
     import numba
 
     def decorated(function: F) -> F:
-        compiled = numba.njit(**options)(function)
+        # Nobody calls them from C, and a tenth of the time to compile them went into what would let C do so.
+        compiled = numba.njit(no_cfunc_wrapper=True, **options)(function)
         try:
             compiled._cache = _cache_class()(function)
         except RuntimeError as error:  # no directory for it can be written

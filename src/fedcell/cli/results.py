@@ -17,9 +17,11 @@ from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.table import Table
 
     from fedcell.files import Write
+    from fedcell.runs.records import Lists
     from fedcell.runs.store import Store
     from fedcell.runs.stored import StoredRun
     from fedcell.sim.record import RoundRecord
@@ -108,14 +110,14 @@ def list_runs(
 
     Where the terminal is too narrow for all these fields, the others are named below the table.
     """
-    from fedcell.runs.store import Store, differing_fields
+    from fedcell.runs.store import Store, differing_in
     from fedcell.runs.stored import column_of
 
     output = output_format(as_json, as_csv)
     with Store(store, "read") as kept:
         every = kept.runs()
     runs = _sorted(_chosen(every, policy or [], seed or [], where or [], str(store)), every, sort or [])
-    extra = list(map(column_of, differing_fields(run.document for run in runs if run.status != "damaged")))
+    extra = list(map(column_of, differing_in(runs)))
     if output == "json":
         import json
 
@@ -189,7 +191,8 @@ def _field(name: str, runs: Sequence["StoredRun"], option: str) -> str:
     """The field of that name; the part after the dot is enough where no other field has it."""
     from fedcell.errors import did_you_mean
 
-    known = {field for run in runs for field in values_of(run)}
+    shared = {id(run.fields): run for run in runs}  # many runs share their fields
+    known = {field for run in shared.values() for field in values_of(run)}
     ends = [field for field in known if field.rpartition(".")[2] == name]
     if name in known or len(ends) == 1:
         return name if name in known else ends[0]
@@ -459,7 +462,7 @@ def export_runs(
     allow_import: AllowImport = False,
 ) -> None:
     """Export the rounds of all finished runs, and the final models that were kept."""
-    from fedcell.runs.store import Store, differing_fields
+    from fedcell.runs.store import Store, differing_in
     from fedcell.runs.stored import column_of
 
     if as_csv is None and as_parquet is None and models is None and rounds is None:
@@ -474,7 +477,7 @@ def export_runs(
         _load_pyarrow()  # or say at once that it is missing
     with Store(store, "read") as kept:
         runs = kept.runs()
-        extra = list(map(column_of, differing_fields(run.document for run in runs if run.status != "damaged")))
+        extra = list(map(column_of, differing_in(runs)))
         files: dict[Path, Write] = {}
         if as_csv is not None and as_csv.is_dir():
             files[as_csv / "runs.csv"] = lambda file: _write_runs_csv(file, runs, extra)
@@ -551,7 +554,7 @@ def _write_rounds(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"]) 
     from fedcell.runs.records import write_rounds
 
     # What real devices did has a key that answers for no simulation.
-    write_rounds(file, {run.key: store.rounds(run.key) for run in runs if run.status == "done"})
+    write_rounds(file, store.rounds_of(run.key for run in runs if run.status == "done"))
 
 
 def _load_pyarrow() -> tuple[Any, Any]:
@@ -565,22 +568,31 @@ def _load_pyarrow() -> tuple[Any, Any]:
 
 
 def _write_parquet(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"], extra: Sequence[str]) -> None:
-
     pa, parquet = _load_pyarrow()
     names = ["key", "policy", "seed", *extra]
     fields = [_run_cells(run, extra) for run in runs]
     # A column's type comes from all runs, since each group of rows must have the same; mixed ones become text.
     columns = {name: _one_type([row[at] for row in fields]) for at, name in enumerate(names)}
     schema = _parquet_schema(pa, columns)
-    rows: list[dict[str, Any]] = []
-    with parquet.ParquetWriter(file, schema) as writer:
-        for at, run in enumerate(runs):
-            ours = {name: values[at] for name, values in columns.items()}
-            records = store.get(run.key) if run.status == "done" else []
-            rows += [ours | record.to_dict(plan=True) for record in records]
-            if len(rows) >= ROWS_IN_A_GROUP or at == len(runs) - 1:
-                writer.write_table(pa.Table.from_pylist(rows, schema))
-                rows = []
+    told = [pa.array(columns[name], schema.field(name).type) for name in names]
+    places = {run.key: place for place, run in enumerate(runs)}
+    done = [run.key for run in runs if run.status == "done"]
+    with parquet.ParquetWriter(file, schema, use_dictionary=names) as writer:
+        for keys, table in store.tables(done, ROWS_IN_A_GROUP):
+            rows = pa.array([places[key] for key in keys], pa.int64())
+            rounds = [_parquet_array(pa, table[name], schema.field(name).type) for name in schema.names[len(names) :]]
+            writer.write_table(pa.Table.from_arrays([*(one.take(rows) for one in told), *rounds], schema=schema))
+
+
+def _parquet_array(pa: Any, column: "NDArray[Any] | Lists", kind: Any) -> Any:
+    import numpy as np
+
+    if isinstance(column, np.ndarray):
+        return pa.array(column, kind)
+    ends = np.concatenate([[0], np.cumsum(column.lengths)])
+    # An offset that is null begins a list that is null.
+    offsets = pa.array(ends, pa.int32(), mask=np.append(column.missing, False))
+    return pa.ListArray.from_arrays(offsets, pa.array(column.values.astype(kind.value_type.to_pandas_dtype())), kind)
 
 
 def _parquet_schema(pa: Any, columns: dict[str, list[Any]]) -> Any:

@@ -28,12 +28,13 @@ from fedcell.dashboard.state import AppState, FoundRun
 from fedcell.errors import InputError, did_you_mean
 from fedcell.plots import styles
 from fedcell.runs.comparisons import Axis
-from fedcell.runs.store import differing_fields
+from fedcell.runs.store import differing_in
 from fedcell.runs.stored import Source, StoredRun, flat
 from fedcell.sim.record import ROUND_COLUMNS
 
-Found: TypeAlias = Sequence[tuple[StoredRun, str]]
-"""Runs, and the names of their results files."""
+Pair: TypeAlias = tuple[StoredRun, str]
+"""A run, and the name of its results file."""
+Found: TypeAlias = Sequence[Pair]
 Sort = Literal[
     "policy", "seed", "differs", "rounds", "best", "last", "source", "file", "finished",
     "-policy", "-seed", "-differs", "-rounds", "-best", "-last", "-source", "-file", "-finished",
@@ -58,21 +59,25 @@ class Chosen:
                 raise InputError(f"{key[:64]!r} is not a run's key; give at least eight of its hexadecimal digits")
         return found
 
-    def of(self, found: Found) -> list[tuple[StoredRun, str]]:
+    def of(self, found: Found) -> list[Pair]:
         """Those of them that are meant."""
-        kept = [pair for pair in found if self.source in (None, pair[0].source)]
+        kept = list(found)
+        if self.source is not None:
+            kept = [pair for pair in kept if pair[0].source == self.source]
         if self._begins:
             kept = [pair for pair in kept if pair[0].key.startswith(self._begins)]
-        return [pair for pair in kept if self.policy in (None, "", pair[0].policy)]
+        if self.policy:
+            kept = [pair for pair in kept if pair[0].policy == self.policy]
+        return kept
 
 
 def listed(found: Found, chosen: Chosen, sort: str, limit: int, offset: int) -> str:
     """One page of the runs as RunList has them."""
     kept = chosen.of(found)
-    differing = differing_fields(run.document for run, _ in kept if run.status != "damaged")
-    by = _ORDERS[sort.removeprefix("-")]
-    kept.sort(key=lambda pair: (pair[0].seed, pair[0].key))
-    kept.sort(key=lambda pair: by(pair, differing), reverse=sort.startswith("-"))
+    differing = differing_in(run for run, _ in kept)
+    by = _place_by_what_differs(kept, differing) if sort.endswith("differs") else _ORDERS[sort.removeprefix("-")]
+    kept.sort(key=lambda pair: pair[0].seed)  # those of a file come in the order of their keys
+    kept.sort(key=by, reverse=sort.startswith("-"))
     rows = [
         stored_document(run, name, {field: flat(run.document).get(field) for field in differing})
         for run, name in kept[offset : offset + limit]
@@ -81,25 +86,24 @@ def listed(found: Found, chosen: Chosen, sort: str, limit: int, offset: int) -> 
     return as_json({"runs": rows, "total": len(kept), "policies": policies})
 
 
-def _differs(pair: tuple[StoredRun, str], differing: Sequence[str]) -> tuple[tuple[bool, float, str], ...]:
-    values = flat(pair[0].document)
-    return tuple(_size(values.get(name)) for name in differing)
+def _place_by_what_differs(found: Found, differing: Sequence[str]) -> Callable[[Pair], int]:
+    """A run's place by the values of these fields; many runs share their fields, so only these are sorted."""
+    shared = {id(run.fields): run.fields for run, _ in found}
+    columns = {mark: flat(fields) for mark, fields in shared.items()}
+    sizes = {mark: tuple(_size(values.get(name)) for name in differing) for mark, values in columns.items()}
+    places = {size: place for place, size in enumerate(sorted(set(sizes.values())))}
+    return lambda pair: places[sizes[id(pair[0].fields)]]
 
 
-def _accuracy(run: StoredRun, accuracy: float) -> float:
-    return accuracy if run.rounds else -1.0
-
-
-_ORDERS: dict[str, Callable[[tuple[StoredRun, str], Sequence[str]], Any]] = {
-    "policy": lambda pair, _: pair[0].policy,
-    "seed": lambda pair, _: pair[0].seed,
-    "differs": _differs,
-    "rounds": lambda pair, _: pair[0].rounds,
-    "best": lambda pair, _: _accuracy(pair[0], pair[0].best_accuracy),
-    "last": lambda pair, _: _accuracy(pair[0], pair[0].last_accuracy),
-    "source": lambda pair, _: pair[0].source,
-    "file": lambda pair, _: pair[1],
-    "finished": lambda pair, _: pair[0].finished_unix_s,
+_ORDERS: dict[str, Callable[[Pair], Any]] = {
+    "policy": lambda pair: pair[0].policy,
+    "seed": lambda pair: pair[0].seed,
+    "rounds": lambda pair: pair[0].rounds,
+    "best": lambda pair: pair[0].best_accuracy if pair[0].rounds else -1.0,
+    "last": lambda pair: pair[0].last_accuracy if pair[0].rounds else -1.0,
+    "source": lambda pair: pair[0].source,
+    "file": lambda pair: pair[1],
+    "finished": lambda pair: pair[0].finished_unix_s,
 }
 
 
@@ -112,7 +116,7 @@ def _size(value: Any) -> tuple[bool, float, str]:
 def field_means(found: Found, chosen: Chosen, across: str, down: str, value: str) -> str:
     """Mean accuracies by the values of two fields, as FieldMeans has them; runs without a round are left out."""
     kept = [run for run, _ in chosen.of(found) if run.rounds and run.status != "damaged"]
-    fields = differing_fields(run.document for run in kept)
+    fields = differing_in(kept)
     if not fields:
         return as_json({"fields": [], "runs": len(kept)} | dict.fromkeys(("across", "down"), None))
     across = across or fields[0]
@@ -121,12 +125,14 @@ def field_means(found: Found, chosen: Chosen, across: str, down: str, value: str
             raise InputError(f"the runs do not differ in {name[:60]!r}; {did_you_mean(name, [*fields, 'policy'])}")
     groups = defaultdict[tuple[str, str], list[float]](list)
     ends: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    named: dict[tuple[int, str], tuple[str, str]] = {}
     for run in kept:
-        values = flat(run.document)
-        names = [str(values.get(name)) for name in (across, down)]
-        for end, text, name in zip(ends, names, (across, down), strict=True):
-            end[text] = values.get(name)
-        groups[names[0], names[1]].append(getattr(run, value))
+        if (mark := (id(run.fields), run.policy)) not in named:
+            values = flat(run.document)
+            named[mark] = (str(values.get(across)), str(values.get(down)))
+            for end, text, name in zip(ends, named[mark], (across, down), strict=True):
+                end[text] = values.get(name)
+        groups[named[mark]].append(getattr(run, value))
     xs, ys = (sorted(end, key=lambda text, end=end: _size(end[text])) for end in ends)  # type: ignore[misc]
     if len(xs) * len(ys) > limits.MEANS:
         raise InputError(f"{across} and {down} have {len(xs)} x {len(ys)} values; choose fields with fewer")
@@ -220,7 +226,7 @@ def router(state: AppState) -> APIRouter:
         text = await state.views.run(lambda: field_means(found, chosen, across, down, value))
         return Response(text, media_type="application/json")
 
-    async def every_run(store: str | None) -> list[tuple[StoredRun, str]]:
+    async def every_run(store: str | None) -> list[Pair]:
         return [(run, thread.name) for thread in state.readable(store) for run in await thread.runs()]
 
     @routes.get("/runs/{key}", response_class=Response, responses={200: {"model": RunAnswer}})
@@ -270,7 +276,7 @@ def router(state: AppState) -> APIRouter:
                 raise InputError(f"{name[:64]!r} is not a run's key; give at least eight of its hexadecimal digits")
         found = [await state.run(name) for name in names]
         stored = [run.stored for run in found if run.stored is not None]
-        return grouped(found, differing_fields(run.document for run in stored))
+        return grouped(found, differing_in(stored))
 
     @routes.get("/results/compare", response_class=Response, responses={200: {"model": Curves}})
     async def compare(

@@ -162,13 +162,13 @@ class StoreReader:
         return await self._executor.run(lambda: work(self.store))
 
     async def runs(self) -> list[StoredRun]:
-        """All its runs; read again only if the file has changed."""
+        """All its runs; if the file has changed, those that are new are read."""
         return await self.ask(self._runs)
 
     def _runs(self, store: Store) -> list[StoredRun]:
         mark = [_stat(store.path), _stat(Path(f"{store.path}-wal"))]
         if self._listed[0] != mark:
-            self._listed = (mark, store.runs())
+            self._listed = (mark, store.updated(self._listed[1]))
         return self._listed[1]
 
     def close(self, patience_s: float) -> bool:

@@ -116,9 +116,9 @@ def ranking_document(stored: StoredTournament, result: TournamentResult, by: Mea
                 "about": one.about,
                 "target": one.target,
                 "budget_s": one.spec.budget_s,
-                "best": result.winners[one.name, by].best,
-                "tied": result.winners[one.name, by].tied,
-                "said": result.winners[one.name, by].text(),
+                "best": result.winner(one.name, by).best,
+                "tied": result.winner(one.name, by).tied,
+                "said": result.winner(one.name, by).text(),
             }
             for one in tournament.scenarios
         ],
@@ -139,7 +139,7 @@ def _cells(result: TournamentResult, by: Measure, lines: Sequence[str]) -> list[
             {
                 "text": texts[line][place],
                 "rank": float(ranks[place, tournament.policies.index(line)]),
-                "verdict": _verdict(result.winners[one.name, by], line),
+                "verdict": _verdict(result.winner(one.name, by), line),
             }
             for place, one in enumerate(tournament.scenarios)
         ]

@@ -9,10 +9,12 @@ permutation test of the paired differences, and "significant" is at 5 % with Hol
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcell.distributions import normal_cdf, student_t_quantile
 from fedcell.rng import stream
@@ -136,12 +138,18 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     if found <= 0.0:
         return 1.0
     if sizes.size > MAX_EXACT:
-        signs = stream(0, "sign flips").choice([-1.0, 1.0], size=(FLIPS, sizes.size))
+        signs = _drawn_signs(sizes.size).astype(np.float64)
         return float(1 + (np.abs(signs @ sizes) >= found).sum()) / (1 + FLIPS)
     half = sizes.size // 2
     one, other = _all_sums(sizes[:half]), np.sort(_all_sums(sizes[half:]))
     above = other.size - np.searchsorted(other, found - one, side="left")  # for each of one, how many get there
     return 2.0 * float(above.sum()) / 2.0**sizes.size
+
+
+@lru_cache(2)
+def _drawn_signs(count: int) -> NDArray[np.int8]:
+    """(FLIPS, count) signs; all pairs of a tournament have the same."""
+    return stream(0, "sign flips").choice([-1.0, 1.0], size=(FLIPS, count)).astype(np.int8)
 
 
 def _all_sums(sizes: Floats) -> Floats:

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from types import NoneType
+from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,71 @@ def decode(row: Row) -> RoundRecord:
     return RoundRecord(plan=Plan(devices, **planned), delivered=there, **known)
 
 
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """A column with a list in each row.
+
+    Attributes:
+        values: those of all lists, one after the other.
+        lengths: (n,) how many each has; 0 for a row without a list.
+        missing: (n,) which rows have none.
+    """
+
+    values: NDArray[Any]
+    lengths: Indices
+    missing: NDArray[np.bool_]
+
+
+RoundTable = dict[str, NDArray[Any] | Lists]
+"""Many rounds by the names of COLUMNS, as `RoundRecord.to_dict` has each."""
+
+
+class DamagedRoundError(ValueError):
+    """A row of a file is no round; ``row`` is its place among those that were read."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"row {row}")
+        self.row = row
+
+
+def round_table(rows: Sequence[tuple[Any, ...]]) -> RoundTable:
+    """Rows of a file as columns: what `decode` and `to_dict` make of them, without a record for each.
+
+    Args:
+        rows: with the values of COLUMNS.
+    """
+    found = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    by_name = {one.name: values for one, values in zip(COLUMNS, found, strict=True)}
+    counts = {name: _numbers_of(by_name[name], np.int64, {int}) for name in ("devices", "delivered")}
+    return {one.name: _column_of(one, by_name[one.name], counts) for one in COLUMNS}
+
+
+def _column_of(one: Column, found: Sequence[Any], counts: Mapping[str, NDArray[Any]]) -> NDArray[Any] | Lists:
+    if not one.per_device:
+        return _numbers_of(found, np.int64, {int}) if one.kind == "count" else _numbers_of(found)
+    odd = next((row for row, blob in enumerate(found) if not isinstance(blob, bytes | NoneType)), None)
+    if odd is not None:
+        raise DamagedRoundError(odd)
+    size, kind = (4, "<u4") if one.kind == "ids" else (8, "<f8")
+    meant = counts["delivered" if one.name == "plan_delivered" else "devices"]
+    missing = np.array([blob is None for blob in found], np.bool_)
+    bytes_of = np.array([0 if blob is None else len(blob) for blob in found], np.int64)
+    wrong = np.flatnonzero(~missing & (bytes_of != size * meant))
+    if wrong.size or (one.kind == "ids" and missing.any()):
+        raise DamagedRoundError(int(wrong[0]) if wrong.size else int(missing.argmax()))
+    if one.path[0] == "plan" or not missing.any():
+        return Lists(np.frombuffer(b"".join(filter(None, found)), kind), bytes_of // size, missing)
+    unknown = [to_blob(np.full(n, np.nan)) if blob is None else blob for blob, n in zip(found, meant, strict=True)]
+    return Lists(np.frombuffer(b"".join(unknown), kind), meant, np.zeros_like(missing))
+
+
+def _numbers_of(found: Sequence[Any], kind: type[Any] = np.float64, types: set[type] | None = None) -> NDArray[Any]:
+    types = types or {int, float, NoneType}
+    if not set(map(type, found)) <= types:
+        raise DamagedRoundError(next(row for row, value in enumerate(found) if type(value) not in types))
+    return np.array(found, kind)
+
+
 EFFORT = ("epochs", "bits", "sent_bytes")
 """The columns that say what devices did in a round: how long they trained, and what they sent."""
 
@@ -98,6 +164,9 @@ class Rounds:
     bits: Floats = field(default_factory=lambda: np.empty(0))
     sent_bytes: Floats = field(default_factory=lambda: np.empty(0))
 
+    COLUMNS: ClassVar[tuple[str, ...]] = ("clock_s", "round_s", "devices", "accuracy", "loss", "joules", *EFFORT)
+    """The columns of a results file of which it is made."""
+
     def __post_init__(self) -> None:
         for name in ("spent_j", *EFFORT):
             if getattr(self, name).size == 0:
@@ -106,10 +175,14 @@ class Rounds:
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> "Rounds":
         """From the ROUND_COLUMNS of rounds, in order."""
-        names = ("clock_s", "round_s", "devices", "accuracy", "loss", "joules", *EFFORT)
-        taken = [ROUND_COLUMNS.index(name) for name in names]
+        taken = [ROUND_COLUMNS.index(name) for name in cls.COLUMNS]
         values = np.array([[row[i] for i in taken] for row in rows], dtype=np.float64).reshape(-1, len(taken))
-        clock_s, round_s, devices, accuracy, loss, joules, *effort = np.ascontiguousarray(values.T)
+        return cls.of_columns(list(np.ascontiguousarray(values.T)))
+
+    @classmethod
+    def of_columns(cls, values: Sequence[Floats]) -> "Rounds":
+        """From the values of COLUMNS, an array each."""
+        clock_s, round_s, devices, accuracy, loss, joules, *effort = values
         return cls(clock_s, round_s, devices, accuracy, bool(np.isinf(loss[-1:]).any()), joules.cumsum(), *effort)
 
     @classmethod

@@ -12,11 +12,14 @@ import secrets
 import sqlite3
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate, islice
+from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -26,12 +29,15 @@ from fedcell.plugins import UnknownCodeError
 from fedcell.runs.records import (
     COLUMNS,
     FIRST_COLUMNS,
+    DamagedRoundError,
     RoundNumbers,
     Rounds,
+    RoundTable,
     decode,
     encode,
     floats_in,
     indices_in,
+    round_table,
     to_blob,
 )
 from fedcell.runs.store_file import (
@@ -66,7 +72,7 @@ from fedcell.types import Floats, Indices, Vector
 BUSY_TIMEOUT_S = 10.0
 
 # No text that is too long is read: one character more than there may be tells it.
-_RUNS = f"""
+_TOLD = f"""
 SELECT key, substr(document, 1, {MAX_TEXT + 1}), status, substr(reason, 1, {MAX_REASON + 1}), finished_unix_s,
   duration_s, source,
   (SELECT count(*) FROM rounds WHERE rounds.key = runs.key),
@@ -75,8 +81,10 @@ SELECT key, substr(document, 1, {MAX_TEXT + 1}), status, substr(reason, 1, {MAX_
   (SELECT loss FROM rounds WHERE rounds.key = runs.key ORDER BY round DESC LIMIT 1),
   (SELECT min(round) FROM rounds WHERE rounds.key = runs.key AND joules = 9e999)
 FROM runs JOIN specs USING (key)
-WHERE key GLOB ? OR key GLOB '*[^0-9a-f]*' OR length(key) <> 64 ORDER BY key
 """
+_RUNS = f"{_TOLD} WHERE key GLOB ? OR key GLOB '*[^0-9a-f]*' OR length(key) <> 64 ORDER BY key"
+_FEW = 1000
+"""So many runs are read one by one; of more, all are read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,15 +288,13 @@ class Store:
         with self._read_transaction() as db:
             kept = _has_table(db, "models") if models else False
             query = "SELECT 1 FROM models WHERE key = ?"
-            found = {key for key in keys if _is_done(db, key)}
+            found = {key for key, _ in _among(db, "done", keys)}
             return {key for key in found if not models or (kept and db.execute(query, (key,)).fetchone())}
 
     def failures(self, keys: Iterable[str]) -> dict[str, str]:
         """Those of the keys whose runs failed, each with the reason."""
-        query = "SELECT reason FROM runs WHERE key = ? AND status = 'failed'"
         with self._read_transaction() as db:
-            found = {key: db.execute(query, (key,)).fetchone() for key in keys}
-        return {key: row[0] for key, row in found.items() if row is not None}
+            return dict(_among(db, "failed", keys))
 
     def model(self, run: Spec | str) -> Vector | None:
         """(P,) the final model of a run, a spec or its key; None if it was not asked for when the run was computed."""
@@ -315,9 +321,63 @@ class Store:
 
     def rounds(self, run: Spec | str) -> Rounds:
         """The rounds of a finished run, a spec or its key, as columns, without their plans."""
+        key = _key(run)
+        return self.rounds_of([key])[key]
+
+    def rounds_of(self, keys: Iterable[str]) -> dict[str, Rounds]:
+        """The rounds of finished runs by key, as `rounds` has them: of many runs it is faster."""
+        keys = list(dict.fromkeys(keys))
+        found: dict[str, Rounds] = {}
         with self._read_transaction() as db:
-            self._require_done(db, _key(run))
-        return Rounds.of(self.numbers(run))
+            done = {key for key, _ in _among(db, "done", keys)}
+            for key in keys:
+                if key not in done:
+                    raise self._not_done(key)
+            chosen = _selected(db, Rounds.COLUMNS)
+            for some in _parts(keys):
+                marks = ", ".join("?" * len(some))
+                query = f"SELECT key, {chosen} FROM rounds WHERE key IN ({marks}) ORDER BY key, round"
+                found |= self._in_columns(some, db.execute(query, some).fetchall())
+        return found
+
+    def _in_columns(self, keys: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Rounds]:
+        """The rounds of these runs, in the order of their keys."""
+        of, *columns = zip(*rows, strict=True) if rows else [(), *((),) * len(Rounds.COLUMNS)]
+        odd = [column for column in columns if not set(map(type, column)) <= {int, float, NoneType}]
+        if odd:
+            key = next(row[0] for row in rows if not set(map(type, row[1:])) <= {int, float, NoneType})
+            raise InputError(f"{self.path}: the rounds of run {key[:8]} are damaged; delete the run")
+        values = [np.array(column, np.float64) for column in columns]
+        counts = Counter(of)
+        ends = dict(zip(counts, accumulate(counts.values()), strict=True))
+        whole = {key: slice(ends.get(key, 0) - counts[key], ends.get(key, 0)) for key in keys}
+        return {key: Rounds.of_columns([column[part] for column in values]) for key, part in whole.items()}
+
+    def tables(self, keys: Iterable[str], rows: int) -> Iterator[tuple[list[str], RoundTable]]:
+        """The rounds of runs with their plans as columns, as many runs at a time as have so many rounds together.
+
+        Args:
+            keys: of the runs, finished or not.
+            rows: a table has at least so many, but for the last.
+
+        Yields:
+            For each round the key of its run, and all of them as columns.
+        """
+        left = deque(keys)
+        while left:
+            of: list[str] = []
+            found: list[tuple[Any, ...]] = []
+            with self._read_transaction() as db:
+                while left and len(found) < rows:
+                    new = _rows(db, key := left.popleft())
+                    found += new
+                    of += [key] * len(new)
+            try:
+                yield of, round_table(found)
+            except DamagedRoundError as error:
+                raise InputError(
+                    f"{self.path}: the rounds of run {of[error.row][:8]} are damaged; delete the run"
+                ) from None
 
     def numbers(self, run: Spec | str) -> list[RoundNumbers]:
         """The rounds that are stored of a run, finished or not, as ROUND_COLUMNS; empty if there are none."""
@@ -338,6 +398,22 @@ class Store:
             found = db.execute(_RUNS, (f"{key}*",)).fetchall()
         runs = [run for run in map(stored_run, found) if run.key.startswith(key)]
         return [run for run in runs if policy in (None, run.policy) and status in (None, run.status)]
+
+    def updated(self, known: Iterable[StoredRun]) -> list[StoredRun]:
+        """All runs, of which these were read before: only those are read that have been stored again since, or are new.
+
+        A run that is stored has another time at which it ended; so what was changed otherwise is not seen.
+        """
+        with self._read_transaction() as db:
+            marks = dict(db.execute("SELECT key, finished_unix_s FROM runs").fetchall())
+            kept = [run for run in known if marks.get(run.key) == run.finished_unix_s]
+            for run in kept:
+                del marks[run.key]
+            few = marks if len(marks) <= _FEW else ()
+            read = [row for key in few for row in db.execute(f"{_TOLD} WHERE key = ?", (key,))]
+        if len(marks) > _FEW:
+            return self.runs()
+        return sorted([*kept, *map(stored_run, read)], key=attrgetter("key"))
 
     def find(self, prefix: str) -> StoredRun:
         """The one run whose key begins with this."""
@@ -440,7 +516,10 @@ class Store:
 
     def _require_done(self, db: sqlite3.Connection, key: str) -> None:
         if not _is_done(db, key):
-            raise InputError(f"{self.path} has no finished run {key[:8]}; run it first, or see fedcell results list")
+            raise self._not_done(key)
+
+    def _not_done(self, key: str) -> InputError:
+        return InputError(f"{self.path} has no finished run {key[:8]}; run it first, or see fedcell results list")
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
@@ -502,6 +581,11 @@ def differing_fields(documents: Iterable[dict[str, Any]]) -> list[str]:
     return [name for name in seen if name in differing and name not in ("policy", "seed")]
 
 
+def differing_in(runs: Iterable[StoredRun]) -> list[str]:
+    """The fields, besides policy and seed, in which these runs differ; those that are damaged have none."""
+    return differing_fields({id(run.fields): run.fields for run in runs if run.status != "damaged"}.values())
+
+
 def stored_document(spec: Spec) -> dict[str, Any]:
     """The document of a StoredRun: of the fields that the run's key leaves out, nothing is told."""
     unused = spec.unused
@@ -518,6 +602,20 @@ def _text(spec: Spec) -> str:
 
 def _is_done(db: sqlite3.Connection, key: str) -> bool:
     return db.execute("SELECT 1 FROM runs WHERE key = ? AND status = 'done'", (key,)).fetchone() is not None
+
+
+def _among(db: sqlite3.Connection, status: Status, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Those of the runs that have this status, with their reasons."""
+    for some in _parts(keys):
+        marks = ", ".join("?" * len(some))
+        yield from db.execute(f"SELECT key, reason FROM runs WHERE key IN ({marks}) AND status = '{status}'", some)
+
+
+def _parts(keys: Iterable[str]) -> Iterator[list[str]]:
+    """As many at a time as a query may name in every version of SQLite."""
+    left = iter(keys)
+    while some := list(islice(left, 900)):
+        yield some
 
 
 def _has_table(db: sqlite3.Connection, name: str) -> bool:

@@ -73,6 +73,10 @@ CREATE TABLE IF NOT EXISTS tournaments (
   id TEXT PRIMARY KEY, document TEXT NOT NULL, asked_unix_s REAL NOT NULL, keys BLOB NOT NULL
 ) WITHOUT ROWID
 """
+# Made when a file is opened for writing: what a list of runs tells of their rounds, without their plans.
+ROUNDS_INDEX = """
+CREATE INDEX IF NOT EXISTS rounds_told ON rounds (key, round, accuracy, loss, joules)
+"""
 MAX_ADDED = 100
 _COLUMN = re.compile("[a-z][a-z0-9_]{0,60}")
 _STEPS = 1_000_000
@@ -111,7 +115,7 @@ def _ours(added: tuple[tuple[str, str], ...]) -> tuple[set[tuple[str, str, str]]
             if _COLUMN.fullmatch(name) and kind in ("", "BLOB"):
                 db.execute(f"ALTER TABLE rounds ADD COLUMN {name} {kind}")
         needed = _made_of(db)
-        db.executescript(f"{MODELS_TABLE}; {TOURNAMENTS_TABLE};")
+        db.executescript(f"{MODELS_TABLE}; {TOURNAMENTS_TABLE}; {ROUNDS_INDEX};")
         return needed, _made_of(db)
 
 
@@ -315,6 +319,7 @@ def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection
         else:
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("BEGIN IMMEDIATE")  # a lock or a read-only place shows now, not after the first run
+            db.execute(ROUNDS_INDEX)
             db.execute("COMMIT")
     except BaseException:
         db.close()

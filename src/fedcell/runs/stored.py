@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -51,8 +52,10 @@ class StoredRun:
 
     Attributes:
         key: Spec.key(). A damaged run without a proper one has the SHA-256 of what stands in its place.
-        document: the spec as a plain document; with the field ``code`` where a policy or model of the user's own ran,
-            the first digits of its source's SHA-256. Of a damaged run: a policy ``?`` and a seed -1.
+        policy: the line that names its policy; ``?`` of a damaged run.
+        seed: its seed; -1 of a damaged run.
+        fields: all other fields of the spec as a plain document, with ``code`` where a policy or model of the user's
+            own ran, the first digits of its source's SHA-256. Runs that differ in policy and seed alone share one.
         status: ``done``, ``failed``, or ``unfinished``: stopped or under way, as far as it is stored; or ``damaged``:
             the file has something else in its place.
         reason: why it failed, or what is damaged; empty otherwise.
@@ -67,7 +70,9 @@ class StoredRun:
     """
 
     key: str
-    document: dict[str, Any]
+    policy: str
+    seed: int
+    fields: dict[str, Any]
     status: Status
     reason: str
     finished_unix_s: float
@@ -80,14 +85,9 @@ class StoredRun:
     doubt: str = ""
 
     @property
-    def policy(self) -> str:
-        """The line that names its policy."""
-        return str(self.document["policy"])
-
-    @property
-    def seed(self) -> int:
-        """Its seed."""
-        return int(self.document["seed"])
+    def document(self) -> dict[str, Any]:
+        """The spec as a plain document."""
+        return {"policy": self.policy, "seed": self.seed} | self.fields
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -165,6 +165,9 @@ class _RunRow(_Row):
     source: Source
     policy: PolicyText
     seed: StoredSeed
+
+
+class _FieldsRow(_Row):
     cell: dict[str, Any] = {}
     devices: dict[str, Any] = {}
     task: dict[str, Any] = {}
@@ -222,25 +225,62 @@ def stored_run(row: tuple[Any, ...]) -> StoredRun:
     def made() -> StoredRun:
         if not is_key(key):
             raise ValueError("its key is not 64 hexadecimal digits")
-        fields = {"status": status, "finished_unix_s": finished_unix_s, "duration_s": duration_s, "source": source}
-        given = document_in(text)
-        document = upgraded(given)
-        _RunRow.model_validate(document | fields)
-        if any(map(UNPRINTABLE.search, _texts(document))):
-            raise ValueError("its specification has characters that cannot be printed")
+        named, fields, old = _parts(text)
+        told = {"status": status, "finished_unix_s": finished_unix_s, "duration_s": duration_s, "source": source}
+        _RunRow.model_validate(told | named)
+        if UNPRINTABLE.search(named["policy"]):
+            raise ValueError(_UNPRINTABLE)
         ends = _Accuracy(best=best, last=last, loss=loss)
-        told = _said(reason)
         spent = (float(finished_unix_s), float(duration_s), int(rounds))
         shown = (math.nan if ends.best is None else ends.best, math.nan if ends.last is None else ends.last)
         doubt = ""
         if status == "done" and source == "simulation":
-            doubt = _doubt(document, old=document is not given, rounds=int(rounds), infinite=infinite)
-        return StoredRun(key, document, status, told, *spent, *shown, source, ends.loss == math.inf, doubt)
+            doubt = _doubt(named | fields, old=old, rounds=int(rounds), infinite=infinite)
+        spec = (named["policy"], named["seed"], fields)
+        return StoredRun(key, *spec, status, _said(reason), *spent, *shown, source, ends.loss == math.inf, doubt)
 
     def damaged(why: str) -> StoredRun:
-        return StoredRun(stand_in(key), {"policy": "?", "seed": -1}, "damaged", why, 0.0, 0.0, 0, math.nan, math.nan)
+        return StoredRun(stand_in(key), "?", -1, {}, "damaged", why, 0.0, 0.0, 0, math.nan, math.nan)
 
     return _or_damaged(made, damaged)
+
+
+_UNPRINTABLE = "its specification has characters that cannot be printed"
+_HEAD = re.compile(r'\{"policy": "([^"\\\x00-\x1f]*)", "seed": (0|[1-9][0-9]{0,17}), (?=")')
+"""How the documents that fedcell writes begin."""
+_MAX_SHARED = 4096
+
+
+def _parts(text: object) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """Policy and seed of a run's document, all its other fields, and whether a version up to 0.2 wrote it.
+
+    Of a sweep's documents most differ only in the policy and the seed, which come first. If a document is cut after
+    these, it is one if the rest is; and the rest is read once for all.
+    """
+    if isinstance(text, str) and len(text) <= _MAX_SHARED and (head := _HEAD.match(text)):
+        head[1].encode()  # which refuses a half of a character
+        named: dict[str, Any] = {"policy": head[1], "seed": int(head[2])}
+        return named, *_shared_fields("{" + text[head.end() :])
+    document = document_in(text)
+    named = {name: document.pop(name) for name in ("policy", "seed") if name in document}
+    return named, *_checked_fields(document)
+
+
+@lru_cache(2**14)
+def _shared_fields(text: str) -> tuple[dict[str, Any], bool]:
+    fields = document_in(text)
+    if "policy" in fields or "seed" in fields:
+        raise ValueError("it has its policy or its seed twice")
+    return _checked_fields(fields)
+
+
+def _checked_fields(given: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The fields in the current version, and whether a version up to 0.2 wrote them."""
+    fields = upgraded(given)
+    _FieldsRow.model_validate(fields)
+    if any(map(UNPRINTABLE.search, _texts(fields))):
+        raise ValueError(_UNPRINTABLE)
+    return fields, fields is not given
 
 
 AGAIN = "run it again, and it is computed anew"

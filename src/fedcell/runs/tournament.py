@@ -274,8 +274,9 @@ class TournamentResult:
             raise InputError(
                 "no seed is finished by all policies in all scenarios yet; wait, or run the tournament again"
             )
-        ended = {entry: key for entry, key in keys.items() if entry[2] in seeds}
-        rounds = {entry: store.rounds(key) for entry, key in ended.items() if key in done}
+        ended = {entry: key for entry, key in keys.items() if entry[2] not in missing}
+        stored = store.rounds_of(key for key in ended.values() if key in done)
+        rounds = {entry: stored[key] for entry, key in ended.items() if key in done}
         failures = {entry: failed[key] for entry, key in ended.items() if key not in done}
         scenarios = [_limited(one, rounds) for one in tournament.scenarios]
         return cls(replace(tournament, scenarios=scenarios, seeds=seeds), rounds, failures)
@@ -296,7 +297,7 @@ class TournamentResult:
 
     def _run(self, scenario: str, policy: str, seed: int) -> Rounds:
         """A run; one without a round if it failed."""
-        return self.rounds.get((scenario, policy, seed), Rounds.of([]))
+        return self.rounds.get((scenario, policy, seed), _NO_ROUNDS)
 
     @cached_property
     def _values(self) -> dict[tuple[str, Measure], Floats]:
@@ -344,10 +345,20 @@ class TournamentResult:
         names = [one.name for one in self.tournament.scenarios]
         return ranking(self.tournament.policies, np.concatenate([self.scores(name, measure) for name in names]))
 
-    @cached_property
+    @property
     def winners(self) -> dict[tuple[str, Measure], Winner]:
         """By scenario and measure, who is significantly better than all others, or who cannot be told from the best."""
-        return {(scenario, measure): self._winner(scenario, measure) for scenario, measure in self._values}
+        return {(scenario, measure): self.winner(scenario, measure) for scenario, measure in self._values}
+
+    def winner(self, scenario: str, measure: Measure) -> Winner:
+        """As `winners` has it: one costs a test of every pair of policies, so each is found when it is asked for."""
+        if (scenario, measure) not in self._winners:
+            self._winners[scenario, measure] = self._winner(scenario, measure)
+        return self._winners[scenario, measure]
+
+    @cached_property
+    def _winners(self) -> dict[tuple[str, Measure], Winner]:
+        return {}
 
     def _winner(self, scenario: str, measure: Measure) -> Winner:
         values, names = self._values[scenario, measure], self.tournament.policies
@@ -375,7 +386,7 @@ class TournamentResult:
 
     def leads(self, measure: Measure) -> dict[str, tuple[int, int]]:
         """By policy, in how many scenarios it wins, and in how many it does not differ significantly from it."""
-        found = [winner for (_, by), winner in self.winners.items() if by == measure]
+        found = [self.winner(one.name, measure) for one in self.tournament.scenarios]
         return {
             policy: (
                 sum(one.leaders() == [policy] for one in found),
@@ -397,6 +408,7 @@ class TournamentResult:
         ]
 
 
+_NO_ROUNDS = Rounds.of([])
 MEASURES: tuple[Measure, ...] = ("time", "best", "last")
 
 

@@ -87,7 +87,7 @@ class TournamentReport:
         """Who wins where."""
         rows = [
             [one.name, f"{100 * one.target:g} % in {one.spec.budget_s:g} s"]
-            + [self.result.winners[one.name, measure].text() for measure in MEASURES]
+            + [self.result.winner(one.name, measure).text() for measure in MEASURES]
             for one in self.result.tournament.scenarios
         ]
         return Table("Who wins where, ties called ties", ["scenario", "target", *WORDS.values()], rows)
@@ -144,7 +144,7 @@ class TournamentReport:
         order = self.result.ranking("time").order()
         scenarios = self.result.tournament.scenarios
         policies = [names[i] for i in order]
-        leads = [self.result.winners[one.name, "time"] for one in scenarios]
+        leads = [self.result.winner(one.name, "time") for one in scenarios]
         found["heat-map"] = ranking_heat_map(
             policies,
             [one.name for one in scenarios],
@@ -207,7 +207,7 @@ class TournamentReport:
         """In which scenarios nobody differs significantly from the best, and why, a sentence for each reason."""
         reasons: dict[str, list[str]] = {}
         for one in self.result.tournament.scenarios:
-            if why := self.result.winners[one.name, measure].untold:
+            if why := self.result.winner(one.name, measure).untold:
                 reasons.setdefault(why, []).append(one.name)
         everywhere = len(self.result.tournament.scenarios)
         return [

@@ -182,7 +182,7 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
             size += 1
     if total > FITS:
         return 0
-    low, high = 0, size - 1
+    low, high = np.int64(0), size - 1  # a literal 0 would have `parted` compiled twice
     while low <= high:
         i, j, pivot = parted(needs, low, high)
         part = 0.0
@@ -301,12 +301,17 @@ def _best_set(
     n = low + int(np.argmin(bounds))
     T = _shortest(law, c, t, e, q, n, bounds[n - low] / (theta + 1.0 / n), at)
     value, best = (theta + 1.0 / n) * T, at[:n].copy()
-    below = np.flatnonzero(bounds < value * _DOWN)
-    if below.size == 0:
+    first, last = 0, 0
+    for size in range(low, high + 1):  # NumPy's flatnonzero and arange would take 0.4 s to compile
+        if bounds[size - low] < value * _DOWN:
+            first, last = first if first else size, size
+    if last == 0:
         return best, 1
-    first, last = low + below[0], low + below[-1]
+    everybody = np.empty(c.size, np.int64)
+    for i in range(c.size):
+        everybody[i] = i
     low_s, high_s = bounds[first - low] / (theta + 1.0 / first), value / (theta + 1.0 / last)
-    stack = [(first, last, low_s, high_s, np.arange(c.size))]
+    stack = [(first, last, low_s, high_s, everybody)]
     best, solved = _searched(law, c, t, e, q, theta, stack, low, bounds, value, best)
     return best, solved + 1
 
