@@ -12,6 +12,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
+from fedcell.runs import tournament_report
 from fedcell.runs.contest import (
     Scenario,
     Tournament,
@@ -25,7 +26,7 @@ from fedcell.runs.records import Rounds
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress
-from fedcell.runs.tournament import MEASURES, TournamentResult, deciding_s, run_tournament
+from fedcell.runs.tournament import MEASURES, TournamentResult, Winner, deciding_s, run_tournament
 from fedcell.runs.tournament_report import (
     BEGIN,
     END,
@@ -339,6 +340,76 @@ def test_tables_say_what_the_statistics_do(made: TournamentResult) -> None:
     found = summarise([made.rounds["paper", "fast", seed] for seed in range(12)], 0.8, 300.0)
     assert one["fast"][:5] == ["fast", "1.00", found.to_target.text(), found.best.text(100, 1), found.last.text(100, 1)]
     assert one["never"][2] == "never (0/12)"
+
+
+def test_every_table_of_a_tournament_with_failed_and_empty_runs() -> None:
+    """Of two seeds of two policies, greedy fails once and has no round in the other scenario's second seed."""
+    two = [PAPER, Scenario("other", "Another.", 0.75, fc.Spec(budget_s=200.0, rounds=9))]
+    wanted = Tournament(two, ["greedy", "all"], [3, 5])
+    rounds = {(one, "all", seed): rounds_of(50.0, 0.9) for one in ("paper", "other") for seed in (3, 5)}
+    rounds |= {("paper", "greedy", 3): rounds_of(60.0, 0.85), ("other", "greedy", 3): rounds_of(400.0, 0.6)}
+    rounds |= {("other", "greedy", 5): Rounds.of([])}
+    failures = {("paper", "greedy", 5): "no memory"}
+    result = TournamentResult(wanted, rounds, failures, {("all", 20): 0.0015, ("greedy", 20): math.nan})
+    report = TournamentReport(result)
+    overall = report.overall()
+    assert overall.title == "Mean ranks of 2 policies, 2 scenarios, 2 seeds each"
+    assert list(overall.headings)[4:] == ["wins", "ties", "ms, M = 20", "failed"]
+    assert [list(row) for row in overall.rows] == [
+        ["all", "1.00", "1.00", "1.00", "0", "0", "1.50", "0"],
+        ["greedy", "2.00", "2.00", "2.00", "0", "0", "-", "1"],
+    ]
+    assert [list(row)[1:] for row in report.matrix("time").rows] == [["50 s", "50 s"], ["never (1/2)", "never (0/2)"]]
+    assert report.matrix("time").title == "Median time to the target (of 2 seeds that reached it, if not all)"
+    assert [list(row)[1:] for row in report.matrix("best").rows] == [["90.0", "90.0"], ["85.0 (1/2)", "60.0 (1/2)"]]
+    assert report.matrix("last").title == "Last accuracy, %"
+    assert report.matrix("last").headings == ["policy", "paper", "other"]
+    paper = report.scenario(PAPER)
+    assert list(paper.headings)[:5] == ["policy", "mean rank", "to 80 %", "best, %", "last, %"]
+    assert list(paper.headings)[5:] == ["devices a round", "seconds a round", "rounds", "seeds", "failed runs"]
+    assert [list(row)[-2:] for row in paper.rows] == [["2 of 2", "0"], ["1 of 2", "1"]]
+    assert [row[1] for row in report.scenario(two[1]).rows] == ["1.00", "2.00"]
+    assert [row["with_round"] for row in report.rows()] == [1, 2, 1, 2]
+    assert [row["failed"] for row in report.run_rows()] == ["", "", "no memory", "", "", "", "", ""]
+    assert [row["s_to_target_or_budget"] for row in report.run_rows()] == [60, 50, 300, 50, 200, 50, 200, 50]
+    verdicts = report.verdicts()
+    assert [said.partition(":")[0] for said in verdicts] == [
+        "In these scenarios, by time to the target",
+        "For other scenarios like these",
+        "In these scenarios, by last accuracy",
+    ]
+    (untold,) = report.untold("time")
+    assert untold.startswith("Everywhere: ")
+    page = report.page("fedcell tournament", dict.fromkeys(report.pictures(), b"png"))
+    assert "2 scenarios, 2 seeds each, 8 runs." in page
+    assert "target = 0.75; <code>budget_s = 200.0, rounds = 9</code>" in page
+    assert "Everywhere: " in page
+
+
+def test_a_single_scenario_is_not_one_of_many() -> None:
+    wanted = Tournament([PAPER], ["all", "greedy"], [0])
+    rounds = {("paper", policy, 0): rounds_of(50.0, 0.9) for policy in ("all", "greedy")}
+    report = TournamentReport(TournamentResult(wanted, rounds, {}))
+    assert report.overall().title == "Mean ranks of 2 policies, 1 scenario, 1 seed each"
+    assert list(report.overall().headings)[4:] == ["wins", "ties"]
+    assert len(report.verdicts()) == 2
+    assert set(report.pictures()) == {"ranks", "ranks-last", "heat-map"}
+    assert "seeds" not in report.scenario(PAPER).headings
+
+
+def test_winners_are_said_in_words() -> None:
+    assert Winner("a", []).text() == "a"
+    assert Winner("a", list("bcde")).text() == "tie of 5: a, b, c, d, e"
+    assert Winner("a", list("bcdef")).text() == "tie of 6: a, b, c, d and 2 more"
+    assert Winner("a", ["b"], "too few").text() == "too few"
+    assert (Winner("a", ["b"], "too few").leaders(), Winner("a", ["b"]).leaders()) == ([], ["a", "b"])
+    assert tournament_report._framed([Winner("a", [])]).startswith("framed: the winner")
+    assert tournament_report._framed([Winner("", [], "x"), Winner("", [], "y"), Winner("", [], "x")]) == "x / y"
+    assert tournament_report._short(list(range(7))) == "[0, ..., 6]"
+    assert tournament_report._short([1] * 6) == str([1] * 6)
+        "[0, ..., 6]",
+        str([1] * 6),
+    )
 
 
 def test_data_for_machines(made: TournamentResult) -> None:
