@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedcell.errors import InputError
+from fedcell.flower import nodes
 from fedcell.flower.client import Report, parse_report
 from fedcell.flower.nodes import Roster
 from fedcell.flower.radio import CellRadio, Device, Grant, SimulatedRadio
@@ -162,3 +163,7 @@ def test_a_simulated_radio_believes_what_the_simulators_server_does() -> None:
 def test_nodes_come_and_go_by_themselves() -> None:
     with pytest.raises(InputError, match=r"availability is for the simulator, .* set it to 'always'"):
         SimulatedRadio(World(availability=DayNight()), seed=3)
+
+
+def test_numbers_that_users_meet() -> None:
+    assert (nodes.MAX_QUERIES, nodes.OUTLIER_FACTOR) == (5, 10.0)

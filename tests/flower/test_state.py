@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedcell.errors import InputError
+from fedcell.flower import state
 from fedcell.flower.nodes import Roster
 from fedcell.flower.record import ScheduledRound
 from fedcell.flower.state import Run, load_arrays, load_run, save
@@ -300,3 +301,7 @@ def test_nothing_but_its_own_files_is_deleted(tmp_path: Path) -> None:
     saved(tmp_path, a_run(3))
     assert [path.read_text() for path in others] == ["mine"] * 4
     assert [path.name for path in tmp_path.glob("fedcell-*.npz")] == ["fedcell-3.npz"]
+
+
+def test_the_limits_of_a_state() -> None:
+    assert (state.STATE_VERSION, state.MAX_STATE_BYTES, state.MAX_ROUND_S) == (1, 64 * 2**20, 1e12)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
+from fedcell.protocol import estimates
 from fedcell.protocol.estimates import CURIOSITY, ENOUGH, LOOK_EVERY, MOST_DOUBTS, Estimates, look_round
 from fedcell.protocol.knowledge import LONGEST_REST, Knowledge
 from fedcell.schedule.plan import Links, Timing
@@ -269,3 +270,11 @@ def test_an_estimate_is_the_mean_of_ten_observations_and_then_moves_by_a_tenth()
     for n in range(3):
         known = observed(known, 0, 138.5)
         assert known.mean_s[0] == pytest.approx(138.5 - 100.0 * 0.9 ** (n + 1))
+
+
+def test_numbers_that_the_documentations_results_were_measured_with() -> None:
+    assert (estimates.WINDOW, estimates.CURIOSITY, estimates.LOOK_EVERY, estimates.MOST_DOUBTS) == (10, 16.0, 10, 30)
+    assert (estimates.ENOUGH, estimates.FOLLOWS, estimates.SHORTEST_S) == (3, 1.5, 1e-9)
+    never = Estimates.empty(1)
+    found = [getattr(never, name)[0] for name in ("mean_s", "seen", "doubts", "least_s")]
+    assert found == [0.0, 0.0, 0, math.inf]

@@ -217,3 +217,17 @@ def test_the_makeup_of_updates_is_a_line_through_pairs_that_begins_with_a_guess(
     assert (opposed.common, opposed.own) == (auto.LEAST_COMMON * 2.0, 0.0)
     assert (auto._Sums().usual_bits, auto._Sums(bits=12.0, rounds=3.0).usual_bits) == (auto.FIRST_BITS, 4.0)
     assert (auto._Sums().square, auto._Sums(squares=6.0, devices=3.0).square) == (1.0, 2.0)
+
+
+def test_numbers_that_the_documentations_results_were_measured_with() -> None:
+    assert (auto.FADE, auto.SLOW_FADE, auto.MEMORY, auto.NOISE, auto.SMOOTHING) == (0.9, 0.98, 0.5, 0.03, 0.2)
+    assert (auto.PRIOR_PAIRS, auto.PRIOR_SPREAD, auto.PRIOR_COMMON, auto.PRIOR_OWN) == (3.0, 0.1, 0.05, 0.5)
+    assert (auto.LEAST_COMMON, auto.PRIOR_AGAIN, auto.PRIOR_HIDDEN) == (0.003, 10.0, 0.6)
+    assert auto.PRIOR_ROUNDING == (4.0, 1.3, 0.4, 0.01, 0.0)
+    assert (auto.FIRST_BITS, auto.MOST_COMPARED, auto.LEAST_SAMPLES) == (2, 32, 10)
+    assert (auto.MANY, auto.MANY_AXES, auto.EACH_SIDE) == (512, 64, 16)
+    assert (auto.MOST_EPOCHS, auto.UNKNOWN_EPOCHS, fc.Auto().momentum) == (5.0, 0.05, 0.5)
+    assert set(auto._Sums()) == {0.0}
+    assert fc.Auto.uses_profiles
+    assert fc.Auto.uses_updates
+    assert fc.Auto.uses_sums

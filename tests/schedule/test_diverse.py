@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.schedule import diverse
 from twins.diverse import best_of_all, draw_view, values_of
 
 NAN = float("nan")
@@ -120,3 +121,8 @@ def test_the_set_does_not_depend_on_the_scale_of_profiles() -> None:
     scaled = fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=1e-3 * view.profiles + 5.0)
     same = fc.Diverse().decide(fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=view.profiles), rng)
     assert fc.Diverse().decide(scaled, rng).devices.tolist() == same.devices.tolist()
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = fc.Diverse()
+    assert (policy.theta, policy.memory, policy.uses_profiles, diverse.USUAL_THETA) == (0.05, 0.5, True, 0.1)
