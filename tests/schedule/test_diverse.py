@@ -30,6 +30,14 @@ def test_against_all_subsets(seed: int) -> None:
     assert best * (1 - 1e-9) <= found <= 1.1 * best
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_more_devices_are_chosen_than_allowed_also_before_anybody_checks(most: int) -> None:
+    for seed in range(10):
+        view = draw_view(8, seed)
+        assert len(fc.Diverse(theta=1e-3, max_devices=most).choose(view, np.random.default_rng(0))) <= most
+        assert len(fc.Diverse(theta=1e-3).choose(view, np.random.default_rng(0))) > most
+
+
 def test_most_small_cells_are_solved_exactly() -> None:
     exact = 0
     for seed in range(100, 150):
