@@ -77,6 +77,7 @@ def test_a_pipe_bounds_what_lines_of_their_own_bring() -> None:
     assert (fc.Ingress(2e6).resources(0.5, 3e6), law.resources(0.5, 3e6)) == ({"bits_per_s": 1e6}, {})
     with pytest.raises(fc.InputError, match="ingress needs seconds here"):
         fc.Ingress(2e6).check((1,))
-    for wrong in (fc.Ingress, lambda: fc.Ingress(1e6, pipe_s=1.0)):
+    both: list[dict[str, float]] = [{}, {"bits_per_s": 1e6, "pipe_s": 1.0}]
+    for settings in both:
         with pytest.raises(fc.InputError, match="ingress needs the rate of the server's pipe"):
-            wrong()
+            fc.Ingress(**settings)
