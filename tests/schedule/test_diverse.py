@@ -1,5 +1,8 @@
 """Diverse against all subsets, and what it promises beyond the contract of policies."""
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -134,3 +137,34 @@ def test_the_set_does_not_depend_on_the_scale_of_profiles() -> None:
 def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
     policy = fc.Diverse()
     assert (policy.theta, policy.memory, policy.uses_profiles, diverse.USUAL_THETA) == (0.05, 0.5, True, 0.1)
+
+
+def drawn_search(seed: int, M: int, price: float, linear: bool) -> tuple[fc.RoundView, dict[str, Any], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    view = draw_view(M, seed, forced=seed % 2)
+    z, past = np.ascontiguousarray(rng.normal(size=(M, 3))), 0.3 * rng.normal(size=3)
+    given = {"z": z, "past": past, "order": np.arange(M), "price": price}
+    return view, given | {"linear": rng.random(M) if linear else None}, rng.random(M)
+
+
+@pytest.mark.parametrize(("price", "linear"), [(0.0, False), (0.0, True), (0.2, True)])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_search_finds_the_set_that_is_worth_most_of_all(seed: int, price: float, linear: bool) -> None:
+    """For a part of the upload and another amount of work, too; a second search begins where the first ended."""
+    M, most, theta = 6, 4, 0.05
+    view, given, unknown = drawn_search(seed, M, price, linear)
+    search = diverse.SetSearch(view, most=most, **given)
+    for part, work in ((1.0, 1.0), (0.25, 3.0)):
+        costs = given["linear"] if linear else np.zeros(M)
+        values = {}
+        for chosen in itertools.chain(*(itertools.combinations(range(M), n) for n in range(1, most + 1))):
+            some = np.array(chosen)
+            if not set(view.forced) <= set(chosen):
+                continue
+            factor = theta + np.square(given["z"][some].mean(axis=0) + given["past"]).sum()
+            factor += unknown[some].sum() / some.size**2 + costs[some].mean()
+            round_s = float(fc.allocate(part * view.upload_s[some], work * view.compute_s[some]).round_s)
+            values[chosen] = factor * round_s if price == 0.0 else factor + price * round_s
+        devices, value = search.best(theta, unknown, part, work)
+        assert value == pytest.approx(values[tuple(sorted(devices))], rel=1e-9)
+        assert value <= 1.02 * min(values.values())
