@@ -55,6 +55,7 @@ class Mutant:
         file: below src/fedcell.
         line: from 1.
         before: the line as it is.
+        after: and changed.
         change: what is done to it, in words.
         text: the whole file, changed.
     """
@@ -62,13 +63,19 @@ class Mutant:
     file: str
     line: int
     before: str
+    after: str
     change: str
     text: str
 
     @property
     def name(self) -> str:
         """The mutant as it is listed."""
-        return f"{self.file}:{self.line}: {self.change}: {self.before}"
+        return f"{self.file}:{self.line}: {self.before} -> {self.after}"
+
+    @property
+    def known(self) -> str:
+        """The same without the number of the line, which moves."""
+        return f"{self.file}: {self.before} -> {self.after}"
 
 
 def mutants_of(file: Path, source: Path) -> list[Mutant]:
@@ -84,7 +91,8 @@ def mutants_of(file: Path, source: Path) -> list[Mutant]:
         changed = _replaced(lines, first, last, new)
         if changed is not None:
             name = str(file.relative_to(source))
-            found.append(Mutant(name, first[0], lines[line].strip(), change, changed))
+            after = changed.split("\n")[line].strip()
+            found.append(Mutant(name, first[0], lines[line].strip(), after, change, changed))
     return found
 
 
@@ -223,8 +231,9 @@ def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
     alike: Counter[str] = Counter()
 
     def lot(mutant: Mutant) -> str:
-        alike[known(mutant)] += 1
-        return hashlib.sha256(f"{seed} {known(mutant)} {alike[known(mutant)]}".encode()).hexdigest()
+        place = f"{mutant.file}: {mutant.change}: {mutant.before}"
+        alike[place] += 1
+        return hashlib.sha256(f"{seed} {place} {alike[place]}".encode()).hexdigest()
 
     every.sort(key=lot)
     by_line = {(mutant.file, mutant.line): mutant for mutant in reversed(every)}
@@ -239,11 +248,6 @@ def equivalent() -> dict[str, str]:
     return {
         entry["mutant"]: entry["why"] for entry in tomllib.loads(EQUIVALENT.read_text("utf-8")).get("equivalent", [])
     }
-
-
-def known(mutant: Mutant) -> str:
-    """A mutant's name without its line number, which moves."""
-    return f"{mutant.file}: {mutant.change}: {mutant.before}"
 
 
 def main() -> None:
@@ -265,7 +269,7 @@ def main() -> None:
         kept = options.place / "log.jsonl"
         if options.again:
             last = {entry["mutant"]: entry["result"] for entry in map(json.loads, kept.read_text().splitlines())}
-            mutants = [mutant for mutant in mutants if last.get(known(mutant)) == "SURVIVED"]
+            mutants = [mutant for mutant in mutants if last.get(mutant.known) == "SURVIVED"]
         files = sorted({path for mutant in mutants for path in mirrors(mutant.file, tree.root / "tests")})
         if failed := tree.trace(files):
             sys.exit("these tests fail without any mutant:\n  " + "\n  ".join(failed))
@@ -274,11 +278,11 @@ def main() -> None:
             for done, mutant in enumerate(mutants, 1):
                 one_began = time.monotonic()
                 trial = tried(mutant, tree, options.seconds, not options.fast)
-                words = "killed" if not trial.passed else "equivalent" if known(mutant) in same else "SURVIVED"
+                words = "killed" if not trial.passed else "equivalent" if mutant.known in same else "SURVIVED"
                 print(
                     f"{done}/{len(mutants)} {words:10} {time.monotonic() - one_began:3.0f} s {mutant.name}", flush=True
                 )
-                entry = {"mutant": known(mutant), "result": words, "by": trial.failed, "why": trial.why}
+                entry = {"mutant": mutant.known, "result": words, "by": trial.failed, "why": trial.why}
                 log.write(json.dumps(entry) + "\n")
                 log.flush()
                 if words == "SURVIVED":
