@@ -148,10 +148,11 @@ def drawn_search(seed: int, M: int, price: float, linear: bool) -> tuple[fc.Roun
 
 
 @pytest.mark.parametrize(("price", "linear"), [(0.0, False), (0.0, True), (0.2, True)])
+@pytest.mark.parametrize("most", [1, 2, 4])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_search_finds_the_set_that_is_worth_most_of_all(seed: int, price: float, linear: bool) -> None:
+def test_a_search_finds_the_set_that_is_worth_most_of_all(seed: int, most: int, price: float, linear: bool) -> None:
     """For a part of the upload and another amount of work, too; a second search begins where the first ended."""
-    M, most, theta = 6, 4, 0.05
+    M, theta = 6, 0.05
     view, given, unknown = drawn_search(seed, M, price, linear)
     search, before = diverse.SetSearch(view, most=most, **given), None
     for part, work in ((1.0, 1.0), (0.25, 3.0)):
