@@ -221,13 +221,17 @@ def tried(mutant: Mutant, tree: Tree, seconds: float, processes: bool) -> Trial:
         file.write_text(before, "utf-8")
 
 
-def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
-    """The mutants of a run, at most one for each line; a change of the code elsewhere leaves the others drawn."""
+def all_mutants() -> list[Mutant]:
+    """Those of all files."""
     source = ROOT / "src" / "fedcell"
     files = [p for package in PACKAGES for p in sorted((source / package).rglob("*.py"))]
     files = [p for p in files if not any(part in str(p) for part in LEFT_OUT)]
-    files = [p for p in files if only is None or str(p.relative_to(source)).startswith(only)]
-    every = [mutant for path in files for mutant in mutants_of(path, source)]
+    return [mutant for path in files for mutant in mutants_of(path, source)]
+
+
+def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
+    """The mutants of a run, at most one for each line; a change of the code elsewhere leaves the others drawn."""
+    every = [mutant for mutant in all_mutants() if only is None or mutant.file.startswith(only)]
     alike: Counter[str] = Counter()
 
     def lot(mutant: Mutant) -> str:
@@ -243,11 +247,11 @@ def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
 
 def equivalent() -> dict[str, str]:
     """The mutants that mean the same, and why."""
-    if not EQUIVALENT.exists():
-        return {}
-    return {
-        entry["mutant"]: entry["why"] for entry in tomllib.loads(EQUIVALENT.read_text("utf-8")).get("equivalent", [])
-    }
+    listed = tomllib.loads(EQUIVALENT.read_text("utf-8"))["equivalent"]
+    same = {entry["mutant"]: entry["why"] for entry in listed}
+    if gone := same.keys() - {mutant.known for mutant in all_mutants()}:
+        sys.exit(f"{EQUIVALENT.name} has what is no mutant any more:\n  " + "\n  ".join(sorted(gone)))
+    return same
 
 
 def main() -> None:
