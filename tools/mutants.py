@@ -89,10 +89,8 @@ def mutants_of(file: Path, source: Path) -> list[Mutant]:
             continue  # a change within a line is readable
         line = first[0] - 1
         changed = _replaced(lines, first, last, new)
-        if changed is not None:
-            name = str(file.relative_to(source))
-            after = changed.split("\n")[line].strip()
-            found.append(Mutant(name, first[0], lines[line].strip(), after, change, changed))
+        name, after = str(file.relative_to(source)), changed.split("\n")[line].strip()
+        found.append(Mutant(name, first[0], lines[line].strip(), after, change, changed))
     return found
 
 
@@ -102,17 +100,12 @@ def _span(node: ast.expr | ast.stmt) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
 
 
-def _replaced(lines: Sequence[str], first: tuple[int, int], last: tuple[int, int], new: str) -> str | None:
-    """The text with another piece from first to last; None if it is no Python any more. Columns count bytes."""
+def _replaced(lines: Sequence[str], first: tuple[int, int], last: tuple[int, int], new: str) -> str:
+    """The text with another piece from first to last. Columns count bytes."""
     head = lines[first[0] - 1].encode()[: first[1]].decode()
     tail = lines[last[0] - 1].encode()[last[1] :].decode()
     empty = [""] * (last[0] - first[0])  # so that the lines after it keep their numbers
-    text = "\n".join([*lines[: first[0] - 1], head + new + tail, *empty, *lines[last[0] :]])
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return None
-    return text
+    return "\n".join([*lines[: first[0] - 1], head + new + tail, *empty, *lines[last[0] :]])
 
 
 def _changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
