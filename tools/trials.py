@@ -139,6 +139,10 @@ class _Tracer(_Plugin):
                 tests = self.lines.setdefault(file.removeprefix(self._source), {}).setdefault(line, [])
                 tests.append(item.nodeid)
 
+    def pytest_sessionfinish(self) -> None:
+        files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
+        self.sources = [file.removeprefix(self._source) for file in files if file.startswith(self._source)]
+
     def _calls(self, frame: FrameType, _event: str, _arg: object) -> Callable[..., Any] | None:
         code = frame.f_code
         if not code.co_filename.startswith(self._source) or self._entered[code] == FOLLOWED:
@@ -195,24 +199,24 @@ class Tree:
             yield tree
 
     def trace(self, files: Sequence[Path]) -> list[str]:
-        """See to it that these files of tests are traced; the tests that fail, which none may."""
-        sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(self.source.rglob("*.py")))).hexdigest()
+        """See to it that these files of tests are traced; the tests that fail, which none may.
+
+        What was traced holds until the file of tests changes, or a file of the package that it imported.
+        """
         kept = self.place / "traced"
         kept.mkdir(exist_ok=True)
-        names = {path: hashlib.sha256(sources.encode() + path.read_bytes()).hexdigest()[:32] for path in files}
-        for old in set(kept.iterdir()) - {kept / name for name in names.values()}:
-            if old.stat().st_mtime < time.time() - 86400.0:
-                old.unlink()
         failed = []
         for path in files:
-            if not (written := kept / names[path]).exists():
-                tracer = _Tracer(self.source, 900.0)
-                answer = self._fork([str(path.relative_to(self.root)), "-m", FAST], tracer, self._numba())
-                if answer.get("failed") or "seconds" not in answer:
-                    failed.append(answer.get("failed") or f"{path}: {answer['output'][-2000:]}")
+            name = str(path.relative_to(self.root))
+            written, test = kept / f"{name.replace('/', '-')}.json", _digest(path)
+            answer = json.loads(written.read_text()) if written.exists() else {"test": ""}
+            if answer["test"] != test or any(_digest(self.source / f) != d for f, d in answer["sources"].items()):
+                answer = self._fork([name, "-m", FAST], _Tracer(self.source, 900.0), self._numba())
+                if answer.get("failed") or "sources" not in answer:
+                    failed.append(answer.get("failed") or f"{name}: {answer['output'][-2000:]}")
                     continue
+                answer |= {"test": test, "sources": {file: _digest(self.source / file) for file in answer["sources"]}}
                 written.write_text(json.dumps(answer))
-            answer = json.loads(written.read_text())
             lines = {
                 file: {int(line): tests for line, tests in of_file.items()} for file, of_file in answer["lines"].items()
             }
@@ -291,6 +295,10 @@ class Tree:
             lines = seen.read().splitlines()
             answer: dict[str, Any] = json.loads(lines[-1]) if lines else {}
             return {"running": "", **answer, "status": status, "output": printed.read().decode(errors="replace")}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32] if path.exists() else "gone"
 
 
 def _prepare() -> None:
