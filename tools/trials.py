@@ -209,7 +209,7 @@ class Tree:
         for path in files:
             name = str(path.relative_to(self.root))
             written, test = kept / f"{name.replace('/', '-')}.json", _digest(path)
-            answer = json.loads(written.read_text()) if written.exists() else {"test": ""}
+            answer: dict[str, Any] = json.loads(written.read_text()) if written.exists() else {"test": ""}
             if answer["test"] != test or any(_digest(self.source / f) != d for f, d in answer["sources"].items()):
                 answer = self._fork([name, "-m", FAST], _Tracer(self.source, 900.0), self._numba())
                 if answer.get("failed") or "sources" not in answer:
