@@ -251,3 +251,36 @@ def test_contenders_that_cannot_be(added: list[str], only: list[str], said: str)
     with pytest.raises(InputError) as error:
         contenders([PAPER], added, only)
     assert str(error.value) == said
+
+
+def test_the_runs_of_a_tournament_come_seed_by_seed_and_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = [Scenario(name, "", 0.5, TINY.changed({"seed": 9})) for name in ("a", "b")]
+    wanted = Tournament(two, ["all", "random:2"], [3, 5])
+    assert wanted.entries() == [
+        (name, policy, seed) for seed in (3, 5) for name in ("a", "b") for policy in ("all", "random:2")
+    ]
+    runs = wanted.runs()
+    assert list(runs) == wanted.entries()
+    assert (runs["b", "random:2", 5].policy, runs["b", "random:2", 5].seed) == ("random:k=2", 5)
+    monkeypatch.setattr("fedcell.runs.contest.MAX_RUNS", 8)
+    assert len(Tournament(two, ["all", "random:2"], [3, 5]).runs()) == 8
+    with pytest.raises(InputError, match="the tournament has 12 runs; 8 at most, fewer --seeds will do"):
+        Tournament(two, ["all", "random:2"], [3, 5, 7])
+    with pytest.raises(InputError, match="the tournament has 0 runs"):
+        Tournament(two, ["all"], [])
+
+
+def test_a_target_may_be_1_and_is_above_0(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('[[scenario]]\nname="a"\nabout="  two\\n words "\ntarget=1\n')
+    (one,) = load_scenarios(path)
+    assert (one.target, one.about) == (1.0, "two words")
+    for target in ("0.0", "1.1", "true", '"x"'):
+        path.write_text(f'[[scenario]]\nname="a"\ntarget={target}\n')
+        with pytest.raises(InputError, match=r"give an accuracy between 0 and 1, such as 0.8"):
+            load_scenarios(path)
+    path.write_text(f'[[scenario]]\nname="{"a" * 41}"\n')
+    with pytest.raises(InputError, match="give a word of up to 40 letters"):
+        load_scenarios(path)
+    path.write_text(f'[[scenario]]\nname="{"a" * 40}"\n')
+    assert load_scenarios(path)[0].target == 0.8
