@@ -32,6 +32,8 @@ import fedcell as fc
 from fedcell.flower import Report, Scheduled, replies, report_device
 from fedcell.flower.client import ROUNDED, SUMS
 from fedcell.flower.replies import evaluate_requirements, faults, invalid_reason, train_requirements
+from fedcell.learn.engine import HostUpdates
+from fedcell.protocol.signals import SKETCH
 from flower.local import LocalGrid, Nodes, node
 
 NAN, INF = math.nan, math.inf
@@ -685,7 +687,13 @@ def test_what_replies_tell_is_what_the_policy_uses() -> None:
     norms, odd = told(Uses(uses_norms=True), *replied)
     assert norms["norms"] == pytest.approx([2.0, 4.0])  # four entries of w are moved, the count is no float
     updates, odd = told(Uses(uses_updates=True), *replied)
-    np.testing.assert_allclose(updates["updates"], [[1, 1, 1, 1, 0, 0], [2, 2, 2, 2, 0, 0]])
+    moved = np.array([[1, 1, 1, 1, 0, 0], [2, 2, 2, 2, 0, 0]], np.float32)
+    sent = HostUpdates([np.zeros(6, np.float32)] * 2, moved, np.full(2, 0.5))
+    np.testing.assert_allclose(updates["updates"], sent.sketch(SKETCH))
+    sums, odd = told(Uses(uses_sums=True), *replied)
+    assert sums["squares"] == pytest.approx([4.0, 16.0])
+    parts = HostUpdates([np.zeros(6, np.float32)] * 2, moved, np.full(2, 0.5), tensors=(4, 2)).sums()
+    np.testing.assert_allclose(np.column_stack([sums[n] for n in ("peaks", "absolutes", "squares")]), parts)
     assert odd == []
 
 
