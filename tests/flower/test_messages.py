@@ -12,7 +12,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 import fedcell as fc
-from fedcell.flower import Report, Scheduled, messages
+from fedcell.flower import Report, Scheduled
 from fedcell.flower.messages import collect
 from fedcell.schedule.zoo.oort import relaxed
 from flower.lab import Lab, laboratory
@@ -151,7 +151,3 @@ def test_sixty_rounds_of_falling_losses_relax_oorts_pacer_twice(lab: Lab) -> Non
     losses = run._planner.roster.knowledge.round_losses
     assert losses.tolist() == pytest.approx([9.0 / time for time in range(1, 61)])
     assert relaxed(losses, fc.Oort().window) == 2
-
-
-def test_how_often_the_superlink_is_asked() -> None:
-    assert (messages.POLL_S, messages.PULLS_S, messages.LOOK_PART, messages.WATCHED) == (0.2, 0.01, 0.05, 2)
