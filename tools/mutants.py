@@ -274,7 +274,9 @@ def main() -> None:
         with kept.open("a") as log:
             for done, mutant in enumerate(mutants, 1):
                 one_began = time.monotonic()
-                trial = tried(mutant, tree, options.seconds, not options.fast)
+                trial = Trial(True)
+                if mutant.known not in same:
+                    trial = tried(mutant, tree, options.seconds, not options.fast)
                 words = "killed" if not trial.passed else "equivalent" if mutant.known in same else "SURVIVED"
                 print(
                     f"{done}/{len(mutants)} {words:10} {time.monotonic() - one_began:3.0f} s {mutant.name}", flush=True
