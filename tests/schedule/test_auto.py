@@ -231,3 +231,37 @@ def test_numbers_that_the_documentations_results_were_measured_with() -> None:
     assert fc.Auto.uses_profiles
     assert fc.Auto.uses_updates
     assert fc.Auto.uses_sums
+
+
+@pytest.mark.parametrize(
+    ("columns", "sums", "wanted"),
+    [
+        # Of eight devices the two nearest send for 0.1 + 0.3 s together; the median epoch takes 2 s.
+        ({}, {}, 0.4 / 2.0),
+        ({"epochs": 2.0}, {}, 0.4 / 1.0),
+        ({"weights": 1e6, "tensors": 4}, {}, 0.4 * (64 + 4 * 32 + 2e6) / 32e6 / 2.0),
+        ({"weights": 1e6, "tensors": 4}, {"bits": 24.0, "rounds": 3.0}, 0.4 * (64 + 4 * 32 + 8e6) / 32e6 / 2.0),
+        ({"samples": [100] * 8, "weights": 1e6}, {}, 10 / 100),  # a mini-batch at least
+        ({}, {"devices": 1.0, "work": np.log(0.5)}, 0.5**0.8 * 0.2**0.2),
+        ({"downlink": fc.Multicast(np.full(8, 0.5))}, {}, 0.9 / 2.0),
+    ],
+)
+def test_devices_train_as_long_as_a_reference_round_sends(
+    columns: dict[str, Any], sums: dict[str, float], wanted: float
+) -> None:
+    upload_s, compute_s = [9.0, 0.1, 9.0, 9.0, 9.0, 9.0, 0.3, 9.0], [2.0, 1.0, 2.0, 2.0, 5.0, 2.0, 2.0, 2.0]
+    view = fc.RoundView(upload_s, compute_s, **columns)
+    assert auto._epochs(fc.Auto(), view, auto._Sums(**sums)) == pytest.approx(wanted, rel=1e-9)
+    assert auto._epochs(fc.Auto(epochs=3), view, auto._Sums(**sums)) == 3.0
+
+
+def test_work_is_whole_epochs_beyond_one_and_at_most_five() -> None:
+    for upload_s, wanted in ((1.0, 2.0), (1.4, 3.0), (2.4, 5.0), (2.5, 5.0), (9.0, 5.0), (0.4, 0.8)):
+        view = fc.RoundView([upload_s] * 3, [0.5] * 3)
+        assert auto._epochs(fc.Auto(), view, auto._Sums()) == pytest.approx(wanted)
+    unknown = fc.RoundView([1.0] * 3, [0.0] * 3)
+    assert auto._epochs(fc.Auto(), unknown, auto._Sums()) == 0.05
+    assert auto._epochs(fc.Auto(), unknown, auto._Sums(devices=1.0, work=0.0)) == pytest.approx(1.0)
+    assert auto._bits_to_try(fc.Auto(bits=4), unknown) == (4,)
+    assert auto._bits_to_try(fc.Auto(), unknown) == (None,)
+    assert auto._bits_to_try(fc.Auto(), fc.RoundView([1.0], [1.0], weights=9.0)) == auto.BITS
