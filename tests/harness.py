@@ -170,8 +170,8 @@ def _zygote() -> _Zygote:
 
 
 def _environment() -> dict[str, str]:
-    """What a library may have read when it was imported."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    """What a library may have read when it was imported; PyTorch, which the zygote has not, sets one for itself."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TORCHINDUCTOR_"))}
 
 
 def with_base_install(env: Mapping[str, str]) -> dict[str, str]:

@@ -44,22 +44,22 @@ def test_reproduce_writes_pictures_tables_and_a_page_and_runs_nothing_twice(tmp_
 def test_what_another_machine_computed_is_not_run_again(tmp_path: Path) -> None:
     """The proof of Auto in parts, by cell; the rounds of each come together from files."""
     common = ("--quick", "--seeds", "1")
-    for cell in ("race", "iid"):
+    for cell in ("race", "static"):
         part = ("--cells", cell, "--store", f"{cell}.db", "--out", cell)
         done = fedcell("reproduce", "auto-times", *common, *part, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines()[-1].startswith("auto-times: 100 %")
         assert fedcell("results", "export", f"{cell}.db", "--rounds", f"{cell}.npz", cwd=tmp_path).returncode == 0
-    files = ("--rounds", "race.npz", "--rounds", "iid.npz")
-    both = fedcell("reproduce", "auto-times", *common, "--cells", "iid,race", *files, cwd=tmp_path)
+    files = ("--rounds", "race.npz", "--rounds", "static.npz")
+    both = fedcell("reproduce", "auto-times", *common, "--cells", "static,race", *files, cwd=tmp_path)
     assert (both.returncode, both.stderr) == (0, "")  # nothing was run
     rows = (tmp_path / "out/paper/auto-times.csv").read_text().splitlines()
     assert len(rows) == 1 + 2 * 4
-    for cell in ("race", "iid"):
+    for cell in ("race", "static"):
         alone = (tmp_path / cell / "auto-times.csv").read_text().splitlines()[1:]
         assert [row for row in rows if row.startswith(f"{cell},")] == alone
     page = (tmp_path / "out/paper/index.html").read_text()
-    assert "<code>fedcell reproduce auto-times --seeds 1 --cells race,iid --quick</code>" in page
+    assert "<code>fedcell reproduce auto-times --seeds 1 --cells race,static --quick</code>" in page
 
 
 def test_a_cell_whose_data_is_not_there_is_said(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
         (["fig2", "--quick", "--out", "new", "--store", "file"], "file is not a fedcell results file"),
         (["auto", "--cells", "rase"], "there is no cell 'rase'; did you mean 'race'"),
         (["auto", "fig2", "--cells", "race"], "--cells chooses cells of auto, but fig2 is asked for too; leave out"),
-        (["auto", "--rounds", "file"], "file is no file of rounds ("),
+        (["auto", "--rounds", "file"], "file is not a file of rounds ("),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(

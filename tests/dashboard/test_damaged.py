@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from harness import TINY, Served, fedcell, serve, wait_until
 from twins.small import write_small_npz
 
 pytestmark = pytest.mark.processes
+Call = Callable[..., CompletedProcess[str]]
 
 OWN = """
 import dataclasses
@@ -93,9 +95,9 @@ def test_a_race_with_code_of_ones_own_goes_on_where_importing_was_asked_for(own:
     assert (own / "IMPORTED").exists()
 
 
-def test_one_damaged_race_hides_no_other(tmp_path: Path) -> None:
+def test_one_damaged_race_hides_no_other(tmp_path: Path, fedcell_here: Call) -> None:
     store = tmp_path / "results.db"
-    done = fedcell("race", *SMALL, "--policy", "all", "--store", store)
+    done = fedcell_here("race", *SMALL, "--policy", "all", "--store", store)
     assert done.returncode == 0, done.stderr
     with closing(sqlite3.connect(store)) as db, db:
         (good,) = db.execute("SELECT id FROM races").fetchone()
@@ -148,10 +150,10 @@ def test_one_damaged_race_hides_no_other(tmp_path: Path) -> None:
         wait_until(lambda: states(served)["c1"]["state"] == "done", "the race that was written anew")
 
 
-def test_a_thousand_races_are_soon_there(tmp_path: Path) -> None:
+def test_a_thousand_races_are_soon_there(tmp_path: Path, fedcell_here: Call) -> None:
     """With the keys nothing is hashed: what counts is that races of code nobody has are there at all."""
     store = tmp_path / "results.db"
-    assert fedcell("race", *SMALL, "--policy", "all", "--store", store).returncode == 0
+    assert fedcell_here("race", *SMALL, "--policy", "all", "--store", store).returncode == 0
     with closing(sqlite3.connect(store)) as db, db:
         whole = json.loads(db.execute("SELECT document FROM races").fetchone()[0])
         keys = [f"{number:064x}" for number in range(1000)]
@@ -186,20 +188,22 @@ RUNS: list[str] = [
 
 
 @pytest.mark.parametrize("statement", RUNS)
-def test_one_damaged_run_hides_no_other(statement: str, tmp_path: Path, stored: Callable[[Path], str]) -> None:
+def test_one_damaged_run_hides_no_other(
+    statement: str, tmp_path: Path, stored: Callable[[Path], str], fedcell_here: Call
+) -> None:
     store, policy = tmp_path / "results.db", "random:k=1"
     good = stored(store)
     where = f" WHERE key <> '{good}'"
     changed(store, statement + where)
-    listed = fedcell("results", "list", store)
+    listed = fedcell_here("results", "list", store)
     assert (listed.returncode, listed.stderr) == (0, "")
     assert ("damaged" in listed.stdout, policy in listed.stdout, "\x1b" in listed.stdout) == (True, True, False)
-    (told,) = [run for run in json.loads(fedcell("results", "list", store, "--json").stdout) if run["key"] != good]
+    (told,) = [run for run in json.loads(fedcell_here("results", "list", store, "--json").stdout) if run["key"] != good]
     assert (told["status"], told["rounds"], bool(told["reason"])) == ("damaged", 0, True)
-    shown = fedcell("results", "show", store, told["key"])
+    shown = fedcell_here("results", "show", store, told["key"])
     assert (shown.returncode, "reason: damaged in the file" in shown.stdout, "\x1b" in shown.stdout) == (0, True, False)
     for options in (["--csv", "-"], ["--parquet", str(tmp_path / "x.parquet")]):
-        done = fedcell("results", "export", store, *options)
+        done = fedcell_here("results", "export", store, *options)
         assert done.returncode == 0, done.stderr
     with serve(store) as served:
         runs = {run["key"]: run for run in served.get("/api/runs")["runs"]}
@@ -210,8 +214,8 @@ def test_one_damaged_run_hides_no_other(statement: str, tmp_path: Path, stored: 
             answer = served.http.get(f"/api/{path}")
             assert (answer.status_code, "damaged in the file" in answer.json()["detail"]) == (422, True), path
         assert len(served.get("/api/races")["races"]) == 1
-    assert fedcell("results", "delete", store, told["key"], "--yes").returncode == 0
-    assert fedcell("results", "list", store, "--json").stdout.count('"key"') == 1
+    assert fedcell_here("results", "delete", store, told["key"], "--yes").returncode == 0
+    assert fedcell_here("results", "list", store, "--json").stdout.count('"key"') == 1
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +233,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
     return copy
 
 
-def test_a_key_is_64_hexadecimal_digits(tmp_path: Path, stored: Callable[[Path], str]) -> None:
+def test_a_key_is_64_hexadecimal_digits(tmp_path: Path, stored: Callable[[Path], str], fedcell_here: Call) -> None:
     """Keys name files: two models of one policy and seed go to {policy}-seed{seed}-{key}."""
     store = tmp_path / "results.db"
     good = stored(store)
@@ -244,12 +248,12 @@ def test_a_key_is_64_hexadecimal_digits(tmp_path: Path, stored: Callable[[Path],
         db.execute("INSERT INTO models SELECT key, zeroblob(?) FROM runs", (4 * weights,))
     here = tmp_path / "x" / "y"
     here.mkdir(parents=True)
-    done = fedcell("results", "export", store, "--models", "out", cwd=here)
+    done = fedcell_here("results", "export", store, "--models", "out", cwd=here)
     assert done.returncode == 0, done.stderr
     found = [path.relative_to(tmp_path) for path in tmp_path.rglob("*.safetensors")]
     assert {path.parent for path in found} == {Path("x/y/out")}
     assert not any("outside" in str(path) for path in found)
-    listed = json.loads(fedcell("results", "list", store, "--json").stdout)
+    listed = json.loads(fedcell_here("results", "list", store, "--json").stdout)
     assert sum(run["status"] == "damaged" for run in listed) == 2
     assert all(len(run["key"]) == 64 for run in listed)
 
@@ -336,7 +340,9 @@ def test_looking_at_a_file_imports_nothing_that_it_names(planted: tuple[Path, st
     assert not path.with_name("PWNED").exists()
 
 
-def test_commands_import_what_a_file_names_only_when_they_are_told_to(planted: tuple[Path, str]) -> None:
+def test_commands_import_what_a_file_names_only_when_they_are_told_to(
+    planted: tuple[Path, str], fedcell_here: Call
+) -> None:
     path, key = planted
     here = path.parent
     lines: list[tuple[list[str], int]] = [
@@ -350,7 +356,7 @@ def test_commands_import_what_a_file_names_only_when_they_are_told_to(planted: t
         (["results", "export", "results.db", "--models", "m"], 2),
     ]
     for line, status in lines:
-        done = fedcell(*line, cwd=here)
+        done = fedcell_here(*line, cwd=here)
         assert done.returncode == status, (line, done.stderr)
         if status:
             assert "'evil' is user-defined code; add --allow-import if you trust the file" in done.stderr
@@ -362,13 +368,13 @@ def test_commands_import_what_a_file_names_only_when_they_are_told_to(planted: t
     assert (here / "PWNED").exists()
 
 
-def test_printing_a_specification_imports_nothing(tmp_path: Path) -> None:
+def test_printing_a_specification_imports_nothing(tmp_path: Path, fedcell_here: Call) -> None:
     (tmp_path / "evil.py").write_text("open('PWNED', 'w').close()\n")
     (tmp_path / "race.toml").write_text(
         'policy = "evil:X:k=3"\n[task]\nengine = "torch"\nmodel = "evil:f"\n[grid]\npolicy = ["evil:Y", "random:8"]\n'
     )
     for options, policies in (([], '["evil:Y", "random:k=8"]'), (["--policy", "evil:Z"], '["evil:Z"]')):
-        done = fedcell("race", "race.toml", "--print-spec", *options, cwd=tmp_path)
+        done = fedcell_here("race", "race.toml", "--print-spec", *options, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"\npolicy = {policies}\n" in done.stdout
         assert 'policy = "evil:X:k=3"' in done.stdout

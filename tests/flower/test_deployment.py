@@ -74,7 +74,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(cluster: Deployment) -> N
 
 
 def test_a_killed_node_is_left_out_and_a_late_one_joins(cluster: Deployment) -> None:
-    """Device 3 is killed in the first round and the others go on; device 4 comes, and is in the third.
+    """Device 3 is killed in the first round and the others go on; device 4 comes, and is in the third, which 3 is not.
 
     Device 2 reports nothing and 4 NaN: they are planned with the medians of the others.
     """
@@ -105,13 +105,15 @@ def test_a_killed_node_is_left_out_and_a_late_one_joins(cluster: Deployment) -> 
         first["devices"][first["names"].index("3")] not in first["late"]
     ):  # on a machine so slow that Flower gave the node up before it was late
         assert "the reply of device 3 is not used: its app failed: Error: Node Unavailable" in log
-    assert set(second["names"]) == delivered_names(second) == {"0", "1", silent}
+    # Asked once more if Flower has not noticed yet that it is gone, and then it rests.
+    assert set(second["names"]) - {"3"} == delivered_names(second) == {"0", "1", silent}
     assert set(third["names"]) == delivered_names(third) == {"0", "1", silent, "4"}
     moves = [np.mean([1, 2, 4]), np.mean([1, 2, 4]), np.mean([1, 2, 4, 16])]
     np.testing.assert_allclose(saved_model(state), np.full(8, sum(moves)), rtol=1e-6)
 
     left_out = [line.split("; missing: ")[1].strip() for line in log.splitlines() if "; missing: " in line]
-    assert left_out == ["3"]
+    assert set(left_out) == {"3"}
+    assert len(left_out) <= 2
     assert f"the report of device {silent} cannot be used: does its app call report_device?" in log
     assert "the report of device 4 cannot be used: InputError: snr_db is nan" in log
     for name in (silent, "4"):

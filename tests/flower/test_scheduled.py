@@ -203,7 +203,7 @@ def test_a_device_that_always_fails_is_backed_off(log: pytest.LogCaptureFixture)
     chosen = [r.round for r in done.rounds if 0 in r.devices]
     assert chosen == [1, 2, 4, 8, 16]
     assert all(set(r.delivered) == {1, 2} for r in done.rounds)
-    assert "device 0 has failed 3 times in a row and rests for 3 rounds" in log.text
+    assert "device 0 has failed 3 times in a row and is left out for 3 rounds" in log.text
 
 
 def test_an_absurd_report_does_not_end_a_run_with_a_budget(log: pytest.LogCaptureFixture) -> None:
@@ -238,7 +238,7 @@ def test_without_a_reported_band_every_device_has_its_own_line(log: pytest.LogCa
     done = run(client.grid(4, delay_s), "optimal", explore=False)
     assert [r.devices for r in done.rounds] == [[0, 1, 2, 3], [0, 1], [0, 1]]
     assert all(config["fedcell-share"] == 1.0 for _, config in client.trained)
-    assert 'assuming that each has a line of its own (radio="dedicated")' in log.text
+    assert 'assuming that each has a dedicated link (radio="dedicated")' in log.text
 
 
 def test_nodes_are_told_of_their_whole_blocks() -> None:

@@ -5,7 +5,6 @@ they ask the zygote by way of command.py.
 """
 
 import ctypes
-import gc
 import json
 import os
 import signal
@@ -23,7 +22,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])
 
 from harness import MARK
-from zygote import MOST_BYTES, become
+from zygote import MOST_BYTES, become, freeze
 
 READY = "ready"
 
@@ -85,8 +84,7 @@ def wear(mark: str) -> None:
 
 if __name__ == "__main__":
     commands = import_all(*sys.argv[2:])
-    gc.collect()
-    gc.freeze()
+    freeze()
     sys.argv = await_command(sys.argv[1])
     sys.path[0] = str(Path(sys.executable).parent)
     sys.exit(commands[Path(sys.argv[0]).name]())

@@ -10,6 +10,7 @@ from fedcell.errors import InputError
 from fedcell.learn import engine
 from fedcell.learn.data import Dataset
 from fedcell.learn.engine import (
+    HostUpdates,
     Job,
     checked_dataset,
     checked_jobs,
@@ -17,6 +18,7 @@ from fedcell.learn.engine import (
     checked_setting,
     cross_entropy,
     linear_start,
+    sketch_plan,
 )
 
 DATA = Dataset(
@@ -128,3 +130,17 @@ def test_models_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
 
 def test_the_papers_training() -> None:
     assert (engine.LEARNING_RATE, engine.BATCH_SIZE, engine.HIDDEN) == (0.01, 10, (64,))
+
+
+@pytest.mark.parametrize("parameters", [1, 7, 8, 50, 255, 257, 4000, 50890])
+@pytest.mark.parametrize("count", [2, 256])
+def test_sketches_are_sums_as_numpy_adds_them_up(parameters: int, count: int) -> None:
+    """The compiled sketch equals, bit for bit, the entries in their order with their signs, summed by np.sum."""
+    rng = np.random.default_rng(parameters)
+    starts, trained = rng.normal(size=(2, 3, parameters)).astype(np.float32)
+    order, signs = sketch_plan(parameters, count)
+    padded = np.zeros((3, order.size))
+    padded[:, :parameters] = trained - starts
+    expected = (padded[:, order] * signs).reshape(3, count, -1).sum(axis=2)
+    found = HostUpdates(list(starts), trained, np.ones(3)).sketch(count)
+    assert np.array_equal(found, expected)

@@ -70,7 +70,7 @@ def test_a_run_in_order_is_what_the_file_says() -> None:
         ({"duration_s": math.inf}, "duration_s: input should be a finite number"),
         ({"source": "rumour"}, "source: input should be 'simulation', 'flower' or 'testbed'"),
         ({"best": "high"}, "best: input should be a valid number"),
-        ({"reason": b"x"}, "its reason is no text"),
+        ({"reason": b"x"}, "its reason is not text"),
         ({"document": document(policy="")}, "policy: string should have at least 1 character"),
         ({"document": document(policy="x" * 1001)}, "policy: string should have at most 1000 characters"),
         ({"document": document(seed=-1)}, "seed: input should be greater than or equal to 0"),
@@ -78,7 +78,7 @@ def test_a_run_in_order_is_what_the_file_says() -> None:
         ({"document": document(cell={"a\x07": 1})}, "its specification has characters that cannot be printed"),
         ({"document": document(grid={"x": ["\x07"]})}, "its specification has characters that cannot be printed"),
         ({"document": "[1]"}, "its document is no table"),
-        ({"document": b"{}"}, "its document is no text of up to 32 MiB"),
+        ({"document": b"{}"}, "its document is not text of up to 32 MiB"),
         ({"document": '{"seed": Infinity}'}, "its document has Infinity, which JSON lacks"),
         ({"document": '{"seed": 1e999}'}, "its document has a number beyond all floats"),
         ({"document": '{"seed": ' + str(2**256) + "}"}, "its document has a number of more than 256 bits"),
@@ -106,7 +106,7 @@ def test_a_document_is_at_most_eight_deep_and_so_long(monkeypatch: pytest.Monkey
     assert stored.document_in('{"n": ' + str(2**256 - 1) + "}") == {"n": 2**256 - 1}
     monkeypatch.setattr(stored, "MAX_TEXT", 8)
     assert stored.document_in('{"a": 1}') == {"a": 1}
-    with pytest.raises(ValueError, match="no text of up to"):
+    with pytest.raises(ValueError, match="not text of up to"):
         stored.document_in('{"a": 12}')
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.quantisation import BITS
 from fedcell.schedule import auto
 from fedcell.schedule.plan import Report
 from twins.auto import NAMES, best_of_all, draw_view, learnt, value_of
@@ -264,4 +265,4 @@ def test_work_is_whole_epochs_beyond_one_and_at_most_five() -> None:
     assert auto._epochs(fc.Auto(), unknown, auto._Sums(devices=1.0, work=0.0)) == pytest.approx(1.0)
     assert auto._bits_to_try(fc.Auto(bits=4), unknown) == (4,)
     assert auto._bits_to_try(fc.Auto(), unknown) == (None,)
-    assert auto._bits_to_try(fc.Auto(), fc.RoundView([1.0], [1.0], weights=9.0)) == auto.BITS
+    assert auto._bits_to_try(fc.Auto(), fc.RoundView([1.0], [1.0], weights=9.0)) == BITS

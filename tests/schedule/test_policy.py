@@ -11,7 +11,9 @@ import pytest
 
 import fedcell as fc
 from builders import full_view
+from fedcell import schedule
 from fedcell.schedule import diverse, greedy, optimal
+from fedcell.schedule import policy as policy_module
 from fedcell.schedule.plan import Question
 
 LINES = {
@@ -196,6 +198,33 @@ def test_nobody_chosen_costs_nothing() -> None:
 
     plan = Nobody().decide(full_view(3), rng())
     assert (plan.devices.size, plan.shares.size, plan.round_s) == (0, 0, 0.0)
+
+
+def test_former_names_still_work_and_say_how_they_are_called_now() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Old\.cost_of_nobody_s is called empty_round_s"):
+
+        @dataclass(frozen=True)
+        class Old(fc.Policy):
+            def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
+                return []
+
+            def cost_of_nobody_s(self) -> float:
+                return 7.0
+
+    view = fc.RoundView([0.5, 0.2], [1.0, 1.0], losses=[0.1, 0.2])
+    assert Old().decide(view, np.random.default_rng(0)).round_s == 7.0
+    asks = fc.PowerOfChoice(k=1, d=1)
+    with pytest.warns(DeprecationWarning, match="checked_question"):
+        question = asks.asked(view, np.random.default_rng(0))
+    assert question is not None
+    assert question.devices.tolist() == [0]
+    with pytest.warns(DeprecationWarning, match="with_answers"):
+        few = view.answered(np.array([1]), 1.0, losses=np.array([0.3]))
+    assert few.upload_s.tolist() == [0.2]
+    for old, new in (("limited", schedule.cap_k), ("room", schedule.max_scheduled)):
+        for module in (schedule, policy_module):
+            with pytest.warns(DeprecationWarning, match=f"{module.__name__}.{old} is called {new.__name__}"):
+                assert getattr(module, old) is new
 
 
 def test_random_draws_every_device_equally_often() -> None:
@@ -458,19 +487,19 @@ def test_who_is_asked_includes_the_forced_and_none_too_dear() -> None:
     view = fc.RoundView(np.ones(5), np.ones(5), must_include=forced, joules=joules)
 
     def asked(policy: fc.Policy) -> list[int] | None:
-        question = policy.asked(view, rng())
+        question = policy.checked_question(view, rng())
         return None if question is None else question.devices.tolist()
 
     assert asked(Asks((4, 0))) == [0, 3, 4]
     assert asked(Asks((4, 0), max_joules=3.0)) == [0, 3]
-    assert Asks((4,), max_joules=3.0).asked(replace(view, must_include=None), rng()) is None
-    assert fc.All().asked(view, rng()) is None
+    assert Asks((4,), max_joules=3.0).checked_question(replace(view, must_include=None), rng()) is None
+    assert fc.All().checked_question(view, rng()) is None
     with pytest.raises(fc.InputError, match=r"Asks.ask returned device 5, but the devices are 0 to 4"):
         asked(Asks((5,)))
     with pytest.raises(fc.InputError, match="k is 6, but the cell has 5 devices"):
         asked(Asks((0,), k=6))
     with pytest.raises(fc.InputError, match="rng is 7; give a random generator"):
-        fc.All().asked(view, 7)  # type: ignore[arg-type]
+        fc.All().checked_question(view, 7)  # type: ignore[arg-type]
 
 
 def test_a_policy_that_writes_into_the_view_is_told_to_copy() -> None:

@@ -123,12 +123,12 @@ def test_forced_devices_and_the_order_that_does_not_depend_on_the_arrays() -> No
 
 def test_after_the_answers_nothing_begins_before_they_are_in() -> None:
     view = view_of(round_index=6, losses=[9.0, 9.0, 9.0], heard_round=[1, 1, 1], downlink=fc.Multicast(np.ones(3)))
-    seen = view.answered(np.array([2, 0]), 3.5, losses=np.array([0.1, 0.2]))
+    seen = view.with_answers(np.array([2, 0]), 3.5, losses=np.array([0.1, 0.2]))
     assert np.asarray(seen.losses).tolist() == [0.1, 0.2]
     assert np.asarray(seen.heard_round).tolist() == [6, 6]
     assert seen.downlink is not None
     assert seen.downlink.seconds.tolist() == [3.5, 3.5]
     assert seen.compute_s.tolist() == [7.0, 5.0]
-    trained = view.answered(np.array([2, 0]), 0.0, norms=np.array([0.1, 0.2]))
+    trained = view.with_answers(np.array([2, 0]), 0.0, norms=np.array([0.1, 0.2]))
     assert trained.compute_s.tolist() == [0.0, 0.0]  # who reports the norm of an update has trained
     assert trained.downlink is None

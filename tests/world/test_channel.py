@@ -14,8 +14,8 @@ from fedcell.world import (
     Mcs64,
     SnrTrace,
     link_snr,
-    may_lack_rate,
     mean_upload_s,
+    outage_possible,
     path_loss_db,
     whole_band_upload_s,
 )
@@ -178,10 +178,10 @@ def test_mean_upload_time_says_why_there_is_none() -> None:
 
 
 def test_a_device_may_lack_a_rate_below_the_lowest_mcs_or_without_a_link_in_a_file() -> None:
-    assert not may_lack_rate(Cell())
-    assert may_lack_rate(Cell(rate=Mcs64()))
-    assert may_lack_rate(Cell(channel=SnrTrace("links.csv")))
-    assert may_lack_rate(Cell(rate=Mcs64(), channel=SnrTrace("links.csv")))
+    assert not outage_possible(Cell())
+    assert outage_possible(Cell(rate=Mcs64()))
+    assert outage_possible(Cell(channel=SnrTrace("links.csv")))
+    assert outage_possible(Cell(rate=Mcs64(), channel=SnrTrace("links.csv")))
 
 
 def test_a_device_without_a_link_uploads_for_ever_and_one_with_a_link_must_not() -> None:

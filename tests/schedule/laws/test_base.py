@@ -79,5 +79,5 @@ def test_a_pipe_bounds_what_lines_of_their_own_bring() -> None:
         fc.Ingress(2e6).check((1,))
     both: list[dict[str, float]] = [{}, {"bits_per_s": 1e6, "pipe_s": 1.0}]
     for settings in both:
-        with pytest.raises(fc.InputError, match="ingress needs the rate of the server's pipe"):
+        with pytest.raises(fc.InputError, match="ingress needs the rate of the server's uplink"):
             fc.Ingress(**settings)
