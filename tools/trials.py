@@ -311,6 +311,7 @@ def _prepare() -> None:
                 importlib.import_module(name)
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         sys.exit("this needs Linux: nobody else gives us the orphans of a test that was killed")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what runs is ended first
 
 
 def _become_pytest(root: Path, arguments: Sequence[str], plugin: _Plugin, numba: Path, printed: int, seen: int) -> None:
@@ -332,6 +333,7 @@ def _become_pytest(root: Path, arguments: Sequence[str], plugin: _Plugin, numba:
 
         vars(package.config)["CACHE_DIR"] = str(numba)  # it read the environment when it was imported
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, 300.0)
         plugin.told = seen
         quiet = ("-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
