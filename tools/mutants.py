@@ -255,6 +255,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="the longest that one test may take")
     parser.add_argument("--only", help="files below src/fedcell that begin so, such as runs/ or runs/stats.py")
     parser.add_argument("--fast", action="store_true", help="leave out tests that start processes")
+    parser.add_argument("--untraced", action="store_true", help="trace no tests: sooner for few mutants, else later")
     parser.add_argument("--again", action="store_true", help="only those that survived when they were last tried")
     parser.add_argument(
         "--place", type=Path, default=ROOT / "out" / "mutants", help="where copies and the log are kept"
@@ -268,7 +269,7 @@ def main() -> None:
             last = {entry["mutant"]: entry["result"] for entry in map(json.loads, kept.read_text().splitlines())}
             mutants = [mutant for mutant in mutants if last.get(mutant.known) == "SURVIVED"]
         files = sorted({path for mutant in mutants for path in mirrors(mutant.file, tree.root / "tests")})
-        if failed := tree.trace(files):
+        if failed := tree.trace(files, anew=not options.untraced):
             sys.exit("these tests fail without any mutant:\n  " + "\n  ".join(failed))
         print(f"traced {len(files)} files of tests, {time.monotonic() - began:.0f} s", flush=True)
         with kept.open("a") as log:

@@ -198,10 +198,11 @@ class Tree:
             _prepare()
             yield tree
 
-    def trace(self, files: Sequence[Path]) -> list[str]:
+    def trace(self, files: Sequence[Path], *, anew: bool = True) -> list[str]:
         """See to it that these files of tests are traced; the tests that fail, which none may.
 
-        What was traced holds until the file of tests changes, or a file of the package that it imported.
+        What was traced holds until the file of tests changes, or a file of the package that it imported; ``anew``:
+        whether the others are traced.
         """
         kept = self.place / "traced"
         kept.mkdir(exist_ok=True)
@@ -211,6 +212,8 @@ class Tree:
             written, test = kept / f"{name.replace('/', '-')}.json", _digest(path)
             answer: dict[str, Any] = json.loads(written.read_text()) if written.exists() else {"test": ""}
             if answer["test"] != test or any(_digest(self.source / f) != d for f, d in answer["sources"].items()):
+                if not anew:
+                    continue
                 answer = self._fork([name, "-m", FAST], _Tracer(self.source, 900.0), self._numba())
                 if answer.get("failed") or "sources" not in answer:
                     failed.append(answer.get("failed") or f"{name}: {answer['output'][-2000:]}")
@@ -228,7 +231,7 @@ class Tree:
 
         None is known to execute what Numba compiles, or what runs when a module is imported.
         """
-        known = [self._traced[str(path)] for path in files]
+        known = [self._traced[str(path)] for path in files if str(path) in self._traced]
         of_line = {test: traced.seconds[test] for traced in known for test in traced.lines.get(file, {}).get(line, ())}
         return of_line or {test: seconds for traced in known for test, seconds in traced.seconds.items()}
 
