@@ -58,7 +58,7 @@ fields:
 size: $(VENV)/.installed
 	@$(BIN)/python tools/size.py
 
-# 200 small changes of the code's meaning, and whether the tests notice; two hours.
+# 200 small changes of the code's meaning, and whether the tests notice; half an hour of one core.
 .PHONY: mutants
 mutants: $(VENV)/.installed-test
 	@$(BIN)/python tools/mutants.py
