@@ -19,8 +19,6 @@ harness.accept_interrupts()
 # Set before anything imports NumPy or PyTorch. Workers outnumber cores, and the threads of a library's pool wait for
 # each other by spinning: a test of a second took two minutes.
 os.environ["OMP_NUM_THREADS"] = "1"
-# The torch engine sets it; a worker whose environment changes no longer starts commands from its zygote.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 # The longest files, by `--durations=0`, begin first, else one of them would run alone at the end.
 LONGEST_FIRST = (
