@@ -36,7 +36,7 @@ PYTHON = (sys.executable, "-W", "error")
 FEDCELL = (*PYTHON, "-m", "fedcell")
 BASE_INSTALL = Path(__file__).with_name("base_install")
 """For PYTHONPATH: hides what processes do not need, but take time to import where it is installed."""
-SET_BY_OTHERS = ("PYTEST_", "CUBLAS_", "TORCHINDUCTOR_", "BROWSER_USE_")
+SET_BY_OTHERS = ("PYTEST_", "BROWSER_USE_", "CUBLAS_", "GRPC_", "TORCHINDUCTOR_")
 """Variables that pytest, and PyTorch and Flower when they are imported, set in a worker for themselves."""
 TINY: dict[str, Any] = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden": [4]}}
 """A race of seconds: each device has 15,000 digits, the model 4 hidden units."""
