@@ -112,6 +112,11 @@ def test_it_is_planned_with_from_the_command_line(law: fc.Law, fedcell_here: Any
     assert float(first.split(",")[3]) == pytest.approx(1000.0 * float(first.split(",")[2]))
 
 
+def test_the_example_prints_its_rounds(law: fc.Law, capsys: pytest.CaptureFixture[str]) -> None:
+    importlib.import_module("own_law").main()
+    assert "guard 0.02, Optimal: 6 devices in 10.34 s\n" in capsys.readouterr().out
+
+
 def test_a_run_with_it_is_simulated_and_keyed_by_its_code(law: fc.Law) -> None:
     small: dict[str, Any] = {"policy": "all", "rounds": 2, "devices": {"count": 3}, "task": {"hidden": [4]}}
     spec = fc.Spec(**small).changed({"cell.law": law})
