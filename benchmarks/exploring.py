@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fedcell as fc
-from fedcell.protocol import estimates
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge, estimates
 from fedcell.runs.stats import mean_of, paired_difference
 from fedcell.runtime import cores
 from fedcell.schedule.plan import Links, Timing
@@ -73,20 +72,20 @@ def seconds_per_progress(
     cell, known, clock_s, progress = world(kind, seed), Knowledge.empty(M), 0.0, 0.0
     rng, unknown_s = np.random.default_rng(0), np.full(M, np.nan)
     for r in range(ROUNDS):
-        look = Links(cell.upload_s, cell.mean_s[r] if server == "oracle" else unknown_s)
-        view = known.view(look, r, clock_s=clock_s, explore=server == "exploring")
+        links = Links(cell.upload_s, cell.mean_s[r] if server == "oracle" else unknown_s)
+        view = known.view(links, r, clock_s=clock_s, explore=server == "exploring")
         plan = policy.decide(view, rng)
         upload_s, compute_s = cell.upload_s[plan.devices] / plan.shares, cell.compute_s[r, plan.devices]
         allowed_s = np.full(plan.devices.size, np.inf)
         if deadlines:
-            timed = (known.compute.seen[plan.devices] > 0) | (server == "oracle")
+            timed = (known.compute.weight[plan.devices] > 0) | (server == "oracle")
             allowed_s[timed] = SLACK * plan.finish_s(view.upload_s, view.compute_s)[timed]
         late = compute_s + upload_s > allowed_s
         finish_s = np.minimum(compute_s + upload_s, allowed_s)
         clock_s += float(finish_s.max())
         arrived = int((~late).sum())
         progress += 1.0 / (policy.theta + 1.0 / arrived) if arrived else 0.0
-        known = known.after(view, plan, look, Timing(finish_s - upload_s, finish_s, late), clock_s)
+        known = known.with_round(view, plan, links, Timing(finish_s - upload_s, finish_s, late), clock_s)
     return clock_s / progress
 
 
@@ -96,10 +95,10 @@ def runs(
     policy: fc.Greedy | fc.Optimal,
     deadlines: bool,
     server: Server,
-    constants: tuple[float, int] = (estimates.CURIOSITY, estimates.LOOK_EVERY),
+    constants: tuple[float, int] = (estimates.EXPLORATION_HALF_LIFE, estimates.EXPLORE_EVERY),
 ) -> Floats:
     """The seconds per unit of progress of each seed."""
-    estimates.CURIOSITY, estimates.LOOK_EVERY = constants
+    estimates.EXPLORATION_HALF_LIFE, estimates.EXPLORE_EVERY = constants
     return np.array([seconds_per_progress(seed, kind, policy, server, deadlines) for seed in seeds])
 
 
@@ -127,7 +126,7 @@ def tune(seeds: range, pool: ProcessPoolExecutor, console: Console) -> None:
         title=f"exploring minus not exploring, % of the oracle's time: optimal, theta 0.5, with and without deadlines, "
         f"seeds {seeds[0]} to {seeds[-1]}"
     )
-    for heading in ("CURIOSITY", "LOOK_EVERY", *get_args(Kind)):
+    for heading in ("EXPLORATION_HALF_LIFE", "EXPLORE_EVERY", *get_args(Kind)):
         table.add_column(heading, justify="right")
     cells, policy = list(itertools.product(get_args(Kind), (False, True))), fc.Optimal(0.5)
 

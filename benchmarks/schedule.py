@@ -291,11 +291,11 @@ def deciding(quick: bool) -> Table:
     for name in fc.POLICIES:
         policy, cells, about = fc.parse_policy(name + usual.get(name, "")), [], ""
         for M, view in views.items():
-            question, told = policy.asked(view, RNG), view
+            question, told = policy.checked_question(view, RNG), view
             if question is not None:
                 who, about = question.devices, question.about
                 name_of = "losses" if about == "loss" else "norms"
-                told = view.answered(who, 1.0, **{name_of: getattr(view, name_of)[who]})
+                told = view.with_answers(who, 1.0, **{name_of: getattr(view, name_of)[who]})
             took = seconds(partial(_both_stages, policy, view, told), 0.2, 3, time.process_time)
             over = took > LIMITS_S[M]
             cells.append(shown(took) + (" *" if over and name in FORBIDDEN else " !" if over else ""))
@@ -306,7 +306,7 @@ def deciding(quick: bool) -> Table:
 
 
 def _both_stages(policy: fc.Policy, view: fc.RoundView, told: fc.RoundView) -> None:
-    policy.asked(view, RNG)
+    policy.checked_question(view, RNG)
     policy.decide(told, RNG)
 
 

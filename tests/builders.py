@@ -1,11 +1,16 @@
-"""What many tests build: random generators, views of a round and runs."""
+"""What many tests build: random generators, views of a round, specs, runs and files of digits."""
 
+import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fedcell as fc
 from fedcell.runs.records import Rounds
+from fedcell.sim.loop import Simulation
+from fedcell.sim.spec import parse_spec
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -54,3 +59,20 @@ def rounds_of(*points: tuple[float, float], devices: int = 2, joules: float | No
     if joules is None:
         return Rounds(clock_s, took_s, np.full(n, float(devices)), accuracy)
     return Rounds(clock_s, took_s, np.full(n, float(devices)), accuracy, spent_j=np.cumsum(np.full(n, joules)))
+
+
+def spec_of(**fields: Any) -> fc.Spec:
+    """Three rounds of a tiny model, but for these fields; a task is merged into that of the tiny model."""
+    return parse_spec({"rounds": 3, **fields, "task": {"hidden": [4], **fields.get("task", {})}}, "test")
+
+
+def simulation_of(policy: fc.Policy | str, **fields: Any) -> Simulation:
+    """The run of `spec_of` with a policy, which need not be one that a spec can name."""
+    if isinstance(policy, str):
+        return Simulation.load(spec_of(policy=policy, **fields))
+    return replace(Simulation.load(spec_of(**fields)), policy=policy)
+
+
+def idx_bytes(array: NDArray[np.uint8]) -> bytes:
+    """An array as a file in the idx format."""
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()

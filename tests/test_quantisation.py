@@ -11,7 +11,6 @@ from fedcell.quantisation import (
     FEWEST_BITS,
     MOST_BITS,
     draws,
-    expected_noise,
     key_words,
     levels_of,
     noise,
@@ -22,6 +21,7 @@ from fedcell.quantisation import (
     unpack,
     upload_bits,
 )
+from twins.quantisation import expected_noise
 
 TENSORS = (300, 5, 40)
 

@@ -3,38 +3,36 @@
 A mutant is the tree with one change: a comparison, an operator or a number is another one, a condition is negated, a
 minimum becomes a maximum, a statement is dropped. Which ones is drawn from the sites of all files in proportion to how
 many there are, with a seed. Each meets the tests that mirror its file (tests/runs/test_stats.py for runs/stats.py; the
-tests of the folder where there is no such file) and the examples of its docstrings. A survivor is a test that is
-missing, unless the change means the same: those are listed, with the reason, in tools/equivalent_mutants.toml.
+tests of the folder where there is no such file) and the examples of its docstrings, until one fails: first those that
+execute the changed line, the shortest first, then the others, at last those that start processes. A survivor is a test
+that is missing, unless the change means the same: those are listed, with the reason, in tools/equivalent_mutants.toml.
 
     python tools/mutants.py --count 200 --seed 1
     python tools/mutants.py --only runs/stats.py --count 20
+    python tools/mutants.py --seed 1 --again
 """
 
 import argparse
 import ast
+import hashlib
 import json
-import os
-import random
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
-ROOT = Path(__file__).resolve().parents[1]
+from trials import FAST, ROOT, WITH_PROCESSES, Tree, Trial
+
 PACKAGES = ("schedule", "protocol", "sim", "world", "learn", "runs", "flower")
 EQUIVALENT = ROOT / "tools" / "equivalent_mutants.toml"
 LEFT_OUT = ("mlp_cuda", "torch_", "simd", "my-app")
 """They need a GPU, or minutes of compiling a mutant."""
-SLOW = "not processes and not browser and not flower and not links"
-"""The tests that mirror a file are tried first without those that start processes, then all."""
+
+PROCESSES_S = 300.0
+"""The longest that a test with processes may take."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -100,7 +98,8 @@ def _replaced(lines: Sequence[str], first: tuple[int, int], last: tuple[int, int
     """The text with another piece from first to last; None if it is no Python any more. Columns count bytes."""
     head = lines[first[0] - 1].encode()[: first[1]].decode()
     tail = lines[last[0] - 1].encode()[last[1] :].decode()
-    text = "\n".join([*lines[: first[0] - 1], head + new + tail, *lines[last[0] :]])
+    empty = [""] * (last[0] - first[0])  # so that the lines after it keep their numbers
+    text = "\n".join([*lines[: first[0] - 1], head + new + tail, *empty, *lines[last[0] :]])
     try:
         ast.parse(text)
     except SyntaxError:
@@ -168,93 +167,66 @@ def _meaningful(node: ast.AST) -> Iterator[ast.AST]:
             yield from _meaningful(child)
 
 
-def mirrors(file: str, tests: Path) -> list[str]:
-    """The tests that mirror a file, as arguments for pytest."""
+def mirrors(file: str, tests: Path) -> list[Path]:
+    """The files of tests that mirror a file.
+
+    test_state.py and test_state_directory.py mirror state.py, unless there is a state_directory.py.
+    """
     parts = Path(file).with_suffix("").parts
     stem = parts[-1].lstrip("_")
     if stem == "__init__":
         stem, parts = parts[-2], parts[:-1]
-    folder = tests.joinpath(*parts[:-1])
+    others = {f"test_{path.stem}" for path in (ROOT / "src" / "fedcell" / file).parent.glob(f"{stem}_*.py")}
     for where in (tests.joinpath(*parts[:n]) for n in range(len(parts) - 1, 0, -1)):
         exact = [*where.glob(f"test_{stem}.py"), *where.glob(f"test_{stem}_*.py")]
-        if exact:
-            return sorted(str(path) for path in exact)
+        if exact := [path for path in exact if path.stem not in others]:
+            return sorted(exact)
+    folder = tests.joinpath(*parts[:-1])
     while not folder.is_dir():
         folder = folder.parent
-    return [str(folder)]
+    return sorted(folder.rglob("test_*.py"))
 
 
-def compiled(text: str) -> bool:
-    """Whether Numba compiles something of a file."""
-    return "njit" in text or "overload" in text
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A copy of the tree in which mutants are tried, one after the other."""
-
-    root: Path
-
-    @classmethod
-    def make(cls, place: Path) -> "Copy":
-        """Copy what the tests need."""
-        for name in ("src", "tests", "tools", "examples", "docs", "benchmarks"):
-            shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
-        for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "Makefile"):
-            shutil.copy(ROOT / name, place / name)
-        return cls(place)
-
-    def passes(self, tests: Sequence[str], seconds: float, numba: Path, extra: Sequence[str] = ()) -> tuple[bool, str]:
-        """Whether tests pass within so many seconds, and the last line they print."""
-        environment = os.environ | {
-            "PYTHONPATH": str(self.root / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "NUMBA_CACHE_DIR": str(numba),
-        }
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *extra, *tests]
-        process = subprocess.Popen(
-            command, cwd=self.root, env=environment, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        try:
-            output, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            return False, f"no end within {seconds:.0f} s"
-        lines = [line for line in output.splitlines() if line.startswith(("E  ", "FAILED", "ERROR"))] or [output[-200:]]
-        return process.returncode in (0, 5), lines[0]
-
-    def survives(self, mutant: Mutant, seconds: float) -> tuple[bool, str]:
-        """Whether the tests pass with the mutant in place of its file."""
-        file = self.root / "src" / "fedcell" / mutant.file
-        before = file.read_text("utf-8")
-        fresh = self.root / "numba-of-mutant"
-        numba = fresh if compiled(before) else self.root / "numba"
-        try:
-            file.write_text(mutant.text, "utf-8")
-            tests = mirrors(mutant.file, self.root / "tests")
-            module = ".".join(("fedcell", *Path(mutant.file).with_suffix("").parts)).removesuffix(".__init__")
-            doctests = f"{self.root}/tests/test_doctests.py::test_examples_run[{module}]"
-            passed, why = self.passes(tests, seconds, numba, ["-m", SLOW])
-            if passed:
-                passed, why = self.passes([doctests], seconds, numba)
-            if passed:
-                passed, why = self.passes(tests, seconds, numba, ["-m", f"not ({SLOW}) and not browser and not links"])
-            return passed, why
-        finally:
+def tried(mutant: Mutant, tree: Tree, seconds: float, processes: bool) -> Trial:
+    """The tests with the mutant in place of its file, until one fails."""
+    file = tree.source / mutant.file
+    before = file.read_text("utf-8")
+    mirroring = mirrors(mutant.file, tree.root / "tests")
+    first = tree.tests_of(mirroring, mutant.file, mutant.line)
+    module = ".".join(("fedcell", *Path(mutant.file).with_suffix("").parts)).removesuffix(".__init__")
+    names = {path: str(path.relative_to(tree.root)) for path in mirroring}
+    nearest = [name for name in names.values() if any(test.startswith(name) for test in first)]
+    rest = [name for name in names.values() if name not in nearest]
+    try:
+        file.write_text(mutant.text, "utf-8")
+        examples = f"tests/test_doctests.py::test_examples_run[{module}]"
+        trial = tree.run([*nearest, examples, "-m", FAST], first, seconds, mutant.file)
+        if trial.passed and rest:
+            trial = tree.run([*rest, "-m", FAST], {}, seconds, mutant.file)
+        if trial.passed and processes:
+            trial = tree.run([*names.values(), "-m", WITH_PROCESSES], {}, PROCESSES_S, mutant.file)
             file.write_text(before, "utf-8")
-            shutil.rmtree(fresh, ignore_errors=True)
+            if trial.failed and not tree.run([trial.failed], {}, PROCESSES_S, None).passed:
+                return Trial(True, why=f"{trial.failed} fails without the mutant, too")
+        return trial
+    finally:
+        file.write_text(before, "utf-8")
 
 
 def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
-    """The mutants of a run, at most one for each line."""
+    """The mutants of a run, at most one for each line; a change of the code elsewhere leaves the others drawn."""
     source = ROOT / "src" / "fedcell"
     files = [p for package in PACKAGES for p in sorted((source / package).rglob("*.py"))]
     files = [p for p in files if not any(part in str(p) for part in LEFT_OUT)]
     files = [p for p in files if only is None or str(p.relative_to(source)).startswith(only)]
     every = [mutant for path in files for mutant in mutants_of(path, source)]
-    random.Random(seed).shuffle(every)
+    alike: Counter[str] = Counter()
+
+    def lot(mutant: Mutant) -> str:
+        alike[known(mutant)] += 1
+        return hashlib.sha256(f"{seed} {known(mutant)} {alike[known(mutant)]}".encode()).hexdigest()
+
+    every.sort(key=lot)
     by_line = {(mutant.file, mutant.line): mutant for mutant in reversed(every)}
     chosen = [mutant for mutant in every if by_line[mutant.file, mutant.line] is mutant]
     return chosen[:count]
@@ -279,33 +251,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument(
-        "--seconds", type=float, default=600.0, help="the longest that the tests of one mutant may take"
-    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="the longest that one test may take")
     parser.add_argument("--only", help="files below src/fedcell that begin so, such as runs/ or runs/stats.py")
-    parser.add_argument("--log", type=Path, default=ROOT / "out" / "mutants.jsonl")
+    parser.add_argument("--fast", action="store_true", help="leave out tests that start processes")
+    parser.add_argument("--again", action="store_true", help="only those that survived when they were last tried")
+    parser.add_argument(
+        "--place", type=Path, default=ROOT / "out" / "mutants", help="where copies and the log are kept"
+    )
     options = parser.parse_args()
     mutants, same, began = drawn(options.count, options.seed, options.only), equivalent(), time.monotonic()
-    options.log.parent.mkdir(parents=True, exist_ok=True)
     survivors: list[Mutant] = []
-    with tempfile.TemporaryDirectory(prefix="fedcell-mutants-") as place, options.log.open("a") as log:
-        copies: SimpleQueue[Copy] = SimpleQueue()
-        for job in range(options.jobs):
-            copies.put(Copy.make(Path(place) / str(job)))
-
-        def tried(mutant: Mutant) -> tuple[Mutant, bool, str]:
-            copy = copies.get()
-            try:
-                return mutant, *copy.survives(mutant, options.seconds)
-            finally:
-                copies.put(copy)
-
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for done, (mutant, survived, why) in enumerate(pool.map(tried, mutants), 1):
-                words = "killed" if not survived else "equivalent" if known(mutant) in same else "SURVIVED"
-                print(f"{done}/{len(mutants)} {words:10} {mutant.name}", flush=True)
-                log.write(json.dumps({"mutant": mutant.name, "result": words, "why": why}) + "\n")
+    with Tree.made(options.place.resolve()) as tree:
+        kept = options.place / "log.jsonl"
+        if options.again:
+            last = {entry["mutant"]: entry["result"] for entry in map(json.loads, kept.read_text().splitlines())}
+            mutants = [mutant for mutant in mutants if last.get(known(mutant)) == "SURVIVED"]
+        files = sorted({path for mutant in mutants for path in mirrors(mutant.file, tree.root / "tests")})
+        if failed := tree.trace(files):
+            sys.exit("these tests fail without any mutant:\n  " + "\n  ".join(failed))
+        print(f"traced {len(files)} files of tests, {time.monotonic() - began:.0f} s", flush=True)
+        with kept.open("a") as log:
+            for done, mutant in enumerate(mutants, 1):
+                one_began = time.monotonic()
+                trial = tried(mutant, tree, options.seconds, not options.fast)
+                words = "killed" if not trial.passed else "equivalent" if known(mutant) in same else "SURVIVED"
+                print(
+                    f"{done}/{len(mutants)} {words:10} {time.monotonic() - one_began:3.0f} s {mutant.name}", flush=True
+                )
+                entry = {"mutant": known(mutant), "result": words, "by": trial.failed, "why": trial.why}
+                log.write(json.dumps(entry) + "\n")
                 log.flush()
                 if words == "SURVIVED":
                     survivors.append(mutant)

@@ -4,8 +4,10 @@ The public API is what ``__all__`` lists. Names are imported when first used, so
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -81,14 +83,27 @@ if TYPE_CHECKING:
 __version__ = "0.2.1"
 
 
-def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's ``__getattr__``, which imports a name when it is first used; ``where``: by module, its names.
+def lazy_names(
+    package: str, where: Mapping[str, str], renamed: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[str], Any]:
+    """A package's ``__getattr__``, which imports a name when it is first used.
 
-    A module of the package may be among its own names.
+    Args:
+        package: its name; a module's will do where names were only renamed.
+        where: by module, its names. A module of the package may be among its own names.
+        renamed: former names that still work, with a warning, by what they are called now: ``NAME``, ``NAME.attribute``
+            or, elsewhere, ``module:NAME``.
     """
     modules = {name: module for module, names in where.items() for name in names.split()}
 
     def look_up(name: str) -> Any:
+        if name in renamed:
+            from pkgutil import resolve_name
+
+            new = renamed[name]
+            now = f"{package}.{name} is called {new.replace(':', '.')}; write that"
+            warnings.warn(now, DeprecationWarning, stacklevel=2)
+            return resolve_name(new if ":" in new else f"{package}:{new}")
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(modules[name])

@@ -14,11 +14,11 @@ from fedcell.errors import InputError
 from fedcell.plots import cell_map_figure
 from fedcell.quantisation import BITS
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.policy import Policy, max_scheduled
 from fedcell.schedule.view import RoundView
 from fedcell.sim.loop import Simulation
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.requests import played, step_together
+from fedcell.sim.requests import run_coroutine, step_together
 from fedcell.sim.spec import Spec
 from fedcell.sim.state import State
 from fedcell.types import Floats, Indices
@@ -131,7 +131,7 @@ class Given(Policy):
         return np.flatnonzero(np.isin(_numbers(view), self.devices))
 
     @override
-    def cost_of_nobody_s(self) -> float:
+    def empty_round_s(self) -> float:
         return NOBODY_S
 
 
@@ -164,14 +164,14 @@ class Scored(Policy):
         if not np.isfinite(scores).all():
             raise InputError(f"scores[{int(np.argmin(np.isfinite(scores)))}] is not a finite number; give finite ones")
         order = np.argsort(-scores[_numbers(view)], kind="stable")
-        most = room(view, self.max_devices, "max_devices")
+        most = max_scheduled(view, self.max_devices, "max_devices")
         sizes = np.unique(np.geomspace(1, most, min(most, MAX_SIZES)).round().astype(int)) if most > MAX_SIZES else None
         counts = np.arange(1, most + 1) if sizes is None else sizes
         costs = [(self.theta + 1.0 / n) * _round_s(view, order[:n]) for n in counts]
         return order[: counts[int(np.argmin(costs))]]
 
 
-LEAST_EPOCHS, MOST_EPOCHS = 0.01, 5.0
+MIN_EPOCHS, MAX_EPOCHS = 0.01, 5.0
 """The work that an action may ask for; see `effort_of`."""
 
 
@@ -187,7 +187,7 @@ def effort_of(work: float, bits: float) -> tuple[float, int]:
         >>> effort_of(-1.0, -1.0), effort_of(1.0, 1.0), round(effort_of(0.0, 0.0)[0], 3)
         ((0.01, 2), (5.0, 32), 0.224)
     """
-    epochs = LEAST_EPOCHS * (MOST_EPOCHS / LEAST_EPOCHS) ** float(np.clip((work + 1.0) / 2.0, 0.0, 1.0))
+    epochs = MIN_EPOCHS * (MAX_EPOCHS / MIN_EPOCHS) ** float(np.clip((work + 1.0) / 2.0, 0.0, 1.0))
     place = int(np.clip((bits + 1.0) / 2.0 * len(BITS), 0, len(BITS) - 1))
     return float(round(epochs)) if epochs > 1.0 else epochs, BITS[place]
 
@@ -233,8 +233,8 @@ class WithEffort(Policy):
         return np.full(devices.size, float(self.bits))
 
     @override
-    def cost_of_nobody_s(self) -> float:
-        return self.inner.cost_of_nobody_s()
+    def empty_round_s(self) -> float:
+        return self.inner.empty_round_s()
 
 
 def _numbers(view: RoundView) -> Indices:
@@ -330,7 +330,7 @@ class Episode:
         """Return the observation before the next round."""
         conditions, view = self.run.conditions(self.state), None
         if conditions is not None and conditions.there.size:
-            view = self.run.sight(self.state, conditions).view
+            view = self.run.round_inputs(self.state, conditions).view
         return observe(view, self.settings.count, self.settings.profile)
 
     def with_action(self, action: NDArray[Any]) -> tuple[Simulation, State]:
@@ -436,7 +436,7 @@ class CellEnv(gymnasium.Env[Observation, NDArray[Any]]):
     @override
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         run, state = self.episode.with_action(action)
-        reward, ended, cut = self.episode.after(played(run.task.engine, run.playing(state)))
+        reward, ended, cut = self.episode.after(run_coroutine(run.task.engine, run.round_coroutine(state)))
         return self.episode.observed(), reward, ended, cut, self.episode.info()
 
     @override

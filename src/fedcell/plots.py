@@ -662,13 +662,13 @@ def two_bars_figure(names: Sequence[str], left: Bars, right: Bars) -> "Figure":
 def critical_difference_figure(
     names: Sequence[str], ranks: NDArray[np.float64], critical: float, groups: Sequence[Sequence[str]], title: str
 ) -> "Figure":
-    """Draw mean ranks on a line, the best on the left, and a bar over each group that cannot be told apart.
+    """Draw mean ranks on a line, the best on the left, and a bar over each group not significantly different.
 
     Args:
         names: k contenders.
         ranks: (k,) their mean ranks.
         critical: the critical difference, drawn as a scale.
-        groups: those that are not told apart, each in the order of its ranks.
+        groups: those not significantly different, each in the order of its ranks.
         title: above the line.
     """
     from matplotlib.figure import Figure

@@ -12,6 +12,7 @@ hash of i and of two words of 32 bits that the upload's key is made into: nothin
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -76,8 +77,16 @@ def upload_part(
             "the plan says how many bits a weight are uploaded, but not of how many weights; give the view weights (in "
             "a run whose task.compression is topk or sign nobody decides the bits: use none or quantise)"
         )
+    if isinstance(bits, int | float):  # asked again and again by searches
+        return _upload_part(weights, tensors, float(bits), whole, overhead_bits)
     part, of = upload_bits(weights, tensors, bits), upload_bits(weights, tensors, whole)
     return (part + overhead_bits) / (of + overhead_bits)
+
+
+@lru_cache(maxsize=64)
+def _upload_part(weights: float, tensors: int, bits: float, whole: float, overhead_bits: float) -> Floats:
+    part, of = upload_bits(weights, tensors, bits), upload_bits(weights, tensors, whole)
+    return np.float64((part + overhead_bits) / (of + overhead_bits))  # type: ignore[return-value]  # as of an array
 
 
 def checked_bits(what: str, bits: Floats) -> Floats:
@@ -191,32 +200,6 @@ def _parts(tensors: Sequence[int]) -> Iterator[slice]:
     return map(slice, [0, *ends], ends)
 
 
-def expected_noise(update: Vector, tensors: Sequence[int], bits: int) -> float:
-    """Return the mean of |Q(u) - u|^2, with Q(u) what arrives of an update u: exactly.
-
-    An entry a part f of a step above a level is rounded up with the probability f: f (1 - f) times the step squared.
-
-    Args:
-        update: (P,).
-        tensors: as in round_update.
-        bits: a weight, from 2 to 16.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedcell.quantisation import expected_noise
-        >>> expected_noise(np.array([0.5, -2.0], np.float32), (2,), bits=2)  # 0 or 2 instead of 0.5
-        0.75
-    """
-    total = 0.0
-    for part in _parts(tensors):
-        u = np.abs(update[part].astype(np.float64))
-        step = u.max(initial=0.0) / levels_of(bits)
-        if step > 0.0:
-            f = u / step % 1.0
-            total += float(step**2 * (f * (1.0 - f)).sum())
-    return total
-
-
 def sums_of(update: Vector, tensors: Sequence[int]) -> tuple[float, float, float]:
     """Return an update's peaks, absolutes and squares, which `noise` takes.
 
@@ -305,7 +288,7 @@ def unpack(data: bytes, tensors: Sequence[int]) -> tuple[NDArray[np.int16], Vect
     """
     count, start = sum(tensors), HEADER_BITS // 8 + SCALE_BITS // 8 * len(tensors)
     if len(data) < HEADER_BITS // 8 or data[: len(_MAGIC)] != _MAGIC:
-        raise InputError("the data is no rounded update")
+        raise InputError("the data is not a rounded update")
     _, version, bits, said = struct.unpack_from(_HEADER, data)
     if version != _VERSION or not FEWEST_BITS <= bits <= MOST_BITS:
         raise InputError(

@@ -1,6 +1,6 @@
 """Names for the arrays that all parts hand to each other."""
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,4 +10,3 @@ Indices: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Vector: TypeAlias = NDArray[np.float32]
 """A model's parameters, (P,)."""
-AnyArray: TypeAlias = NDArray[Any]

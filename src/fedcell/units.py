@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 F = TypeVar("F", float, NDArray[np.float64])
 
-SMALLEST_S, LARGEST_S = 1e-300, 1e300
+MIN_S, MAX_S = 1e-300, 1e300
 """Times are accepted within these bounds: beyond them sums and shares would leave double precision."""
 
 

@@ -400,7 +400,7 @@ def test_a_hundred_thousand_devices_print_a_hundred(run: Run) -> None:
         (["two.csv", "--path-loss-exponent=nan"], "path_loss_exponent is nan"),
         (["two.csv", "--law", "blocs"], "unknown law 'blocs'; did you mean 'blocks'?"),
         (["two.csv", "--law", "blocks:0"], "count of the law blocks is 0; give a whole number of at least 1"),
-        (["two.csv", "--law", "ingress"], "needs the rate of the server's pipe; write ingress:bits_per_s=1e7"),
+        (["two.csv", "--law", "ingress"], "needs the rate of the server's uplink; write ingress:bits_per_s=1e7"),
         (["two.csv", "--law", "power"], "give a column snr_db, or distance_m and power_dbm, instead of upload_s"),
         (
             ["two.csv", "--law", "power", "--rate", "mcs64"],
@@ -533,7 +533,7 @@ def test_a_policy_may_have_markup_in_its_settings(run: Run) -> None:
         ("endless", POLICY.format(body="return self.choose(view, rng)"), "failed with RecursionError"),
         ("no_indices", POLICY.format(body="return [0.5]"), "Mine.choose returned float64 of shape (1,)"),
         ("beyond", POLICY.format(body="return [99]"), "Mine.choose returned device 99, but the devices are 0 to 19"),
-        ("cost", POLICY.format(body="return []") + "    def cost_of_nobody_s(self): return float('nan')", "of nan s"),
+        ("cost", POLICY.format(body="return []") + "    def empty_round_s(self): return float('nan')", "of nan s"),
         ("plan", POLICY.format(body="") + "    def decide(self, view, rng): return 1 / 0", "failed with"),
         ("imports", "import nothing_like_it", "cannot import 'mypol_imports' (No module named 'nothing_like_it')"),
         ("dies", "raise ValueError('early')", "policy 'mypol_dies:Mine' failed with ValueError: early ("),

@@ -219,7 +219,7 @@ def test_the_default_is_the_papers_contest_with_ours(tmp_path: Path, fedcell_her
         (["--fading", "fog"], "cell.fading is 'fog'"),
         (["--law", "blocs"], "unknown law 'blocs'; did you mean 'blocks'?"),
         (["--law", "blocks:0"], "count of the law blocks is 0; give a whole number of at least 1"),
-        (["--law", "ingress"], "the law ingress needs the rate of the server's pipe; write ingress:bits_per_s=1e7"),
+        (["--law", "ingress"], "the law ingress needs the rate of the server's uplink; write ingress:bits_per_s=1e7"),
         (["--policy", "greedy", "--law", "blocs"], "cell.law: unknown law 'blocs'"),
         (["--policy", "random:8", "--seeds", "1", "--law", "blocks:4"], "k is 8, but there are 4 resource blocks"),
         (["--knowledge", "all"], "knowledge is 'all'"),

@@ -92,7 +92,7 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
         (["fig2", "--quick", "--out", "new", "--store", "file"], "file is not a fedcell results file"),
         (["auto", "--cells", "rase"], "there is no cell 'rase'; did you mean 'race'"),
         (["auto", "fig2", "--cells", "race"], "--cells chooses cells of auto, but fig2 is asked for too; leave out"),
-        (["auto", "--rounds", "file"], "file is no file of rounds ("),
+        (["auto", "--rounds", "file"], "file is not a file of rounds ("),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(

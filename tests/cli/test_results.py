@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import fedcell as fc
-from fedcell.runs.records import Rounds
-from fedcell.runs.rounds_file import read_rounds
+from fedcell.runs.records import Rounds, read_rounds
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
 from harness import FEDCELL, Process, Terminal, run, wait_until
@@ -197,7 +196,7 @@ def test_csv_has_every_round(copied: Path, fedcell_here: Call) -> None:
             "accuracy": repr(r.accuracy),
             "loss": repr(r.loss),
             "joules": repr(r.joules),
-            **{name: repr(getattr(r, name)) for name in ("epochs", "bits", "sent_bytes")},
+            **{name: repr(getattr(r, name)) for name in ("epochs", "bits", "sent_bytes", "evaluated")},
         }
         for key, (spec, records) in finished(copied).items()
         for r in records
@@ -325,8 +324,8 @@ def test_a_terminal_is_asked_before_deletion(answer: str, status: int, kept: int
         ),
         (["export", "results.db", "--csv", "no/x.csv"], "no is not a directory; create it first"),
         (["export", "results.db", "--parquet", "."], "cannot write .: it is a directory"),
-        (["delete", "results.db"], "which runs? give their keys, or --failed, or --policy"),
-        (["delete", "results.db", "ab", "--failed"], "which runs?"),
+        (["delete", "results.db"], "no runs are given; give their keys, or --failed, or --policy"),
+        (["delete", "results.db", "ab", "--failed"], "no runs are given"),
         (
             ["delete", "results.db", "--policy", "gredy", "--yes"],
             "has no run of policy 'gredy'; its policies: gr",

@@ -1,4 +1,4 @@
-"""One browser, one window of it and one server for the tests of a file that drives them."""
+"""What the tests of a file share: a server, or a browser, one window of it and a server."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,13 @@ def browser() -> "Iterator[Browser]":
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serve(tmp_path_factory.mktemp("serve") / "results.db", "--workers", "1") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for the tests of a file that drive no browser."""
+    with serve(tmp_path_factory.mktemp("served") / "results.db", "--workers", "2") as served:
+        yield served
 
 
 @pytest.fixture(scope="module")

@@ -135,10 +135,10 @@ def test_a_law_is_chosen_and_kept(server: Served, page: Page, planned: Callable[
     expect(page.get_by_label("resource blocks", exact=True)).to_have_value("6")
     expect(round_s).to_have_text(digits(plan["round_s"], 5))
     page.get_by_label("link law").select_option("ingress")
-    expect(page.get_by_label(re.compile("pipe, Mbit/s$"))).to_have_value("10")
+    expect(page.get_by_label(re.compile("uplink, Mbit/s$"))).to_have_value("10")
     piped = json.loads(planned("--json", "--law", "ingress:1e7"))
     expect(round_s).to_have_text(digits(piped["round_s"], 5))
-    expect(page.locator(".listed thead")).to_contain_text("of the pipe")
+    expect(page.locator(".listed thead")).to_contain_text("of the uplink")
     page.get_by_label("link law").select_option("dedicated")
     expect(page.locator(".listed thead")).not_to_contain_text("share")
 

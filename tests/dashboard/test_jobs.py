@@ -8,7 +8,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -30,12 +29,6 @@ from fedcell.sim.spec import Spec, parse_spec
 from harness import LIMIT_S, TINY, Served, read_events, serve, wait_until
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("jobs") / "results.db", "--workers", "2") as served:
-        yield served
 
 
 def expected(document: dict[str, Any], policies: list[str], seeds: int) -> Spec:

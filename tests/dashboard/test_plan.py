@@ -15,17 +15,11 @@ import fedcell as fc
 from fedcell.dashboard.plan import answer, answer_plan
 from fedcell.dashboard.schemas import PlanAnswer, PlanAsk
 from fedcell.schedule.profiles import imbalance, standardise
-from harness import LIMIT_S, Served, fedcell, serve
+from harness import LIMIT_S, Served, fedcell
 
 pytestmark = pytest.mark.processes
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.csv"
 CSV = EXAMPLE.read_text()
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("plan") / "results.db") as served:
-        yield served
 
 
 def cli(*options: str) -> str:
@@ -241,7 +235,7 @@ def test_a_large_table_is_cut_and_says_so(served: Served) -> None:
         ({"draw": {}, "law": "blocks:100001"}, "resource blocks; 100,000 at most"),
         ({"draw": {}, "law": "blocks:" + "9" * 50}, "count of the law blocks is more than 1,000,000,000"),
         ({"draw": {}, "law": "blocks:count="}, "count of law 'blocks' is ''; give a whole number"),
-        ({"draw": {}, "law": "ingress"}, "the law ingress needs the rate of the server's pipe"),
+        ({"draw": {}, "law": "ingress"}, "the law ingress needs the rate of the server's uplink"),
         ({"draw": {}, "law": "x" * 300}, "law: string should have at most 100 characters"),
         ({"draw": {}, "law": 3}, "law: input should be a valid string"),
         ({"devices_csv": "upload_s,compute_s\n1,1", "law": "power"}, "give a column snr_db, or distance_m and"),

@@ -21,12 +21,6 @@ TOKEN = "correct-horse-battery"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("open") / "results.db") as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("locked")
     (folder / "token").write_text(f"{TOKEN}\n")

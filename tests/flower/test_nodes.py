@@ -12,8 +12,8 @@ from fedcell.errors import InputError
 from fedcell.flower.client import Report, parse_report
 from fedcell.flower.nodes import Roster
 from fedcell.flower.radio import CellRadio, Device, Grant, SimulatedRadio
+from fedcell.protocol import Knowledge
 from fedcell.protocol.estimates import Estimates
-from fedcell.protocol.knowledge import Knowledge
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
 from fedcell.world import Cell, DayNight, Devices, World
@@ -34,7 +34,7 @@ def plan_of(shares: list[float]) -> Plan:
 
 
 def after(roster: Roster, view: RoundView, plan: Plan, look: Links, timing: Timing) -> Roster:
-    return replace(roster, knowledge=roster.knowledge.after(view, plan, look, timing, 0.0))
+    return replace(roster, knowledge=roster.knowledge.with_round(view, plan, look, timing, 0.0))
 
 
 def test_devices_are_numbered_by_number_then_name_and_keep_their_numbers() -> None:
@@ -68,7 +68,7 @@ def test_what_rounds_show_replaces_the_report_and_is_the_simulators_estimate() -
     for began in ([4.0, 7.0], [6.0, 9.0], [5.0, 5.0]):
         view = known.view(there, look, 0)
         known = after(known, view, plan, look, Timing(np.array(began), np.array(began) + 1))
-        twin = twin.after(plan.devices, np.array(began))
+        twin = twin.with_observations(plan.devices, np.array(began))
     assert known.view(there, look, 3).compute_s.tolist() == [twin.mean_s[0], 1.0, twin.mean_s[2]]
     assert known.knowledge.last_round.tolist() == [0, -1, 0]
 

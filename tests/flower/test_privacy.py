@@ -136,7 +136,7 @@ def test_a_round_that_delivers_fewer_models_is_not_averaged_and_does_not_count(
     scheduled, found = run(fixed(3, ledger), on=clients(fails_in=(2,)))
     assert [len(done.delivered) for done in scheduled.rounds] == [3, 0, 3, 3]
     assert found.arrays["w"].numpy() == pytest.approx([3.0, 3.0], abs=0.1)  # of rounds 1, 3 and 4
-    assert any("round 2 is not averaged" in line for line in log.messages)
+    assert any("round 2 is not aggregated" in line for line in log.messages)
     if ledger:
         assert ledger.num_releases == 3
 

@@ -10,11 +10,12 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 import fedcell as fc
+import fedcell.flower
 from fedcell.errors import InputError
 from fedcell.flower.client import Report
 from fedcell.flower.radio import CellRadio, DedicatedRadio, Device, Grant, SimulatedRadio, radio_of
 from fedcell.flower.round import _units
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.world import Devices, World
@@ -82,7 +83,7 @@ def test_an_unknown_line_is_learnt_through_the_law(law: Law, learnt_s: float) ->
     knowledge = Knowledge.empty(1)
     view = knowledge.view(nothing, 0)
     plan = Plan(np.array([0]), np.array([0.2]), 5.0)
-    after = knowledge.after(view, plan, nothing, Timing(np.array([1.0]), np.array([5.0])), clock_s=5.0)
+    after = knowledge.with_round(view, plan, nothing, Timing(np.array([1.0]), np.array([5.0])), clock_s=5.0)
     upload_s, _ = after.known(nothing, np.arange(1))
     np.testing.assert_allclose(upload_s, [learnt_s], rtol=1e-12)
     np.testing.assert_allclose(law.upload_s(upload_s, plan.shares), [4.0], rtol=1e-12)
@@ -93,3 +94,8 @@ def test_a_grant_is_for_the_same_work_and_size_as_links_unless_it_says_otherwise
     links = {one.name: one.default for one in fields(Links)}
     assert all(usual[name] == links[name] for name in ("epochs", "weights", "tensors", "bits", "overhead_bits"))
     assert links["tensors"] == 1
+
+
+def test_the_former_name_of_links_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match=r"fedcell\.flower\.Look is called Links; write that"):
+        assert getattr(fedcell.flower, "Look") is Links  # noqa: B009

@@ -4,6 +4,7 @@ import io
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
@@ -27,7 +28,9 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from fedcell.flower import Report, Scheduled, report_device
+import fedcell as fc
+from fedcell.flower import Report, Scheduled, replies, report_device
+from fedcell.flower.client import ROUNDED, SUMS
 from fedcell.flower.replies import evaluate_requirements, faults, invalid_reason, train_requirements
 from flower.local import LocalGrid, Nodes, node
 
@@ -560,7 +563,7 @@ def test_devices_that_the_strategy_left_out_are_neither_missing_nor_slow() -> No
     scheduled, _ = trained(nodes, OneOfThem(fraction_evaluate=0.0))
     assert [done.names for done in scheduled.rounds] == [["1"]] * 3
     assert [done.missing for done in scheduled.rounds] == [[]] * 3
-    assert scheduled._planner.roster.knowledge.compute.seen.tolist() == [3, 0, 0]
+    assert scheduled._planner.roster.knowledge.compute.weight.tolist() == [3, 0, 0]
     assert scheduled._planner.roster.knowledge.last_round.tolist() == [2, -1, -1]
 
 
@@ -568,3 +571,152 @@ def test_no_array_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Array, "numpy", lambda _: pytest.fail("it was unpacked"))
     replies = {n: message(content(n), n) for n in (1, 2, 3)}
     assert faults(replies, train_requirements(FedAvg(), MODEL)) == {}
+
+
+def test_a_header_is_of_numbers_and_within_its_limits() -> None:
+    assert replies.header_of(npy(BIAS)) == (np.dtype("<f4"), (2,), len(npy(BIAS)) - 8)
+    assert replies.header_of(npy(BIAS, version=2)) == (np.dtype("<f4"), (2,), len(npy(BIAS, version=2)) - 8)
+    data = npy(BIAS)
+    for bad in (data[:11], b"\x93NUMPX" + data[6:], data[:6] + b"\x04" + data[7:], data[:7] + b"\x01" + data[8:]):
+        assert replies.header_of(bad) is None
+    for shape, good in (
+        (f"(0, {2**31 - 1})", True), (f"(0, {2**31})", False), ("(" + "1," * 32 + ")", True),
+        ("(" + "1," * 33 + ")", False), ("(True,)", False), ("[2]", False),
+    ):  # fmt: skip
+        assert (replies.header_of(header(shape)) is not None) == good, shape
+    text = npy(BIAS)[10:-8].decode().rstrip()
+    assert replies.header_of(npy(BIAS, header=text.ljust(4096))) is not None
+    assert replies.header_of(npy(BIAS, header=text.ljust(4097))) is None
+    assert replies.header_of(npy(BIAS, header=text.replace("False", "0"))) is None
+    assert replies.header_of(npy(BIAS, header=text.replace("'shape'", "'more': 1, 'shape'"))) is None
+
+
+def test_values_are_finite_and_at_most_the_largest() -> None:
+    for dtype in (np.float64, np.complex128):
+        for value, good in ((1e15, True), (-1e15, True), (1.01e15, False), (-1.01e15, False), (NAN, False)):
+            data = np.array([0.0, value], dtype).tobytes()
+            assert replies.is_finite_and_bounded(b"ab" + data, np.dtype(dtype), 2) == good
+    assert replies.is_finite_and_bounded(np.array([0.0 + 2e15j]).tobytes(), np.dtype(complex), 0) is False
+    assert replies.is_finite_and_bounded(b"", np.dtype(float), 0)
+    assert replies.is_finite_and_bounded(b"\xff" * 8, np.dtype(np.int64), 0)
+
+
+def test_the_limits_of_what_clients_send() -> None:
+    assert (replies.MAX_VALUE, replies.MAX_WEIGHT, replies.MAX_METRIC) == (1e15, 1e15, 1e100)
+    assert "weight" not in str(judged(metrics(num_examples=1e15)))
+    assert "its 'num-examples' is 1.1e+15" in judged(metrics(num_examples=1.1e15))[99]
+    assert judged(metrics(loss=1e100)) == {}
+    assert "its metric 'loss' is 1.1e+100" in judged(metrics(loss=1.1e100))[99]
+
+
+@pytest.mark.parametrize(
+    ("value", "told", "fault"),
+    [
+        (0.25, 0.25, None),
+        (0, 0.0, None),
+        (1e15, 1e15, None),
+        (None, NAN, None),
+        (-0.5, NAN, "its 'loss' is -0.5, not a number from 0 to 1e+15"),
+        (1.1e15, NAN, "its 'loss' is 1.1e+15, not a number from 0 to 1e+15"),
+        (NAN, NAN, "its 'loss' is nan, not a number from 0 to 1e+15"),
+        ([0.5], NAN, "its 'loss' is [0.5], not a number from 0 to 1e+15"),
+    ],
+)
+def test_a_number_that_a_client_tells(value: Any, told: float, fault: str | None) -> None:
+    record = MetricRecord({} if value is None else {"loss": value})
+    found, wrong = replies.told_number(record, "loss")
+    assert found == pytest.approx(told, nan_ok=True)
+    assert wrong == fault
+    assert replies.told_number(None, "loss")[1] is None
+
+
+def test_what_is_quoted_is_short() -> None:
+    assert (replies.quoted(0.1 + 0.2), replies.quoted("a")) == ("0.3", "'a'")
+    assert replies.quoted("x" * 58) == repr("x" * 58)
+    assert replies.quoted("x" * 59) == repr("x" * 59)[:57] + "..."
+
+
+def test_a_model_says_whether_it_is_whole() -> None:
+    assert replies.sends_whole(message(content()))
+    assert not replies.sends_whole(message(Error(1, "failed")))
+    rounded = RecordDict({"arrays": ArrayRecord({ROUNDED: raw(b"", "uint8", (0,), ROUNDED)})})
+    assert not replies.sends_whole(message(rounded))
+    restored = content()
+    restored[ROUNDED] = ConfigRecord({})
+    assert not replies.sends_whole(message(restored))
+    assert not replies.sends_whole(message(RecordDict({"metrics": MetricRecord({"num-examples": 1})})))
+    forgets = message(restored)
+    replies.forget_update(forgets)
+    assert replies.sends_whole(forgets)
+    replies.forget_update(message(Error(1, "failed")))
+
+
+def test_enough_replies_are_usable_ones() -> None:
+    required, starts = train_requirements(FedAvg(), MODEL), dict.fromkeys(range(4), MODEL)
+    good: replies.Replies = {n: (message(content(n), n), 1.0) for n in range(3)}
+    assert [replies.enough_usable(good, required, needed, starts) for needed in (2, 3, 4)] == [True, True, False]
+    bad = content()
+    metrics(loss=NAN)(bad)
+    some = {**good, 3: (message(bad, 3), 1.0)}
+    assert [replies.enough_usable(some, required, needed, starts) for needed in (3, 4)] == [True, False]
+
+
+@dataclass(frozen=True)
+class Uses(fc.All):
+    """A policy that uses what it is told to."""
+
+    uses_rms: bool = False  # type: ignore[misc]
+    uses_norms: bool = False  # type: ignore[misc]
+    uses_updates: bool = False  # type: ignore[misc]
+    uses_sums: bool = False  # type: ignore[misc]
+
+
+def told(policy: Uses, *sent: Message) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+    found, odd = replies.reports_of(sent, MODEL, policy, "loss")
+    return {name: np.asarray(column).tolist() for name, column in found.items()}, odd
+
+
+def test_what_replies_tell_is_what_the_policy_uses() -> None:
+    replied = [message(content(by, **{"loss_rms": by}), int(by)) for by in (1.0, 2.0)]
+    assert told(Uses()) == ({}, [])
+    losses, odd = told(Uses(), *replied)
+    assert losses == {"losses": [0.5, 0.5]}
+    assert told(Uses(uses_rms=True), *replied)[0] == {"losses": [0.5, 0.5], "rms_losses": [1.0, 2.0]}
+    norms, odd = told(Uses(uses_norms=True), *replied)
+    assert norms["norms"] == pytest.approx([2.0, 4.0])  # four entries of w are moved, the count is no float
+    updates, odd = told(Uses(uses_updates=True), *replied)
+    np.testing.assert_allclose(updates["updates"], [[1, 1, 1, 1, 0, 0], [2, 2, 2, 2, 0, 0]])
+    assert odd == []
+
+
+def test_a_reply_that_tells_something_odd_is_named_and_the_others_count() -> None:
+    short = content()
+    short["arrays"] = ArrayRecord({"w": Array(W[:1]), "b": Array(BIAS)})
+    replied = [message(content(1.0), 1), message(content(loss=-1.0), 2), message(short, 3)]
+    found, odd = told(Uses(uses_norms=True), *replied)
+    assert found["losses"] == pytest.approx([0.5, NAN, 0.5], nan_ok=True)
+    assert found["norms"] == pytest.approx([2.0, 0.0, NAN], nan_ok=True)
+    assert odd == [
+        (1, "its 'loss' is -1, not a number from 0 to 1e+15"),
+        (2, "its arrays of floats are not the model's, so that the update has no length"),
+    ]
+    assert told(Uses(), message(short, 3))[1] == []  # nobody wants it
+
+
+@pytest.mark.parametrize(
+    ("sums", "kept"),
+    [
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]),
+        ([0.0, 0.0, 1e100], [0.0, 0.0, 1e100]),
+        ([1.0, 2.0], [NAN] * 3),
+        ([1.0, -2.0, 3.0], [NAN] * 3),
+        ([1.0, NAN, 3.0], [NAN] * 3),
+        ([1.0, 2.0, 1.1e100], [NAN] * 3),
+        (None, [NAN] * 3),
+    ],
+)
+def test_sums_of_an_update_are_three_numbers_from_0(sums: list[float] | None, kept: list[float]) -> None:
+    reply = content()
+    if sums is not None:
+        reply[ROUNDED] = ConfigRecord({SUMS: sums})
+    assert replies._told_sums(message(reply)) == pytest.approx(kept, nan_ok=True)

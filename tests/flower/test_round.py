@@ -18,8 +18,8 @@ from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import faults, train_requirements
 from fedcell.flower.round import Arrivals, PlannedRound, configs, observe
 from fedcell.flower.scheduled import Scheduled
-from fedcell.protocol.knowledge import Knowledge
-from fedcell.protocol.outcome import Observed, judge
+from fedcell.protocol import Knowledge, Observed
+from fedcell.protocol.outcome import judge
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.view import RoundView
 from fedcell.types import Floats
@@ -160,7 +160,7 @@ def test_a_late_device_has_trained_as_long_as_was_measured_here_and_in_the_simul
         assert learnt.finish_s.tolist() == [12.1, 13.0, 18.0]
     look, view = Links(UPLOAD_S, np.full(3, NAN)), of.view
     for learnt in (went.learnt, done.learnt):
-        after = Knowledge.empty(3).after(view, of.plan, look, learnt, 18.0)
+        after = Knowledge.empty(3).with_round(view, of.plan, look, learnt, 18.0)
         assert after.compute.mean_s.tolist() == [4.0, 5.0, 6.0]
 
 

@@ -201,7 +201,7 @@ def test_a_device_that_always_fails_is_backed_off(log: pytest.LogCaptureFixture)
     chosen = [r.round for r in done.rounds if 0 in r.devices]
     assert chosen == [1, 2, 4, 8, 16]
     assert all(set(r.delivered) == {1, 2} for r in done.rounds)
-    assert "device 0 has failed 3 times in a row and rests for 3 rounds" in log.text
+    assert "device 0 has failed 3 times in a row and is left out for 3 rounds" in log.text
 
 
 def test_an_absurd_report_does_not_end_a_run_with_a_budget(log: pytest.LogCaptureFixture) -> None:
@@ -236,7 +236,7 @@ def test_without_a_reported_band_every_device_has_its_own_line(log: pytest.LogCa
     done = run(client.grid(4, delay_s), "optimal", explore=False)
     assert [r.devices for r in done.rounds] == [[0, 1, 2, 3], [0, 1], [0, 1]]
     assert all(config["fedcell-share"] == 1.0 for _, config in client.trained)
-    assert 'assuming that each has a line of its own (radio="dedicated")' in log.text
+    assert 'assuming that each has a dedicated link (radio="dedicated")' in log.text
 
 
 def test_nodes_are_told_of_their_whole_blocks() -> None:
@@ -456,3 +456,20 @@ def test_the_clock_starts_with_training_not_with_the_reports() -> None:
 def test_the_reported_radio_must_be_one() -> None:
     with pytest.raises(InputError, match=r"radio is 'dedicatd'; give a Cell, a Radio or 'dedicated'"):
         Scheduled(FedAvg(), "all", radio="dedicatd")  # type: ignore[arg-type]
+
+
+def test_the_summary_says_what_is_scheduled_what_is_not_used_and_the_strategys_own(
+    log: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    Scheduled(FedAvg(), "auto", nodes=4, seed=3, state=tmp_path / "state").summary()
+    said = [record.getMessage().strip("\t├─> ") for record in log.records]
+    assert said[0].startswith("fedcell schedules: auto, seed 3")
+    assert said[1] == f"fedcell saves every round in {tmp_path / 'state'}"
+    assert said[2].startswith("fedcell: the policy's momentum is not used")
+    assert any("FedAvg" in line or "Fraction" in line or "Sampling" in line for line in said[3:])
+    log.clear()
+    Scheduled(FedAvg(fraction_train=0.5), "all", nodes=4).summary()
+    said = [record.getMessage() for record in log.records]
+    assert "all, seed 0" in said[0]
+    assert "fraction_train" in said[1]
+    assert not any("saves" in line or "momentum" in line for line in said)

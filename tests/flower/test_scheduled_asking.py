@@ -20,7 +20,7 @@ from fedcell.errors import InputError
 from fedcell.flower import Report, Scheduled, answer_loss, report_device, timed, upload_when_asked
 from fedcell.flower.client import ANSWER
 from fedcell.flower.state import load_arrays, load_run
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.schedule.zoo.oort import relaxed
 from fedcell.sim.loop import Simulation
 from flower.local import LocalGrid, node, run_example
@@ -166,7 +166,7 @@ def test_models_are_kept_until_they_are_asked_for_and_only_the_chosen_send_their
     held = [any(key.startswith("fedcell-held") for key in grid.nodes[100 + i][1].state) for i in range(4)]
     assert held == [True, True, False, False]  # what was sent is forgotten
     # Of the times of those that only trained nothing is learnt; compute times are those of the first stage.
-    assert done._planner.roster.knowledge.compute.seen.tolist() == [0, 0, 2, 2]
+    assert done._planner.roster.knowledge.compute.weight.tolist() == [0, 0, 2, 2]
 
 
 def message(node_id: int = 1, **config: Any) -> Message:
@@ -203,7 +203,7 @@ def test_clients_that_do_not_know_the_question_are_told_what_to_add(
     about: Any, advice: str, log: pytest.LogCaptureFixture
 ) -> None:
     """One line for all; rounds without an answer do not count, and ten of them end the run."""
-    with pytest.raises(InputError, match="nothing was learnt: no node answered in 10 rounds"):
+    with pytest.raises(InputError, match="no model was trained: no node answered in 10 rounds"):
         run(Client().grid(3), Asks(about, d=3, k=2), radio=instant(), poll_s=0.0)
     lines = [line for line in log.messages if advice in line]
     assert 1 <= len(lines) <= 10
@@ -246,7 +246,7 @@ def test_a_loss_that_cannot_be_is_not_heard_and_said_once(lie: Any, log: pytest.
     assert all(r.delivered == [0, 1] for r in done.rounds)
     assert np.isnan(heard(done).losses).all()
     assert heard(done).heard_round.tolist() == [-1, -1]
-    assert len([line for line in log.messages if "counts as silent: its 'train_loss' is" in line]) == 2
+    assert len([line for line in log.messages if "reports nothing that can be used: its 'train_loss' is" in line]) == 2
 
 
 def test_another_name_for_the_loss() -> None:

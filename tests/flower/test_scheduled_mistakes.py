@@ -72,7 +72,7 @@ def test_evaluation_waits_neither_for_nodes_that_are_not_there_nor_beyond_the_bu
 
 
 def test_a_strategy_that_makes_no_model_has_trained_nothing() -> None:
-    with pytest.raises(InputError, match="nothing was learnt: no node brought a model"):
+    with pytest.raises(InputError, match="no model was trained: no node brought a model"):
         run(Client(Report()).grid(6), strategy=Bulyan(num_malicious_nodes=2, fraction_evaluate=0.0))
 
 
@@ -85,7 +85,7 @@ def test_a_strategy_that_makes_no_model_has_trained_nothing() -> None:
 )
 def test_a_run_that_learns_nothing_says_why(policy: str, settings: dict[str, Any], reason: str) -> None:
     client = Client(Report(compute_s=0.1, upload_s=0.1))
-    with pytest.raises(InputError, match=f"nothing was learnt: {reason}"):
+    with pytest.raises(InputError, match=f"no model was trained: {reason}"):
         run(client.grid(2), policy, rounds=1, **settings)
 
 
@@ -144,7 +144,7 @@ def test_a_node_that_no_longer_answers_is_asked_and_waited_for_once() -> None:
         ({"radio": 3}, "radio is 3; give a Cell"),
         ({"law": "blocs"}, "unknown law 'blocs'; did you mean 'blocks'"),
         ({"law": "blocks:0"}, "count of the law blocks is 0"),
-        ({"law": "ingress"}, "the law ingress needs the rate of the server's pipe"),
+        ({"law": "ingress"}, "the law ingress needs the rate of the server's uplink"),
         ({"law": 3}, "law is 3; give a law such as fedcell.Blocks"),
         ({"law": "blocks:2", "radio": "dedicated"}, "radio is 'dedicated', but the law blocks:count=2 shares a band"),
         (

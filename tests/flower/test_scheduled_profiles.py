@@ -246,7 +246,7 @@ def test_most_devices_say_how_long_a_profile_is_whoever_came_first() -> None:
 def test_the_view_has_profiles_noise_and_what_is_in_the_model() -> None:
     there = [Device(str(i), Report(profile=profile)) for i, profile in enumerate(KINDS)]
     roster = Roster.empty().with_devices([device.name for device in there]).with_profiles(there)
-    roster = replace(roster, knowledge=roster.knowledge.averaged(np.array([1, 3]), np.array([1.0, 3.0])))
+    roster = replace(roster, knowledge=roster.knowledge.with_participation(np.array([1, 3]), np.array([1.0, 3.0])))
     view = roster.view(there[1:], Links(np.ones(3), np.ones(3)), 0, epsilon=8.0)
     assert view.profiles is not None
     assert view.recent is not None

@@ -76,7 +76,7 @@ def test_a_run_with_it_learns_and_resumes(name: str) -> None:
         assert played is not None
         assert played[0].accuracy == record.accuracy
         state = played[1]
-    evaluated = run.task.engine.evaluate(run.shown(state)[np.newaxis])
+    evaluated = run.task.engine.evaluate(run.evaluated_model(state)[np.newaxis])
     assert evaluated.accuracy[0] == records[-1].accuracy
     plain = list(fc.simulate(spec.changed({"task.aggregator": "mean"})))
     assert (plain[-1].loss == records[-1].loss) == (name == "mean")

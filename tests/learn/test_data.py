@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import hashlib
+import re
 import struct
 import threading
 import zipfile
@@ -13,14 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from builders import idx_bytes
 from fedcell.errors import InputError
 from fedcell.learn import published
-from fedcell.learn.data import Dataset, load_dataset
-from fedcell.learn.formats import IDX_FILES, read_idx
+from fedcell.learn.data import Dataset, _measured, load_dataset
+from fedcell.learn.formats import IDX_FILES
 from fedcell.learn.published import Published
 from harness import traced_peak_bytes
 
@@ -30,10 +30,6 @@ MD5 = {
     "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
     "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
 }
-
-
-def idx_bytes(array: NDArray[np.uint8]) -> bytes:
-    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
 def small_arrays(classes: int = 3) -> dict[str, NDArray[Any]]:
@@ -350,73 +346,7 @@ def test_a_download_must_be_encrypted(fashion: Path, monkeypatch: pytest.MonkeyP
         published.download_published("fashion-mnist", fashion / "cache" / "fashion-mnist")
 
 
-# idx files
-
-
-SHAPES = st.one_of(
-    st.tuples(st.integers(0, 40)),
-    st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 5)),
-)
-
-
-@settings(deadline=None)
-@given(shape=SHAPES, compressed=st.booleans(), seed=st.integers(0, 99))
-def test_idx_files_come_back_as_written(
-    tmp_path_factory: pytest.TempPathFactory,
-    shape: tuple[int, ...],
-    compressed: bool,
-    seed: int,
-) -> None:
-    array = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
-    path = tmp_path_factory.getbasetemp() / ("round-trip.gz" if compressed else "round-trip")
-    path.write_bytes(gzip.compress(idx_bytes(array)) if compressed else idx_bytes(array))
-    np.testing.assert_array_equal(read_idx(path), array)
-
-
-@settings(deadline=None, max_examples=200)
-@given(compressed=st.booleans(), position=st.floats(0, 1, exclude_max=True), byte=st.integers(-1, 255))
-def test_damage_is_found_or_harmless(
-    tmp_path_factory: pytest.TempPathFactory,
-    compressed: bool,
-    position: float,
-    byte: int,
-) -> None:
-    """A file cut (byte -1) or changed at any place is an InputError, unless its content is still the same."""
-    array = np.arange(60, dtype=np.uint8).reshape(5, 3, 4)
-    content = idx_bytes(array)
-    whole = bytearray(gzip.compress(content) if compressed else content)
-    at = int(position * len(whole))
-    if byte < 0:
-        del whole[at:]
-    else:
-        whole[at] = byte
-    path = tmp_path_factory.getbasetemp() / ("damaged.gz" if compressed else "damaged")
-    path.write_bytes(whole)
-    try:
-        np.testing.assert_array_equal(read_idx(path, hashlib.sha256(content).hexdigest()), array)
-    except InputError as error:
-        assert str(path) in str(error)  # noqa: PT017 (either outcome is right)
-    else:
-        assert byte >= 0
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", r"starts with '' and is not an idx file"),
-        (b"\x89PNG\r\n", r"starts with '89504e47' and is not an idx file"),
-        (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", r"starts with '00000d01' and is not an idx file"),
-        (b"\0\0\x08\x03\0\0", r"ends within its header; download it again"),
-        (b"\0\0\x08\x01\0\0\0\x05abcd", r"declares 5 bytes but has only 4; download it again"),
-        (b"\0\0\x08\x01\0\0\0\x03abcd", r"declares 3 bytes but has more; download it again"),
-        (b"\0\0\x08\x03" + b"\xff" * 12, r"declares 79228162458924105385300197375 bytes, over 2147483648"),
-    ],
-)
-def test_wrong_idx_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=f"file {message}"):
-        read_idx(path)
+# idx files: see test_formats_idx.py
 
 
 @pytest.mark.processes
@@ -578,3 +508,14 @@ def test_data_is_found_where_it_is_and_never_downloaded(tmp_path: Path, monkeypa
     monkeypatch.setenv("FEDCELL_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="nowhere' does not exist"):
         published.find_data("own.npz")
+
+
+def test_a_training_set_that_is_the_same_everywhere_but_for_rounding_has_no_scale() -> None:
+    ends = np.array([[-1.0], [1.0]])
+    for mean, deviation in ((1e6, 1e-7), (-1e6, 1e-7), (0.0, 0.0), (1e-3, 1e-16)):
+        with pytest.raises(InputError, match=re.escape(f"train_x is {mean:g} everywhere; give other")):
+            _measured(mean + deviation * ends, "here")
+    for mean, deviation in ((1e6, 1e-5), (0.0, 1e-9), (1e-3, 1e-12)):
+        found = _measured(mean + deviation * np.tile(ends, (1500, 1)), "here")
+        assert found == pytest.approx((mean, deviation), rel=1e-3, abs=1e-15)
+    assert _measured(np.array([[0], [255]], np.uint8), "here") == (0.5, 0.5)

@@ -9,6 +9,7 @@ import pytest
 from fedcell.errors import InputError
 from fedcell.learn.data import Dataset
 from fedcell.learn.engine import (
+    HostUpdates,
     Job,
     checked_dataset,
     checked_jobs,
@@ -16,6 +17,7 @@ from fedcell.learn.engine import (
     checked_setting,
     cross_entropy,
     linear_start,
+    sketch_plan,
 )
 
 DATA = Dataset(
@@ -123,3 +125,17 @@ def test_jobs_and_models_come_back_in_the_kernels_types() -> None:
 def test_models_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"models has shape .* give \(models, 5\)"):
         checked_models(np.zeros(shape, np.float32), 5)
+
+
+@pytest.mark.parametrize("parameters", [1, 7, 8, 50, 255, 257, 4000, 50890])
+@pytest.mark.parametrize("count", [2, 256])
+def test_sketches_are_sums_as_numpy_adds_them_up(parameters: int, count: int) -> None:
+    """The compiled sketch equals, bit for bit, the entries in their order with their signs, summed by np.sum."""
+    rng = np.random.default_rng(parameters)
+    starts, trained = rng.normal(size=(2, 3, parameters)).astype(np.float32)
+    order, signs = sketch_plan(parameters, count)
+    padded = np.zeros((3, order.size))
+    padded[:, :parameters] = trained - starts
+    expected = (padded[:, order] * signs).reshape(3, count, -1).sum(axis=2)
+    found = HostUpdates(list(starts), trained, np.ones(3)).sketch(count)
+    assert np.array_equal(found, expected)

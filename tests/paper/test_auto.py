@@ -12,8 +12,21 @@ from scipy import stats as scipy_stats
 from fedcell.errors import InputError
 from fedcell.learn import published
 from fedcell.paper import auto, auto_apart
-from fedcell.paper.auto import BASELINE, CONTENDERS, DIVERSE, OURS, PLAIN, Time
-from fedcell.paper.auto_cells import CELLS, FIRST_SEED, AutoCell, checked_cells, chosen_cells, spec_of, spread
+from fedcell.paper.auto import (
+    BASELINE,
+    CELLS,
+    CONTENDERS,
+    DIVERSE,
+    FIRST_SEED,
+    OURS,
+    PLAIN,
+    AutoCell,
+    Time,
+    checked_cells,
+    chosen_cells,
+    spec_of,
+    spread,
+)
 from fedcell.paper.diverse import ROWS
 from fedcell.paper.output import Output
 from fedcell.paper.settings import Collect, Settings

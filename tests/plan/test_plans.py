@@ -196,7 +196,7 @@ def test_laws_that_cannot_be_get_one_sentence() -> None:
         ),
         (TABLE, "blocs:3", "unknown law 'blocs'; did you mean 'blocks'"),
         (TABLE, "blocks:0", "count of the law blocks is 0; give a whole number of at least 1"),
-        (TABLE, "ingress", "the law ingress needs the rate of the server's pipe; write ingress:bits_per_s=1e7"),
+        (TABLE, "ingress", "the law ingress needs the rate of the server's uplink; write ingress:bits_per_s=1e7"),
         (forced, "blocks:2", "must_include forces 3 devices in, but there are 2 resource blocks"),
     ):
         with pytest.raises(InputError, match=words):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedcell.protocol.outcome import Observed, Outcome, judge
+from fedcell.protocol import Observed, Outcome
+from fedcell.protocol.outcome import judge
 from fedcell.schedule.plan import Timing
 from twins.outcome import Device, judged
 

@@ -8,9 +8,8 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.engine import HostUpdates
+from fedcell.protocol import SIGNALS, Knowledge, read_signals, uses_signal
 from fedcell.protocol.columns import Table, column
-from fedcell.protocol.knowledge import Knowledge
-from fedcell.protocol.signals import SIGNALS, read_signals, uses
 from fedcell.schedule.plan import Links
 from fedcell.sim.loop import Simulation
 
@@ -65,7 +64,7 @@ def test_what_it_has_said_it_uses_is_there(column: str) -> None:
         record, state = played
     conditions = run.conditions(state)
     assert conditions is not None
-    told = np.asarray(getattr(run.sight(state, conditions).view, column))
+    told = np.asarray(getattr(run.round_inputs(state, conditions).view, column))
     assert np.isfinite(told[record.delivered]).all()
 
 
@@ -91,12 +90,12 @@ def test_signals_are_read_from_updates_as_far_as_they_are_used() -> None:
         [28.0, 1.0],
         [25.0, 1.0],
     ]
-    assert [uses(Uses(), one) for one in SIGNALS] == [True] * 7
+    assert [uses_signal(Uses(), one) for one in SIGNALS] == [True] * 7
 
 
 def test_a_table_begins_empty_grows_and_is_saved_under_its_names() -> None:
-    known = Knowledge.empty(2).told(np.array([1]), 4, {"losses": np.array([0.5]), "updates": np.ones((1, 3))})
-    known = known.told(np.array([0, 1]), 5, {"norms": np.array([np.nan, np.nan])})  # nobody said anything
+    known = Knowledge.empty(2).with_reports(np.array([1]), 4, {"losses": np.array([0.5]), "updates": np.ones((1, 3))})
+    known = known.with_reports(np.array([0, 1]), 5, {"norms": np.array([np.nan, np.nan])})  # nobody said anything
     again = Knowledge.from_arrays(known.grow(3).to_arrays())
     arrays = again.to_arrays()
     np.testing.assert_array_equal(arrays["heard_losses"], [np.nan, 0.5, np.nan])

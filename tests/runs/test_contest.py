@@ -12,7 +12,7 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.runs.contest import Scenario, Tournament, load_tournament, save_tournament
+from fedcell.runs.contest import Scenario, Tournament, contenders, load_tournament, save_tournament
 from fedcell.runs.store import Store
 from fedcell.runs.tournament import TournamentResult
 from fedcell.sim.loop import simulate
@@ -110,3 +110,17 @@ def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.Mo
     with Store(tmp_path / "other.db") as store:
         save_tournament(store, wanted, keys)
         assert store.tournaments() == []
+
+
+@pytest.mark.parametrize(
+    ("added", "only", "words"),
+    [
+        (["greedy"], [], "has the policy 'greedy' twice; it enters by default"),
+        (["greedy"], ["greedy", "all"], "has the policy 'greedy' twice; give it once"),
+        (["random:k=3", "random:3"], [], "has the policy 'random:k=3' twice; give it once"),
+        ([], ["all"], "needs two policies; add another to 'all' with --policy"),
+    ],
+)
+def test_policies_that_cannot_compete_are_one_sentence(added: list[str], only: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        contenders([Scenario("near", "A small cell.", 0.5, TINY)], added, only)

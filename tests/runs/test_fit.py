@@ -7,7 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
+from fedcell.rng import stream
 from fedcell.runs.fit import (
+    RESAMPLES,
+    Reading,
     accuracies,
     fit,
     fit_runs,
@@ -67,6 +70,23 @@ def test_the_bootstrap_interval_holds_the_estimate_and_grows_with_the_spread() -
     for found in (narrow, wide):
         assert found.theta_interval[0] < 0.05 < found.theta_interval[1]
     assert np.diff(wide.beta_interval)[0] > np.diff(narrow.beta_interval)[0]
+
+
+@pytest.mark.parametrize("reading", ["curve", "trials"])
+@pytest.mark.parametrize("outside", [0.05, 0.4])
+def test_the_interval_is_that_of_every_resample_fitted_by_itself(reading: Reading, outside: float) -> None:
+    accuracy = reached_at([[44, 34, 54, 61], [24, 20, 28, 30], [14, 10, 18, 19]])
+    found = fit(accuracy, (2, 4, 8), 0.5, reading, outside)
+    betas, thetas = [], []
+    for drawn in stream(0, "bootstrap").integers(4, size=(RESAMPLES, 4)):
+        rounds = rounds_needed_in(accuracy[:, drawn], (2, 4, 8), 0.5).reading(reading)
+        has = np.isfinite(rounds)
+        slope, intercept = np.polyfit(1.0 / np.array([2, 4, 8])[has], rounds[has], 1)
+        betas.append(slope)
+        thetas.append(intercept / slope)
+    ends = [50 * outside, 100 - 50 * outside]
+    assert found.beta_interval == pytest.approx(tuple(np.percentile(betas, ends)))
+    assert found.theta_interval == pytest.approx(tuple(np.percentile(thetas, ends)))
 
 
 def test_an_n_that_never_gets_there_is_left_out_and_named() -> None:

@@ -44,6 +44,7 @@ CHANGES: dict[str, Any] = {
     "task.model": "cnn",
     "task.device": "cuda",
     "task.compression": "quantise:bits=4",
+    "task.evaluate": "seconds:2",
 }
 
 

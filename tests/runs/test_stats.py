@@ -203,3 +203,44 @@ def test_a_summary_says_how_long_devices_trained_and_what_they_sent() -> None:
     old = Rounds.of([(1, 10.0, *usual, math.nan, math.nan, math.nan)])  # a results file of version 0.2
     assert math.isnan(stats.summarise([old], 0.9).epochs.mean)
     assert not stats.effort_differs([stats.summarise([old], 0.9), other])
+
+
+@pytest.mark.parametrize("n", range(1, 30))
+def test_the_interval_of_a_median_is_the_narrowest_pair_that_holds_it_in_95_of_100_samples(n: int) -> None:
+    low, high = stats.median_interval(range(n, 0, -1))
+    places = [k for k in range(1, n // 2 + 1) if scipy_stats.binom.cdf(k - 1, n, 0.5) <= 0.025]
+    assert (low, high) == ((places[-1], n + 1 - places[-1]) if places else (pytest.approx(math.nan, nan_ok=True),) * 2)
+
+
+def test_p_values_are_those_of_students_test() -> None:
+    values = [0.3, -0.1, 0.4, 0.2, 0.5, 0.1]
+    assert stats.p_value(stats.mean_of(values)) == pytest.approx(scipy_stats.ttest_1samp(values, 0.0).pvalue)
+
+
+def test_holms_method_stops_at_the_first_that_it_keeps() -> None:
+    assert stats.holm([0.04, 0.01]) == [True, True]
+    assert stats.holm([0.04, 0.01], of=3) == [False, True]
+    assert stats.holm([0.04, 0.01], of=6) == [False, False]
+    assert stats.holm([0.05]) == [True]
+    assert stats.holm([math.nan, 0.01, 0.03], level=0.06) == [False, True, True]
+    assert stats.holm([0.03, 0.03, 0.001]) == [False, False, True]
+
+
+def test_a_mean_curve_ends_where_it_is_told_to() -> None:
+    assert stats.mean_curve([A, B], end_s=30.0).x.tolist() == [15.0, 20.0, 25.0, 30.0]
+    assert stats.mean_curve([A, B], end_s=27.0).x.tolist() == [15.0, 20.0, 25.0, 27.0]
+    assert stats.mean_curve([A, B], end_s=math.inf).x.tolist() == [15.0, 20.0, 25.0, 30.0, 40.0]
+    assert stats.mean_curve([A, rounds_of()]).x.size == 0  # one of them has not begun
+    assert stats.mean_curve([A, rounds_of()], 50.0, [True, False]).x.tolist() == [10.0, 20.0, 30.0, 50.0]
+
+
+def test_what_reaching_a_target_cost_is_said_in_words() -> None:
+    assert stats.EnergyTo(171.26, 5, 5).text() == "171.3 J"
+    assert stats.EnergyTo(171.26, 3, 5).text() == "171.3 J (3/5)"
+    assert stats.EnergyTo(math.inf, 1, 5).text() == "never (1/5)"
+    assert stats.EnergyTo(math.nan, 1, 5).text() == "unknown"
+    assert stats.TimeTo(math.inf, 0, 1).text() == "never (0/1)"
+    assert (stats.median([]), stats.median([3.0, 1.0, 2.0])) == (math.inf, 2.0)
+    assert stats.restricted_mean([1.0, math.inf], 3.0) == 2.0
+    assert math.isnan(stats.restricted_mean([1.0, math.inf], math.inf))
+    assert math.isnan(stats.restricted_mean([], 3.0))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.runs import store_file
 from fedcell.runs.records import Row, decode, encode
 from fedcell.runs.store import Measured, Store, differing_fields
@@ -44,7 +44,7 @@ def make_records(rounds: int, seed: int = 0, devices: int = 20) -> list[RoundRec
         clock_s += float(rng.exponential())
         delivered = chosen[rng.random(n) < 0.8]
         accuracy, loss, spent = float(rng.random()), float(rng.exponential()), rng.exponential(size=n)
-        told = (float(spent.sum()), spent, 0.5, float(rng.integers(2, 33)), float(delivered.size * 1000))
+        told = (float(spent.sum()), spent, 0.5, float(rng.integers(2, 33)), 1e3 * delivered.size, float(number))
         found.append(RoundRecord(number, clock_s, plan.round_s, plan, delivered, accuracy, loss, *told))
     return found
 
@@ -125,6 +125,18 @@ def test_failures_are_kept_until_the_run_succeeds(tmp_path: Path) -> None:
         store.put(bad, make_records(3))
         assert [run.status for run in store.runs()] == ["done", "done"]
         assert len(store.get(bad)) == 3
+
+
+def test_a_run_is_done_with_its_model_where_that_is_wanted(tmp_path: Path) -> None:
+    plain, modelled = Spec(seed=1), Spec(seed=2)
+    keys = [plain.key(), modelled.key(), "0" * 64]
+    with Store(tmp_path / "results.db") as store:
+        store.put(plain, make_records(1))
+        assert store.done(keys) == {keys[0]}
+        assert store.done(keys, models=True) == set()  # no model at all
+        store.put(modelled, make_records(1), model=np.ones(3, np.float32))
+        assert store.done(keys) == {keys[0], keys[1]}
+        assert store.done(keys, models=True) == {keys[1]}
 
 
 def test_filters_prefixes_and_deletion(tmp_path: Path) -> None:
@@ -653,7 +665,7 @@ class TestKey:
             "task.learning_rate": 2.0, "task.momentum": 0.5, "task.weight_decay": 2.0, "task.batch_size": 2,
             "task.schedule": "exponential:factor=0.9", "task.precision": "tf32", "task.layout": "HWC",
             "task.epochs": 2, "task.aggregator": "fedadam:weights=samples,late=0.5",
-            "task.compression": "sign", "profiles": "labels",
+            "task.compression": "sign", "task.evaluate": "auto", "profiles": "labels",
             "epsilon": 2.0, "explore": False,
         }  # fmt: skip
         fields = base.model_dump(exclude={"grid", "version"})

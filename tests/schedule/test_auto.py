@@ -41,10 +41,11 @@ def test_most_small_cells_are_solved_exactly() -> None:
     assert exact >= 28
 
 
+@pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("kind", [fc.Multicast, fc.Unicast])
 @pytest.mark.parametrize("seed", range(4))
-def test_under_a_downlink(kind: Any, seed: int) -> None:
-    view = draw_view(5, seed, downlink=kind(np.random.default_rng(seed).lognormal(-2.0, 1.0, 5)))
+def test_under_a_downlink(kind: Any, seed: int, told: bool) -> None:
+    view = draw_view(5, seed, told=told, downlink=kind(np.random.default_rng(seed).lognormal(-2.0, 1.0, 5)))
     plan, bits, epochs = decided(view, fc.Auto())
     found = value_of(view, plan.devices.tolist(), bits, epochs)
     assert found <= best_of_all(view, epochs, 5)[0] * 1.1
@@ -194,3 +195,25 @@ def test_of_a_large_round_some_devices_are_compared() -> None:
 
 def auto_signals() -> tuple[str, ...]:
     return ("updates", "peaks", "absolutes", "squares")
+
+
+def test_the_makeup_of_updates_is_a_line_through_pairs_that_begins_with_a_guess() -> None:
+    assert auto._Sums().makeup() == (auto.PRIOR_COMMON, 1.0, 0.0, 1.0)
+    sums = auto._Sums(
+        pairs=1e9, d=-2e8, dd=1e9, y=5e8, dy=1.5e9, again=1e9, alike=1e8, devices=10.0, squares=50.0, profiles=8.0
+    )
+    slope = (1.5 + 0.2 * 0.5) / (1.0 - 0.04)  # covariance of products of updates and of profiles by their variance
+    common = 0.5 + 0.2 * slope
+    rest = 5.0 - common - 0.8 * slope
+    assert tuple(sums.makeup()) == pytest.approx((common, slope, 0.5, rest - 0.5), rel=1e-6)
+    assert sums._replace(profiles=0.0).makeup().own == 0.0  # nothing is known of the devices' data
+    few = auto._Sums(pairs=0.0, devices=2.0, squares=6.0, profiles=2.0).makeup()
+    assert few.common == pytest.approx(3.0 * auto.PRIOR_COMMON)
+    assert few.own == pytest.approx(3.0 * auto.PRIOR_OWN)
+    rest = 3.0 * (1.0 - auto.PRIOR_COMMON - auto.PRIOR_OWN)
+    assert few.hidden == pytest.approx(auto.PRIOR_HIDDEN * rest)
+    assert few.drawn == pytest.approx(rest - few.hidden)
+    opposed = auto._Sums(pairs=1e9, y=-1e9, dd=1e9, dy=-1e9, devices=1.0, squares=2.0, profiles=1.0).makeup()
+    assert (opposed.common, opposed.own) == (auto.LEAST_COMMON * 2.0, 0.0)
+    assert (auto._Sums().usual_bits, auto._Sums(bits=12.0, rounds=3.0).usual_bits) == (auto.FIRST_BITS, 4.0)
+    assert (auto._Sums().square, auto._Sums(squares=6.0, devices=3.0).square) == (1.0, 2.0)

@@ -1,5 +1,7 @@
 """Greedy is Algorithm 2, and Optimal is optimal."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedcell as fc
 from fedcell.schedule.greedy import grow
-from fedcell.schedule.optimal import _most_by, best_set
+from fedcell.schedule.optimal import _best_set, _best_set_by, _bounds, _most_by, best_set
 from twins.paper import algorithm_1, algorithm_2, all_subsets
 
 Cells = list[tuple[float, float]]
@@ -180,3 +182,37 @@ def test_the_bounds_on_a_sets_size_hold_at_all_three_times(seed: int) -> None:
         bounds = _most_by(law, c, t, e, 0, fitting(times[1]), times)
         assert all(bound >= fitting(T).size - 1e-9 for bound, T in zip(bounds, times, strict=True))
         assert bounds[1] <= fitting(times[1]).size + 2.0  # and is of use
+
+
+@pytest.mark.parametrize(("theta", "most", "most_by"), [(0.0, 60, 95), (0.01, 51, 88), (0.139, 48, 61)])
+def test_the_shortest_round_is_solved_for_few_of_the_900_sizes_of_three_cells(
+    theta: float, most: int, most_by: int
+) -> None:
+    solved = np.zeros(2)
+    for seed in range(3):
+        view = paper_cell(300, seed)
+        best, times = _best_set(*view.needs, np.sort(view.upload_s), 0, 300, theta)
+        best_by, times_by = _best_set_by(*view.needs, 0, 300, theta)
+        assert sorted(best) == sorted(best_by)
+        solved += times, times_by
+    assert (solved <= (most, most_by)).all()
+
+
+def test_one_device_is_solved_for_once() -> None:
+    view = fc.RoundView([1.0], [2.0])
+    for best, solved in (
+        _best_set(*view.needs, np.sort(view.upload_s), 0, 1, 0.0),
+        _best_set_by(*view.needs, 0, 1, 0.0),
+    ):
+        assert (best.tolist(), solved) == ([0], 1)
+
+
+@pytest.mark.parametrize("low", [1, 7])
+def test_bounds_of_many_devices_are_sums_to_the_last_digits_and_never_above_the_truth(low: int) -> None:
+    M, theta = 100_000, 0.01
+    cheapest, t = np.sort(np.random.default_rng(2).lognormal(-9, 3, M)), np.linspace(9.0, 6.0, M)
+    bounds = _bounds(cheapest, t, low, M, theta)
+    assert bounds.size == M - low + 1
+    for n in (low, 10, 999, 54_321, M):
+        exact = (theta + 1.0 / n) * (6.0 + math.fsum(cheapest[:n]))
+        assert exact * (1.0 - 2e-15) <= bounds[n - low] <= exact

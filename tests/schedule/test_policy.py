@@ -10,7 +10,10 @@ import pytest
 
 import fedcell as fc
 from builders import full_view
+from fedcell import schedule
 from fedcell.schedule import diverse, greedy, optimal
+from fedcell.schedule import policy as policy_module
+from fedcell.schedule.plan import Question
 
 LINES = {
     "auto": "auto",
@@ -173,7 +176,7 @@ def test_a_policy_of_ones_own_is_one_method() -> None:
     [
         ([0, 0], "returned device 0 twice"),
         ([9], "returned device 9, but the devices are 0 to 8"),
-        ([-1], "returned device -1, but"),
+        ([-1, 3], "returned device -1, but"),
         ([0.5], r"returned float64 of shape \(1,\); return a vector of device indices"),
         ([[1, 2]], r"returned int64 of shape \(1, 2\)"),
     ],
@@ -194,6 +197,33 @@ def test_nobody_chosen_costs_nothing() -> None:
 
     plan = Nobody().decide(full_view(3), rng())
     assert (plan.devices.size, plan.shares.size, plan.round_s) == (0, 0, 0.0)
+
+
+def test_former_names_still_work_and_say_how_they_are_called_now() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Old\.cost_of_nobody_s is called empty_round_s"):
+
+        @dataclass(frozen=True)
+        class Old(fc.Policy):
+            def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
+                return []
+
+            def cost_of_nobody_s(self) -> float:
+                return 7.0
+
+    view = fc.RoundView([0.5, 0.2], [1.0, 1.0], losses=[0.1, 0.2])
+    assert Old().decide(view, np.random.default_rng(0)).round_s == 7.0
+    asks = fc.PowerOfChoice(k=1, d=1)
+    with pytest.warns(DeprecationWarning, match="checked_question"):
+        question = asks.asked(view, np.random.default_rng(0))
+    assert question is not None
+    assert question.devices.tolist() == [0]
+    with pytest.warns(DeprecationWarning, match="with_answers"):
+        few = view.answered(np.array([1]), 1.0, losses=np.array([0.3]))
+    assert few.upload_s.tolist() == [0.2]
+    for old, new in (("limited", schedule.cap_k), ("room", schedule.max_scheduled)):
+        for module in (schedule, policy_module):
+            with pytest.warns(DeprecationWarning, match=f"{module.__name__}.{old} is called {new.__name__}"):
+                assert getattr(module, old) is new
 
 
 def test_random_draws_every_device_equally_often() -> None:
@@ -373,3 +403,124 @@ def test_whole_numbers_as_settings_are_not_compiled_for_again(law: fc.Density | 
         return [len(function.signatures) for function in functions]
 
     assert compiled_for(1.0) == compiled_for(1)
+
+
+@pytest.mark.parametrize(("k", "M", "invited"), [(4, 9, 6), (3, 9, 5), (4, 5, 5), (5, 5, 5)])
+def test_overcommit_invites_more_and_waits_for_k(k: int, M: int, invited: int) -> None:
+    policy = fc.Random(k, overcommit=1.5)
+    assert policy.decide(full_view(M), rng()).devices.size == invited
+    assert policy.needed(invited) == k
+    assert policy.needed(k - 1) == k - 1
+    assert fc.Random(k).needed(invited) == invited
+
+
+def test_overcommit_of_a_policy_without_k_waits_for_a_part() -> None:
+    policy = fc.All(overcommit=1.5)
+    assert policy.decide(full_view(9), rng()).devices.size == 9
+    assert [policy.needed(n) for n in (1, 9, 10)] == [1, 6, 7]
+
+
+def test_no_policy_overcommits_or_has_momentum_unless_told() -> None:
+    for policy in (fc.Random(4), fc.All(), fc.Greedy()):
+        assert (policy.needed(5), policy.server_momentum, policy.max_devices) == (5, 0.0, None)
+    with pytest.raises(fc.InputError, match=r"overcommit is 0.5; give a finite number of at least 1"):
+        fc.All(overcommit=0.5)
+
+
+@dataclass(frozen=True)
+class Efforts(fc.Policy):
+    """Everybody, with the epochs and bits that it is made with."""
+
+    epochs: Any = None
+    bits: Any = None
+
+    def choose(self, view: fc.RoundView, rng: np.random.Generator) -> np.ndarray:
+        return np.arange(len(view))
+
+    def local_epochs(self, view: fc.RoundView, devices: np.ndarray) -> Any:
+        return self.epochs
+
+    def upload_bits(self, view: fc.RoundView, devices: np.ndarray) -> Any:
+        return self.bits
+
+
+def test_work_and_bits_lengthen_and_shorten_a_round() -> None:
+    view = fc.RoundView([1.0, 1.0], [4.0, 1.0], weights=1000, tensors=1)
+    plan = Efforts([0.5, 2.0], [8, 32]).decide(view, rng())
+    assert (np.asarray(plan.epochs).tolist(), np.asarray(plan.bits).tolist()) == ([0.5, 2.0], [8, 32])
+    part = view.upload_part([8, 32])
+    expected = fc.allocate(part * np.ones(2), [2.0, 2.0])
+    assert (plan.shares.tolist(), plan.round_s) == (expected.shares.tolist(), expected.round_s)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "words"),
+    [
+        ([1.5, 1.0], "Efforts.local_epochs returned 1.5; give a fraction of an epoch, or a whole number of them"),
+        ([0.0, 1.0], r"Efforts.local_epochs returned \[0.0, 1.0\]; return a positive number for each of the 2 devices"),
+        ([np.inf, 1.0], "return a positive number for each of the 2 devices, or None"),
+        ([1.0], "return a positive number for each of the 2 devices, or None"),
+    ],
+)
+def test_local_epochs_that_nobody_can_train_are_refused(epochs: list[float], words: str) -> None:
+    with pytest.raises(fc.InputError, match=words):
+        Efforts(epochs).decide(fc.RoundView([1.0, 1.0], [4.0, 1.0]), rng())
+
+
+@dataclass(frozen=True)
+class Asks(fc.Policy):
+    """Asks some devices for their losses."""
+
+    who: Any = ()
+    k: int = 2
+
+    def ask(self, view: fc.RoundView, rng: np.random.Generator) -> Question | None:
+        return Question(np.array(self.who, np.int64), "loss")
+
+    def choose(self, view: fc.RoundView, rng: np.random.Generator) -> np.ndarray:
+        return np.arange(self.k)
+
+
+def test_who_is_asked_includes_the_forced_and_none_too_dear() -> None:
+    forced, joules = np.arange(5) == 3, np.array([1.0, 2.0, 3.0, 1.0, 9.0])
+    view = fc.RoundView(np.ones(5), np.ones(5), must_include=forced, joules=joules)
+
+    def asked(policy: fc.Policy) -> list[int] | None:
+        question = policy.checked_question(view, rng())
+        return None if question is None else question.devices.tolist()
+
+    assert asked(Asks((4, 0))) == [0, 3, 4]
+    assert asked(Asks((4, 0), max_joules=3.0)) == [0, 3]
+    assert Asks((4,), max_joules=3.0).checked_question(replace(view, must_include=None), rng()) is None
+    assert fc.All().checked_question(view, rng()) is None
+    with pytest.raises(fc.InputError, match=r"Asks.ask returned device 5, but the devices are 0 to 4"):
+        asked(Asks((5,)))
+    with pytest.raises(fc.InputError, match="k is 6, but the cell has 5 devices"):
+        asked(Asks((0,), k=6))
+    with pytest.raises(fc.InputError, match="rng is 7; give a random generator"):
+        fc.All().checked_question(view, 7)  # type: ignore[arg-type]
+
+
+def test_a_policy_that_writes_into_the_view_is_told_to_copy() -> None:
+    class Greedy(fc.Policy):
+        def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
+            view.upload_s[0] = 1.0
+            return [0]
+
+    class Wrong(fc.Policy):
+        def choose(self, view: fc.RoundView, rng: np.random.Generator) -> list[int]:
+            raise ValueError("something else")
+
+    with pytest.raises(fc.InputError, match=r"Greedy changes an array of the view .*; copy it first"):
+        Greedy().decide(full_view(3), rng())
+    with pytest.raises(ValueError, match="something else"):
+        Wrong().decide(full_view(3), rng())
+    with pytest.raises(fc.InputError, match="rng is 'x'; give a random generator"):
+        fc.All().decide(full_view(3), "x")  # type: ignore[arg-type]
+
+
+def test_a_law_that_carries_few_cannot_carry_more_forced_ones() -> None:
+    law = fc.Blocks(2)
+    assert fc.All().decide(full_view(5, law=law), rng()).devices.size == 2
+    with pytest.raises(fc.InputError, match=r"must_include forces 3 devices in, but there are .*; force in fewer"):
+        fc.All().decide(full_view(5, law=law, must_include=np.arange(5) < 3), rng())

@@ -34,7 +34,7 @@ def test_no_array_of_a_view_can_be_changed_and_nobody_elses_is_touched() -> None
         ids=[0, 1, 2],
     )
     every = [view, replace(view, joules=np.ones(3)), view.only(np.array([0, 2]))]
-    every.append(view.answered(np.array([1, 2]), 3.0, losses=np.ones(2)))
+    every.append(view.with_answers(np.array([1, 2]), 3.0, losses=np.ones(2)))
     for one in every:
         found = arrays_of(one)
         assert {"upload_s", "compute_s", "label_counts", "round_losses", "ids", "snr", "seconds"} <= set(found)
@@ -69,7 +69,7 @@ def test_a_policy_that_sorts_in_place_is_told_to_copy(column: str) -> None:
     conditions = run.conditions(state := run.start())
     assert conditions is not None
     with pytest.raises(fc.InputError, match=said):
-        Sorts(column=column).decide(run.sight(state, conditions).view, np.random.default_rng(0))
+        Sorts(column=column).decide(run.round_inputs(state, conditions).view, np.random.default_rng(0))
 
 
 def test_whatever_a_policy_raises_else_is_its_own() -> None:

@@ -7,14 +7,14 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.engine import Job
+from fedcell.protocol import Knowledge
 from fedcell.protocol.estimates import WINDOW, Estimates
-from fedcell.protocol.knowledge import Knowledge
 from fedcell.rng import keyed, stream
 from fedcell.schedule.plan import Links
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State
-from fedcell.sim.task import load_task, settled
+from fedcell.sim.task import load_task, resolve_device
 from twins.policies import SEEN
 from twins.small import write_small_npz
 
@@ -53,7 +53,7 @@ def test_same_seed_same_records_whatever_the_threads() -> None:
 def test_a_run_goes_on_from_any_state_as_if_it_had_never_stopped(
     knowledge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedcell.protocol.estimates.LOOK_EVERY", 2)
+    monkeypatch.setattr("fedcell.protocol.estimates.EXPLORE_EVERY", 2)
     spec = spec_of(policy="round_robin:k=3", rounds=4, knowledge=knowledge, devices={"failure": 0.2})
     whole = [told(record) for record in fc.simulate(spec)]
     run = loop.Simulation.load(spec)
@@ -190,7 +190,7 @@ def test_exploring_changes_runs_with_observed_knowledge_only(monkeypatch: pytest
         plain, usual = records(explore=False, **fields), records(**fields)
         assert plain == usual  # no look round yet
         with monkeypatch.context() as sooner:
-            sooner.setattr("fedcell.protocol.estimates.LOOK_EVERY", 2)
+            sooner.setattr("fedcell.protocol.estimates.EXPLORE_EVERY", 2)
             assert records(explore=False, **fields) == plain
             assert (records(**fields) == plain) is (knowledge != "observed")
 
@@ -198,12 +198,12 @@ def test_exploring_changes_runs_with_observed_knowledge_only(monkeypatch: pytest
 def test_an_estimate_is_a_mean_first_and_then_follows_the_device() -> None:
     estimates, device, nobody = Estimates.empty(3), np.array([1]), np.full(3, np.nan)
     for value in (4.0, 6.0):
-        estimates = estimates.after(device, np.array([value]))
+        estimates = estimates.with_observations(device, np.array([value]))
     assert estimates.known_s(np.arange(3)).tolist() == pytest.approx([np.nan, 5.0, np.nan], nan_ok=True)
     knowledge = replace(Knowledge.empty(3), compute=estimates)
     assert knowledge.view(Links(np.ones(3), nobody), 0).compute_s.tolist() == [5.0, 5.0, 5.0]
     for _ in range(20 * WINDOW):
-        estimates = estimates.after(device, np.array([20.0]))
+        estimates = estimates.with_observations(device, np.array([20.0]))
     assert estimates.known_s(device)[0] == pytest.approx(20.0)
 
 
@@ -307,6 +307,6 @@ def test_without_a_gpu_the_mlp_trains_on_the_cpu_and_says_so(caplog: pytest.LogC
     assert "task.device is 'cuda', but the MLP trains on the CPU: PyTorch" in caplog.text
     assert found == records(rounds=1, task=task)
     asked = spec_of(task={**task, "device": "cuda"})
-    assert asked.key() != spec_of(task=task).key() == settled(asked).key()
+    assert asked.key() != spec_of(task=task).key() == resolve_device(asked).key()
     with pytest.raises(fc.InputError, match=r"task.device is 'cuda', but the MLP cannot train there: PyTorch"):
         loop.Simulation.load(asked)

@@ -1,6 +1,7 @@
 """Policies that ask before they decide: what they see, what it costs, and that nothing else changes."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,12 +9,12 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import simulation_of
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.engine import Job
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Collect, Knowledge, Send, answer_links
 from fedcell.protocol.outcome import judge
-from fedcell.protocol.question import FORWARD, answering, question_plan
-from fedcell.protocol.round import Collect, Send
+from fedcell.protocol.question import FORWARD, question_plan
 from fedcell.rng import stream
 from fedcell.schedule.plan import Links
 from fedcell.sim.driver import Driver
@@ -24,7 +25,8 @@ from fedcell.world import compute_j, transmit_j
 from twins import asks
 from twins.asks import SEEN
 
-SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60] * 8}
+SMALL: dict[str, Any] = {"sizes": [60] * 8}
+run_of = partial(simulation_of, devices={"count": 8}, task=SMALL)
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,6 @@ class Asks(asks.Asks):
         if self.about == "nothing":
             return [int(np.flatnonzero(view.ids == i)[0]) for i in (1, 3)]
         return chosen
-
-
-def run_of(policy: fc.Policy, **fields: Any) -> Simulation:
-    document: dict[str, Any] = {"rounds": 3, "devices": {"count": 8}, "task": SMALL} | fields
-    spec = fc.Spec(**document)
-    return replace(Simulation.load(spec), policy=policy)
 
 
 def first_round(run: Simulation) -> tuple[fc.RoundRecord, State]:
@@ -98,17 +94,17 @@ def test_an_answer_is_sent_with_the_power_of_the_band_that_is_left() -> None:
 def answers_j(run: Simulation, state: State, question: fc.Question) -> Any:
     """(M,) the joules that answers cost in conditions that do not know of late devices."""
     conditions = run.world.conditions(0, 0, 0.0)
-    driver = Driver(run, state, conditions, sight := run.sight(state, conditions))
-    plan, links = question_plan(question, sight.view, sight.samples), answering(sight.view)
+    driver = Driver(run, state, conditions, inputs := run.round_inputs(state, conditions))
+    plan, links = question_plan(question, inputs.view, inputs.samples), answer_links(inputs.view)
     send = Send(plan, plan.timing(links), plan.seconds(links)[1], question)
 
     def asking() -> Any:
         observed = yield send
         yield Collect(send, judge(observed, send.upload_s))
 
-    playing = driver.play(asking())
-    next(playing)
-    return driver.asked_j
+    coroutine = driver.play(asking())
+    next(coroutine)
+    return driver.answers_j
 
 
 def conditions_of(run: Simulation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -164,7 +160,7 @@ def test_observed_times_are_learnt_from_both_stages() -> None:
         _, t = conditions_of(run)
         known = state.knowledge.compute.known_s(record.plan.devices)
         np.testing.assert_allclose(known, t[record.plan.devices], rtol=1e-9)
-        assert (state.knowledge.looks == 1).all()  # of the others the links were seen
+        assert (state.knowledge.rounds_available == 1).all()  # of the others the links were seen
 
 
 def test_a_run_that_asks_resumes_and_advances_with_others() -> None:
@@ -254,7 +250,7 @@ def test_views_say_what_was_heard() -> None:
 
 
 def test_rounds_that_brought_nothing_have_no_loss() -> None:
-    known = Knowledge.empty(3).trained(1, np.array([0.5, np.nan, 1.5])).trained(3, np.full(2, np.nan))
+    known = Knowledge.empty(3).with_losses(1, np.array([0.5, np.nan, 1.5])).with_losses(3, np.full(2, np.nan))
     known = Knowledge.from_arrays(known.to_arrays()).grow(4)
     view = known.view(Links(np.ones(4), np.ones(4)), 5)
     np.testing.assert_array_equal(view.round_losses, [np.nan, 1.0, np.nan, np.nan, np.nan])

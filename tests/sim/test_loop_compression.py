@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import simulation_of
 from fedcell.learn.compression import COMPRESSIONS, Residuals, fed_back
 from fedcell.quantisation import restore, round_update
 from fedcell.schedule.plan import Links
 from fedcell.sim.loop import Simulation
 from fedcell.sim.state import State
 
-SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60, 61, 62, 63, 64, 65]}
 LINES = ("quantise:bits=8", "quantise:bits=2", "topk:part=0.05", "sign")
 
 
 def run_of(compression: str, policy: str = "random:k=3", **fields: Any) -> Simulation:
-    task = SMALL | {"compression": compression}
-    document: dict[str, Any] = {"policy": policy, "rounds": 4, "devices": {"count": 6}, "task": task} | fields
-    return Simulation.load(fc.Spec(**document))
+    task = {"sizes": [60, 61, 62, 63, 64, 65], "compression": compression}
+    return simulation_of(policy, **{"rounds": 4, "devices": {"count": 6}, "task": task} | fields)
 
 
 def played(run: Simulation) -> tuple[list[fc.RoundRecord], list[State]]:

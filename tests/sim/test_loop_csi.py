@@ -1,5 +1,6 @@
 """The server plans with the SNR that it believes, and the clock goes by the one that holds."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,19 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import builders
 import fedcell as fc
 from fedcell import units
-from fedcell.protocol.outcome import Observed, judge
+from fedcell.protocol import Observed
+from fedcell.protocol.outcome import judge
 from fedcell.schedule.plan import Plan, Timing
 from fedcell.sim import loop
-from fedcell.sim.spec import Spec, parse_spec
 from fedcell.world import whole_band_upload_s
 from fedcell.world.rates import spectral_efficiency
 
-
-def spec_of(**fields: Any) -> Spec:
-    return parse_spec({"rounds": 5, "task": {"hidden": [4]}, **fields}, "test")
-
+spec_of = partial(builders.spec_of, rounds=5)
 
 CSI: dict[str, Any] = {"cell": {"csi_error_db": 4.0, "radius_m": 1400.0, "model_bits": 1_628_480}}
 

@@ -1,12 +1,14 @@
 """Policies that decide how long devices train and how much they upload: clock, energy, training and what is learnt."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import simulation_of
 from fedcell.learn.engine import Job
 from fedcell.quantisation import restore, round_update
 from fedcell.rng import keyed
@@ -15,7 +17,8 @@ from fedcell.sim.loop import Simulation, visits
 from fedcell.sim.state import State
 from fedcell.world import compute_j, transmit_j
 
-SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60, 61, 62, 63, 64, 65]}
+SMALL: dict[str, Any] = {"sizes": [60, 61, 62, 63, 64, 65]}
+run_of = partial(simulation_of, devices={"count": 6}, task=SMALL)
 LAWS = ("density", "blocks:count=20", "power", "dedicated", "ingress:bits_per_s=3e4")
 
 
@@ -34,11 +37,6 @@ class Decides(fc.Policy):
 
     def upload_bits(self, view: fc.RoundView, devices: Any) -> Any:
         return self.bits
-
-
-def run_of(policy: fc.Policy, **fields: Any) -> Simulation:
-    document: dict[str, Any] = {"rounds": 3, "devices": {"count": 6}, "task": SMALL} | fields
-    return replace(Simulation.load(fc.Spec(**document)), policy=policy)
 
 
 def first_round(run: Simulation) -> tuple[fc.RoundRecord, Any]:

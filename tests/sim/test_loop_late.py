@@ -1,23 +1,22 @@
 """More invited than needed, and models that come after their round."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedcell as fc
-from fedcell.protocol.outcome import Observed, judge
+from builders import simulation_of
+from fedcell.protocol import Observed
+from fedcell.protocol.outcome import judge
 from fedcell.schedule.plan import Timing
 from fedcell.sim.loop import Simulation, jobs
 from fedcell.sim.state import State
 
-SMALL: dict[str, Any] = {"hidden": [4], "sizes": [60] * 8}
-
-
-def run_of(policy: str, **fields: Any) -> Simulation:
-    document: dict[str, Any] = {"rounds": 4, "devices": {"count": 8}, "task": SMALL, "knowledge": "expected"}
-    return Simulation.load(fc.Spec(policy=policy, **document | fields))
+SMALL: dict[str, Any] = {"sizes": [60] * 8}
+run_of = partial(simulation_of, rounds=4, devices={"count": 8}, task=SMALL, knowledge="expected")
 
 
 def step(run: Simulation, state: State) -> tuple[fc.RoundRecord, State]:

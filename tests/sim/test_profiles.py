@@ -7,8 +7,8 @@ import pytest
 
 import fedcell as fc
 from fedcell.learn.engine import Job
-from fedcell.protocol.knowledge import FADE, Knowledge
-from fedcell.protocol.question import visited
+from fedcell.protocol import Knowledge, samples_visited
+from fedcell.protocol.knowledge import PARTICIPATION_DECAY
 from fedcell.rng import keyed, stream
 from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.sim.loop import Simulation, simulate, visits
@@ -73,18 +73,22 @@ def test_updates_are_learnt_from_those_who_delivered() -> None:
 
 
 def test_learning_averages_with_what_was_known() -> None:
-    known = Knowledge.empty(3).learning(np.array([0, 1]), np.array([[1.0, 0.0], [np.nan, 0.0]]))
+    known = Knowledge.empty(3).with_profiles(np.array([0, 1]), np.array([[1.0, 0.0], [np.nan, 0.0]]))
     assert known.profiles[0].tolist() == [1.0, 0.0]
     assert np.isnan(known.profiles[1:]).all()
-    assert known.learning(np.array([0]), np.array([[0.0, 1.0]])).profiles[0].tolist() == [0.5, 0.5]
-    assert known.learning(np.array([2]), np.array([[1.0, 2.0, 3.0]])).profiles.shape == (3, 3)
+    assert known.with_profiles(np.array([0]), np.array([[0.0, 1.0]])).profiles[0].tolist() == [0.5, 0.5]
+    assert known.with_profiles(np.array([2]), np.array([[1.0, 2.0, 3.0]])).profiles.shape == (3, 3)
     assert known.grow(5).profiles.shape == (5, 2)
 
 
 def test_recent_fades_and_has_the_weights_of_the_mean() -> None:
-    known = Knowledge.empty(3).averaged(np.array([0, 2]), np.array([3.0, 1.0])).averaged(np.array([2]))
-    assert known.recent.tolist() == pytest.approx([0.75 * FADE**2, 0.0, 0.25 * FADE**2 + FADE])
-    assert known.averaged(np.array([], dtype=np.int64)) is known
+    known = (
+        Knowledge.empty(3).with_participation(np.array([0, 2]), np.array([3.0, 1.0])).with_participation(np.array([2]))
+    )
+    assert known.recent.tolist() == pytest.approx(
+        [0.75 * PARTICIPATION_DECAY**2, 0.0, 0.25 * PARTICIPATION_DECAY**2 + PARTICIPATION_DECAY]
+    )
+    assert known.with_participation(np.array([], dtype=np.int64)) is known
 
 
 def test_nobody_who_does_not_use_profiles_waits_for_them() -> None:
@@ -112,7 +116,7 @@ def test_balanced_averaging_weighs_the_delivered_models() -> None:
     weights = balanced_weights(standardise(run.task.label_counts / 300), who)
     assert weights.std() > 0.01  # or the test shows nothing
     np.testing.assert_allclose(after.model, weights @ run.task.engine.train(jobs), rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(after.knowledge.recent[who], FADE * weights)
+    np.testing.assert_allclose(after.knowledge.recent[who], PARTICIPATION_DECAY * weights)
 
 
 def test_a_run_with_profiles_resumes_from_its_saved_state() -> None:
@@ -144,7 +148,7 @@ def test_epsilon_without_reports_is_refused(profiles: str) -> None:
 
 @pytest.mark.parametrize(("epochs", "count"), [(1, 300), (0.1, 30), (0.5, 150), (1e-9, 1), (3, 900)])
 def test_part_of_an_epoch_visits_part_of_the_samples(epochs: float, count: int) -> None:
-    assert visited(300, epochs) == count
+    assert samples_visited(300, epochs) == count
     part = np.arange(1000, 1300)
     order = visits(part, epochs, np.random.default_rng(0))
     assert order.size == count

@@ -10,7 +10,7 @@ from fedcell.runs.records import encode
 from fedcell.sim.record import ROUND_COLUMNS, columns
 
 PLAN = fc.Plan(np.array([1, 4]), np.array([0.25, 0.75]), 6.5)
-RECORD = fc.RoundRecord(3, 12.0, 6.0, PLAN, np.array([4]), 0.5, 1.25, 2.0, np.array([0.5, 1.5]), 0.5, 8.0, 1000.0)
+RECORD = fc.RoundRecord(3, 12.0, 6.0, PLAN, np.array([4]), 0.5, 1.25, 2.0, np.array([0.5, 1.5]), 0.5, 8.0, 1000.0, 3.0)
 
 
 def test_the_columns_of_0_2_come_in_their_order() -> None:
@@ -24,7 +24,7 @@ def test_the_columns_of_0_2_come_in_their_order() -> None:
 
 
 def test_what_a_record_has_of_each() -> None:
-    assert RECORD.numbers() == (3, 12.0, 6.0, 6.5, 2, 1, 0.5, 1.25, 2.0, 0.5, 8.0, 1000.0)
+    assert RECORD.numbers() == (3, 12.0, 6.0, 6.5, 2, 1, 0.5, 1.25, 2.0, 0.5, 8.0, 1000.0, 3.0)
     assert {type(value) for value in RECORD.numbers()} == {int, float}
     found = RECORD.to_dict()
     assert found | RECORD.to_dict(plan=False) == found

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell import sim
 from fedcell.runs.store import Store
 from fedcell.sim.loop import Simulation
-from fedcell.sim.requests import step_together
+from fedcell.sim.requests import run_coroutine, step_together
 from fedcell.sim.state import State
+from fedcell.sim.task import resolve_device
 
 SMALL: dict[str, Any] = {"hidden": [4], "sizes": [120] * 20}
 
@@ -85,3 +87,9 @@ def test_the_runner_advances_runs_on_a_gpu_together(store: bool, tmp_path: Path)
     if kept is not None:
         assert kept.done([spec.key() for spec in specs]) == set(done)
         kept.close()
+
+
+@pytest.mark.parametrize(("old", "new"), [("played", run_coroutine), ("settled", resolve_device)])
+def test_former_names_still_work_and_say_how_they_are_called_now(old: str, new: object) -> None:
+    with pytest.warns(DeprecationWarning, match=f"fedcell.sim.{old} is called {new.__name__}; write that"):  # type: ignore[attr-defined]
+        assert getattr(sim, old) is new

@@ -61,7 +61,7 @@ def test_every_field_of_a_document_is_declared() -> None:
     paths = [f"{a}.{b}" for a, part in document.items() if isinstance(part, dict) for b in part]
     assert {one.path for one in all_fields()} == {*paths, *(a for a in document if not isinstance(document[a], dict))}
     options = [one.about.option for one in all_fields() if one.about.option]
-    assert len(set(options)) == len(options) == 29
+    assert len(set(options)) == len(options) == 30
     assert all(one.about.help.endswith(".") and len(one.about.help) < 320 for one in all_fields())
 
 

@@ -5,16 +5,13 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from builders import spec_of
 from fedcell.learn.profile import REPORT_SAMPLES
 from fedcell.runs.records import decode, encode
 from fedcell.schedule.plan import Plan
 from fedcell.sim import loop
 from fedcell.sim.spec import Spec, parse_spec
 from fedcell.sim.state import State
-
-
-def spec_of(**fields: object) -> Spec:
-    return parse_spec({"rounds": 3, "task": {"hidden": [4]}, **fields}, "test")
 
 
 @pytest.mark.parametrize("compute_w", [None, 2.0])

@@ -9,7 +9,16 @@ from fedcell import units
 from fedcell.errors import InputError
 from fedcell.rng import stream
 from fedcell.types import Floats
-from fedcell.world import Cell, link_snr, mean_upload_s, path_loss_db, whole_band_upload_s
+from fedcell.world import (
+    Cell,
+    Mcs64,
+    SnrTrace,
+    link_snr,
+    mean_upload_s,
+    outage_possible,
+    path_loss_db,
+    whole_band_upload_s,
+)
 from fedcell.world.cell import uniform_in_disc
 from fedcell.world.channel import fading_power, shadowing_db
 from fedcell.world.rates import spectral_efficiency
@@ -166,3 +175,18 @@ def test_mean_upload_time_says_why_there_is_none() -> None:
         mean_upload_s(Cell(), 0.0)
     with pytest.raises(InputError, match=re.escape("s in a cell of radius_m 1e+300 at power_w_per_hz 5.01187e-09")):
         mean_upload_s(Cell(radius_m=1e300), POWER)
+
+
+def test_a_device_may_lack_a_rate_below_the_lowest_mcs_or_without_a_link_in_a_file() -> None:
+    assert not outage_possible(Cell())
+    assert outage_possible(Cell(rate=Mcs64()))
+    assert outage_possible(Cell(channel=SnrTrace("links.csv")))
+    assert outage_possible(Cell(rate=Mcs64(), channel=SnrTrace("links.csv")))
+
+
+def test_a_device_without_a_link_uploads_for_ever_and_one_with_a_link_must_not() -> None:
+    cell, efficiency = Cell(bandwidth_hz=1e6, model_bits=1_000_000), np.array([1.0, 0.0, 2.0])
+    upload_s = whole_band_upload_s(cell, efficiency, np.array([True, False, True]))
+    assert upload_s.tolist() == [1.0, math.inf, 0.5]
+    with pytest.raises(InputError, match="upload_s of device 1 is inf at a rate of 0"):
+        whole_band_upload_s(cell, efficiency, np.array([False, True, True]))

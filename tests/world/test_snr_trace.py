@@ -157,6 +157,17 @@ def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         SnrTrace(str(path)).snr_db(1, 0.0)
 
 
+def test_a_trace_may_be_as_large_as_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "links.csv"
+    path.write_text(HEADER + "0,0,3\n")
+    monkeypatch.setattr(snr_trace, "MAX_TRACE_BYTES", path.stat().st_size)
+    assert SnrTrace(str(path)).snr_db(1, 0.0) == [3.0]
+    monkeypatch.setattr(snr_trace, "MAX_TRACE_BYTES", path.stat().st_size - 1)
+    os.utime(path, ns=(0, 0))  # as if it had changed since it was read
+    with pytest.raises(InputError, match=r"links.csv is larger than 0 MiB"):
+        SnrTrace(str(path)).snr_db(1, 0.0)
+
+
 def test_a_trace_knows_no_places(tmp_path: Path) -> None:
     cell = Cell(channel=SnrTrace("links.csv"))
     sentence = r"the channel is the file links.csv, which knows no distances; give another"

@@ -120,3 +120,10 @@ def test_a_device_out_of_reach_is_named() -> None:
     world = World(devices=Devices(power_w_per_hz=[1e-9, 5e-324, 1e-9]))
     with pytest.raises(InputError, match="upload_s of device 1 is inf at a rate of"):
         world.conditions(1)
+
+
+def test_a_total_power_is_spread_over_the_band_of_the_cell() -> None:
+    narrow = World(Cell(bandwidth_hz=1e6), Devices(3, power_dbm=20.0))
+    np.testing.assert_allclose(narrow.devices.power_w_per_hz, 0.1 / 1e6)
+    wide = World(Cell(bandwidth_hz=4e6), Devices(3, power_dbm=20.0))
+    np.testing.assert_allclose(narrow.conditions(seed=1).snr, 4.0 * wide.conditions(seed=1).snr)

@@ -94,13 +94,13 @@ def _print_fit(
 
     of = f"{seeds} trial{'s' * (seeds != 1)} of at most {needed.limit} rounds"
     typer.echo(f"Rounds to {100 * needed.target:g} % on {partition}, {of}:")
-    typer.echo("  devices  on the averaged curve  median over trials  trials that got there")
+    typer.echo("  devices  on the averaged curve  median over trials  trials that reached it")
     for k, curve, median, trials in zip(needed.ks, needed.on_curve, needed.medians(), needed.by_trial, strict=True):
         reached = sum(map(math.isfinite, trials))
         typer.echo(f"  {k:7d}  {_rounds(curve, needed):>21}  {_rounds(median, needed):>18}  {reached:>14} of {seeds}")
     if needed.censored():
         typer.echo(
-            "Trials that did not get there are censored: the median counts them as later than all others; a number of "
+            "Trials that did not reach it are censored: the median counts them as later than all others; a number of "
             "devices without a value is left out of the fit."
         )
     for reading, one in found.items():

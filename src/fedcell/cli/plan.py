@@ -114,7 +114,7 @@ def _print_notes(notes: Sequence[str]) -> None:
 
 
 def _plan_table(planned: "TablePlan") -> "Table":
-    """The plan as a table: device, what it gets of the band or the pipe, compute, upload, finish."""
+    """The plan as a table: device, what it gets of the band or the server's uplink, compute, upload, finish."""
     from rich.table import Table
     from rich.text import Text  # names are text as it stands: [bold] is no markup
 
@@ -126,7 +126,7 @@ def _plan_table(planned: "TablePlan") -> "Table":
         title += "\n" + ", ".join(f"{planned.effort_text(name)} {_EFFORT[name]}" for name in planned.decides)
     table = Table(title=Text(title, "italic"), title_justify="left", caption_justify="left")
     table.add_column("device", overflow="fold")  # the only one that may wrap: numbers are never cut
-    # Of a line of its own a device always gets all: there is nothing to tell.
+    # Of a dedicated link a device always gets all: there is nothing to tell.
     gets = planned.law.gets(1.0, planned.bandwidth_hz) if planned.law.asked.shared else {}
     shown = {name: _column(name) for name in (*gets, *planned.decides)}
     for heading in (*(heading for heading, _ in shown.values()), "compute s", "upload s", "finish s"):

@@ -132,9 +132,9 @@ def race(
         typer.echo(table.toml(contest), nl=False)
         return
     from fedcell.plots import save_picture
-    from fedcell.sim.task import settled
+    from fedcell.sim.task import resolve_device
 
-    contest = settled(contest)
+    contest = resolve_device(contest)
     trackers = Trackers(track)
     files = ModelFiles(save_model, contest)
     try:

@@ -66,8 +66,8 @@ def reproduce(
     from fedcell.paper import GROUPS, checked_cells, chosen, make_figure
     from fedcell.paper.output import TRIED, verdict_text
     from fedcell.paper.settings import Settings, collect_runs
-    from fedcell.runs import rounds_file
     from fedcell.runs.processes import Processes
+    from fedcell.runs.records import read_rounds
     from fedcell.runs.store import Store
     from fedcell.runtime import cores
 
@@ -79,7 +79,7 @@ def reproduce(
         if other := [name for name in wanted if name not in GROUPS["auto"]]:
             raise InputError(f"--cells chooses cells of auto, but {other[0]} is asked for too; leave out one of them")
         settings = replace(settings, only=checked_cells(cells))
-    known = {key: found for path in rounds or [] for key, found in rounds_file.read_rounds(path).items()}
+    known = {key: found for path in rounds or [] for key, found in read_rounds(path).items()}
     if store is not None:
         with Store(store):  # a bad one is refused before anything is made
             pass

@@ -548,10 +548,10 @@ def _write_rounds_csv(file: IO[bytes], store: "Store", runs: Sequence["StoredRun
 
 
 def _write_rounds(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"]) -> None:
-    from fedcell.runs import rounds_file
+    from fedcell.runs.records import write_rounds
 
     # What real devices did has a key that answers for no simulation.
-    rounds_file.write_rounds(file, {run.key: store.rounds(run.key) for run in runs if run.status == "done"})
+    write_rounds(file, {run.key: store.rounds(run.key) for run in runs if run.status == "done"})
 
 
 def _load_pyarrow() -> tuple[Any, Any]:
@@ -617,7 +617,7 @@ def delete_runs(
     from fedcell.runs.store import Store
 
     if bool(key) + failed + (policy is not None) != 1:
-        raise InputError("which runs? give their keys, or --failed, or --policy NAME, one of these")
+        raise InputError("no runs are given; give their keys, or --failed, or --policy NAME, one of these")
     with Store(store, "read") as kept:
         if key:
             found = list({run.key: run for run in map(kept.find, key)}.values())

@@ -47,13 +47,13 @@ def sweep(
     from fedcell.runs.store import Store
     from fedcell.runs.sweep import run_sweep
     from fedcell.sim.spec import load_spec
-    from fedcell.sim.task import settled
+    from fedcell.sim.task import resolve_device
 
     set_verbosity(quiet, verbose)
     announce_compiling()
     runs = load_spec(spec).runs()
     if cluster is None:
-        runs = [settled(run) for run in runs]
+        runs = [resolve_device(run) for run in runs]
     trackers = Trackers(track)
     load_data(runs, cluster)
     with (

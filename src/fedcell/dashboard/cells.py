@@ -1,9 +1,9 @@
 """One round of a run as a map: conditions are drawn again, for they are a function of seed, round and clock."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -84,7 +84,7 @@ def round_document(
     bound = law.for_devices(conditions.snr, run_world.world.upload_bits)
     links = run_world.links(conditions, bound)
     shares, ends = _shared(links, record.plan)
-    band = Band(law, run_world.world.cell.bandwidth_hz)
+    part_of = partial(_part, law, run_world.world.cell.bandwidth_hz)
     if measured is None:  # as it went: with slack a round may end before all have finished
         ends["planned"] = record.round_s
     return {
@@ -102,7 +102,7 @@ def round_document(
         **{f"round_s_{name}": end if devices.size else record.round_s for name, end in ends.items()},
         **{one.name: one.value(record) for one in ADDED if not one.per_device},
         **_device_rows(
-            conditions, links, replace(record, plan=replace(record.plan, shares=shares[sharing])), band, measured
+            conditions, links, replace(record, plan=replace(record.plan, shares=shares[sharing])), part_of, measured
         ),
         "columns": [
             {"name": _shown_name(one), "unit": one.unit, "text": one.text, "per_device": one.per_device}
@@ -115,19 +115,11 @@ def _shown_name(one: Column) -> str:
     return one.name.removeprefix("plan_") if one.per_device else one.name
 
 
-@dataclass(frozen=True, eq=False)
-class Band:
-    """What carries the uploads of a run: how they share it, and its hertz."""
-
-    law: Law
-    bandwidth_hz: float
-
-    def part(self, share: float | None) -> dict[str, Any]:
-        """What a device with this share has of it; of a line of its own all."""
-        if share is None:
-            return {"share": None, "blocks": None, "bandwidth_hz": None}
-        whole = {"blocks": None, "bandwidth_hz": self.bandwidth_hz}
-        return {"share": share, **whole, **self.law.resources(share, self.bandwidth_hz)}
+def _part(law: Law, bandwidth_hz: float, share: float | None) -> dict[str, Any]:
+    """What a device with this share has of the band; of a dedicated link all."""
+    if share is None:
+        return {"share": None, "blocks": None, "bandwidth_hz": None}
+    return {"share": share, "blocks": None, "bandwidth_hz": bandwidth_hz, **law.resources(share, bandwidth_hz)}
 
 
 def _shared(links: Links, plan: Plan) -> tuple[dict[ShownSharing, Floats], dict[ShownSharing, float]]:
@@ -148,7 +140,11 @@ def _shared(links: Links, plan: Plan) -> tuple[dict[ShownSharing, Floats], dict[
 
 
 def _device_rows(
-    conditions: Conditions, links: Links, record: RoundRecord, band: Band, measured: Measured | None
+    conditions: Conditions,
+    links: Links,
+    record: RoundRecord,
+    part_of: Callable[[float | None], dict[str, Any]],
+    measured: Measured | None,
 ) -> dict[str, Any]:
     devices, shares = record.plan.devices, record.plan.shares
     count = len(conditions.upload_s)
@@ -185,7 +181,7 @@ def _device_rows(
                 "compute_s": compute_s,
                 "scheduled": share is not None,
                 "delivered": i in arrived,
-                **band.part(share),
+                **part_of(share),
                 "upload_with_share_s": taken_s,
                 "start_s": start_s,
                 "finish_s": None if taken_s is None or start_s is None else start_s + compute_s + taken_s,

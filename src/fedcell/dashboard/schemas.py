@@ -185,7 +185,7 @@ class PlannedDevice(Answer):
     bandwidth_hz: Number = None
     """Where a band is shared."""
     bits_per_s: Number = None
-    """Where the server's pipe is shared."""
+    """Where the server's uplink is shared."""
     epochs: Number = None
     """Where the policy decides how long devices train."""
     bits: Number = None
@@ -202,7 +202,7 @@ class PlanDocument(Answer):
     policy: str
     law: str
     shared: str
-    """What a share is a share of; empty where each device has a line of its own."""
+    """What a share is a share of; empty where each device has a dedicated link."""
     round_s: float
     theta: float
     objective_s: Number
@@ -583,7 +583,7 @@ class RoundAnswer(Answer):
     blocks: int | None
     """How many whole units the law gives out, such as resource blocks; null where shares are any numbers."""
     shared: str
-    """What a share is a share of; empty where each device has a line of its own."""
+    """What a share is a share of; empty where each device has a dedicated link."""
     sharing: Literal["planned", "optimal", "equal"]
     round_s_planned: float
     round_s_optimal: float
@@ -644,7 +644,8 @@ class RankedScenario(Answer):
 class RankedCell(Answer):
     """What a policy reached in a scenario, its mean rank there, and whether it wins.
 
-    ``shares``: it is not told apart from the best; ``unknown``: too few seeds to tell, or no policy reaches the target.
+    ``shares``: it does not differ significantly from the best; ``unknown``: too few seeds to tell, or no policy reaches
+    the target.
     """
 
     text: str
@@ -655,8 +656,9 @@ class RankedCell(Answer):
 class RankingAnswer(Answer):
     """Policies ranked over all blocks, the best first: a block is one seed of one scenario.
 
-    ``critical``: Nemenyi's critical difference of mean ranks. ``groups``: who cannot be told apart. ``said_of_others``:
-    the test with scenarios as blocks. ``cells``: a row for each policy, in their order, of all scenarios.
+    ``critical``: Nemenyi's critical difference of mean ranks. ``groups``: who do not differ significantly.
+    ``said_of_others``: the test with scenarios as blocks. ``cells``: a row for each policy, in their order, of all
+    scenarios.
     """
 
     id: str

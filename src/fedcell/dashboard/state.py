@@ -44,7 +44,7 @@ class Hub:
         self._loop = asyncio.get_running_loop()
 
     def changed(self) -> None:
-        """From any thread."""
+        """Tell all streams, from any thread, that something has changed."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -275,7 +275,7 @@ class AppState:
         for thread in self.readable(store):
             runs = await thread.ask(partial(Store.runs, key=key))
             if len(runs) > 1:
-                raise HTTPException(404, f"{key[:64]!r} begins {len(runs)} runs' keys; give more digits")
+                raise HTTPException(404, f"the keys of {len(runs)} runs begin with {key[:64]!r}; give more digits")
             if runs:
                 return await self._whole(thread, runs[0])
         raise HTTPException(404, f"there is no run {key[:64]!r}; see /api/runs")

@@ -215,7 +215,7 @@ def router(state: AppState) -> APIRouter:
     async def one(
         id: str = Id, by: Measure = By, target: float | None = Target, store: str | None = StoreName
     ) -> Response:
-        """Mean ranks, who cannot be told apart, and who wins where, of the seeds that all have finished."""
+        """Mean ranks, who are not significantly different, and who wins where, of the seeds that all have finished."""
         reader, stored = await find(id, store)
         result = await rankings.result(reader, stored, target)
         text = await state.views.run(lambda: as_json(ranking_document(stored, result, by)))

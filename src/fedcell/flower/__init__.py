@@ -4,9 +4,8 @@ Needs the extra ``flower``: ``pip install "fedcell[flower]"``. Names are importe
 process for every message to a node, and what a ClientApp needs must not wait for the scheduler.
 """
 
-import warnings
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcell import lazy_names
 from fedcell.errors import InputError
@@ -29,27 +28,22 @@ if TYPE_CHECKING:
     from fedcell.flower.scheduled import Scheduled
     from fedcell.flower.state import Run, load_run
     from fedcell.learn.profile import profile_of
-    from fedcell.schedule.plan import Timing
+    from fedcell.schedule.plan import Links, Timing
 
-_look_up = lazy_names(
-    "fedcell.flower",
-    {
-        "fedcell.flower.client": "Report answer_loss compressed epochs_of report_device timed upload_when_asked",
-        "fedcell.learn.profile": "profile_of",
-        "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio require_links",
-        "fedcell.flower.record": "ScheduledRound",
-        "fedcell.flower.scheduled": "Scheduled",
-        "fedcell.flower.state": "Run load_run",
-        "fedcell.schedule.plan": "Links Timing",
-    },
-)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Look":
-        warnings.warn("fedcell.flower.Look is now called Links", DeprecationWarning, stacklevel=2)
-        name = "Links"
-    return _look_up(name)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        "fedcell.flower",
+        {
+            "fedcell.flower.client": "Report answer_loss compressed epochs_of report_device timed upload_when_asked",
+            "fedcell.learn.profile": "profile_of",
+            "fedcell.flower.radio": "CellRadio DedicatedRadio Device Grant Radio SimulatedRadio require_links",
+            "fedcell.flower.record": "ScheduledRound",
+            "fedcell.flower.scheduled": "Scheduled",
+            "fedcell.flower.state": "Run load_run",
+            "fedcell.schedule.plan": "Links Timing",
+        },
+        {"Look": "Links"},
+    )
 
 
 def __dir__() -> list[str]:

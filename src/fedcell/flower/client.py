@@ -20,7 +20,7 @@ from fedcell.errors import UNPRINTABLE, InputError, did_you_mean
 from fedcell.flower.compat import answer_query, has_mod
 from fedcell.learn.profile import MAX_PROFILE
 from fedcell.quantisation import WEIGHT_BITS, pack, round_update, sums_of
-from fedcell.units import LARGEST_S, SMALLEST_S
+from fedcell.units import MAX_S, MIN_S
 from fedcell.world.device import mean_compute_s
 
 RECORD = "fedcell"
@@ -36,10 +36,10 @@ _BOUNDS = {
     "samples": (1.0, 1e15),
     "seconds_per_sample": (0.0, 1e15),
     "samples_per_second": (1e-15, 1e300),
-    "compute_s": (0.0, LARGEST_S),
+    "compute_s": (0.0, MAX_S),
     "snr_db": (-1000.0, 1000.0),
     "rate_bps": (1e-15, 1e18),
-    "upload_s": (SMALLEST_S, LARGEST_S),
+    "upload_s": (MIN_S, MAX_S),
 }
 
 
@@ -110,7 +110,7 @@ class Report:
             return math.nan
         a = 0.0 if self.seconds_per_sample is None else self.seconds_per_sample
         mu = math.inf if self.samples_per_second is None else self.samples_per_second
-        return min(mean_compute_s(self.samples, a, mu), LARGEST_S)
+        return mean_compute_s(self.samples, a, mu)
 
 
 def _brief(value: Any) -> str:

@@ -17,7 +17,7 @@ from fedcell.flower.compat import LOG, was_lost
 from fedcell.flower.messages import POLL_S, pull, push
 from fedcell.flower.radio import Device
 from fedcell.learn.profile import noise_of
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.schedule.plan import Links
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.view import RoundView
@@ -197,7 +197,7 @@ class Roster:
     def view(
         self,
         devices: Sequence[Device],
-        look: Links,
+        links: Links,
         round_index: int,
         *,
         clock_s: float = 0.0,
@@ -211,22 +211,22 @@ class Roster:
 
         Args:
             devices: M devices.
-            look: what the radio knows about them.
+            links: what the radio knows about them.
             round_index: the round, from 0.
             clock_s: the time at its start, in seconds.
             left_s: seconds left of the budget.
-            explore: whether stale estimates earn a look.
+            explore: whether stale estimates are explored.
             epsilon: of the noise in the devices' profiles, or None.
             policy: who looks; see `Knowledge.view`.
             alike: observed training times that are no sign of a larger factor than this count as equal; see
-                `Estimates.levelled`.
+                `Estimates.pooled`.
         """
         samples = np.array([device.report.samples or 0.0 for device in devices])
         known = replace(self.knowledge, profiles=bounded(self.knowledge.profiles))
         if alike > 1.0:
-            known = replace(known, compute=known.compute.levelled(self.indices(devices), alike))
+            known = replace(known, compute=known.compute.pooled(self.indices(devices), alike))
         return known.view(
-            look,
+            links,
             round_index,
             clock_s=clock_s,
             explore=explore,
@@ -238,9 +238,9 @@ class Roster:
             policy=policy,
         )
 
-    def unknown(self, devices: Sequence[Device], look: Links) -> dict[str, Bools]:
+    def unknown(self, devices: Sequence[Device], links: Links) -> dict[str, Bools]:
         """By ``link`` and ``speed``, (M,) booleans: the devices of which nothing is known of it."""
-        upload_s, compute_s = self.knowledge.known(look, self.indices(devices), _reported_s(devices))
+        upload_s, compute_s = self.knowledge.known(links, self.indices(devices), _reported_s(devices))
         return {"link": np.isnan(upload_s), "speed": np.isnan(compute_s)}
 
     def resting(self, devices: Sequence[Device], round_index: int, least: int = 1) -> Bools:

@@ -20,12 +20,12 @@ from fedcell.flower.record import listed
 from fedcell.flower.replies import Replies, reports_of, sends_whole
 from fedcell.flower.round import Connected, PlannedRound, by_server_clock, name_of_node
 from fedcell.flower.wrapped import take_trained
-from fedcell.protocol.round import Collect, Played, Send, Sight, play
+from fedcell.protocol import Collect, RoundInputs, RoundResult, Send, play_round
 from fedcell.quantisation import WEIGHT_BITS
 from fedcell.rng import stream
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links
-from fedcell.schedule.policy import Policy, limited
+from fedcell.schedule.policy import Policy, cap_k
 from fedcell.schedule.profiles import balanced_weights, standardise
 from fedcell.schedule.registry import format_policy
 from fedcell.schedule.view import RoundView
@@ -43,7 +43,7 @@ _CANNOT = {
 }
 ALIKE = 3.0
 """Training times of nodes that take turns at one machine's processors say nothing below this factor; nor does a single
-time above it, see `Estimates.levelled`."""
+time above it, see `Estimates.pooled`."""
 
 
 class Planner:
@@ -115,38 +115,40 @@ class Planner:
         nodes = self.eligible_nodes(nodes, round_index)
         devices = [self.nodes.devices[node] for node in nodes]
         radio = self._resolved(devices, arrays)
-        look = self._look(devices, arrays, round_index, clock_s)
-        view = self._view(devices, look, round_index, clock_s, left_s)
-        alone_s = view.law.upload_s(view.upload_s, np.ones(len(view)))  # with the entire band, or the entire pipe
+        links = self._links(devices, arrays, round_index, clock_s)
+        view = self._view(devices, links, round_index, clock_s, left_s)
+        alone_s = view.law.upload_s(
+            view.upload_s, np.ones(len(view))
+        )  # with the entire band, or the entire uplink of the server
         fits = alone_s + view.compute_s <= left_s
         if radio.real_time and fits.any() and not fits.all():
             for name in [device.name for device, fit in zip(devices, fits, strict=True) if not fit]:
                 self._warn_once("budget", name, f"device {name} would need longer than the budget")
             nodes = [node for node, fit in zip(nodes, fits, strict=True) if fit]
             devices = [self.nodes.devices[node] for node in nodes]
-            look = self._look(devices, arrays, round_index, clock_s)
-            view = self._view(devices, look, round_index, clock_s, left_s)
-        known = self._known(devices, look)
+            links = self._links(devices, arrays, round_index, clock_s)
+            view = self._view(devices, links, round_index, clock_s, left_s)
+        known = self._known(devices, links)
         self._say_profiles(devices)
         samples = np.array([device.report.samples or math.nan for device in devices])
-        return Connected(nodes, devices, Sight(view, look, samples), known)
+        return Connected(nodes, devices, RoundInputs(view, links, samples), known)
 
-    def playing(self, there: Connected) -> Generator[Send | Collect, Any, Played]:
+    def round_coroutine(self, there: Connected) -> Generator[Send | Collect, Any, RoundResult]:
         """The round with these nodes; see protocol/round.py."""
         policy = self._feasible(self._for_devices(len(there.nodes)), there)
-        rng = stream(self.seed, "policy", there.sight.view.round_index)
-        return play(there.sight, policy, self.roster.knowledge, rng, name=format_policy(policy))
+        rng = stream(self.seed, "policy", there.inputs.view.round_index)
+        return play_round(there.inputs, policy, self.roster.knowledge, rng, name=format_policy(policy))
 
-    def _look(self, devices: list[Device], arrays: ArrayRecord, round_index: int, clock_s: float) -> Links:
+    def _links(self, devices: list[Device], arrays: ArrayRecord, round_index: int, clock_s: float) -> Links:
         """What the radio knows of these devices, for the task's training and the model's size."""
-        look = self.resolved_radio.look(devices, round_index, clock_s)
-        epochs = look.epochs if self.epochs is None else self.epochs
-        weights = self.model_bits(arrays) / WEIGHT_BITS if look.weights is None else look.weights
-        return replace(look, epochs=epochs, weights=weights, tensors=len(arrays))
+        links = self.resolved_radio.look(devices, round_index, clock_s)
+        epochs = links.epochs if self.epochs is None else self.epochs
+        weights = self.model_bits(arrays) / WEIGHT_BITS if links.weights is None else links.weights
+        return replace(links, epochs=epochs, weights=weights, tensors=len(arrays))
 
     def _for_devices(self, count: int) -> Policy:
         """The policy, with no more devices than there are, or than the noise of differential privacy is for."""
-        policy = limited(self.policy, count)
+        policy = cap_k(self.policy, count)
         if policy is not self.policy:
             wanted = getattr(self.policy, "k", 0)
             self._warn_once("k", str(count), f"the policy wants {wanted} devices, but only {count} can be scheduled")
@@ -160,7 +162,7 @@ class Planner:
         whole = [one.name for one in there.devices if not one.report.any_bits or one.name in self._whole]
         fixed = [one.name for one in there.devices if not one.report.any_epochs]
         for setting, method, names, value in (
-            ("epochs", "local_epochs", fixed, there.sight.view.epochs),
+            ("epochs", "local_epochs", fixed, there.inputs.view.epochs),
             ("bits", "upload_bits", whole, float(WEIGHT_BITS)),
         ):
             decides = getattr(type(policy), method) is not getattr(Policy, method)
@@ -171,7 +173,7 @@ class Planner:
                     policy = replace(policy, **{setting: value})  # type: ignore[arg-type]
         return policy
 
-    def hear_sizes(self, planned: PlannedRound, replies: Replies) -> None:
+    def record_sizes(self, planned: PlannedRound, replies: Replies) -> None:
         """Remember which devices sent whole models although they were told to send fewer bits a weight."""
         if planned.plan.bits is not None:
             for node, device, bits in zip(planned.chosen, planned.devices, planned.plan.bits, strict=True):
@@ -179,10 +181,10 @@ class Planner:
                     self._whole.add(device.name)
                     self._warn_once("bits", "", f"device {device.name} {_CANNOT['bits']}")
 
-    def _view(self, devices: list[Device], look: Links, round_index: int, clock_s: float, left_s: float) -> RoundView:
+    def _view(self, devices: list[Device], links: Links, round_index: int, clock_s: float, left_s: float) -> RoundView:
         return self.roster.view(
             devices,
-            look,
+            links,
             round_index,
             clock_s=clock_s,
             left_s=left_s,
@@ -204,19 +206,19 @@ class Planner:
         order = np.argsort(self.roster.indices(devices))
         return [nodes[i] for i in order if not rests[i]]
 
-    def learn(self, there: Connected, played: Played) -> None:
+    def learn(self, there: Connected, played: RoundResult) -> None:
         """Remember what a round showed, and say who rests after it."""
         self.roster = replace(self.roster, knowledge=played.knowledge)
-        ids, round_index = np.asarray(there.sight.view.ids), there.sight.view.round_index
+        ids, round_index = np.asarray(there.inputs.view.ids), there.inputs.view.round_index
         failed = ids[played.send.plan.devices[played.outcome.failed]]
-        if played.send.asked is not None:
-            failed = np.concatenate((failed, ids[played.send.asked.failed]))
+        if played.send.answers is not None:
+            failed = np.concatenate((failed, ids[played.send.answers.failed]))
         after = played.knowledge
         for i in failed:
             rounds = int(after.retry_round[i]) - round_index - 1
             if rounds > 0:
                 LOG.warning(
-                    "fedcell: device %s has failed %d times in a row and rests for %d round%s",
+                    "fedcell: device %s has failed %d times in a row and is left out for %d round%s",
                     *(self.roster.names[i], after.failures[i], rounds, "s" if rounds > 1 else ""),
                 )
 
@@ -225,9 +227,9 @@ class Planner:
         node = reply.metadata.src_node_id
         timing = by_server_clock(planned, {node: (reply, took_s)}, {node: take_trained(reply)})
         there, known = np.asarray(planned.view.ids)[planned.plan.devices], self.roster.knowledge
-        known = known.timed(planned.view, planned.plan, planned.look, timing, clock_s)
+        known = known.with_times(planned.view, planned.plan, planned.links, timing, clock_s)
         alive = there[[planned.chosen.index(node)]]
-        known = known.failing(alive, np.zeros(1, np.bool_), planned.view.round_index)
+        known = known.with_failures(alive, np.zeros(1, np.bool_), planned.view.round_index)
         self.roster = replace(self.roster, knowledge=known)
 
     def balanced(self, there: Connected, devices: Indices) -> Floats | None:
@@ -235,7 +237,7 @@ class Planner:
         profiles = bounded(self.roster.knowledge.profiles)[self.roster.indices(there.devices)]
         if profiles.shape[1] == 0:
             return balanced_weights(None, devices)
-        return balanced_weights(standardise(profiles, there.sight.view.profile_noise), devices)
+        return balanced_weights(standardise(profiles, there.inputs.view.profile_noise), devices)
 
     def signals(
         self, planned: PlannedRound, kept: Mapping[int, Message], model: ArrayRecord, loss_metric: str
@@ -244,14 +246,14 @@ class Planner:
         reports, odd = reports_of(list(kept.values()), model, self.policy, loss_metric)
         for place, what in odd:
             name = name_of_node(planned, list(kept)[place])
-            self._warn_once("told", name, f"device {name} counts as silent: {what}")
+            self._warn_once("told", name, f"device {name} reports nothing that can be used: {what}")
         return reports
 
     def _resolved(self, devices: list[Device], arrays: ArrayRecord) -> Radio:
         """The radio, which is chosen now if it was left to the reports; uploads have the size of the model."""
         if self.radio is None and self.law is None and not any(reports_band(device.report) for device in devices):
             LOG.info(
-                "fedcell: no device reports an SNR, a rate or an upload time: assuming that each has a line of its own "
+                "fedcell: no device reports an SNR, a rate or an upload time: assuming that each has a dedicated link "
                 '(radio="dedicated")'
             )
             self.radio = "dedicated"
@@ -271,10 +273,10 @@ class Planner:
         assert not isinstance(self.radio, Cell | str)
         return self.radio
 
-    def _known(self, devices: list[Device], look: Links) -> Bools:
+    def _known(self, devices: list[Device], links: Links) -> Bools:
         """(M,) whether link and speed of each device are known; says what is assumed where they are not."""
         known = np.ones(len(devices), dtype=np.bool_)
-        for what, unknown in self.roster.unknown(devices, look).items():
+        for what, unknown in self.roster.unknown(devices, links).items():
             known &= ~unknown
             names = [device.name for device, out in zip(devices, unknown, strict=True) if out]
             new = [name for name in names if (what, name) not in self._warned]

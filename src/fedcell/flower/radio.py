@@ -4,7 +4,7 @@ A Radio is called three times per round: for the state of the links (``look``), 
 (``grant``), and for how long everything took (``measure``). If the policy asks devices something before it decides, it
 is called to grant and measure that, too. Write one for your own radio network; fedcell has four:
 
-- DedicatedRadio: every node has a line of its own; what it does not report is learnt from the clients' timings.
+- DedicatedRadio: every node has a dedicated link; what it does not report is learnt from the clients' timings.
 - CellRadio: real nodes report their SNR or rate; Flower's server measures with its own clock.
 - SimulatedRadio: the simulator's world and clock, around nodes that really train.
 - fedcell.testbed's: network namespaces whose links are shaped to the granted rates, measured on the wire.
@@ -19,12 +19,12 @@ import numpy as np
 from fedcell import units
 from fedcell.errors import InputError
 from fedcell.flower.client import Report
-from fedcell.protocol.question import answering
+from fedcell.protocol import answer_links
 from fedcell.quantisation import WEIGHT_BITS
 from fedcell.schedule.laws import LAWS, Dedicated, Density, Law, parse_law
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.types import Floats
-from fedcell.units import LARGEST_S, SMALLEST_S
+from fedcell.units import MAX_S, MIN_S
 from fedcell.world import Always, Cell, Conditions, World, whole_band_upload_s
 from fedcell.world.cell import Foresight
 
@@ -162,7 +162,7 @@ class CellRadio:
 
     @property
     def model_bits(self) -> int:
-        """The cell's."""
+        """The size of an upload in this cell, in bits."""
         return self.cell.model_bits
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:  # noqa: ARG002
@@ -174,7 +174,7 @@ class CellRadio:
     def _snr(self, devices: Sequence[Device], upload_s: Floats) -> Floats:
         """(M,) the SNR with the entire band: as reported, or as Shannon's formula has it for the upload time."""
         bits = np.minimum(self.cell.model_bits / (upload_s * self.cell.bandwidth_hz), _STEEPEST_BITS)
-        by_time = np.maximum(np.expm1(np.log(2.0) * bits), SMALLEST_S)
+        by_time = np.maximum(np.expm1(np.log(2.0) * bits), MIN_S)
         told = np.array([np.nan if d.report.snr_db is None else units.db_to_ratio(d.report.snr_db) for d in devices])
         snr: Floats = np.where(np.isnan(told), by_time, told)
         known = snr[np.isfinite(snr)]
@@ -185,7 +185,7 @@ class CellRadio:
         if not np.isnan(upload_s) or report.snr_db is None:
             return upload_s
         efficiency = self.cell.rate.efficiency(np.array([units.db_to_ratio(report.snr_db)]))
-        return float(np.clip(whole_band_upload_s(self.cell, efficiency)[0], SMALLEST_S, LARGEST_S))
+        return float(np.clip(whole_band_upload_s(self.cell, efficiency)[0], MIN_S, MAX_S))
 
     def grant(self, grant: Grant) -> None:
         """Do nothing: the shares reach the nodes in their messages."""
@@ -204,8 +204,8 @@ class DedicatedRadio:
 
     Attributes:
         model_bits: size of one upload in bits.
-        law: one of own lines, such as `Ingress` where all lines end in one pipe of the server's: ``fc.Ingress(1e7)``
-            for one of 10 Mbit/s. What the pipe makes of an upload is then no news of the node's line.
+        law: one of dedicated links, such as `Ingress` where all end in one uplink of the server: ``fc.Ingress(1e7)``
+            for one of 10 Mbit/s. How long an upload waits there says nothing of the node's link.
 
     Example:
         >>> from fedcell.flower import DedicatedRadio, Device, Report
@@ -277,7 +277,7 @@ def _reported_upload_s(report: Report, model_bits: int) -> float:
     """Seconds of an upload over the entire link according to the report's time or rate; NaN if it has neither."""
     if report.upload_s is not None:
         return report.upload_s
-    return np.nan if report.rate_bps is None else max(model_bits / report.rate_bps, SMALLEST_S)
+    return np.nan if report.rate_bps is None else max(model_bits / report.rate_bps, MIN_S)
 
 
 def reports_band(report: Report) -> bool:
@@ -326,7 +326,7 @@ class SimulatedRadio:
 
     @property
     def model_bits(self) -> int:
-        """The cell's."""
+        """The size of an upload in this cell, in bits."""
         return self.world.cell.model_bits
 
     def look(self, devices: Sequence[Device], round_index: int, clock_s: float) -> Links:
@@ -360,4 +360,4 @@ class SimulatedRadio:
         """Return the times of the plan under the true conditions of the round."""
         assert self._now is not None  # look comes first
         now = replace(self._now, epochs=grant.epochs, weights=grant.weights, tensors=grant.tensors, bits=grant.bits)
-        return grant.plan.timing(answering(now) if grant.answers else now)
+        return grant.plan.timing(answer_links(now) if grant.answers else now)

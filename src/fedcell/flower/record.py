@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import Result
 
 from fedcell.flower.compat import LOG
 from fedcell.flower.round import Connected, PlannedRound
-from fedcell.protocol.outcome import Outcome
+from fedcell.protocol import Outcome
 from fedcell.schedule.plan import Plan, Question, Timing
 from fedcell.sim.record import RoundRecord
 from fedcell.types import Floats
@@ -116,7 +116,7 @@ def make_record(
         outcome: how it went.
         used: whether the models that arrived were used.
     """
-    plan, asked, there = planned.plan, planned.asked, np.asarray(planned.view.ids)
+    plan, answers, there = planned.plan, planned.answers, np.asarray(planned.view.ids)
     ids = there[plan.devices]
     return ScheduledRound(
         round=number,
@@ -131,9 +131,9 @@ def make_record(
         finish_s=_or_none(timing.finish_s),
         delivered=ids[outcome.delivered].tolist() if used else [],
         late=ids[outcome.late].tolist(),
-        asked=[] if asked is None else there[asked.question.devices].tolist(),
-        answered=[] if asked is None else there[asked.answered].tolist(),
-        waited_s=0.0 if asked is None else asked.waited_s,
+        asked=[] if answers is None else there[answers.question.devices].tolist(),
+        answered=[] if answers is None else there[answers.places].tolist(),
+        waited_s=0.0 if answers is None else answers.waited_s,
         epochs=None if plan.epochs is None else plan.epochs.tolist(),
         bits=None if plan.bits is None else plan.bits.tolist(),
     )

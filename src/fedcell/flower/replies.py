@@ -40,7 +40,7 @@ from fedcell.errors import InputError
 from fedcell.flower.client import ROUNDED, SUMS, floats_of, update_of
 from fedcell.flower.wrapped import records_of, unwrap
 from fedcell.learn.engine import HostUpdates
-from fedcell.protocol.signals import SIGNALS, read_signals, uses
+from fedcell.protocol import SIGNALS, read_signals, uses_signal
 from fedcell.quantisation import restore, unpack
 from fedcell.schedule.policy import Policy
 from fedcell.types import Floats
@@ -423,7 +423,7 @@ RMS = "_rms"
 """What follows the name of the loss in that of the root mean square of the samples' losses."""
 
 
-def told_number(record: MetricRecord | None, name: str) -> tuple[float, str | None]:
+def read_metric(record: MetricRecord | None, name: str) -> tuple[float, str | None]:
     """Return a number that a client tells, NaN if it does not, and what is wrong with it if it is no such number."""
     value: Any = None if record is None else record.get(name)
     if value is None:
@@ -453,7 +453,7 @@ def reports_of(
     losses, rms = _metrics(replies, loss_metric, odd), np.full(len(replies), np.nan)
     if policy.uses_rms:
         rms = _metrics(replies, loss_metric + RMS, odd)
-    needed = any(uses(policy, one) for one in SIGNALS if one.flag not in (None, "uses_rms"))
+    needed = any(uses_signal(policy, one) for one in SIGNALS if one.flag not in (None, "uses_rms"))
     changes = [_change(model, reply, number, odd) if needed else None for number, reply in enumerate(replies)]
     sizes = Counter(change.size for change in changes if change is not None)
     size = max(sizes, key=sizes.__getitem__, default=1)
@@ -474,8 +474,8 @@ def _told_sums(reply: Message) -> list[float]:
     """Return what a device tells of its update before it was rounded; NaN if its reply does not have it."""
     record = reply.content.get(ROUNDED)
     told = record.get(SUMS) if isinstance(record, ConfigRecord) else None
-    good = isinstance(told, list) and len(told) == 3 and all(0.0 <= float(one) <= MAX_METRIC for one in told)
-    return [float(one) for one in told] if isinstance(told, list) and good else [math.nan] * 3
+    sums = list(map(float, told)) if isinstance(told, list) else []
+    return sums if len(sums) == 3 and all(0.0 <= one <= MAX_METRIC for one in sums) else [math.nan] * 3
 
 
 def _change(model: ArrayRecord, reply: Message, number: int, odd: list[tuple[int, str]]) -> NDArray[np.float32] | None:
@@ -489,7 +489,7 @@ def _change(model: ArrayRecord, reply: Message, number: int, odd: list[tuple[int
 def _metrics(replies: Sequence[Message], name: str, odd: list[tuple[int, str]]) -> Floats:
     values = np.full(len(replies), np.nan)
     for number, reply in enumerate(replies):
-        told = (told_number(record, name) for _, record in records_of(reply.content, MetricRecord))
+        told = (read_metric(record, name) for _, record in records_of(reply.content, MetricRecord))
         for value, fault in told:
             if fault is not None:
                 odd.append((number, fault))

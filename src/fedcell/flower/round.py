@@ -25,11 +25,9 @@ from fedcell.flower.client import (
     WANTS_SUMS,
 )
 from fedcell.flower.radio import Device, Grant
-from fedcell.flower.replies import Replies, told_number
+from fedcell.flower.replies import Replies, read_metric
 from fedcell.flower.wrapped import UNTIMED, NodeConfig, Trained, take_trained, with_node_config
-from fedcell.protocol.outcome import Observed, deadlines
-from fedcell.protocol.question import answering
-from fedcell.protocol.round import Asked, Send, Sight
+from fedcell.protocol import Answers, Observed, RoundInputs, Send, answer_links, deadlines
 from fedcell.schedule.laws import Law
 from fedcell.schedule.plan import Links, Plan, Question, Timing
 from fedcell.schedule.view import RoundView
@@ -46,13 +44,13 @@ class Connected:
     Attributes:
         nodes: the ids of all M nodes.
         devices: the M devices that they are.
-        sight: what is known of them.
+        inputs: what is known of them.
         known: (M,) booleans: the devices whose link and speed are known, so that they can be held to the plan.
     """
 
     nodes: list[int]
     devices: list[Device]
-    sight: Sight
+    inputs: RoundInputs
     known: Bools
 
 
@@ -62,28 +60,28 @@ class PlannedRound:
 
     Attributes:
         nodes: the ids of all M connected nodes.
-        look: what the radio knew about them.
+        links: what the radio knew about them.
         view: what the policy saw at first, of all M.
         grant: who trains, with which share, and when each is expected to finish.
         known: (M,) booleans, as in `Connected`.
-        asked: what was asked before; None if nothing was.
+        answers: what was asked before; None if nothing was.
     """
 
     nodes: list[int]
-    look: Links
+    links: Links
     view: RoundView
     grant: Grant
     known: Bools
-    asked: Asked | None = None
+    answers: Answers | None = None
 
     @classmethod
     def of(cls, send: Send, there: Connected) -> "PlannedRound":
         """Return what is to be carried out, for the nodes that are there."""
-        view, answers = there.sight.view, send.question is not None
+        view, answers = there.inputs.view, send.question is not None
         sizes = view.epochs, view.weights, view.tensors, view.bits, view.overhead_bits
         finish_s = send.expected.finish_s
         grant = Grant(view.round_index, there.devices, send.plan, finish_s, *sizes, answers=answers)
-        return cls(there.nodes, there.sight.links, view, grant, there.known, send.asked)
+        return cls(there.nodes, there.inputs.links, view, grant, there.known, send.answers)
 
     @property
     def plan(self) -> Plan:
@@ -142,7 +140,7 @@ class PlannedRound:
     @property
     def link_known(self) -> Bools:
         """(n,) booleans: the scheduled devices whose link the radio knew."""
-        known: Bools = np.isfinite(self.look.upload_s[self.plan.devices])
+        known: Bools = np.isfinite(self.links.upload_s[self.plan.devices])
         return known
 
     def compute_s(self) -> Floats:
@@ -154,7 +152,7 @@ class PlannedRound:
         return self._seconds()[1]
 
     def _seconds(self) -> tuple[Floats, Floats]:
-        return self.plan.seconds(answering(self.view) if self.grant.answers else self.view)
+        return self.plan.seconds(answer_links(self.view) if self.grant.answers else self.view)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +249,7 @@ def configs(planned: PlannedRound, seed: int, *, wants_sums: bool = False) -> li
         seed: of the run; with the round and the device it makes the random numbers of a rounded upload.
         wants_sums: whether the policy goes by how long updates were before they were rounded.
     """
-    plan, law, trained = planned.plan, planned.view.law, planned.asked is not None and planned.asked.trained
+    plan, law, trained = planned.plan, planned.view.law, planned.answers is not None and planned.answers.trained
     decided = {f"fedcell-{name.replace('_', '-')}": getattr(plan, name) for name in _decisions(type(plan))}
     if trained:
         del decided[EPOCHS]
@@ -340,7 +338,7 @@ def _read(reply: Message, about: str) -> tuple[float, str | None]:
     if reply.has_error():
         return math.nan, f"its app failed: {' '.join(str(reply.error.reason).split())[:200]}; {_NEEDS[about]}"
     record = reply.content.get(ANSWER) if reply.has_content() else None
-    value, fault = told_number(record, about) if isinstance(record, MetricRecord) else (math.nan, None)
+    value, fault = read_metric(record, about) if isinstance(record, MetricRecord) else (math.nan, None)
     if math.isnan(value) and fault is None:
         return value, f"its reply is no answer; {_NEEDS[about]}"
     return value, fault

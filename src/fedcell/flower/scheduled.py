@@ -79,9 +79,7 @@ from fedcell.flower.wrapped import (
     with_node_config,
 )
 from fedcell.learn.profile import noise_of
-from fedcell.protocol.outcome import Observed, Outcome
-from fedcell.protocol.round import Collect, Collected, Send
-from fedcell.protocol.signals import SIGNALS, uses
+from fedcell.protocol import SIGNALS, Collect, Collected, Observed, Outcome, Send, uses_signal
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Question, Timing
 from fedcell.schedule.policy import Policy
@@ -377,7 +375,7 @@ class Scheduled(Strategy):
     def _refuse_untrained(self, num_rounds: int) -> None:
         if num_rounds > 0 and not any(done.delivered for done in self.rounds):
             why = explain_no_update(self.rounds, format_policy(self.policy), self.budget_s)
-            raise InputError(f"nothing was learnt: {why}")
+            raise InputError(f"no model was trained: {why}")
 
     # --- one round -------------------------------------------------------------------------------------------------
 
@@ -392,14 +390,14 @@ class Scheduled(Strategy):
         self._learn_later()
         there = self._connected(number, result.arrays, grid)
         here = self._under_way = _UnderWay(number, grid, result, config, there)
-        playing, played = self._planner.playing(there), None
-        request = next(playing)
+        coroutine, played = self._planner.round_coroutine(there), None
+        request = next(coroutine)
         while played is None:
             answer = self._carry_out(request, here) if isinstance(request, Send) else self._collect(request, here)
             if answer is None:
                 return False
             try:
-                request = playing.send(answer)
+                request = coroutine.send(answer)
             except StopIteration as end:
                 played = end.value
         self._planner.learn(there, played)
@@ -437,7 +435,7 @@ class Scheduled(Strategy):
             began_s=here.began_s,
             enough=lambda replies: needed < len(messages) and enough_usable(replies, demands, needed, starts),
         )
-        self._planner.hear_sizes(kept, came.replies)
+        self._planner.record_sizes(kept, came.replies)
         observed, here.usable, why = observe(kept, came, lambda replies: faults(replies, demands, starts))
         for node, fault in why.items():
             LOG.warning("fedcell: the reply of device %s is not used: %s", name_of_node(kept, node), fault)
@@ -482,7 +480,7 @@ class Scheduled(Strategy):
                 return None
             self._start_clock()
         measured = here.came is not None and here.came.measured is not None
-        if measured or send.asked is not None or math.isfinite(outcome.cut_s):
+        if measured or send.answers is not None or math.isfinite(outcome.cut_s):
             self._later.forget_round()  # what comes later of it tells nothing new
         here.arrived = outcome.delivered & np.array([node in here.usable for node in planned.chosen], dtype=bool)
         used = {n: here.usable[n] for n, came in zip(planned.chosen, here.arrived, strict=True) if came}
@@ -497,7 +495,7 @@ class Scheduled(Strategy):
         """Learn how slow devices are whose replies came after their round."""
         for planned, reply, took_s in self._later.taken():
             if reply.has_content():
-                self._planner.hear_sizes(planned, {reply.metadata.src_node_id: (reply, took_s)})
+                self._planner.record_sizes(planned, {reply.metadata.src_node_id: (reply, took_s)})
                 self._planner.learn_later(planned, reply, took_s, self._clock_s)
 
     @override
@@ -514,13 +512,13 @@ class Scheduled(Strategy):
         if here is None:
             raise InputError("configure_train is called by start, which chooses the nodes; call start")
         planned = here.planned()
-        trained = planned.asked is not None and planned.asked.trained
+        trained = planned.answers is not None and planned.answers.trained
         make = partial(messages_for, self.strategy, server_round, arrays, config, grid)
         made = list(send_messages(planned.chosen) if trained else make(planned.chosen))
         planned = planned.only({message.metadata.dst_node_id for message in made})
         require_round_size(self.strategy, len(made))
         refuse_rounding(self.strategy, planned.plan.bits)
-        wants_sums = any(uses(self.policy, one) for one in SIGNALS if one.flag == "uses_sums")
+        wants_sums = any(uses_signal(self.policy, one) for one in SIGNALS if one.flag == "uses_sums")
         config_of = dict(zip(planned.chosen, configs(planned, self.seed, wants_sums=wants_sums), strict=True))
         return [with_node_config(message, config_of[message.metadata.dst_node_id]) for message in made]
 
@@ -544,7 +542,9 @@ class Scheduled(Strategy):
             skip_round(self.strategy, here.number)
             if kept:
                 LOG.warning(
-                    "fedcell: round %d is not averaged: %d models are too few for its noise", here.number, len(kept)
+                    "fedcell: round %d is not aggregated: %d models are too few for the noise of differential privacy",
+                    here.number,
+                    len(kept),
                 )
             return None, None
         balanced = self._planner.balanced(here.there, delivered) if self.averaging == "balanced" else None
@@ -557,7 +557,7 @@ class Scheduled(Strategy):
             LOG.warning("fedcell: the model of round %d is not used: %s", here.number, fault)
             return None, None
         here.used = new is not None
-        return new, None if new is None else (np.asarray(here.there.sight.view.ids)[delivered], weights)
+        return new, None if new is None else (np.asarray(here.there.inputs.view.ids)[delivered], weights)
 
     @override
     def aggregate_train(
@@ -611,7 +611,7 @@ class Scheduled(Strategy):
         radio, came, round_s = self._planner.resolved_radio, here.came, outcome.round_s
         if came is None:
             if radio.real_time:  # a node may join, or a link improve
-                time.sleep(min(max(round_s if planned.asked is None else 0.0, 1.0), 60.0))
+                time.sleep(min(max(round_s if planned.answers is None else 0.0, 1.0), 60.0))
         elif came.waited_s is not None:
             all_measured = came.measured is not None and bool(outcome.delivered.all())
             round_s = float(np.nanmax(here.timing.finish_s)) if all_measured else came.waited_s

@@ -32,7 +32,7 @@ from fedcell.flower.privacy import accountant_states, require_resumable, restore
 from fedcell.flower.record import ScheduledRound
 from fedcell.flower.replies import ModelSchema
 from fedcell.flower.wrapped import arrays_of, changed_numbers, own_numbers, restore_arrays, restore_numbers
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.sim.spec import Spec, parse_stored
 
 STATE_VERSION = 1

@@ -274,7 +274,7 @@ def _leaf_part(paths: list[Path]) -> tuple[list[NDArray[Any]], list[NDArray[np.i
 
 def _leaf_document(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_FILE_BYTES:
-        raise InputError(f"{path} is over {MAX_FILE_BYTES} bytes; LEAF puts 100 users into a file, do so")
+        raise InputError(f"{path} is over {MAX_FILE_BYTES} bytes; LEAF puts 100 users into a file; split it likewise")
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError, MemoryError) as error:

@@ -9,6 +9,7 @@ cosine:rounds=200,end=0.01    half a cosine down to a hundredth in 200 rounds, a
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import cos, pi
 from typing import ClassVar
 
@@ -80,6 +81,7 @@ Schedule = Constant | Exponential | Stepwise | Cosine
 SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (Constant, Exponential, Stepwise, Cosine)}
 
 
+@lru_cache(maxsize=64)
 def parse_schedule(text: str) -> Schedule:
     """Return the schedule of a line such as ``cosine:rounds=200``: a function from a round to a factor.
 

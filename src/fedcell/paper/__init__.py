@@ -56,7 +56,7 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 
 _NAMES = {
-    "fedcell.paper.auto_cells": "checked_cells",
+    "fedcell.paper.auto": "checked_cells",
     "fedcell.paper.output": "Output Section TRIED page section verdict_text",
     "fedcell.paper.settings": "Settings WatchProgress collect_runs gather",
 }

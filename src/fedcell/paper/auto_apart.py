@@ -14,17 +14,17 @@ from fedcell.paper.auto import (
     MOMENTUM,
     OURS,
     PLAIN,
+    AutoCell,
     Time,
+    chosen_cells,
     dots_of,
     gather_ours,
     setting,
     time_specs,
     times_of,
     to_target,
-    verdict,
 )
-from fedcell.paper.auto_cells import AutoCell, chosen_cells
-from fedcell.paper.output import Claim, Output
+from fedcell.paper.output import Claim, Output, verdict_of
 from fedcell.paper.settings import Collect, Settings
 from fedcell.plots import Dots, dots_figure
 from fedcell.quantisation import WEIGHT_BITS
@@ -40,7 +40,7 @@ DECISION_CELLS = ("race", "static", "iid", "dirichlet-0.1", "speeds-10", "fashio
 GRID_CELL, GRID_MEAN = 1.3, 1.15
 """The most that Auto may take of the best of hindsight's time: in each cell, and on average."""
 
-# --- its decisions apart -------------------------------------------------------------------------------------------
+# --- ablation ------------------------------------------------------------------------------------------------------
 
 
 def decision_specs(settings: Settings, cells: Mapping[str, AutoCell]) -> dict[tuple[str, float, tuple[str, ...]], Spec]:
@@ -295,12 +295,12 @@ def _grid_claims(ratios: Mapping[str, float], cells: Mapping[str, AutoCell]) -> 
     return [
         Claim(
             f"{OURS} is within {GRID_CELL:g} times of the best of the grid in each cell",
-            verdict(not beyond),
+            verdict_of(not beyond),
             f"Beyond it in: {', '.join(beyond) or 'none'}, of {len(known)} cells.{said}",
         ),
         Claim(
             f"{OURS} is within {GRID_MEAN:g} times of the best of the grid on average",
-            verdict(mean <= GRID_MEAN),
+            verdict_of(mean <= GRID_MEAN),
             f"{mean:.2f} times, the mean over {len(known)} cells.",
         ),
     ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedcell import defaults
-from fedcell.paper.output import Claim, Output, Verdict
+from fedcell.paper.output import Claim, Output, verdict_of
 from fedcell.paper.readings import TARGET, columns
 from fedcell.paper.settings import DEVICES, Collect, Settings, gather
 from fedcell.plots import Line, lines_figure
@@ -288,7 +288,7 @@ def _claims(
         claims.append(
             Claim(
                 f"{ours} reaches the target in at most half of {BASELINE}'s median time",
-                _verdict(mine <= 0.5 * base),
+                verdict_of(mine <= 0.5 * base),
                 f"{mine:.0f} s against {base:.0f} s in the paper's race.",
             )
         )
@@ -296,7 +296,7 @@ def _claims(
         claims.append(
             Claim(
                 f"{ours} ends at least 5 points higher than {BASELINE}",
-                _verdict(last.mean >= 0.05),
+                verdict_of(last.mean >= 0.05),
                 f"{last.text(100, 1)} points in the paper's race.",
             )
         )
@@ -304,7 +304,7 @@ def _claims(
         claims.append(
             Claim(
                 f"{ours} reaches the target with at least 8 of 10 seeds where devices stay",
-                _verdict(here.reached >= 0.8 * here.n),
+                verdict_of(here.reached >= 0.8 * here.n),
                 f"{here.reached} of {here.n}; {BASELINE} {times[static, BASELINE].reached}.",
             )
         )
@@ -317,15 +317,11 @@ def _claims(
         claims.append(
             Claim(
                 f"{ours} is nowhere significantly worse than {BASELINE}",
-                _verdict(not worse),
+                verdict_of(not worse),
                 f"Worse in: {'; '.join(worse) or 'none'}.",
             )
         )
     return claims
-
-
-def _verdict(holds: bool) -> Verdict:
-    return "confirmed" if holds else "not confirmed"
 
 
 def _curves(found: Mapping[tuple[str, str], Sequence[Rounds]], name: str, budget_s: float) -> "Figure":
@@ -342,7 +338,7 @@ def _curves(found: Mapping[tuple[str, str], Sequence[Rounds]], name: str, budget
 
 
 def make_variants(settings: Settings, collect: Collect) -> Output:
-    """Diverse taken apart."""
+    """The ablation of Diverse."""
     found = gather(collect, variant_specs(settings), settings.seeds)
     places = ("redrawn", "static")
     rows = []

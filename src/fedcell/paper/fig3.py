@@ -10,7 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcell.paper.output import Claim, Output, Printed, Verdict, close, jackknife, judge, judge_all, overall, points
+from fedcell.paper.output import (
+    Claim,
+    Output,
+    Printed,
+    Verdict,
+    close,
+    jackknife,
+    judge,
+    judge_all,
+    overall,
+    points,
+    verdict_of,
+)
 from fedcell.paper.readings import (
     CURVE,
     LAST,
@@ -160,7 +172,7 @@ def devices_claim(devices: Mean, round_s: Mean) -> Claim:
     agrees = close(8.31, devices) and close(12.07, round_s)
     return Claim(
         "Proposed schedules 8.31 devices in 12.07 s per round",
-        "confirmed" if agrees else "not confirmed",
+        verdict_of(agrees),
         f"Ours, with θ = 0: {devices.text()} devices in {round_s.text()} s. Confirmed means that the difference is "
         "within the spread of two such means.",
     )

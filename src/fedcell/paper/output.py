@@ -187,6 +187,11 @@ def jackknife(statistic: Callable[[list[int]], float], trials: int) -> Mean:
     return Mean(whole, half if math.isfinite(whole) else math.nan, trials)
 
 
+def verdict_of(holds: bool) -> Verdict:
+    """Of a claim that its numbers meet or do not."""
+    return "confirmed" if holds else "not confirmed"
+
+
 def judge(difference: Mean) -> Verdict:
     """Of a difference that the claim says is above 0."""
     return judge_all([difference])[0]

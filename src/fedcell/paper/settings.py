@@ -12,7 +12,7 @@ from fedcell.runs.records import Rounds
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress, run_sweep
 from fedcell.sim.spec import Spec, TaskSpec
-from fedcell.sim.task import settled
+from fedcell.sim.task import resolve_device
 from fedcell.world import Cell
 
 Collect = Callable[[Sequence[Spec]], dict[str, Rounds]]
@@ -146,7 +146,7 @@ def collect_runs(
     if device != "cpu":
         asked = {key: spec.changed({"task.device": device}) for key, spec in asked.items()}
     told = {key: known[spec.key()] for key, spec in asked.items() if known and spec.key() in known}
-    asked = {key: settled(spec) for key, spec in asked.items() if key not in told}
+    asked = {key: resolve_device(spec) for key, spec in asked.items() if key not in told}
     wanted = {spec.key(): spec for spec in asked.values()}
     with Store(store_path) as store:
         missing = [spec for key, spec in wanted.items() if not store.has(key)]

@@ -30,7 +30,7 @@ import numpy as np
 from fedcell import defaults, units
 from fedcell.errors import UNPRINTABLE, InputError, nearest
 from fedcell.types import Bools, Floats
-from fedcell.units import LARGEST_S, SMALLEST_S
+from fedcell.units import MAX_S, MIN_S
 from fedcell.world import Cell, link_snr, path_loss_db
 from fedcell.world.channel import unchecked_upload_s
 from fedcell.world.device import PAPER_POWER_W_PER_HZ, mean_compute_s
@@ -44,20 +44,20 @@ MAX_PROFILE_NUMBERS = 20_000_000
 MAX_LINE_CHARACTERS = 100_000
 MAX_NAME_CHARACTERS = 1000
 MAX_HEADING_CHARACTERS = 100
-MOST_EPOCHS = 1_000_000
+MAX_EPOCHS = 1_000_000
 _CHUNK_ROWS = 10_000
 
 UPLOAD = ("upload_s", "rate_bps", "snr_db", "distance_m")
 COMPUTE = ("compute_s", "samples")
 POWER = ("power_dbm", "power_dbm_per_mhz")
 _BOUNDS = {
-    "upload_s": (SMALLEST_S, LARGEST_S),
+    "upload_s": (MIN_S, MAX_S),
     "rate_bps": (1e-15, 1e300),
     "snr_db": (-1000.0, 1000.0),
     "distance_m": (0.0, 1e9),
     "power_dbm": (-1000.0, 1000.0),
     "power_dbm_per_mhz": (-1000.0, 1000.0),
-    "compute_s": (0.0, LARGEST_S),
+    "compute_s": (0.0, MAX_S),
     "samples": (1.0, 1e15),
     "seconds_per_sample": (0.0, 1e15),
     "samples_per_second": (1e-15, 1e300),
@@ -158,7 +158,7 @@ class DeviceColumns:
                 rows.refuse(
                     int(bad[0]),
                     f"{origin} is {_shown(rows.columns[origin][bad[0]])}, which gives {name} = {values[bad[0]]:g}, "
-                    f"beyond {SMALLEST_S:g} to {LARGEST_S:g} s; change it or leave the device out",
+                    f"beyond {MIN_S:g} to {MAX_S:g} s; change it or leave the device out",
                 )
         total = snr is not None and "distance_m" in number and "power_dbm" in number
         told = self.must_include, self.profiles
@@ -167,9 +167,9 @@ class DeviceColumns:
 
 def check_epochs(epochs: float) -> None:
     """Refuse what is no number of local epochs."""
-    if not (0.0 < epochs <= MOST_EPOCHS and (epochs < 1.0 or epochs == int(epochs))):
+    if not (0.0 < epochs <= MAX_EPOCHS and (epochs < 1.0 or epochs == int(epochs))):
         raise InputError(
-            f"epochs is {epochs:g}; give a whole number, at most {MOST_EPOCHS:,}, or a positive fraction below 1"
+            f"epochs is {epochs:g}; give a whole number, at most {MAX_EPOCHS:,}, or a positive fraction below 1"
         )
 
 

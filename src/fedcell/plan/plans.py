@@ -260,7 +260,7 @@ def make_plans(
         with user_code(format_policy(policy)):
             plan = policy.decide(view, stream(seed, "policy"))
         if not math.isfinite(plan.round_s):  # only a policy of one's own says so, and JSON cannot
-            raise InputError(f"policy {format_policy(policy)!r} answers a round of {plan.round_s} s; correct it")
+            raise InputError(f"policy {format_policy(policy)!r} returned a round time of {plan.round_s} s; correct it")
         n = len(plan.devices)
         modelled = 0 < n <= largest_set(theta) and not _changes_effort(plan, view)
         value = objective(n, plan.round_s, theta) if modelled else None

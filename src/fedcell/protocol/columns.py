@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -83,6 +84,7 @@ class Table:
         return table
 
 
+@cache
 def _columns(table: type[Table]) -> "list[Field[Any]]":
     """The fields that have an entry for each device."""
     return [one for one in fields(table) if one.metadata]

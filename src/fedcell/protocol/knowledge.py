@@ -6,6 +6,7 @@ rounds (see estimates.py), or not known at all: then the median of the other dev
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -13,16 +14,16 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from fedcell.protocol.columns import Table, column, part
-from fedcell.protocol.estimates import SHORTEST_S, Estimates, look_round
-from fedcell.protocol.signals import SIGNALS, Reports, uses
+from fedcell.protocol.estimates import MIN_SECONDS, Estimates, is_exploration_round
+from fedcell.protocol.signals import SIGNALS, Reports, signals_of
 from fedcell.schedule.plan import Links, Plan, Timing
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.view import RoundView, Undeclared
 from fedcell.types import Bools, Floats, Indices
 
-FADE = 0.9
+PARTICIPATION_DECAY = 0.9
 """A round counts this much less for the balance of the model than the round after it."""
-LONGEST_REST = 63
+MAX_BACKOFF_ROUNDS = 63
 """A device that keeps failing is left out for at most so many rounds in a row."""
 
 
@@ -35,7 +36,7 @@ class Knowledge(Table):
         upload: observed upload times with the entire band, for links that were not known in advance.
         last_round: (M,) the round in which a device was last scheduled, -1 for never.
         mean_upload_s: (M,) the mean of its upload times so far.
-        looks: (M,) the number of rounds in that mean.
+        rounds_available: (M,) the number of rounds in that mean.
         profiles: (M, d) what is known about the devices' data, a row of NaN where nothing is.
         recent: (M,) the sum of a device's weights in the rounds' means, each round counting 0.9 times the next.
         failures: (M,) in how many rounds in a row a scheduled device brought nothing usable.
@@ -54,14 +55,14 @@ class Knowledge(Table):
         >>> from fedcell.schedule.plan import Timing
         >>> from fedcell.schedule.plan import Links
         >>> from fedcell.protocol.knowledge import Knowledge
-        >>> knowledge, look = Knowledge.empty(2), Links(upload_s=np.ones(2), compute_s=np.full(2, np.nan))
-        >>> view = knowledge.view(look, 0)
+        >>> knowledge, links = Knowledge.empty(2), Links(upload_s=np.ones(2), compute_s=np.full(2, np.nan))
+        >>> view = knowledge.view(links, 0)
         >>> plan = fc.All().decide(view, np.random.default_rng(0))
         >>> timing = Timing(began_s=np.array([2.0, 40.0]), finish_s=np.array([4.0, 42.0]))
-        >>> knowledge = knowledge.after(view, plan, look, timing, clock_s=42.0)
-        >>> knowledge.view(look, 1).compute_s.tolist()
+        >>> knowledge = knowledge.with_round(view, plan, links, timing, clock_s=42.0)
+        >>> knowledge.view(links, 1).compute_s.tolist()
         [2.0, 40.0]
-        >>> knowledge.view(look, 99, clock_s=42.0 + 352.0, explore=True).compute_s.tolist()  # after 352 s unseen
+        >>> knowledge.view(links, 99, clock_s=42.0 + 352.0, explore=True).compute_s.tolist()  # after 352 s unseen
         [1.0, 20.0]
     """
 
@@ -69,7 +70,7 @@ class Knowledge(Table):
     upload: Estimates = part(Estimates, "upload_")
     last_round: Indices = column(-1, np.int64)
     mean_upload_s: Floats = column(0.0)
-    looks: Indices = column(0, np.int64)
+    rounds_available: Indices = column(0, np.int64, stored="looks")
     profiles: Floats = column(np.nan, wide=True)
     recent: Floats = column(0.0)
     failures: Indices = column(0, np.int64)
@@ -83,7 +84,7 @@ class Knowledge(Table):
     round_losses: Floats = field(default_factory=lambda: np.empty(0))
     learnt: Floats = field(default_factory=lambda: np.empty(0))
 
-    def learning(self, devices: Indices, profiles: Floats) -> "Knowledge":
+    def with_profiles(self, devices: Indices, profiles: Floats) -> "Knowledge":
         """Return the knowledge with new profiles of some devices; a device that had one gets the mean of both.
 
         Args:
@@ -99,25 +100,25 @@ class Knowledge(Table):
         after[which] = np.where(np.isnan(after[which]), new, 0.5 * (after[which] + new))
         return self.changed(profiles=after)
 
-    def known(self, look: Links, there: Indices, reported_s: Floats | None = None) -> tuple[Floats, Floats]:
+    def known(self, links: Links, there: Indices, reported_s: Floats | None = None) -> tuple[Floats, Floats]:
         """Return the (n,) upload and (n,) compute times that are known of the connected devices, NaN where none is.
 
-        An upload time comes from ``look``, otherwise from earlier rounds; a compute time likewise, otherwise from the
+        An upload time comes from ``links``, otherwise from earlier rounds; a compute time likewise, otherwise from the
         device's report.
 
         Args:
-            look: what is known in advance about these n devices.
+            links: what is known in advance about these n devices.
             there: (n,) their numbers.
             reported_s: (n,) the compute times they reported, NaN where they reported none.
         """
-        compute_s = _first_known(look.compute_s, self.compute, there)
+        compute_s = _first_known(links.compute_s, self.compute, there)
         if reported_s is not None:
             compute_s = np.where(np.isfinite(compute_s), compute_s, reported_s)
-        return _first_known(look.upload_s, self.upload, there), compute_s
+        return _first_known(links.upload_s, self.upload, there), compute_s
 
     def view(
         self,
-        look: Links,
+        links: Links,
         round_index: int,
         *,
         clock_s: float = 0.0,
@@ -131,10 +132,10 @@ class Knowledge(Table):
         """Return what a policy sees of the connected devices.
 
         Args:
-            look: what is known in advance about these n devices.
+            links: what is known in advance about these n devices.
             round_index: the round, from 0.
             clock_s: the time at the start of the round, in seconds.
-            explore: whether stale estimates earn a look: in every tenth round a device that was not observed for long
+            explore: whether stale estimates are explored: in every tenth round a device that was not observed for long
                 is expected to be as fast as may be hoped; see `Estimates`. Times known in advance or reported stay, and
                 those of a device that brought nothing the last time.
             there: (n,) their numbers; all devices by default.
@@ -148,60 +149,58 @@ class Knowledge(Table):
             equal and training times 0: the optimistic guess, which schedules the best channels first, and their times
             become known.
         """
+        some: Places = EVERYBODY if there is None else there  # of everybody nothing is copied
         there = np.arange(len(self)) if there is None else there
-        upload_s, compute_s = self.known(look, there, reported_s)
+        upload_s, compute_s = self.known(links, there, reported_s)
         upload_s, compute_s = _with_median(upload_s, otherwise=1.0), _with_median(compute_s, otherwise=0.0)
-        if explore and look_round(round_index):
+        if explore and is_exploration_round(round_index):
             turn_s = float(np.median(upload_s + compute_s))
             failed = self.failures[there] > 0  # that it was not seen since is no sign that it has become faster
-            told = failed | np.isfinite(look.compute_s)
+            told = failed | np.isfinite(links.compute_s)
             if reported_s is not None:
-                told |= np.isfinite(reported_s) & (self.compute.seen[there] == 0)
-            compute_s = np.where(told, compute_s, self.compute.hoped_s(there, compute_s, clock_s, turn_s))
-            known_link = failed | np.isfinite(look.upload_s)
-            upload_s = np.where(known_link, upload_s, self.upload.hoped_s(there, upload_s, clock_s, turn_s))
+                told |= np.isfinite(reported_s) & (self.compute.weight[there] == 0)
+            compute_s = np.where(told, compute_s, self.compute.optimistic_s(there, compute_s, clock_s, turn_s))
+            known_link = failed | np.isfinite(links.upload_s)
+            upload_s = np.where(known_link, upload_s, self.upload.optimistic_s(there, upload_s, clock_s, turn_s))
         return RoundView.of_known(
             upload_s,
             compute_s,
             round_index=round_index,
             ids=there,
-            last_round=self.last_round[there],
-            mean_upload_s=np.where(self.looks[there] > 0, self.mean_upload_s[there], upload_s),
-            recent=self.recent[there],
-            presence=self.looks[there] / round_index if round_index else np.ones(there.size),
+            last_round=self.last_round[some],
+            mean_upload_s=np.where(self.rounds_available[there] > 0, self.mean_upload_s[there], upload_s),
+            recent=self.recent[some],
+            presence=self.rounds_available[there] / round_index if round_index else np.ones(there.size),
             round_losses=self._losses_until(round_index),
             clock_s=clock_s,
-            law=look.law,
-            epochs=look.epochs,
-            weights=look.weights,
-            tensors=look.tensors,
-            bits=look.bits,
-            overhead_bits=look.overhead_bits,
-            heard_round=self.heard_round[there],
-            heard_epochs=self.heard_epochs[there],
+            law=links.law,
+            epochs=links.epochs,
+            weights=links.weights,
+            tensors=links.tensors,
+            bits=links.bits,
+            overhead_bits=links.overhead_bits,
+            heard_round=self.heard_round[some],
+            heard_epochs=self.heard_epochs[some],
             learnt=self.learnt if self.learnt.size else None,
-            turns=self.turns[there],
-            took_s=self.took_s[there],
-            planned_s=self.planned_s[there],
+            turns=self.turns[some],
+            took_s=self.took_s[some],
+            planned_s=self.planned_s[some],
             joules=None if joules is None else joules(there, upload_s, compute_s),
-            **self._reported(there, policy),
+            **self._reported(some, policy),
             **columns,
         )
 
-    def _reported(self, there: Indices, policy: Policy | None) -> dict[str, Any]:
+    def _reported(self, some: "Places", policy: Policy | None) -> dict[str, Any]:
         """The last reports of these devices, and their profiles; None of what nobody has made."""
-        found: dict[str, Any] = {"profiles": self.profiles[there] if self.profiles.shape[1] else None}
-        if policy is not None and not policy.uses_profiles:
-            found["profiles"] = Undeclared("profiles", "uses_profiles", policy)
-        for one in SIGNALS:
-            if policy is not None and not uses(policy, one):
-                found[one.name] = Undeclared(one.name, str(one.flag), policy)
-            else:
-                values: NDArray[Any] = getattr(self.reports, one.name)
-                found[one.name] = None if one.wide and values.shape[1] == 0 else values[there]
+        found: dict[str, Any] = {} if policy is None else dict(_undeclared(type(policy)))
+        if "profiles" not in found:
+            found["profiles"] = self.profiles[some] if self.profiles.shape[1] else None
+        for one in SIGNALS if policy is None else signals_of(type(policy)):
+            values: NDArray[Any] = getattr(self.reports, one.name)
+            found[one.name] = None if one.wide and values.shape[1] == 0 else values[some]
         return found
 
-    def averaged(self, devices: Indices, weights: Floats | None = None) -> "Knowledge":
+    def with_participation(self, devices: Indices, weights: Floats | None = None) -> "Knowledge":
         """Return the knowledge after the mean of a round's models was taken.
 
         Args:
@@ -212,9 +211,9 @@ class Knowledge(Table):
             return self
         recent, share = self.recent.copy(), np.ones(devices.size) if weights is None else weights
         np.add.at(recent, devices, share / share.sum())  # a device may bring a late model and one of this round
-        return self.changed(recent=FADE * recent)
+        return self.changed(recent=PARTICIPATION_DECAY * recent)
 
-    def failing(self, devices: Indices, failed: Bools, round_index: int) -> "Knowledge":
+    def with_failures(self, devices: Indices, failed: Bools, round_index: int) -> "Knowledge":
         """Return the knowledge after a round in which some devices brought nothing usable.
 
         After the first failure a device may be tried again at once; after the second, third and fourth in a row it
@@ -227,7 +226,7 @@ class Knowledge(Table):
         """
         failures, retry_round = self.failures.copy(), self.retry_round.copy()
         failures[devices] = np.where(failed, failures[devices] + 1, 0)
-        rest = np.minimum(2 ** np.clip(failures[devices] - 1, 0, 32) - 1, LONGEST_REST)
+        rest = np.minimum(2 ** np.clip(failures[devices] - 1, 0, 32) - 1, MAX_BACKOFF_ROUNDS)
         retry_round[devices] = np.where(failed, round_index + 1 + rest, 0)
         return self.changed(failures=failures, retry_round=retry_round)
 
@@ -244,29 +243,42 @@ class Knowledge(Table):
         resting: Bools = self.retry_round[there] > round_index
         return resting
 
-    def after(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Knowledge":
+    def with_round(
+        self,
+        view: RoundView,
+        plan: Plan,
+        links: Links,
+        timing: Timing,
+        clock_s: float,
+        planned_s: Floats | None = None,
+    ) -> "Knowledge":
         """Return the knowledge after a round.
 
         Args:
             view: what the round was planned with.
             plan: who trained.
-            look: what was known in advance; upload times are estimated only where that was nothing.
+            links: what was known in advance; upload times are estimated only where that was nothing.
             timing: when the scheduled devices started to upload and finished; NaN is ignored.
             clock_s: the time at the end of the round, in seconds.
+            planned_s: when they were planned to finish, in seconds from the start of the round; by default what the
+                plan's timing is by the view.
         """
         there = np.asarray(view.ids)
         trained = there[plan.devices]
         last_round = self.last_round.copy()
         last_round[trained] = view.round_index
-        looks, mean_upload_s = self.looks.copy(), self.mean_upload_s.copy()
-        looks[there] += 1
-        mean_upload_s[there] += (view.upload_s - mean_upload_s[there]) / looks[there]
+        rounds_available, mean_upload_s = self.rounds_available.copy(), self.mean_upload_s.copy()
+        some: Places = EVERYBODY if there.size == len(self) else there
+        rounds_available[some] += 1
+        mean_upload_s[some] += (view.upload_s - mean_upload_s[some]) / rounds_available[some]
 
-        known = self.timed(view, plan, look, timing, clock_s)
-        known = known.changed(last_round=last_round, mean_upload_s=mean_upload_s, looks=looks)
-        return known._delivered(trained, timing, plan.timing(view).finish_s)
+        known = self.with_times(view, plan, links, timing, clock_s)
+        known = known.changed(last_round=last_round, mean_upload_s=mean_upload_s, rounds_available=rounds_available)
+        if planned_s is None:
+            planned_s = plan.timing(view).finish_s
+        return known._with_delivery_times(trained, timing, planned_s)
 
-    def _delivered(self, devices: Indices, timing: Timing, planned_s: Floats) -> "Knowledge":
+    def _with_delivery_times(self, devices: Indices, timing: Timing, planned_s: Floats) -> "Knowledge":
         """Return the knowledge with the mean times in which devices deliver.
 
         Args:
@@ -292,8 +304,8 @@ class Knowledge(Table):
         took_s, plan_s = mean(self.took_s, timing.finish_s), mean(self.planned_s, planned_s)
         return self.changed(turns=turns, took_s=took_s, planned_s=plan_s)
 
-    def timed(self, view: RoundView, plan: Plan, look: Links, timing: Timing, clock_s: float) -> "Knowledge":
-        """Return the knowledge with the times of a round, which may become known long after it; see after."""
+    def with_times(self, view: RoundView, plan: Plan, links: Links, timing: Timing, clock_s: float) -> "Knowledge":
+        """Return the knowledge with the times of a round, which may become known long after it; see `with_round`."""
         there = np.asarray(view.ids)
         trained = there[plan.devices]
         # A device that waits for the model does not train yet.
@@ -304,24 +316,26 @@ class Knowledge(Table):
             trained_s = trained_s / work
         if (part := plan.part(view)) is not None:
             upload_s = upload_s / part
-        whole_band_s = np.maximum(law.solo_s(upload_s, plan.shares), SHORTEST_S)
+        whole_band_s = np.maximum(law.solo_s(upload_s, plan.shares), MIN_SECONDS)
         seen = np.isfinite(timing.began_s) & np.isfinite(timing.finish_s)
-        unknown = seen & ~np.isfinite(look.upload_s[plan.devices])
+        unknown = seen & ~np.isfinite(links.upload_s[plan.devices])
 
         def learnt(estimates: Estimates, time_s: Floats, which: Bools, known_s: Floats, planned_s: Floats) -> Estimates:
-            hoped_s = np.where(np.isfinite(known_s), np.inf, planned_s)[plan.devices]  # what was known was not hoped
+            assumed_s = np.where(np.isfinite(known_s), np.inf, planned_s)[
+                plan.devices
+            ]  # what was known was no optimism
             censored = None if timing.censored is None else timing.censored[which]
-            observed = estimates.after(
-                trained[which], time_s[which], hoped_s=hoped_s[which], censored=censored, clock_s=clock_s
+            observed = estimates.with_observations(
+                trained[which], time_s[which], planned_s=assumed_s[which], censored=censored, clock_s=clock_s
             )
-            return observed.meeting(there, clock_s)
+            return observed.with_first_seen(there, clock_s)
 
         return self.changed(
-            compute=learnt(self.compute, trained_s, seen, look.compute_s, view.compute_s),
-            upload=learnt(self.upload, whole_band_s, unknown, look.upload_s, view.upload_s),
+            compute=learnt(self.compute, trained_s, seen, links.compute_s, view.compute_s),
+            upload=learnt(self.upload, whole_band_s, unknown, links.upload_s, view.upload_s),
         )
 
-    def hearing(self, devices: Indices, round_index: int, **reports: Floats) -> "Knowledge":
+    def _with_reports(self, devices: Indices, round_index: int, **reports: Floats) -> "Knowledge":
         """Return the knowledge with what devices reported about their training.
 
         Args:
@@ -341,23 +355,26 @@ class Knowledge(Table):
         heard_round[devices] = round_index
         return self.changed(heard_round=heard_round, reports=self.reports.changed(**changed))
 
-    def told(self, devices: Indices, round_index: int, reports: Mapping[str, Floats]) -> "Knowledge":
+    def with_reports(self, devices: Indices, round_index: int, reports: Mapping[str, Floats]) -> "Knowledge":
         """Return the knowledge with what these devices told, NaN for nothing: whoever told nothing has not reported."""
         some = [np.isfinite(v) if v.ndim == 1 else np.isfinite(v).all(axis=1) for v in reports.values()]
         who = np.logical_or.reduce(some) if some else np.zeros(devices.size, np.bool_)
         if not who.any():
             return self
         if who.all():
-            return self.hearing(devices, round_index, **reports)
-        return self.hearing(devices[who], round_index, **{name: column[who] for name, column in reports.items()})
+            return self._with_reports(devices, round_index, **reports)
+        return self._with_reports(devices[who], round_index, **{name: column[who] for name, column in reports.items()})
 
-    def trained(self, round_index: int, losses: Floats) -> "Knowledge":
+    def with_losses(self, round_index: int, losses: Floats) -> "Knowledge":
         """Return the knowledge with the (n,) training losses of the devices that delivered in a round."""
         told = losses[np.isfinite(losses)]
-        mean = told.mean() if told.size else np.nan
-        return self.changed(round_losses=np.append(self._losses_until(round_index), mean))
+        mean = float(told.sum()) / told.size if told.size else np.nan
+        earlier = self._losses_until(round_index)
+        round_losses = np.empty(earlier.size + 1)
+        round_losses[:-1], round_losses[-1] = earlier, mean
+        return self.changed(round_losses=round_losses)
 
-    def worked(self, devices: Indices, epochs: Floats) -> "Knowledge":
+    def with_epochs(self, devices: Indices, epochs: Floats) -> "Knowledge":
         """Return the knowledge with how often (n,) devices went through their samples for their last updates."""
         heard_epochs = self.heard_epochs.copy()
         heard_epochs[devices] = epochs
@@ -381,6 +398,19 @@ class Knowledge(Table):
         return known.changed(
             round_losses=np.array(arrays[f"{prefix}round_losses"], np.float64), learnt=np.array(learnt, np.float64)
         )
+
+
+EVERYBODY = slice(None)
+Places = Indices | slice
+"""Of some devices their numbers; an index of arrays."""
+
+
+@cache
+def _undeclared(policy: type[Policy]) -> dict[str, Undeclared]:
+    """What stands in a view for the columns that a class of policies has not said it uses."""
+    flags = {one.name: str(one.flag) for one in SIGNALS if one not in signals_of(policy)}
+    flags |= {} if policy.uses_profiles else {"profiles": "uses_profiles"}
+    return {name: Undeclared(name, flag, policy.__name__) for name, flag in flags.items()}
 
 
 def _first_known(times_s: Floats, estimates: Estimates, there: Indices) -> Floats:

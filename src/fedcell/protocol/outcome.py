@@ -34,6 +34,12 @@ class Observed:
     kept: Bools | None = None
     own: Timing | None = None
 
+    @property
+    def nothing_is_amiss(self) -> bool:
+        """Whether all have delivered, and nobody could be late."""
+        given = (self.leaves_s, self.arrived, self.unusable, self.ended_s, self.own)
+        return all(one is None for one in given) and self.late_s.min() == np.inf and self.timing.finish_s.max() < np.inf
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -45,8 +51,8 @@ class Outcome:
         learnt: the times as the server can know them; see `judge`.
         late: (n,) booleans: the devices whose models came, or will come, too late to be used.
         failed: (n,) booleans: the devices that brought nothing, or nothing that can be used.
-        worked: until when each device trained and sent: until it had delivered, left or was waited for no more.
-        coming: (n,) booleans: the devices whose models arrive after the round, if they are still wanted then.
+        active: until when each device trained and sent: until it had delivered, left or was waited for no more.
+        pending: (n,) booleans: the devices whose models arrive after the round, if they are still wanted then.
         after_s: (n,) how long after the end of the round a model arrives, in seconds; 0 for those that arrived in it.
         cut_s: when as many as were needed had delivered and the round ended; infinity if it did not end so.
     """
@@ -56,8 +62,8 @@ class Outcome:
     learnt: Timing
     late: Bools
     failed: Bools
-    worked: Timing
-    coming: Bools
+    active: Timing
+    pending: Bools
     after_s: Floats
     cut_s: float = np.inf
 
@@ -146,10 +152,13 @@ def judge(observed: Observed, upload_s: Floats, *, needed: int | None = None, la
         ([True, False, False], 12.0)
         >>> outcome.learnt.began_s.tolist(), outcome.learnt.finish_s.tolist()
         ([2.0, 8.0, nan], [6.0, 12.0, nan])
-        >>> outcome.worked.finish_s.tolist()
+        >>> outcome.active.finish_s.tolist()
         [6.0, 12.0, 5.0]
     """
     timing, late_s, arrived = observed.timing, observed.late_s, observed.arrived
+    all_are_needed = needed is None or needed >= timing.finish_s.size
+    if all_are_needed and observed.nothing_is_amiss:
+        return _all_delivered(timing)
     finish_s = timing.finish_s if arrived is None else np.where(arrived, timing.finish_s, np.inf)
     leaves_s = np.full(finish_s.size, np.inf) if observed.leaves_s is None else observed.leaves_s
     left = leaves_s < finish_s
@@ -173,9 +182,18 @@ def judge(observed: Observed, upload_s: Floats, *, needed: int | None = None, la
     if observed.own is not None:
         learnt = Timing(np.where(nothing, np.nan, observed.own.began_s), observed.own.finish_s)
 
-    coming = ~out & ~delivered & late_count
-    stopped_s = np.where(coming, finish_s, np.minimum(gone_s, round_s))
-    worked = Timing(np.minimum(timing.began_s, stopped_s), stopped_s)
-    after_s = np.where(coming, np.maximum(finish_s - round_s, 0.0), 0.0)
+    pending = ~out & ~delivered & late_count
+    stopped_s = np.where(pending, finish_s, np.minimum(gone_s, round_s))
+    active = Timing(np.minimum(timing.began_s, stopped_s), stopped_s)
+    after_s = np.where(pending, np.maximum(finish_s - round_s, 0.0), 0.0)
     late = ~(delivered | failed | left)
-    return Outcome(delivered, round_s, learnt, late, failed, worked, coming, after_s, cut_s)
+    return Outcome(delivered, round_s, learnt, late, failed, active, pending, after_s, cut_s)
+
+
+def _all_delivered(timing: Timing) -> Outcome:
+    """The outcome of a round in which all delivered, and nobody could be late: most rounds are so."""
+    n = timing.finish_s.size
+    yes, no = np.ones(n, np.bool_), np.zeros(n, np.bool_)
+    learnt = Timing(timing.began_s, timing.finish_s, no)
+    active = Timing(np.minimum(timing.began_s, timing.finish_s), timing.finish_s)
+    return Outcome(yes, float(timing.finish_s.max()), learnt, no, no, active, no, np.zeros(n))

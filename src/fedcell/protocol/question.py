@@ -17,12 +17,12 @@ FORWARD = 1.0 / 3.0
 """What evaluating a sample takes of training on it: the forward pass, of a forward and twice as long a backward one."""
 
 
-def visited(samples: int, epochs: float) -> int:
+def samples_visited(samples: int, epochs: float) -> int:
     """How many samples a device with so many goes through in a round; at least one."""
     return max(min(samples, 1), round(epochs * samples))
 
 
-def answering(links: Times) -> Links:
+def answer_links(links: Times) -> Links:
     """Return the times for answers: so few bits share what carries them as in the paper's band, whatever the law.
 
     There may be more devices than resource blocks, and no answer needs one of its own.
@@ -47,15 +47,15 @@ def question_plan(question: Question, view: RoundView, samples: Floats) -> Plan:
     starts_s = None if view.downlink is None else view.downlink.starts_s(question.devices)
     epochs = None if question.about == "norm" else view.epochs * _work(question, samples, view.epochs)
     plan = Plan(question.devices, np.ones(n), 0.0, starts_s, epochs)
-    training_s, sending_s = plan.seconds(answering(view))
+    training_s, sending_s = plan.seconds(answer_links(view))
     ready_s = training_s if starts_s is None else starts_s + training_s
     plan = replace(plan, shares=allocate(sending_s, ready_s).shares)
-    return replace(plan, round_s=float(plan.timing(answering(view)).finish_s.max()))
+    return replace(plan, round_s=float(plan.timing(answer_links(view)).finish_s.max()))
 
 
 def _work(question: Question, samples: Floats, epochs: float) -> Floats:
     """(n,) what evaluating the model takes of a device's training."""
     have = samples[question.devices]
     some = have if question.samples is None else np.minimum(have, question.samples)
-    trained = np.array([1 if np.isnan(n) else visited(int(n), epochs) for n in have])
+    trained = np.array([1 if np.isnan(n) else samples_visited(int(n), epochs) for n in have])
     return np.where(np.isnan(have), FORWARD, FORWARD * some / np.maximum(trained, 1))

@@ -1,8 +1,8 @@
 """One round, whoever plays it: see, ask, decide, judge what arrived, learn.
 
-`play` does no work of its own beside deciding: it yields what is to be done and is sent what came of it. The simulator
-answers with a world and an engine, Flower with messages and a radio. Within a round every array is of the devices in
-the view, by their places there; their numbers in the run stand in ``view.ids``.
+`play_round` does no work of its own beside deciding: it yields what is to be done and is sent what came of it. The
+simulator answers with a world and an engine, Flower with messages and a radio. Within a round every array is of the
+devices in the view, by their places there; their numbers in the run stand in ``view.ids``.
 """
 
 from collections.abc import Generator, Mapping
@@ -14,9 +14,9 @@ import numpy as np
 from fedcell.errors import InputError, short_repr, user_code
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.outcome import Observed, Outcome, judge
-from fedcell.protocol.question import answering, question_plan
+from fedcell.protocol.question import answer_links, question_plan
 from fedcell.schedule.plan import Links, Plan, Question, Report, Timing
-from fedcell.schedule.policy import Policy, limited
+from fedcell.schedule.policy import Policy, cap_k
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
 
@@ -25,7 +25,7 @@ ANSWER_COLUMN = {"loss": "losses", "norm": "norms"}
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class RoundInputs:
     """What the server sees before a round.
 
     Attributes:
@@ -40,12 +40,12 @@ class Sight:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Answers:
     """What a question brought before the round was decided.
 
     Attributes:
         question: who was asked, and what.
-        answered: (n,) places of the devices that answered, ascending.
+        places: (n,) places of the devices that answered, ascending.
         values: (n,) their answers.
         waited_s: when the wait for answers was over, in seconds from the start of the round.
         starts_s: (n,) when each that answered had the model; None if the downlink took no time.
@@ -54,7 +54,7 @@ class Asked:
     """
 
     question: Question
-    answered: Indices
+    places: Indices
     values: Floats
     waited_s: float
     starts_s: Floats | None
@@ -75,14 +75,14 @@ class Send:
         plan: who does what. Devices that trained for their answers have no ``epochs`` left to train.
         expected: when each is planned to start to upload and to finish.
         question: what the devices are asked; None if they are to train.
-        asked: what a question brought before; None if nothing was asked, or this is the question.
+        answers: what a question brought before; None if nothing was asked, or this is the question.
     """
 
     plan: Plan
     expected: Timing
     upload_s: Floats
     question: Question | None = None
-    asked: Asked | None = None
+    answers: Answers | None = None
 
     def take(self, which: Bools | None) -> "Send":
         """Return it for some of the devices, (n,) booleans or None for all; they keep what they were given."""
@@ -91,7 +91,7 @@ class Send:
         expected = Timing(self.expected.began_s[which], self.expected.finish_s[which])
         plan = replace(self.plan.take(which), round_s=float(expected.finish_s.max(initial=0.0)))
         question = None if self.question is None else replace(self.question, devices=plan.devices)
-        return Send(plan, expected, self.upload_s[which], question, self.asked)
+        return Send(plan, expected, self.upload_s[which], question, self.answers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ class Collected:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class RoundResult:
     """A round that is over.
 
     Attributes:
@@ -144,19 +144,19 @@ class Played:
     knowledge: Knowledge
 
 
-def play(
-    sight: Sight,
+def play_round(
+    inputs: RoundInputs,
     policy: Policy,
     knowledge: Knowledge,
     rng: np.random.Generator,
     *,
     name: str,
     late_count: bool = False,
-) -> Generator[Send | Collect, Any, Played]:
+) -> Generator[Send | Collect, Any, RoundResult]:
     """Play a round.
 
     Args:
-        sight: what the server sees before it.
+        inputs: what the server sees before it.
         policy: decides; it schedules no more devices than there are.
         knowledge: what earlier rounds showed.
         rng: of the policy.
@@ -168,21 +168,23 @@ def play(
         with `Collected`. A driver that wants no such round just stops.
 
     Returns:
-        Played: what was done, how it went, and what the server knows now.
+        RoundResult: what was done, how it went, and what the server knows now.
     """
-    view = sight.view
+    view = inputs.view
     with user_code(name):
-        question = policy.asked(view, rng)
-    asked = None if question is None else (yield from _ask(sight, question))
-    if asked is not None and asked.answered.size:
-        view = view.answered(asked.answered, asked.waited_s, **{ANSWER_COLUMN[asked.question.about]: asked.values})
-        policy = limited(policy, asked.answered.size)
-    if asked is not None and not asked.answered.size:
-        chosen = Plan.empty(asked.waited_s)
+        question = policy.checked_question(view, rng)
+    answers = None if question is None else (yield from _ask(inputs, question))
+    if answers is not None and answers.places.size:
+        view = view.with_answers(
+            answers.places, answers.waited_s, **{ANSWER_COLUMN[answers.question.about]: answers.values}
+        )
+        policy = cap_k(policy, answers.places.size)
+    if answers is not None and not answers.places.size:
+        chosen = Plan.empty(answers.waited_s)
     else:
         with user_code(name):
             chosen = policy.decide(view, rng)
-    send = _decided(chosen, view, asked)
+    send = _to_send(chosen, view, answers)
     if chosen.devices.size:
         observed: Observed = yield send
         send = send.take(observed.kept)
@@ -191,14 +193,14 @@ def play(
     else:
         outcome = Outcome.empty(send.plan.round_s)
     collected: Collected = yield Collect(send, outcome)
-    if asked is not None and asked.trained:
+    if answers is not None and answers.trained:
         send = replace(send, plan=replace(send.plan, epochs=None))
-    return Played(send, outcome, _learn(knowledge, sight, send, outcome, collected, policy, name))
+    return RoundResult(send, outcome, _learn(knowledge, inputs, send, outcome, collected, policy, name))
 
 
-def _ask(sight: Sight, question: Question) -> Generator[Send | Collect, Any, Asked]:
+def _ask(inputs: RoundInputs, question: Question) -> Generator[Send | Collect, Any, Answers]:
     """Ask devices, and wait for their answers. Whoever leaves or is late has not answered."""
-    plan, links = question_plan(question, sight.view, sight.samples), answering(sight.view)
+    plan, links = question_plan(question, inputs.view, inputs.samples), answer_links(inputs.view)
     send = Send(plan, plan.timing(links), plan.seconds(links)[1], question)
     observed: Observed = yield send
     send = send.take(observed.kept)
@@ -209,30 +211,31 @@ def _ask(sight: Sight, question: Question) -> Generator[Send | Collect, Any, Ask
     starts_s = None if observed.starts_s is None else observed.starts_s[told]
     devices, values = send.plan.devices[told], values[np.isfinite(values)]
     failed = send.plan.devices[outcome.failed]
-    return Asked(send.question, devices, values, outcome.round_s, starts_s, timing.began_s[told], failed)
+    return Answers(send.question, devices, values, outcome.round_s, starts_s, timing.began_s[told], failed)
 
 
-def _decided(chosen: Plan, view: RoundView, asked: Asked | None) -> Send:
+def _to_send(chosen: Plan, view: RoundView, answers: Answers | None) -> Send:
     """Return the plan that was chosen with a view, which is of those that answered if devices were asked."""
-    expected, (training_s, _) = chosen.timing(view), chosen.seconds(view)
+    training_s, sending_s = chosen.seconds(view)
+    expected = chosen.timing_of(training_s, sending_s)
     upload_s = expected.finish_s - training_s
     upload_s = upload_s if chosen.starts_s is None else upload_s - chosen.starts_s
-    if asked is None:
+    if answers is None:
         return Send(chosen, expected, upload_s)
-    plan = replace(chosen, devices=asked.answered[chosen.devices], round_s=max(chosen.round_s, asked.waited_s))
-    if asked.trained:
+    plan = replace(chosen, devices=answers.places[chosen.devices], round_s=max(chosen.round_s, answers.waited_s))
+    if answers.trained:
         if plan.epochs is not None:
             raise InputError(
                 "the policy asks for the lengths of updates, for which devices train before it decides, so it cannot "
                 "decide their local_epochs; return None there"
             )
         plan = replace(plan, epochs=np.zeros(plan.devices.size))
-    return Send(plan, expected, upload_s, asked=asked)
+    return Send(plan, expected, upload_s, answers=answers)
 
 
 def _learn(
     knowledge: Knowledge,
-    sight: Sight,
+    inputs: RoundInputs,
     send: Send,
     outcome: Outcome,
     collected: Collected,
@@ -240,40 +243,41 @@ def _learn(
     name: str,
 ) -> Knowledge:
     """Return what the server knows after a round: times, whose models are in the mean, and what devices reported."""
-    view, plan, learnt, asked = sight.view, send.plan, outcome.learnt, send.asked
+    view, plan, learnt, answers = inputs.view, send.plan, outcome.learnt, send.answers
     ids, r = np.asarray(view.ids), view.round_index
-    if asked is not None and asked.trained:  # each trained for its answer; its upload began when it was told to
-        places = np.searchsorted(asked.answered, plan.devices)
-        began_s = asked.ready_s[places]
-        plan = replace(plan, starts_s=None if asked.starts_s is None else asked.starts_s[places])
+    if answers is not None and answers.trained:  # each trained for its answer; its upload began when it was told to
+        places = np.searchsorted(answers.places, plan.devices)
+        began_s = answers.ready_s[places]
+        plan = replace(plan, starts_s=None if answers.starts_s is None else answers.starts_s[places])
         learnt = replace(learnt, began_s=began_s, finish_s=began_s + (learnt.finish_s - learnt.began_s))
-    known = knowledge.after(view, plan, sight.links, learnt, collected.clock_s)
+    planned_s = send.expected.finish_s if answers is None else None
+    known = knowledge.with_round(view, plan, inputs.links, learnt, collected.clock_s, planned_s)
     if collected.averaged is not None:
-        known = known.averaged(*collected.averaged)
-    if asked is not None:
-        known = known.told(ids[asked.answered], r, {ANSWER_COLUMN[asked.question.about]: asked.values})
+        known = known.with_participation(*collected.averaged)
+    if answers is not None:
+        known = known.with_reports(ids[answers.places], r, {ANSWER_COLUMN[answers.question.about]: answers.values})
     if collected.delivered.size:
         delivered, report = ids[collected.delivered], _report(view, send, collected, outcome.round_s)
-        known = known.told(delivered, r, collected.signals).trained(r, collected.signals["losses"])
+        known = known.with_reports(delivered, r, collected.signals).with_losses(r, collected.signals["losses"])
         if collected.profiles is not None:
-            known = known.learning(delivered, collected.profiles)
-        known = known.worked(delivered, report.epochs)
+            known = known.with_profiles(delivered, collected.profiles)
+        known = known.with_epochs(delivered, report.epochs)
         with user_code(name):
             found = policy.learn(view, report)
         if found is not None:
             known = known.changed(learnt=_checked_learnt(found, policy))
     if collected.rests:
-        known = known.failing(ids[plan.devices], outcome.failed, r)
-        if asked is not None:
-            known = known.failing(ids[asked.failed], np.ones(asked.failed.size, np.bool_), r)
+        known = known.with_failures(ids[plan.devices], outcome.failed, r)
+        if answers is not None:
+            known = known.with_failures(ids[answers.failed], np.ones(answers.failed.size, np.bool_), r)
     return known
 
 
 def _report(view: RoundView, send: Send, collected: Collected, round_s: float) -> Report:
     """Return what a policy learns from: the devices whose models arrived, what each did, and what they reported."""
-    plan, asked = send.plan, send.asked
+    plan, answers = send.plan, send.answers
     which = np.searchsorted(plan.devices, collected.delivered)
-    n, whole = which.size, plan.epochs is None or (asked is not None and asked.trained)
+    n, whole = which.size, plan.epochs is None or (answers is not None and answers.trained)
     epochs = np.full(n, view.epochs) if whole else np.asarray(plan.epochs)[which]
     bits = np.full(n, float(view.bits)) if plan.bits is None else plan.bits[which]
     return Report(collected.delivered, epochs, bits, round_s, collected.signals)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
+from functools import cache
 from typing import Protocol
 
 from fedcell.protocol.columns import Table, column
@@ -71,12 +72,18 @@ SIGNALS = (
 
 def read_signals(policy: Policy, updates: Updates) -> dict[str, Floats]:
     """Return what the devices of these updates report, as far as the policy uses it, by the name of the column."""
-    return {one.name: one.read(updates) for one in SIGNALS if uses(policy, one)}
+    return {one.name: one.read(updates) for one in signals_of(type(policy))}
 
 
-def uses(policy: Policy, signal: Signal) -> bool:
+@cache
+def signals_of(policy: type[Policy]) -> tuple[Signal, ...]:
+    """Return the signals that a class of policies uses."""
+    return tuple(one for one in SIGNALS if one.flag is None or getattr(policy, one.flag, False))
+
+
+def uses_signal(policy: Policy, signal: Signal) -> bool:
     """Whether a policy has said that it uses a signal."""
-    return signal.flag is None or bool(getattr(policy, signal.flag, False))
+    return signal in signals_of(type(policy))
 
 
 Reports = make_dataclass(

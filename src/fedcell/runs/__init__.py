@@ -12,8 +12,7 @@ _NAMES = {
     "fedcell.runs.race": "Heartbeat KnownRace RaceResult RaceTable comparable default_race is_ours own_code "
     "race_policies race_runs race_spec race_to_store run_race",
     "fedcell.runs.race_report": "race_command",
-    "fedcell.runs.records": "ADDED Measure Rounds",
-    "fedcell.runs.rounds_file": "rounds_file",
+    "fedcell.runs.records": "ADDED Measure Rounds read_rounds write_rounds",
     "fedcell.runs.runner": "Event RoundsDone RunDone RunFailed Runner WorkerLost",
     "fedcell.runs.stats": "Mean stats",
     "fedcell.runs.store": "Measured Store differing_fields spec_document",

@@ -17,7 +17,7 @@ from fedcell.files import read_toml, toml_value
 from fedcell.runs.store import Store, spec_document
 from fedcell.runs.stored import MAX_POLICIES, MAX_REMEMBERED, StoredTournament
 from fedcell.schedule.laws import parse_law
-from fedcell.schedule.policy import Policy, limited
+from fedcell.schedule.policy import Policy, cap_k
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
 from fedcell.sim.spec import MAX_RUNS, Spec, parse_spec, parse_stored
 
@@ -267,7 +267,7 @@ def default_contenders(scenarios: Sequence[Scenario]) -> list[str]:
     """
     fewest = int(min(min(one.spec.devices.count, parse_law(one.spec.cell.law).max_devices) for one in scenarios))
     found = [policy for name in [*POLICIES, *POLICIES.installed()] for policy in _entering(name)]
-    return [format_policy(limited(policy, fewest)) for policy in found]
+    return [format_policy(cap_k(policy, fewest)) for policy in found]
 
 
 def _entering(name: str) -> list[Policy]:

@@ -41,7 +41,7 @@ from fedcell.schedule.registry import POLICIES
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.spec import Spec, first_fault, parse_stored, require_spec, upgraded
 from fedcell.sim.spec_warnings import warn
-from fedcell.sim.task import class_accuracy, settled
+from fedcell.sim.task import class_accuracy, resolve_device
 from fedcell.types import Floats, Vector
 from fedcell.world import SnrTrace
 
@@ -389,7 +389,7 @@ def run_race(
     """
     require_spec(spec, "run_race")
     require_target("target", target)
-    spec = settled(race_spec(spec))
+    spec = resolve_device(race_spec(spec))
     warn(race_runs(spec))
     with opened(store) as kept:
         runner = Runner(race_runs(spec), store=kept, on="threads", workers=workers, together=True, models=models)
@@ -479,7 +479,7 @@ class Heartbeat:
                 self._store.touch_races(self._races())
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the heartbeat."""
         self._closing.set()
         self._thread.join()
 

@@ -275,7 +275,7 @@ def _spending_doubt(document: dict[str, Any], rounds: int) -> str:
         return ""
     if spec.reports_may_be_lost:
         return f"in version 0.2 reports of devices out of reach used up the energy of budget or batteries: {AGAIN}"
-    if batteries and spec.may_lack_rate and rounds != spec.rounds:
+    if batteries and spec.outage_possible and rounds != spec.rounds:
         return "version 0.2 ended a run with batteries when no device was in reach: delete it and run it again"
     return ""
 
@@ -327,7 +327,7 @@ def stored_tournament(row: tuple[Any, ...]) -> StoredTournament:
 def document_in(text: object) -> dict[str, Any]:
     """A document as the file has it: JSON of plain values that every other program can hold, not deep and not long."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
-        raise ValueError(f"its document is no text of up to {MAX_TEXT >> 20} MiB")
+        raise ValueError(f"its document is not text of up to {MAX_TEXT >> 20} MiB")
     document = json.loads(text, parse_constant=_refuse)
     if not isinstance(document, dict):
         raise TypeError("its document is no table")
@@ -372,7 +372,7 @@ def _refuse(word: str) -> NoReturn:
 
 def _said(reason: object) -> str:
     if not isinstance(reason, str):
-        raise TypeError("its reason is no text")
+        raise TypeError("its reason is not text")
     return printable(reason[:MAX_REASON])
 
 

@@ -17,7 +17,7 @@ from fedcell.runs.runner import RunDone, RunFailed, Runner, any_typed
 from fedcell.runs.store import Store, opened
 from fedcell.sim.spec import Spec, require_spec
 from fedcell.sim.spec_warnings import warn
-from fedcell.sim.task import settled
+from fedcell.sim.task import resolve_device
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def run_sweep(
         require_spec(one, "run_sweep")
     runs = spec.runs() if isinstance(spec, Spec) else spec
     if executor is None:  # others compute on machines that only they know
-        runs = [settled(run) for run in runs]
+        runs = [resolve_device(run) for run in runs]
     warn(runs, here=executor is None)
     here: Literal["threads", "processes"] = "threads" if any_typed(runs) else "processes"
     with opened(store) as kept:

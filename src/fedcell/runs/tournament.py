@@ -30,7 +30,7 @@ from fedcell.schedule.policy import Policy
 from fedcell.schedule.view import RoundView
 from fedcell.sim.loop import Simulation
 from fedcell.sim.spec import Spec
-from fedcell.sim.task import settled
+from fedcell.sim.task import resolve_device
 from fedcell.types import Floats
 
 
@@ -44,7 +44,7 @@ class Ranking:
         blocks: over how many blocks.
         chi_square: Friedman's statistic, corrected for ties, with k - 1 degrees of freedom.
         p: the chance of such a value or a larger one if all contenders were alike.
-        critical: Nemenyi's critical difference: two whose mean ranks differ by less are not told apart.
+        critical: Nemenyi's critical difference: two whose mean ranks differ by less do not differ significantly.
 
     Example:
         >>> import numpy as np
@@ -183,7 +183,7 @@ def _timed(policy: Policy, took_s: list[float]) -> Policy:
     class Timed(kind):  # type: ignore[misc]
         def asked(self, view: RoundView, rng: np.random.Generator) -> Question | None:
             began_s = time.perf_counter()
-            question: Question | None = super().asked(view, rng)
+            question: Question | None = super().checked_question(view, rng)
             took_s[-1] += time.perf_counter() - began_s
             return question
 
@@ -205,7 +205,7 @@ class Winner:
         best: the policy with the best mean, by time among those whose median seed reaches the target; empty if there is
             none.
         tied: those from which it cannot be told, by paired sign-flip tests and Holm's correction for all pairs.
-        untold: why nobody is told apart: too few seeds, or no policy reaches the target; empty otherwise.
+        untold: why nobody differs significantly: too few seeds, or no policy reaches the target; empty otherwise.
     """
 
     best: str
@@ -222,7 +222,7 @@ class Winner:
         return f"tie of {len(everybody)}: {', '.join(few)}{more}" if self.tied else self.best
 
     def leaders(self) -> list[str]:
-        """The best and who is not told apart from it; nobody where that cannot be said."""
+        """The best and who does not differ significantly from it; nobody where that cannot be said."""
         return [] if self.untold else [self.best, *self.tied]
 
 
@@ -374,7 +374,7 @@ class TournamentResult:
         return Winner(names[best], [names[i] for i in tied])
 
     def leads(self, measure: Measure) -> dict[str, tuple[int, int]]:
-        """By policy, in how many scenarios it wins, and in how many it is not told apart from the best."""
+        """By policy, in how many scenarios it wins, and in how many it does not differ significantly from it."""
         found = [winner for (_, by), winner in self.winners.items() if by == measure]
         return {
             policy: (
@@ -433,7 +433,7 @@ def run_tournament(
     tournament = replace(tournament, policies=distinct_policies(tournament.policies, "the tournament"))
     runs = tournament.runs()
     if executor is None:
-        runs = {entry: settled(run) for entry, run in runs.items()}
+        runs = {entry: resolve_device(run) for entry, run in runs.items()}
     keys = {entry: run.key() for entry, run in runs.items()}
     with opened(store) as kept:
         if kept is None:

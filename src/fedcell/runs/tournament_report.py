@@ -204,7 +204,7 @@ class TournamentReport:
         return [*both, f"In these scenarios, by last accuracy: {self.result.ranking('last').text()}"]
 
     def untold(self, measure: Measure) -> list[str]:
-        """In which scenarios nobody is told apart from the best, and why, a sentence for each reason."""
+        """In which scenarios nobody differs significantly from the best, and why, a sentence for each reason."""
         reasons: dict[str, list[str]] = {}
         for one in self.result.tournament.scenarios:
             if why := self.result.winners[one.name, measure].untold:

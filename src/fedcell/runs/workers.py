@@ -103,7 +103,7 @@ def _advance(one: Slice, end_s: float, threads: int) -> Advance:
             records.append(record)
             if time.perf_counter() > end_s:
                 return Advance(one.key, records, state, "", time.perf_counter() - began_s)
-        model = run.shown(state) if one.wants_model else None
+        model = run.evaluated_model(state) if one.wants_model else None
         return Advance(one.key, records, None, "", time.perf_counter() - began_s, model)
     except Exception as error:  # whatever a user's own policy or model raises
         return Advance(one.key, records, None, reason_of(error), time.perf_counter() - began_s)
@@ -136,7 +136,7 @@ def _advance_together(slices: Sequence[Slice], end_s: float, threads: int) -> li
     found = []
     for number, one in enumerate(slices):
         done, reason = number in ended, ended.get(number, "")
-        model = runs[number].shown(last[number]) if done and not reason and one.wants_model else None
+        model = runs[number].evaluated_model(last[number]) if done and not reason and one.wants_model else None
         found.append(Advance(one.key, records[number], None if done else last[number], reason, share_s, model))
     return found
 

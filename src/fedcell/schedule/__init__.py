@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedcell.schedule.laws import LAWS, Blocks, Dedicated, Density, Ingress, Law, Power, format_law, parse_law
     from fedcell.schedule.optimal import Optimal, shortest_rounds
     from fedcell.schedule.plan import Links, Plan, Question, Report, Times, Timing
-    from fedcell.schedule.policy import Policy, limited, room
+    from fedcell.schedule.policy import Policy, cap_k, max_scheduled
     from fedcell.schedule.profiles import (
         Profiles,
         balanced_weights,
@@ -101,18 +101,18 @@ __all__ = [
     "Unicast",
     "allocate",
     "balanced_weights",
+    "cap_k",
     "fit_rounds",
     "format_law",
     "format_policy",
     "imbalance",
     "imbalances_without",
     "largest_set",
-    "limited",
+    "max_scheduled",
     "objective",
     "parse_law",
     "parse_policy",
     "profiles_of",
-    "room",
     "round_time_bounds",
     "rounds_needed",
     "shortest_rounds",
@@ -134,7 +134,7 @@ if not TYPE_CHECKING:
             "fedcell.schedule.laws": "Blocks Dedicated Density Ingress LAWS Law Power format_law parse_law",
             "fedcell.schedule.optimal": "Optimal shortest_rounds",
             "fedcell.schedule.plan": "Links Plan Question Report Times Timing",
-            "fedcell.schedule.policy": "Policy limited room",
+            "fedcell.schedule.policy": "Policy cap_k max_scheduled",
             "fedcell.schedule.profiles": "Profiles balanced_weights imbalance imbalances_without profiles_of"
             " standardise",
             "fedcell.schedule.registry": "POLICIES format_policy parse_policy",
@@ -150,4 +150,5 @@ if not TYPE_CHECKING:
             "fedcell.schedule.zoo.power_of_choice": "PowerOfChoice",
             "fedcell.schedule.zoo.tifl": "TiFL",
         },
+        {"limited": "cap_k", "room": "max_scheduled"},
     )

@@ -18,9 +18,10 @@ the round times T, and the least product of two means is found by minimising, ro
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, log
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from fedcell.errors import InputError, require_number
@@ -30,7 +31,7 @@ from fedcell.schedule.diverse import SetSearch
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.plan import Report
-from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.policy import Policy, max_scheduled
 from fedcell.schedule.profiles import Profiles, profiles_of
 from fedcell.schedule.view import RoundView
 from fedcell.types import Floats, Indices
@@ -237,6 +238,7 @@ class Auto(Policy):
         )
 
 
+_BITS = np.array(BITS)[:, np.newaxis]
 _FADING = ("pairs", "d", "dd", "y", "dy", "devices", "squares", "profiles", "bits", "rounds", "lacked", "seconds")
 """The sums of what changes while a model learns."""
 
@@ -343,10 +345,12 @@ def _rounding(view: RoundView, makeup: Makeup) -> Floats:
     known = np.isfinite(peaks) & np.isfinite(absolutes) & np.isfinite(squares)
     if not known.any():
         return np.repeat(usual, M, axis=1)
+    if known.all():
+        return noise(peaks, absolutes, squares, _BITS)
     found = np.empty((len(BITS), M))
-    for row, bits in zip(found, BITS, strict=True):
-        row[known] = noise(peaks[known], absolutes[known], squares[known], bits)
-        row[~known] = row[known].mean()
+    some = noise(peaks[known], absolutes[known], squares[known], _BITS)
+    found[:, known] = some
+    found[:, ~known] = some.mean(axis=1)[:, np.newaxis]
     return found
 
 
@@ -357,7 +361,7 @@ def _decision(policy: Auto, view: RoundView) -> _Choice:
     epochs = _epochs(policy, view, sums)
     made = _Round.of(view, sums)
     price = 0.0 if sums.rounds == 0.0 or sums.seconds <= 0.0 else sums.lacked / sums.seconds
-    most = room(view, policy.max_devices, "max_devices")
+    most = max_scheduled(view, policy.max_devices, "max_devices")
     search = _Search(policy, view, made, most, price, 1.0 if epochs is None else epochs / view.epochs)
     best: tuple[float, Indices, int | None] | None = None
     for bits in _bits_to_try(policy, view):
@@ -438,6 +442,15 @@ def _candidates(view: RoundView, made: _Round, work: float) -> Indices:
     return order[wanted]
 
 
+def _median(values: NDArray[Any]) -> float:
+    """As np.median, less what that asks first."""
+    middle = values.size // 2
+    if values.size % 2:
+        return float(np.partition(values, middle)[middle])
+    parted = np.partition(values, (middle - 1, middle))
+    return float((parted[middle - 1] + parted[middle]) / 2)
+
+
 def _column(bits: float) -> int:
     """Return the place in `BITS` of the least that is at least ``bits``."""
     return int(np.searchsorted(BITS, bits))
@@ -460,8 +473,8 @@ def _epochs(policy: Auto, view: RoundView, sums: _Sums) -> float | None:
     starts_s = np.zeros(fast.size) if view.downlink is None else view.downlink.starts_s(fast)
     law = view.law.take(fast).scaled(part)
     sending_s = float(allocate(part * view.upload_s[fast], starts_s, law=law).round_s)
-    epoch_s = float(np.median(view.compute_s)) / view.epochs
-    least = 0.01 if view.samples is None else LEAST_SAMPLES / max(float(np.median(view.samples)), LEAST_SAMPLES)
+    epoch_s = _median(view.compute_s) / view.epochs
+    least = 0.01 if view.samples is None else LEAST_SAMPLES / max(_median(view.samples), LEAST_SAMPLES)
     if epoch_s == 0.0 and sums.devices == 0.0:
         wanted = UNKNOWN_EPOCHS
     else:

@@ -22,7 +22,7 @@ from fedcell.schedule.laws.base import Law
 from fedcell.schedule.laws.density import Density
 from fedcell.schedule.laws.solver import share_rows
 from fedcell.types import Bools, Floats
-from fedcell.units import LARGEST_S, SMALLEST_S
+from fedcell.units import MAX_S, MIN_S
 
 Sharing = Literal["optimal", "equal"]
 
@@ -64,10 +64,10 @@ def _share_rows(
 def _first_bad(c: Floats, t: Floats) -> int:  # pragma: no cover - compiled
     """Return the flat index of the first unusable time (those of c first, then those of t), or -1."""
     for i in range(c.size):
-        if not (SMALLEST_S <= c[i] <= LARGEST_S):
+        if not (MIN_S <= c[i] <= MAX_S):
             return i
     for i in range(t.size):
-        if not (0.0 <= t[i] <= LARGEST_S):
+        if not (0.0 <= t[i] <= MAX_S):
             return c.size + i
     return -1
 
@@ -105,7 +105,7 @@ def _complaint(name: str, values: Floats, flat: int) -> str:
         return f"{where}; an upload takes some time, so give a positive number of seconds"
     if value < 0.0:
         return f"{where}; time cannot be negative, so give a number of seconds of at least 0"
-    return f"{where}; give a number of seconds between {SMALLEST_S:g} and {LARGEST_S:g}"
+    return f"{where}; give a number of seconds between {MIN_S:g} and {MAX_S:g}"
 
 
 def allocate(

@@ -10,7 +10,7 @@ from typing_extensions import override
 from fedcell.errors import InputError
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import grow
-from fedcell.schedule.policy import Policy, at_least_one, require_devices, room
+from fedcell.schedule.policy import Policy, at_least_one, max_scheduled, require_devices
 from fedcell.schedule.view import RoundView
 from fedcell.types import Indices
 
@@ -34,7 +34,7 @@ class FixedNumber(Policy):
         require_devices(self.k, view)
         if self.k > view.law.max_devices:
             raise InputError(f"k is {self.k}, but there are {view.law.capacity}; give a smaller k")
-        room(view, self.k, "k")
+        max_scheduled(view, self.k, "k")
         if view.must_include is None:
             return order[: self.k]
         others = order[~view.must_include[order]]
@@ -47,8 +47,6 @@ class Random(FixedNumber):
 
     Attributes:
         k: devices per round, a whole number from 1 to M.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -72,8 +70,6 @@ class RoundRobin(FixedNumber):
 
     Attributes:
         k: devices per round, a whole number from 1 to M.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -97,8 +93,6 @@ class ProportionalFair(FixedNumber):
         k: devices per round, a whole number from 1 to M.
         relative: compare each device's channel with its own average instead (mean_upload_s / upload_s, as in a
             base station's proportional-fair scheduler); the view must then have mean_upload_s.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -133,8 +127,6 @@ class Deadline(Policy):
 
     Attributes:
         seconds: the deadline, a positive number of seconds from the start of the round.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -157,7 +149,7 @@ class Deadline(Policy):
     @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices, in the order in which they were added, that finish before the deadline."""
-        most = room(view, self.max_devices, "max_devices")
+        most = max_scheduled(view, self.max_devices, "max_devices")
         if view.downlink is None:
             return grow(view, most, deadline_s=self.seconds)
         return best_under(
@@ -168,7 +160,7 @@ class Deadline(Policy):
         )
 
     @override
-    def cost_of_nobody_s(self) -> float:
+    def empty_round_s(self) -> float:
         """The deadline: the server waits until then."""
         return self.seconds
 
@@ -176,10 +168,6 @@ class Deadline(Policy):
 @dataclass(frozen=True)
 class All(Policy):
     """Schedule every device in every round; with ``max_devices``, those that would finish first on their own.
-
-    Attributes:
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

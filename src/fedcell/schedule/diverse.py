@@ -21,7 +21,7 @@ from fedcell.runtime import cached_njit
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.laws.solver import GROUP_ROWS, exceeds, fits, need, needed, round_time
 from fedcell.schedule.optimal import best_set
-from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.policy import Policy, max_scheduled
 from fedcell.schedule.profiles import Profiles, profiles_of
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
@@ -362,7 +362,7 @@ class Diverse(Policy):
     @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices of the best set that the search found."""
-        most = room(view, self.max_devices, "max_devices")
+        most = max_scheduled(view, self.max_devices, "max_devices")
         profiles = profiles_of(view)
         if view.downlink is not None:
             return self._choose_under_downlink(view, profiles, most)
@@ -448,7 +448,9 @@ class SetSearch:
         linear: Floats | None = None,
         price: float = 0.0,
     ) -> None:
-        self._view, self._z, self._past, self._order, self._price = view, z, past, order, price
+        self._z, self._past, self._order, self._price = z, past, order, price
+        self._c, self._t, self._law = view.upload_s[order], view.compute_s[order], view.law.take(order)
+        self._forced = np.zeros(order.size, np.bool_) if view.must_include is None else view.must_include[order]
         self._most = min(most, order.size)
         self._linear = np.zeros(order.size) if linear is None else linear
         self._found: Indices | None = None
@@ -466,15 +468,14 @@ class SetSearch:
             (n,) device indices in the view, in no particular order; and what is minimised. A further search begins at
             the set that the last one found.
         """
-        view, order, M, theta = self._view, self._order, self._order.size, float(theta)
-        forced = np.zeros(M, dtype=np.bool_) if view.must_include is None else view.must_include[order]
-        c, t, law = view.upload_s[order], view.compute_s[order], view.law.take(order)
+        order, M, theta, forced = self._order, self._order.size, float(theta), self._forced
+        c, t, law = self._c, self._t, self._law
         if part != 1.0:
             c, law = part * c, law.scaled(np.full(M, part))
-        ordered = RoundView(c, t if work == 1.0 else work * t, must_include=forced, law=law)
-        needs = ordered.needs
-        alone_s = law.upload_s(ordered.upload_s, np.ones(M)) + ordered.compute_s
-        near = np.argsort(alone_s, kind="stable")[:CANDIDATES]
+        if work != 1.0:
+            t = work * t
+        needs = law.needs(c, t)
+        near = np.argsort(law.upload_s(c, np.ones(M)) + t, kind="stable")[:CANDIDATES]
 
         def end(start: Indices, deep: bool) -> tuple[Indices, float]:
             found: tuple[Indices, float] = _search(
@@ -486,6 +487,7 @@ class SetSearch:
         if self._found is not None:
             found, value = end(self._found, M <= SMALL)
         else:
+            ordered = RoundView(c, t, must_include=forced, law=law)
             starts = [
                 np.flatnonzero(forced),
                 best_set(ordered, theta if self._price == 0.0 else USUAL_THETA, self._most),

@@ -34,7 +34,7 @@ from fedcell.schedule.laws.solver import (
     smallest_need,
     solo_finish_s,
 )
-from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.policy import Policy, max_scheduled
 from fedcell.schedule.view import RoundView
 from fedcell.types import Bools, Floats, Indices
 
@@ -335,7 +335,7 @@ class ByObjective(Policy):
 
     def most(self, view: RoundView) -> int:
         """Return the largest number of devices that max_devices and the rounds model allow."""
-        most = room(view, self.max_devices, "max_devices")
+        most = max_scheduled(view, self.max_devices, "max_devices")
         valid = largest_set(self.theta)
         if view.forced.size > valid:
             raise InputError(

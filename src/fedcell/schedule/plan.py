@@ -186,7 +186,10 @@ class Plan:
         Args:
             links: the times of all M devices, expected or true.
         """
-        training_s, upload_s = self.seconds(links)
+        return self.timing_of(*self.seconds(links))
+
+    def timing_of(self, training_s: Floats, upload_s: Floats) -> Timing:
+        """Return the same of what `seconds` returns."""
         if self.starts_s is None:
             return Timing(training_s, training_s + upload_s)
         return Timing(self.starts_s + training_s, self.starts_s + (training_s + upload_s))

@@ -1,16 +1,19 @@
 """The base class of all policies: choose the devices, share the band, build the Plan."""
 
 import traceback
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import deprecated
 
+from fedcell import lazy_names
 from fedcell.errors import InputError, require_number, short_repr
 from fedcell.quantisation import checked_bits
 from fedcell.schedule.bandwidth import Sharing, allocate
@@ -25,6 +28,7 @@ class Policy(ABC):
 
     A policy is a frozen dataclass and a pure function of what the server knows. To write your own, subclass Policy and
     define ``choose``; ``decide`` then adds the devices that must be included, shares the band and builds the plan.
+    Every policy has the settings below beside its own.
 
     Attributes:
         max_devices: upper limit on the devices per round, or None; the first that ``choose`` returns are kept.
@@ -106,7 +110,14 @@ class Policy(ABC):
             (n,) distinct device indices from 0 to M - 1, most wanted first; empty to schedule no device.
         """
 
-    def cost_of_nobody_s(self) -> float:
+    def __init_subclass__(cls) -> None:
+        if "cost_of_nobody_s" in cls.__dict__:  # its name in 0.2
+            warnings.warn(
+                f"{cls.__name__}.cost_of_nobody_s is called empty_round_s; write that", DeprecationWarning, stacklevel=2
+            )
+            cls.empty_round_s = cls.__dict__["cost_of_nobody_s"]  # type: ignore[method-assign]
+
+    def empty_round_s(self) -> float:
         """Return the time in seconds of a round in which no device is scheduled."""
         return 0.0
 
@@ -166,15 +177,15 @@ class Policy(ABC):
             return replace(self, k=invited, overcommit=1.0).decide(view, rng)  # type: ignore[call-arg]
         if self.max_joules is not None and (allowed := self._affordable(view, self.max_joules)).size < len(view):
             if allowed.size == 0:
-                return Plan.empty(self.cost_of_nobody_s())
-            few = limited(self, allowed.size)
+                return Plan.empty(self.empty_round_s())
+            few = cap_k(self, allowed.size)
             plan = few.decide(view.only(allowed), rng)
             return replace(plan, devices=allowed[plan.devices])
         with self._copying():
             chosen = np.asarray(self.choose(view, rng))
         devices = self._checked(chosen, view)
         if devices.size == 0:
-            return Plan.empty(self.cost_of_nobody_s())
+            return Plan.empty(self.empty_round_s())
         starts_s = None if view.downlink is None else view.downlink.starts_s(devices)
         plan = Plan(devices, np.ones(devices.size), 0.0, starts_s, *self._effort(view, devices))
         upload_s, compute_s, law = view.upload_s[devices], view.compute_s[devices], view.law.take(devices)
@@ -211,7 +222,7 @@ class Policy(ABC):
             )
         return amounts
 
-    def asked(self, view: RoundView, rng: np.random.Generator) -> Question | None:
+    def checked_question(self, view: RoundView, rng: np.random.Generator) -> Question | None:
         """Return what ``ask`` returns, checked: with the devices that must be included, without those too dear.
 
         Args:
@@ -222,6 +233,8 @@ class Policy(ABC):
             The question, its devices ascending, or None.
         """
         _require_generator(rng)
+        if type(self).ask is Policy.ask:
+            return None
         with self._copying():
             question = self.ask(view, rng)
         if question is None:
@@ -231,6 +244,11 @@ class Policy(ABC):
         if self.max_joules is not None:
             devices = np.intersect1d(devices, self._affordable(view, self.max_joules))
         return replace(question, devices=devices.astype(np.int64)) if devices.size else None
+
+    @deprecated("Policy.asked is called checked_question; write that")
+    def asked(self, view: RoundView, rng: np.random.Generator) -> Question | None:
+        """The former name of `checked_question`."""
+        return self.checked_question(view, rng)
 
     def needed(self, invited: int) -> int:
         """Return how many models end the round, if so many devices were scheduled."""
@@ -269,7 +287,7 @@ class Policy(ABC):
 
     def _checked(self, chosen: NDArray[Any], view: RoundView) -> Indices:
         """Return the chosen and the forced devices, sorted and at most max_devices; raise if the choice is invalid."""
-        most = room(view, self.max_devices, "max_devices")
+        most = max_scheduled(view, self.max_devices, "max_devices")
         devices = self._valid(chosen, view, "choose")
         if devices.size == 0:
             return view.forced
@@ -310,7 +328,7 @@ def require_devices(k: int, view: RoundView) -> None:
         raise InputError(f"k is {k}, but the cell has {len(view)} devices; give a k of at most {len(view)}")
 
 
-def limited(policy: Policy, count: int) -> Policy:
+def cap_k(policy: Policy, count: int) -> Policy:
     """Return the policy, with a smaller number of devices per round if it wants more than there are.
 
     Args:
@@ -319,8 +337,8 @@ def limited(policy: Policy, count: int) -> Policy:
 
     Example:
         >>> import fedcell as fc
-        >>> from fedcell.schedule.policy import limited
-        >>> limited(fc.Random(k=8), 5).k, limited(fc.Random(k=8), 20).k, limited(fc.All(), 5)
+        >>> from fedcell.schedule.policy import cap_k
+        >>> cap_k(fc.Random(k=8), 5).k, cap_k(fc.Random(k=8), 20).k, cap_k(fc.All(), 5)
         (5, 8, All(max_devices=None, sharing='optimal'))
     """
     return replace(policy, k=count) if getattr(policy, "k", 0) > count else policy  # type: ignore[call-arg]
@@ -332,7 +350,7 @@ def at_least_one(name: str, value: int) -> None:
         raise InputError(f"{name} is {value!r}; give a whole number of devices of at least 1")
 
 
-def room(view: RoundView, limit: int | None, name: str) -> int:
+def max_scheduled(view: RoundView, limit: int | None, name: str) -> int:
     """Return how many devices may be scheduled: at most ``limit``, and what the law carries, but all forced ones.
 
     Args:
@@ -352,3 +370,7 @@ def room(view: RoundView, limit: int | None, name: str) -> int:
     if view.forced.size > most:
         raise InputError(f"must_include forces {view.forced.size} devices in, but {name} is {limit}; raise {name}")
     return most
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, {}, {"limited": "cap_k", "room": "max_scheduled"})

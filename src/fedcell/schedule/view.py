@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import deprecated
 
 from fedcell.errors import InputError, read_only, writable
 from fedcell.quantisation import WEIGHT_BITS, upload_part
@@ -29,16 +30,16 @@ class Undeclared:
     Attributes:
         column: of the RoundView.
         flag: what the policy's class lacks.
-        policy: which has not said it.
+        policy: the name of the class that has not said it.
     """
 
     column: str
     flag: str
-    policy: Any
+    policy: str
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise InputError(
-            f"{type(self.policy).__name__} reads view.{self.column}, which is not collected for it; add this line to "
+            f"{self.policy} reads view.{self.column}, which is not collected for it; add this line to "
             f"the class: {self.flag}: ClassVar[bool] = True"
         )
 
@@ -267,7 +268,7 @@ class RoundView:
         view.__dict__.update(self.__dict__ | few | {"law": self.law.take(devices), "downlink": downlink})
         return view
 
-    def answered(self, devices: Indices, waited_s: float, **answers: Floats) -> "RoundView":
+    def with_answers(self, devices: Indices, waited_s: float, **answers: Floats) -> "RoundView":
         """Return the view of the devices that answered a question, once all answers are in.
 
         Args:
@@ -285,6 +286,11 @@ class RoundView:
         compute_s = np.zeros(devices.size) if "norms" in answers else few.compute_s
         downlink = Multicast(np.full(devices.size, waited_s)) if waited_s > 0.0 else None
         return replace(few, compute_s=compute_s, downlink=downlink, heard_round=heard, **answers)  # type: ignore[arg-type]
+
+    @deprecated("RoundView.answered is called with_answers; write that")
+    def answered(self, devices: Indices, waited_s: float, **answers: Floats) -> "RoundView":
+        """The former name of `with_answers`."""
+        return self.with_answers(devices, waited_s, **answers)
 
     def upload_part(self, bits: ArrayLike) -> Floats:
         """Return what part of the upload that upload_s is for one with so many bits a weight is.

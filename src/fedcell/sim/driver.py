@@ -1,6 +1,5 @@
 """A round in a simulated cell: the world says what comes of a plan, an engine trains."""
 
-import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,15 +11,23 @@ from fedcell.errors import InputError
 from fedcell.learn.aggregator import LateModels
 from fedcell.learn.compression import fed_back
 from fedcell.learn.engine import Job, Updates
-from fedcell.protocol.outcome import Observed, Outcome, deadlines
-from fedcell.protocol.question import answering
-from fedcell.protocol.round import Collect, Collected, Played, Send, Sight
-from fedcell.protocol.signals import read_signals
+from fedcell.protocol import (
+    Collect,
+    Collected,
+    Observed,
+    Outcome,
+    RoundInputs,
+    RoundResult,
+    Send,
+    answer_links,
+    deadlines,
+    read_signals,
+)
 from fedcell.quantisation import WEIGHT_BITS
 from fedcell.rng import keyed, stream
 from fedcell.schedule.plan import Links, Plan
-from fedcell.sim.requests import Losses, Playing, Train
-from fedcell.sim.spending import worked_j
+from fedcell.sim.requests import EngineCoroutine, Losses, Train
+from fedcell.sim.spending import compute_and_send_j
 from fedcell.types import Floats, Indices, Vector
 
 if TYPE_CHECKING:
@@ -37,20 +44,21 @@ class Driver:
         run: the run.
         state: before the round.
         conditions: of the round; its devices are those that are there.
-        sight: what the server sees of them.
+        inputs: what the server sees of them.
         mean: (P,) of the models that arrived; None if there is none.
         late: models under way when the round ended.
         delivered: (n,) numbers of the devices whose models arrived.
         residuals: what devices have not sent yet; see `State`.
         plan_j: (n,) what each scheduled device spent, in joules.
-        asked_j: (M,) what answers cost each device.
-        reports_j: (M,) what reports of their data cost devices that have a rate for the first time.
+        answers_j: (M,) what answers cost each device; None if nobody was asked.
+        reports_j: (M,) what reports of their data cost devices that have a rate for the first time; None if nobody
+            reports later than at the start.
     """
 
     run: "Simulation"
     state: "State"
     conditions: "Conditions"
-    sight: Sight
+    inputs: RoundInputs
     mean: Vector | None = None
     late: LateModels = field(default_factory=LateModels.empty)
     delivered: Indices = field(default_factory=lambda: np.empty(0, np.int64))
@@ -58,14 +66,14 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.there = self.conditions.there
-        self.asked_j: Floats = np.zeros(self.state.spent_j.size)
+        self.answers_j: Floats | None = None
         self.residuals = self.state.residuals
         self._starts_s: Floats | None = None
         self._trained: tuple[Indices, Updates] | None = None  # by devices that trained for their answers
 
-    def play(self, playing: Generator[Send | Collect, Any, Played]) -> Playing[Played | None]:
+    def play(self, coroutine: Generator[Send | Collect, Any, RoundResult]) -> EngineCoroutine[RoundResult | None]:
         """Play the round; None if it would end after the budget."""
-        request = next(playing)
+        request = next(coroutine)
         while True:
             answer: Any
             if isinstance(request, Send):
@@ -75,7 +83,7 @@ class Driver:
             elif (answer := (yield from self._collected(request.send, request.outcome))) is None:
                 return None
             try:
-                request = playing.send(answer)
+                request = coroutine.send(answer)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
 
@@ -86,28 +94,29 @@ class Driver:
     def _observed(self, send: Send) -> Observed:
         """What really becomes of a plan."""
         plan, run = send.plan, self.run
-        if send.asked is None:  # else they have the model already
-            down = run.downlink(self.there, self.conditions.snr[self.there])
+        if send.answers is None:  # else they have the model already
+            down = run.downlink(self.conditions.some, self.conditions.snr[self.conditions.some])
             plan = plan.starting(None if down is None else down.starts_s(plan.devices))
         self._starts_s = plan.starts_s
-        timing = plan.timing(self._links if send.question is None else answering(self._links))
+        timing = plan.timing(self._links if send.question is None else answer_links(self._links))
         late_s, until_s, leaves_s = np.full(plan.devices.size, np.inf), self.conditions.until_s, None
         if until_s is not None:
             leaves_s = until_s[self.there][plan.devices] - self.state.clock_s
         if run.spec.slack is not None:
-            upload_s, compute_s = self.state.knowledge.known(self.sight.links, self.there)
+            upload_s, compute_s = self.state.knowledge.known(self.inputs.links, self.there)
             known = np.isfinite(upload_s) & np.isfinite(compute_s)
             late_s = deadlines(send.expected.finish_s, run.spec.slack, known[plan.devices])
         return Observed(timing, late_s, leaves_s, starts_s=plan.starts_s)
 
-    def _answers(self, send: Send, outcome: Outcome) -> Playing[Floats]:
+    def _answers(self, send: Send, outcome: Outcome) -> EngineCoroutine[Floats]:
         """What those answer that do."""
         assert send.question is not None
         run, devices, places = self.run, self.there[send.plan.devices], send.plan.devices[outcome.delivered]
         band = (
             send.plan.shares * self.state.late.band_left
         )  # what late devices of the last round still use is not theirs
-        self.asked_j[devices] = sum(self._worked_j(send.plan, band, outcome))
+        self.answers_j = np.zeros(self.state.spent_j.size)
+        self.answers_j[devices] = sum(self._compute_and_send_j(send.plan, band, outcome))
         who = self.there[places]
         if who.size == 0:
             return np.empty(0)
@@ -121,22 +130,22 @@ class Driver:
         losses: Floats = yield Losses([Job(self.state.model, order[np.newaxis]) for order in orders])
         return losses
 
-    def _worked_j(self, plan: Plan, parts: Floats, outcome: Outcome) -> tuple[Floats, Floats]:
+    def _compute_and_send_j(self, plan: Plan, parts: Floats, outcome: Outcome) -> tuple[Floats, Floats]:
         """(n,) and (n,): what devices spend on computing and on sending; who trained to answer has paid for that."""
         work, who = plan.work(self._links.epochs), self.there[plan.devices]
-        return worked_j(
-            who, parts, self.run.world, self.conditions, outcome.worked, self._starts_s, 1.0 if work is None else work
+        return compute_and_send_j(
+            who, parts, self.run.world, self.conditions, outcome.active, self._starts_s, 1.0 if work is None else work
         )
 
-    def _collected(self, send: Send, outcome: Outcome) -> Playing[Collected | None]:
+    def _collected(self, send: Send, outcome: Outcome) -> EngineCoroutine[Collected | None]:
         """What comes with the models; None if the round would end after the budget."""
         run, state, plan = self.run, self.state, send.plan
         clock_s = state.clock_s + outcome.round_s
         parts = self._links.law.take(plan.devices).power_fraction(self._links.upload_s[plan.devices], plan.shares)
-        training_j, sending_j = self._worked_j(plan, parts, outcome)
+        training_j, sending_j = self._compute_and_send_j(plan, parts, outcome)
         self.plan_j = sending_j * state.late.band_left + training_j
-        budget_j = math.inf if run.spec.budget_j is None else run.spec.budget_j
-        if clock_s > run.spec.budget_s or self.spent_j(plan).sum() > budget_j:
+        budget_j = run.spec.budget_j
+        if clock_s > run.spec.budget_s or (budget_j is not None and self.spent_j(plan).sum() > budget_j):
             return None
         if outcome.round_s == 0.0 and run.spec.rounds is None:
             raise InputError(
@@ -144,18 +153,18 @@ class Driver:
             )
         arrives = self._not_lost(plan)
         own = np.flatnonzero(outcome.delivered & arrives)
-        coming = np.flatnonzero(outcome.coming & arrives)
-        which = np.concatenate((own, coming))
+        pending = np.flatnonzero(outcome.pending & arrives)
+        which = np.concatenate((own, pending))
         updates = yield from self._updates(plan, which)
         if run.compression.feedback:
             start, who, tensors = state.model, self.there[plan.devices[which]], run.task.engine.tensors
             sums = run.policy.uses_sums
             found = fed_back(run.compression, updates, start, who, state.residuals, tensors, sums=sums)
             updates, self.residuals = found
-        if coming.size:
-            shares = run.cell_law.held_share(plan.shares[coming])
+        if pending.size:
+            shares = run.cell_law.held_share(plan.shares[pending])
             late = updates.take(slice(own.size, None)).models()
-            self.late = LateModels(self.there[plan.devices[coming]], late, outcome.after_s[coming], shares)
+            self.late = LateModels(self.there[plan.devices[pending]], late, outcome.after_s[pending], shares)
             updates = updates.take(slice(own.size))
         places = plan.devices[own]
         self.delivered = self.there[places]
@@ -172,22 +181,31 @@ class Driver:
 
     def spent_j(self, plan: Plan) -> Floats:
         """(M,) what each device has spent by the end of the round, in joules."""
-        spent_j = self.state.spent_j + self.asked_j + self.reports_j
+        spent_j = self.state.spent_j.copy() if self.answers_j is None else self.state.spent_j + self.answers_j
+        if self.reports_j is not None:
+            spent_j += self.reports_j
         spent_j[self.there[plan.devices]] += self.plan_j
         return spent_j
 
+    def joules(self) -> float:
+        """What all devices spent in the round."""
+        beside = (0.0 if one is None else float(one.sum()) for one in (self.answers_j, self.reports_j))
+        answers_j, reports_j = beside
+        return float(self.plan_j.sum()) + answers_j + self.state.reports_j + reports_j
+
     @cached_property
-    def reports_j(self) -> Floats:
+    def reports_j(self) -> Floats | None:
         """(M,) what reports cost, beside the round that goes on.
 
         Whoever had a rate at the start has spent something by then; see `Simulation.start`.
         """
-        run, cost_j = self.run, np.zeros(self.state.spent_j.size)
-        if run.reports_later:
-            from fedcell.sim.profiles import report_j
+        run = self.run
+        if not run.reports_later:
+            return None
+        from fedcell.sim.profiles import report_j
 
-            new = self.there[self.state.spent_j[self.there] == 0.0]
-            cost_j[new] = report_j(run.task, run.world, self.conditions, self.state.late.band_left)[new]
+        new, cost_j = self.there[self.state.spent_j[self.there] == 0.0], np.zeros(self.state.spent_j.size)
+        cost_j[new] = report_j(run.task, run.world, self.conditions, self.state.late.band_left)[new]
         return cost_j
 
     def _not_lost(self, plan: Plan) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -198,7 +216,7 @@ class Driver:
         drawn = stream(self.run.spec.seed, "failure", self.state.round).random(devices.count)
         return drawn[self.there[plan.devices]] >= devices.failure
 
-    def _updates(self, plan: Plan, which: Indices) -> Playing[Updates]:
+    def _updates(self, plan: Plan, which: Indices) -> EngineCoroutine[Updates]:
         """The updates of some of the plan's devices; they may have trained already, to answer."""
         devices = self.there[plan.devices[which]]
         epochs = None if plan.epochs is None else plan.epochs[which]
@@ -222,7 +240,7 @@ class Driver:
             return None
         from fedcell.schedule.profiles import balanced_weights, standardise
 
-        return balanced_weights(standardise(profiles[self.there], self.sight.view.profile_noise), places)
+        return balanced_weights(standardise(profiles[self.there], self.inputs.view.profile_noise), places)
 
     def _profiles(self, updates: Updates) -> Floats:
         """(n, classes) what updates say of their devices' data."""

@@ -15,19 +15,18 @@ from fedcell.learn.aggregator import Aggregator, LateModels
 from fedcell.learn.compression import Compression
 from fedcell.learn.engine import Evaluation, Job
 from fedcell.learn.profile import noise_of
-from fedcell.protocol.knowledge import Knowledge
-from fedcell.protocol.question import visited
-from fedcell.protocol.round import Sight, play
+from fedcell.protocol import Knowledge, RoundInputs, play_round, samples_visited
 from fedcell.quantisation import WEIGHT_BITS, upload_bits
 from fedcell.rng import keyed, stream
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
-from fedcell.schedule.policy import Policy, limited
+from fedcell.schedule.policy import Policy, cap_k
 from fedcell.sim.driver import Driver
+from fedcell.sim.evaluation import Evaluations
 from fedcell.sim.record import RoundRecord
-from fedcell.sim.requests import Evaluate, Playing, played
-from fedcell.sim.spending import can_pay, expected_j
-from fedcell.sim.state import State
+from fedcell.sim.requests import EngineCoroutine, Evaluate, run_coroutine
+from fedcell.sim.spending import expected_j, has_energy_for
+from fedcell.sim.state import Score, State
 from fedcell.types import Floats, Indices, Vector
 
 if TYPE_CHECKING:
@@ -113,11 +112,11 @@ class Simulation:
 
     def true_links(self, conditions: Conditions) -> Links:
         """What really holds of the devices that are there, whatever is believed."""
-        there = conditions.there
-        law = self.law(conditions.snr[there])
-        return Links(conditions.upload_s[there], conditions.compute_s[there], law, *self._size)
+        some = conditions.some
+        law = self.law(conditions.snr[some])
+        return Links(conditions.upload_s[some], conditions.compute_s[some], law, *self._size)
 
-    def downlink(self, there: Indices, snr: Floats) -> Downlink | None:
+    def downlink(self, there: Indices | slice, snr: Floats) -> Downlink | None:
         """How the model comes down to (n,) devices with this SNR; None if it takes no time."""
         cell = self.world.cell
         if cell.downlink == "free":
@@ -150,27 +149,27 @@ class Simulation:
         profile = self.start().knowledge.profiles[device]
         return [float(entry) for entry in profile] if profile.size and np.isfinite(profile).all() else None
 
-    def shown(self, state: State) -> Vector:
+    def evaluated_model(self, state: State) -> Vector:
         """The model (P,) that is evaluated and kept."""
         return self.aggregator.evaluated(state.model, state.aggregation)
 
-    def step(self, state: State) -> Played | None:
+    def step(self, state: State) -> Step | None:
         """Play one round: what it did and the state after it, or None if the run has ended."""
-        return played(self.task.engine, self.playing(state))
+        return run_coroutine(self.task.engine, self.round_coroutine(state))
 
-    def playing(self, state: State) -> Playing[Played | None]:
+    def round_coroutine(self, state: State) -> EngineCoroutine[Step | None]:
         """One round that asks an engine for what it needs; see requests.py."""
         spec, r, conditions = self.spec, state.round, self.conditions(state)
         if conditions is None:
             return None
         if conditions.there.size == 0:
             return (yield from self._wait(state))
-        sight = self.sight(state, conditions)
-        policy = self.policy if conditions.available is None else limited(self.policy, len(sight.view))
+        inputs = self.round_inputs(state, conditions)
+        policy = self.policy if conditions.available is None else cap_k(self.policy, len(inputs.view))
         rng, late_count = stream(spec.seed, "policy", r), self.aggregator.late > 0.0
-        driver = Driver(self, state, conditions, sight)
+        driver = Driver(self, state, conditions, inputs)
         done = yield from driver.play(
-            play(sight, policy, state.knowledge, rng, name=spec.policy, late_count=late_count)
+            play_round(inputs, policy, state.knowledge, rng, name=spec.policy, late_count=late_count)
         )
         if done is None:
             return None
@@ -180,27 +179,56 @@ class Simulation:
             model, aggregation = self.aggregator.step(model, driver.mean, aggregation)
         aggregation, round_s = replace(aggregation, late=driver.late), done.outcome.round_s
         clock_s, spent_j = state.clock_s + round_s, driver.spent_j(done.send.plan)
-        after = State(r + 1, clock_s, model, done.knowledge, spent_j, False, aggregation, driver.residuals)
-        accuracy, loss = _scores((yield Evaluate(self.shown(after))))
-        reached = spec.target_accuracy is not None and accuracy >= spec.target_accuracy
-        plan_j = driver.plan_j
-        joules = float(plan_j.sum()) + float(driver.asked_j.sum()) + state.reports_j + float(driver.reports_j.sum())
-        sent = self._decided(plan, driver.delivered)
-        record = RoundRecord(r + 1, clock_s, round_s, plan, driver.delivered, accuracy, loss, joules, plan_j, *sent)
-        return record, replace(after, reached=reached)
+        after = State(r + 1, clock_s, model, done.knowledge, spent_j, False, aggregation, driver.residuals, state.score)
+        score = yield from self._scored(after, round_s, driver.mean is not None)
+        reached = spec.target_accuracy is not None and score.accuracy >= spec.target_accuracy
+        joules, plan_j = driver.joules(), driver.plan_j
+        sent = self._decisions(plan, driver.delivered)
+        accuracy, loss, evaluated, _ = score
+        record = RoundRecord(
+            r + 1, clock_s, round_s, plan, driver.delivered, accuracy, loss, joules, plan_j, *sent, float(evaluated)
+        )
+        return record, replace(after, reached=reached, score=score)
 
-    def _decided(self, plan: Plan, delivered: Indices) -> tuple[float, float, float]:
+    @cached_property
+    def _evaluations(self) -> Evaluations:
+        return self.spec.task.make_evaluations()
+
+    def _scored(self, after: State, round_s: float, changed: bool = True) -> EngineCoroutine[Score]:
+        """How good the model is after a round, or was when it was last evaluated.
+
+        Args:
+            after: the state after the round, with the score before it.
+            round_s: how long the round took.
+            changed: whether the model may be another one than before the round.
+        """
+        spec, last = self.spec, after.score
+        due = (
+            last.round == 0
+            or self._evaluations.due(after.round, after.clock_s - last.clock_s, after.clock_s, spec.budget_s)
+            or after.round == spec.rounds
+            or after.clock_s + round_s > spec.budget_s  # no round as long as this one fits any more
+        )
+        if not due:
+            return last
+        if not changed and last.round == after.round - 1 > 0:
+            return last._replace(round=after.round, clock_s=after.clock_s)
+        return Score(*_scores((yield Evaluate(self.evaluated_model(after)))), after.round, after.clock_s)
+
+    def _decisions(self, plan: Plan, delivered: Indices) -> tuple[float, float, float]:
         """Mean epochs and bits a weight of a plan of the run's devices, and the bytes of what was delivered."""
         n, tensors = plan.devices.size, len(self.task.engine.tensors)
         if n == 0:
             return math.nan, math.nan, 0.0
-        size = np.full(n, self.compression.upload_bits(self.weights, tensors))
-        bits = size / self.weights if self.compression.feedback else np.full(n, float(self.compression.bits))
-        if plan.bits is not None:
-            size, bits = upload_bits(self.weights, tensors, plan.bits), plan.bits
-        epochs = float(self.spec.task.epochs if plan.epochs is None else plan.epochs.mean())
-        sent = np.ceil(size / 8.0)[np.isin(plan.devices, delivered)].sum()
-        return epochs, float(bits.mean()), float(sent)
+        epochs = float(self.spec.task.epochs if plan.epochs is None else plan.epochs.sum() / n)
+        if plan.bits is None:
+            size = float(self.compression.upload_bits(self.weights, tensors))
+            bits = float(self.compression.bits)
+            if self.compression.feedback:
+                bits = float(np.full(n, size / self.weights).sum() / n)
+            return epochs, bits, math.ceil(size / 8.0) * float(delivered.size)
+        sent = upload_bits(self.weights, tensors, plan.bits[np.searchsorted(plan.devices, delivered)])
+        return epochs, float(plan.bits.sum() / n), float(np.ceil(sent / 8.0).sum())
 
     def conditions(self, state: State) -> Conditions | None:
         """What holds in the state's round; None if the run has ended."""
@@ -210,31 +238,31 @@ class Simulation:
         conditions = state.late.with_remaining_band(self.world.conditions(spec.seed, r, state.clock_s))
         if self.world.devices.battery_j is None:
             return conditions
-        left, later = can_pay(conditions, self.world, state.spent_j)
+        left, later = has_energy_for(conditions, self.world, state.spent_j)
         return conditions.among(left) if left.any() or later.any() else None
 
-    def sight(self, state: State, conditions: Conditions) -> Sight:
+    def round_inputs(self, state: State, conditions: Conditions) -> RoundInputs:
         """What the server sees before the state's round, if anybody is there."""
-        spec, task, there, r = self.spec, self.task, conditions.there, state.round
-        compute_s = conditions.foreseen_compute_s(spec.knowledge)[there]
-        law, samples = self.law(conditions.believed_snr[there]), task.samples[there]
-        links = Links(conditions.believed_upload_s[there], compute_s, law, *self._size)
+        spec, task, some, r = self.spec, self.task, conditions.some, state.round
+        compute_s = conditions.foreseen_compute_s(spec.knowledge)[some]
+        law, samples = self.law(conditions.believed_snr[some]), task.samples[some]
+        links = Links(conditions.believed_upload_s[some], compute_s, law, *self._size)
         view = state.knowledge.view(
             links,
             r,
             clock_s=state.clock_s,
             explore=spec.explores,
-            there=there,
+            there=None if conditions.available is None else conditions.there,
             joules=partial(expected_j, self.world),
             policy=self.policy,
             samples=samples,
-            label_counts=task.label_counts[there],
+            label_counts=task.label_counts[some],
             profile_noise=noise_of(spec.epsilon, state.knowledge.profiles.shape[1]),
-            downlink=self.downlink(there, conditions.believed_snr[there]),
+            downlink=self.downlink(some, conditions.believed_snr[some]),
             left_s=spec.budget_s - state.clock_s,
             left_j=math.inf if spec.budget_j is None else spec.budget_j - float(state.spent_j.sum()),
         )
-        return Sight(view, links, samples.astype(np.float64))
+        return RoundInputs(view, links, samples.astype(np.float64))
 
     def jobs(
         self, state: State, devices: Indices, epochs: Floats | None = None, bits: Floats | None = None
@@ -245,26 +273,25 @@ class Simulation:
             bits = np.full(devices.size, float(self.compression.bits))
         return jobs(self.task, state.model, devices, self.spec, state.round, rms=rms, epochs=epochs, bits=bits)
 
-    def _wait(self, state: State) -> Playing[Played | None]:
+    def _wait(self, state: State) -> EngineCoroutine[Step | None]:
         """A round in which nobody is there: the clock goes on until somebody is, and the model stays."""
         next_s = self.world.next_s(self.spec.seed, state.clock_s)
         if next_s > self.spec.budget_s or math.isinf(next_s):
             return None
         wait_s = next_s - state.clock_s
         plan = Plan.empty(wait_s)
-        accuracy, loss = _scores((yield Evaluate(self.shown(state))))
+        aggregation = replace(state.aggregation, late=LateModels.empty())
+        after = replace(state, round=state.round + 1, clock_s=next_s, aggregation=aggregation)
+        score = yield from self._scored(after, wait_s, changed=False)
+        accuracy, loss, evaluated, _ = score
         record = RoundRecord(
-            state.round + 1, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j, sent_bytes=0.0
-        )
-        return record, replace(
-            state,
-            round=state.round + 1,
-            clock_s=next_s,
-            aggregation=replace(state.aggregation, late=LateModels.empty()),
-        )
+            after.round, next_s, wait_s, plan, plan.devices, accuracy, loss, state.reports_j, sent_bytes=0.0,
+            evaluated=float(evaluated),
+        )  # fmt: skip
+        return record, replace(after, score=score)
 
 
-Played = tuple[RoundRecord, State]
+Step = tuple[RoundRecord, State]
 """What a round did, and the state after it."""
 
 
@@ -289,10 +316,10 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
     """
     from fedcell.sim.spec import require_spec
     from fedcell.sim.spec_warnings import warn
-    from fedcell.sim.task import settled
+    from fedcell.sim.task import resolve_device
 
     require_spec(spec, "simulate")
-    run = Simulation.load(settled(spec), threads)
+    run = Simulation.load(resolve_device(spec), threads)
     warn([spec])
     state = run.start()
     while (played := run.step(state)) is not None:
@@ -302,7 +329,7 @@ def simulate(spec: Spec, *, threads: int | None = None) -> Iterator[RoundRecord]
 
 def world_of(spec: Spec, task: Task) -> World:
     """The world of a run: its devices go through their samples once an epoch, and upload the engine's weights."""
-    samples = [visited(len(part), spec.task.epochs) for part in task.parts]
+    samples = [samples_visited(len(part), spec.task.epochs) for part in task.parts]
     return spec.world(samples, task.engine.parameters, len(task.engine.tensors))
 
 
@@ -338,5 +365,5 @@ def _scores(result: Evaluation) -> tuple[float, float]:
 def visits(part: Indices, epochs: float, rng: np.random.Generator) -> Indices:
     """(epochs, D) the order in which a device visits its samples, shuffled again each epoch; (1, part of D) below 1."""
     if epochs <= 1:  # 1 is the paper's case; stacking one row would copy it
-        return rng.permutation(part)[np.newaxis, : visited(len(part), epochs)]
+        return rng.permutation(part)[np.newaxis, : samples_visited(len(part), epochs)]
     return np.stack([rng.permutation(part) for _ in range(int(epochs))])

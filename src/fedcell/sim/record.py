@@ -76,8 +76,8 @@ class RoundRecord:
         round_s: how long it took.
         plan: who was scheduled, with which share of the band.
         delivered: the devices whose models arrived.
-        accuracy: of the global model on the test set after the round, a fraction.
-        loss: its mean loss there, in nats; infinity where training has diverged, which ends the run.
+        accuracy: of the global model on the test set after the round, a fraction; or when it was last evaluated.
+        loss: its mean loss there, in nats, likewise; infinity where training has diverged, which ends the run.
         joules: what all devices spent in it, with that of their reports in the first round; NaN if it is not known.
         plan_joules: (n,) what each scheduled device spent on training and sending, in the plan's order; NaN if it is
             not known.
@@ -85,6 +85,8 @@ class RoundRecord:
         bits: the bits a weight that one uploads, likewise: without scales and indices if they are rounded, with all
             that is sent by other compressions.
         sent_bytes: the sizes of the delivered uploads together.
+        evaluated: the round after which the model was last evaluated, whose accuracy and loss these are; NaN in files
+            of version 0.2, where it is always this one.
 
     Example:
         >>> import fedcell as fc
@@ -106,6 +108,7 @@ class RoundRecord:
     epochs: float = column("", "local epochs, mean over the scheduled devices")
     bits: float = column("", "bits a weight of the uploads, mean over the scheduled devices")
     sent_bytes: float = column("bytes", "size of the delivered uploads together")
+    evaluated: float = column("", "round after which the model had this accuracy and loss")
 
     def __post_init__(self) -> None:
         for one in _declared("device"):

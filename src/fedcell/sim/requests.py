@@ -16,7 +16,7 @@ from fedcell.learn.engine import Engine, Evaluation, Job
 from fedcell.types import Vector
 
 if TYPE_CHECKING:
-    from fedcell.sim.loop import Played, Simulation
+    from fedcell.sim.loop import Simulation, Step
     from fedcell.sim.state import State
 
 T = TypeVar("T")
@@ -44,13 +44,15 @@ class Evaluate:
 
 
 Request = Train | Losses | Evaluate
-Playing = Generator[Request, Any, T]
+EngineCoroutine = Generator[Request, Any, T]
 """Something that is played, asks an engine for what it needs, and ends with a T."""
 
 
 def answers(engine: Engine, requests: Sequence[Any]) -> list[Any]:
     """The engine's answers to requests of one kind (all Train, all Losses or all Evaluate), by one call."""
     if isinstance(requests[0], Evaluate):
+        if len(requests) == 1:
+            return [engine.evaluate(requests[0].model[np.newaxis])]
         result = engine.evaluate(np.stack([request.model for request in requests]))
         pairs = zip(result.accuracy, result.loss, strict=True)
         return [Evaluation(np.array([accuracy]), np.array([loss])) for accuracy, loss in pairs]
@@ -60,21 +62,23 @@ def answers(engine: Engine, requests: Sequence[Any]) -> list[Any]:
         losses = engine.losses(jobs)
         return [losses[first:last] for first, last in edges]
     updates = engine.update(jobs)
+    if len(requests) == 1:
+        return [updates]
     return [updates.take(slice(first, last)) for first, last in edges]
 
 
-def played(engine: Engine, playing: Playing[T]) -> T:
+def run_coroutine(engine: Engine, coroutine: EngineCoroutine[T]) -> T:
     """Play to the end with one engine."""
     answer = None
     while True:
         try:
-            request = playing.send(answer)
+            request = coroutine.send(answer)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         [answer] = answers(engine, [request])
 
 
-def step_together(runs: "Sequence[tuple[Simulation, State]]") -> "list[Played | Exception | None]":
+def step_together(runs: "Sequence[tuple[Simulation, State]]") -> "list[Step | Exception | None]":
     """Play one round of every run.
 
     Args:
@@ -84,10 +88,10 @@ def step_together(runs: "Sequence[tuple[Simulation, State]]") -> "list[Played | 
         For each run its round and the state after it, None if it had ended, or the exception that it raised.
     """
     outcomes: list[Any] = [None] * len(runs)
-    rounds = [run.playing(state) for run, state in runs]
+    rounds = [run.round_coroutine(state) for run, state in runs]
     asked = dict[int, Request]()
-    for number, playing in enumerate(rounds):
-        _go_on(number, playing, None, asked, outcomes)
+    for number, coroutine in enumerate(rounds):
+        _go_on(number, coroutine, None, asked, outcomes)
     while asked:
         requests, asked = asked, {}
         for engine, numbers in _alike(runs, requests):
@@ -97,11 +101,11 @@ def step_together(runs: "Sequence[tuple[Simulation, State]]") -> "list[Played | 
 
 
 def _go_on(
-    number: int, playing: Playing["Played | None"], answer: Any, asked: dict[int, Request], outcomes: list[Any]
+    number: int, coroutine: EngineCoroutine["Step | None"], answer: Any, asked: dict[int, Request], outcomes: list[Any]
 ) -> None:
     """Give a round what it asked for, and let it play until it asks for something else, ends or fails."""
     try:
-        asked[number] = playing.send(answer)
+        asked[number] = coroutine.send(answer)
     except StopIteration as end:
         outcomes[number] = end.value
     except Exception as error:  # whatever a user's own policy raises: it is this run's

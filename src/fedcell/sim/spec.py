@@ -44,10 +44,11 @@ from fedcell.quantisation import WEIGHT_BITS
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import POLICIES, format_policy, parse_policy
+from fedcell.sim.evaluation import EVALUATIONS, Evaluations
 from fedcell.sim.spec_key import data_sha256, depends_on_files, run_key
 from fedcell.world import MOBILITIES, RATES, Cell, Devices, Mobility, World
 from fedcell.world.cell import Foresight
-from fedcell.world.channel import may_lack_rate
+from fedcell.world.channel import outage_possible
 
 CellSpec, DevicesSpec = Cell, Devices
 """Their names in version 0.2, when a spec had classes of its own for them."""
@@ -276,6 +277,18 @@ class TaskSpec(_Part):
             since="0.2.1",
         ),
     ] = "none"
+    evaluate: Annotated[
+        str,
+        About(
+            "When the model is evaluated on the test set: rounds:1 (after every round, as in the paper), rounds:10, "
+            "seconds:2 (of simulated time), or auto (so often that the time to any accuracy is known to 1 % of the "
+            "budget or to one round); in between, records repeat the last accuracy.",
+            option="evaluate",
+            label="evaluated",
+            choices=("rounds:1", "rounds:10", "seconds:2", "auto"),
+            since="0.2.1",
+        ),
+    ] = "rounds:1"
 
     def make_aggregator(self) -> Aggregator:
         """Return the aggregator of this task."""
@@ -284,6 +297,10 @@ class TaskSpec(_Part):
     def make_compression(self) -> Compression:
         """Return what becomes of the uploads of this task."""
         return COMPRESSIONS.parse(self.compression)
+
+    def make_evaluations(self) -> Evaluations:
+        """Return when the model of this task is evaluated."""
+        return EVALUATIONS.parse(self.evaluate)
 
     def data_sha256(self) -> str:
         """Return the SHA-256 of the content of your own data; empty for published data, which never changes."""
@@ -315,6 +332,13 @@ class TaskSpec(_Part):
         if isinstance(given, Compression):
             return COMPRESSIONS.format(given)
         return COMPRESSIONS.canonical(given) if isinstance(given, str) else given
+
+    @field_validator("evaluate", mode="before")
+    @classmethod
+    def _known_evaluation(cls, given: Any) -> Any:
+        if isinstance(given, Evaluations):
+            return given.line
+        return EVALUATIONS.parse(given).line if isinstance(given, str) else given
 
     @property
     def averaging(self) -> str:
@@ -679,12 +703,12 @@ class Spec(_Part):
     @property
     def reports_may_be_lost(self) -> bool:
         """Whether devices send reports of their gradients and some may have no rate to send them with."""
-        return self.reports_gradients and self.may_lack_rate
+        return self.reports_gradients and self.outage_possible
 
     @property
-    def may_lack_rate(self) -> bool:
+    def outage_possible(self) -> bool:
         """Whether devices may be out of reach, so that they have no rate."""
-        return may_lack_rate(self.cell)
+        return outage_possible(self.cell)
 
     def code_sha256(self) -> str:
         """Return the SHA-256 of the code of your own policy and model; empty for a run that has neither."""

@@ -95,7 +95,7 @@ def _task_document(run: dict[str, Any], task: "TaskSpec") -> dict[str, Any]:
 
 
 def _availability_document(devices: Devices) -> list[Any]:
-    """Who is there as keys have it: a trace is known by what is in it, not by its name."""
+    """Device availability as keys have it: a trace is known by what is in it, not by its name."""
     availability = AVAILABILITIES.parse(devices.availability)
     fields = asdict(availability)
     if isinstance(availability, Trace):

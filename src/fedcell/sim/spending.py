@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcell.protocol.estimates import SHORTEST_S
+from fedcell.protocol import MIN_SECONDS
 from fedcell.schedule.plan import Timing
 from fedcell.types import Bools, Floats, Indices
 from fedcell.world import compute_j, round_j, transmit_j
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 def expected_j(world: World, devices: Indices, upload_s: Floats, compute_s: Floats) -> Floats:
     """(n,) what these devices would spend in a round, in joules, if training and upload took so long."""
+    if devices.size == len(world.devices):
+        return round_j(world.cell, world.devices, compute_s, upload_s)
     t, c = np.zeros((2, len(world.devices)))
     t[devices], c[devices] = compute_s, upload_s
     return round_j(world.cell, world.devices, t, c)[devices]
 
 
-def worked_j(
+def compute_and_send_j(
     devices: Indices,
     parts: Floats,
     world: World,
     conditions: Conditions,
-    worked: Timing,
+    active: Timing,
     starts_s: Floats | None,
     work: Floats | float = 1.0,
 ) -> tuple[Floats, Floats]:
@@ -40,19 +42,19 @@ def worked_j(
         parts: (n,) the part of the band that each fills with its power.
         world: its cell and devices.
         conditions: of the round.
-        worked: when each began to send and was stopped.
+        active: when each began to send and was stopped.
         starts_s: (n,) when each had the model; None if at once.
         work: (n,) what each computes, as a part of a round's training.
     """
     work_s = work * conditions.compute_s[devices]
-    computed_s = worked.began_s if starts_s is None else np.maximum(worked.began_s - starts_s, 0.0)
-    done = np.where(computed_s < work_s, computed_s / np.maximum(work_s, SHORTEST_S), 1.0)
-    on_air_s = worked.finish_s - worked.began_s
+    computed_s = active.began_s if starts_s is None else np.maximum(active.began_s - starts_s, 0.0)
+    done = np.where(computed_s < work_s, computed_s / np.maximum(work_s, MIN_SECONDS), 1.0)
+    on_air_s = active.finish_s - active.began_s
     sending_j = transmit_j(world.devices.power_w_per_hz[devices], world.cell.bandwidth_hz, parts, on_air_s)
     return done * work * compute_j(world.devices, conditions.compute_s)[devices], sending_j
 
 
-def can_pay(conditions: Conditions, world: World, spent_j: Floats) -> tuple[Bools, Bools]:
+def has_energy_for(conditions: Conditions, world: World, spent_j: Floats) -> tuple[Bools, Bools]:
     """Which devices have enough left in their batteries for this round's training and upload.
 
     A device that has no rate in this round cannot upload; its battery may be good for a later one.

@@ -1,14 +1,32 @@
 """Where a run stands between two rounds."""
 
 import io
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.compression import Residuals
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.types import Floats, Vector
+
+
+class Score(NamedTuple):
+    """How good the model was when it was last evaluated.
+
+    Attributes:
+        accuracy: a fraction of the test set; NaN if it was never evaluated.
+        loss: its mean loss there, in nats.
+        round: after how many rounds that was; 0 for never.
+        clock_s: and at which simulated time.
+    """
+
+    accuracy: float = math.nan
+    loss: float = math.nan
+    round: int = 0
+    clock_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +42,7 @@ class State:
         reached: whether the target accuracy was reached.
         aggregation: what the aggregator keeps.
         residuals: what devices have not sent yet, with error feedback.
+        score: of the last evaluation.
     """
 
     round: int
@@ -34,6 +53,7 @@ class State:
     reached: bool = False
     aggregation: AggregatorState = field(default_factory=AggregatorState)
     residuals: Residuals = field(default_factory=dict)
+    score: Score = field(default_factory=Score)
 
     @property
     def late(self) -> LateModels:
@@ -51,6 +71,8 @@ class State:
         numbers = np.array([self.round, self.reached, self.aggregation.rounds], dtype=np.int64)
         arrays = {"numbers": numbers, "clock_s": np.float64(self.clock_s), "model": self.model, "spent_j": self.spent_j}
         arrays |= self.aggregation.to_arrays() | self.knowledge.to_arrays()
+        if self.score.round:
+            arrays["score"] = np.array(self.score, np.float64)
         if self.residuals:
             devices, rows = zip(*sorted(self.residuals.items()), strict=True)
             arrays |= {"residual_devices": np.array(devices, np.int64), "residuals": np.stack(rows)}
@@ -72,6 +94,10 @@ class State:
             if "residuals" in file:
                 rows = file["residuals"].astype(np.float32, copy=False)
                 residuals = dict(zip(file["residual_devices"].tolist(), rows, strict=True))
-            return cls(number, float(file["clock_s"]), model, knowledge, spent_j, bool(reached), aggregation, residuals)
+            clock_s, score = float(file["clock_s"]), Score()
+            if "score" in file:  # version 0.2 evaluated after every round
+                accuracy, loss, evaluated, evaluated_s = file["score"].tolist()
+                score = Score(accuracy, loss, int(evaluated), evaluated_s)
+            return cls(number, clock_s, model, knowledge, spent_j, bool(reached), aggregation, residuals, score)
         except Exception as error:  # whatever somebody has written there
             raise ValueError(f"not the state of a run: {error}") from None

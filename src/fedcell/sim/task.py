@@ -210,7 +210,7 @@ def _gpu_unsupported(data: Dataset, spec: TaskSpec) -> str:
     return unsupported_reason(data, spec.hidden, spec.batch_size, spec.device)
 
 
-def settled(spec: Spec) -> Spec:
+def resolve_device(spec: Spec) -> Spec:
     """The run, or race, as this machine can compute it: on the CPU, with a warning, where its GPU cannot train the MLP.
 
     So a stored run says what computed it: one that falls back is a run on the CPU, under the key of that.
@@ -223,9 +223,9 @@ def settled(spec: Spec) -> Spec:
 
     Example:
         >>> import fedcell as fc
-        >>> from fedcell.sim.task import settled
+        >>> from fedcell.sim.task import resolve_device
         >>> spec = fc.Spec(task=fc.TaskSpec(device="cuda", hidden=[4]))  # made for one hidden layer of 64 units
-        >>> settled(spec).task.device, settled(spec).key() == fc.Spec(task=fc.TaskSpec(hidden=[4])).key()
+        >>> resolve_device(spec).task.device, resolve_device(spec).key() == fc.Spec(task=fc.TaskSpec(hidden=[4])).key()
         ('cpu', True)
     """
     task = spec.task

@@ -47,7 +47,7 @@ def require_flower() -> None:
     found = version("flwr")
     if not found.startswith(WRITTEN_FOR):
         raise InputError(
-            f"Flower is {found}, but the testbed works with {WRITTEN_FOR}x only, whose inside it changes; "
+            f"Flower is {found}, but the testbed works with {WRITTEN_FOR}x only, which it patches; "
             f"install it with pip install 'flwr[simulation]=={WRITTEN_FOR}*'"
         )
 

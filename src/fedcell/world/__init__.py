@@ -1,7 +1,6 @@
 """What is physically there: the cell, its devices, the channel, the compute times and the motion."""
 
-import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcell import lazy_names
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
         download_s,
         link_snr,
         loss_db,
-        may_lack_rate,
         mean_upload_s,
+        outage_possible,
         path_loss_db,
         unchecked_upload_s,
         whole_band_upload_s,
@@ -65,9 +64,9 @@ __all__ = [
     "download_s",
     "link_snr",
     "loss_db",
-    "may_lack_rate",
     "mean_compute_s",
     "mean_upload_s",
+    "outage_possible",
     "path_loss_db",
     "round_j",
     "transmit_j",
@@ -76,57 +75,37 @@ __all__ = [
     "write_trace",
 ]
 
-_look_up = lazy_names(
-    "fedcell.world",
-    {
-        "fedcell.world.availability": "AVAILABILITIES Always AvailabilitySnapshot DayNight Trace",
-        "fedcell.world.cell": "CHANNELS Cell Channel Conditions Foresight PaperChannel",
-        "fedcell.world.channel": "download_s link_snr loss_db may_lack_rate mean_upload_s path_loss_db "
-        "unchecked_upload_s whole_band_upload_s",
-        "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ mean_compute_s",
-        "fedcell.world.energy": "compute_j round_j transmit_j",
-        "fedcell.world.mobility": "MOBILITIES Mobility RandomWaypoint Redrawn Static",
-        "fedcell.world.rates": "Mcs256 Mcs64 RATES Shannon",
-        "fedcell.world.snr_trace": "SnrTrace write_trace",
-        "fedcell.world.tr38901": "RMa UMa UMi",
-        "fedcell.world.world": "World",
-    },
-)
-
-_MOVED = lazy_names(
-    "fedcell.world",
-    {
-        "fedcell.world.availability": "Availability",
-        "fedcell.world.cell": "uniform_in_disc",
-        "fedcell.world.channel": "believed_snr fading_power shadowing_db",
-        "fedcell.world.device": "draw_compute_s expected_compute_s",
-        "fedcell.world.energy": "cmos_j",
-        "fedcell.world.rates": "spectral_efficiency",
-    },
-)
-_RENAMED = {"Attendance": "AvailabilitySnapshot"}
-_PARSERS = {
-    "parse_availability": "AVAILABILITIES",
-    "parse_channel": "CHANNELS",
-    "parse_mobility": "MOBILITIES",
-    "parse_rate": "RATES",
-}
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name in _PARSERS:
-            _warn(name, f"{_PARSERS[name]}.parse")
-            return _look_up(_PARSERS[name]).parse
-        if name in _RENAMED:
-            _warn(name, _RENAMED[name])
-            name = _RENAMED[name]
-        try:
-            return _look_up(name)
-        except AttributeError:
-            found = _MOVED(name)
-            _warn(name, f"{found.__module__}.{name}")
-            return found
-
-    def _warn(name: str, new: str) -> None:
-        warnings.warn(f"fedcell.world.{name} is called {new}; write that", DeprecationWarning, stacklevel=3)
+    __getattr__ = lazy_names(
+        "fedcell.world",
+        {
+            "fedcell.world.availability": "AVAILABILITIES Always AvailabilitySnapshot DayNight Trace",
+            "fedcell.world.cell": "CHANNELS Cell Channel Conditions Foresight PaperChannel",
+            "fedcell.world.channel": "download_s link_snr loss_db outage_possible mean_upload_s path_loss_db "
+            "unchecked_upload_s whole_band_upload_s",
+            "fedcell.world.device": "Devices PAPER_POWER_W_PER_HZ mean_compute_s",
+            "fedcell.world.energy": "compute_j round_j transmit_j",
+            "fedcell.world.mobility": "MOBILITIES Mobility RandomWaypoint Redrawn Static",
+            "fedcell.world.rates": "Mcs256 Mcs64 RATES Shannon",
+            "fedcell.world.snr_trace": "SnrTrace write_trace",
+            "fedcell.world.tr38901": "RMa UMa UMi",
+            "fedcell.world.world": "World",
+        },
+        {
+            "Attendance": "AvailabilitySnapshot",
+            "Availability": "fedcell.world.availability:Availability",
+            "believed_snr": "fedcell.world.channel:believed_snr",
+            "cmos_j": "fedcell.world.energy:cmos_j",
+            "draw_compute_s": "fedcell.world.device:draw_compute_s",
+            "expected_compute_s": "fedcell.world.device:expected_compute_s",
+            "fading_power": "fedcell.world.channel:fading_power",
+            "may_lack_rate": "outage_possible",
+            "parse_availability": "AVAILABILITIES.parse",
+            "parse_channel": "CHANNELS.parse",
+            "parse_mobility": "MOBILITIES.parse",
+            "parse_rate": "RATES.parse",
+            "shadowing_db": "fedcell.world.channel:shadowing_db",
+            "spectral_efficiency": "fedcell.world.rates:spectral_efficiency",
+            "uniform_in_disc": "fedcell.world.cell:uniform_in_disc",
+        },
+    )

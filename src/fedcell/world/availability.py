@@ -44,7 +44,7 @@ class AvailabilitySnapshot:
 
 
 class Availability(Protocol):
-    """Who is there when: a pure function of seed and clock."""
+    """Device availability over time: a pure function of seed and clock."""
 
     def at(self, count: int, seed: int, clock_s: float) -> AvailabilitySnapshot | None:
         """Return who of ``count`` devices is there at this clock; None if all are and stay."""
@@ -250,7 +250,7 @@ class AvailabilityIntervals:
 
 @dataclass(frozen=True)
 class Trace(Availability):
-    r"""Who is there according to a CSV file with the columns device, from_s, until_s and, if wanted, speed.
+    r"""Device availability from a CSV file with the columns device, from_s, until_s and, if wanted, speed.
 
     A device is there from an interval's begin to before its end, and for good where one interval ends as the next
     begins. A device that the file does not name is never there.
@@ -376,7 +376,7 @@ def _sha256(file: str, mtime_ns: int, size: int) -> str:  # noqa: ARG001  (a cha
 
 def _parse(file: str, path: str, count: int) -> AvailabilityIntervals:
     with open(file, "rb") as stream:
-        content = stream.read(MAX_BYTES + 1)
+        content = stream.read(MAX_BYTES)
     try:
         text = content.decode("utf-8-sig")
         bad = content.find(0)  # UTF-16 without its mark is UTF-8 full of zeros

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -293,10 +294,15 @@ class Conditions:
             return np.full(self.compute_s.size, np.nan)
         return self.compute_s if foresight == "perfect" else self.expected_compute_s
 
-    @property
+    @cached_property
     def there(self) -> IntArray:
         """(n,) the numbers of the devices that can be asked to train."""
         return np.arange(self.upload_s.size) if self.available is None else np.flatnonzero(self.available)
+
+    @property
+    def some(self) -> IntArray | slice:
+        """The same as an index of arrays of all devices, which copies nothing if all can be asked."""
+        return slice(None) if self.available is None else self.there
 
 
 def uniform_in_disc(radius_m: float, unit: Floats) -> Floats:

@@ -274,7 +274,7 @@ def download_s(cell: Cell, power_w_per_hz: Floats, snr: Floats) -> Floats:
     return seconds
 
 
-def may_lack_rate(cell: Cell) -> bool:
+def outage_possible(cell: Cell) -> bool:
     """Whether a device of the cell can be without any rate: below the lowest MCS, or without a link in the file."""
     return not isinstance(cell.rate, Shannon) or not cell.channel.by_place
 
@@ -308,7 +308,7 @@ def mean_upload_s(cell: Cell, power_w_per_hz: float = PAPER_POWER_W_PER_HZ) -> f
             f"fading is {cell.fading!r}, for which the mean upload time is infinite (deep fades); "
             "set fading to 'none' for the mean"
         )
-    if may_lack_rate(cell):
+    if outage_possible(cell):
         raise InputError(
             "the mean upload time is infinite with an MCS table or a trace, where a device may have no rate at all; "
             "give another rate or channel"

@@ -1,6 +1,7 @@
 """Devices: what they compute with and send with, and the compute times of eq. (3)."""
 
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, TypeAlias, overload
 
@@ -209,6 +210,15 @@ class Devices(Section):
                 f"a round's training costs device {int(np.argmin(np.isfinite(energy_j)))} infinitely many joules; "
                 "lower its kappa, cpu_hz, cycles_per_sample or compute_w"
             )
+
+    @cached_property
+    def training_j(self) -> Floats:
+        """(M,) the energy of a round's training of devices without a compute_w, in joules; always the same."""
+        from fedcell.world.energy import cmos_j
+
+        found = cmos_j(self.kappa, self.cpu_hz, self.cycles_per_sample * self.samples)
+        found.flags.writeable = False
+        return found
 
 
 def draw_compute_s(devices: Devices, rng: np.random.Generator) -> Floats:

@@ -1,4 +1,7 @@
-"""What computing and sending cost a device, in joules."""
+"""What computing and sending cost a device, in joules.
+
+A module of its own: the loop needs it, but nothing of what makes devices of a document.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -52,9 +55,7 @@ def compute_j(devices: "Devices", compute_s: Floats) -> Floats:
         >>> compute_j(Devices(compute_w=[2.0, 3.0]), np.array([6.2, 9.9])).round(6).tolist()
         [12.4, 29.7]
     """
-    if devices.compute_w is not None:
-        return devices.compute_w * compute_s
-    return cmos_j(devices.kappa, devices.cpu_hz, devices.cycles_per_sample * devices.samples)
+    return devices.training_j if devices.compute_w is None else devices.compute_w * compute_s
 
 
 def transmit_j(power_w_per_hz: ArrayLike, bandwidth_hz: float, shares: ArrayLike, upload_seconds: ArrayLike) -> Floats:

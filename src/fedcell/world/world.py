@@ -9,7 +9,7 @@ from fedcell.errors import require_number, require_whole
 from fedcell.rng import stream
 from fedcell.world.availability import AVAILABILITIES, PAUSE_S, Availability
 from fedcell.world.cell import BoolArray, Cell, Conditions
-from fedcell.world.channel import believed_snr, fading_power, may_lack_rate, mean_snr, whole_band_upload_s
+from fedcell.world.channel import believed_snr, fading_power, mean_snr, outage_possible, whole_band_upload_s
 from fedcell.world.device import Devices, draw_compute_s, expected_compute_s
 from fedcell.world.mobility import MOBILITIES, Mobility
 
@@ -80,7 +80,7 @@ class World:
         if cell.fading != "none":
             snr *= fading_power(cell, count, stream(seed, "fading", round_index))
         efficiency = cell.rate.efficiency(snr)
-        linked = efficiency > 0 if may_lack_rate(cell) else None
+        linked = efficiency > 0 if outage_possible(cell) else None
         upload_s = self.upload * whole_band_upload_s(cell, efficiency, linked)
         believed, believed_s = snr, upload_s
         if cell.csi_error_db > 0:

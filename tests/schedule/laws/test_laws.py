@@ -278,7 +278,7 @@ def test_more_devices_than_blocks() -> None:
         (lambda: fc.Blocks(0), "count of the law blocks is 0; give a whole number"),
         (lambda: fc.Power(np.array([1.0, -2.0])), r"snr\[1\] of the law power is -2"),
         (lambda: fc.Power(np.array([math.nan])), "snr.* of the law power is nan"),
-        (fc.Ingress, "needs the rate of the server's pipe"),
+        (fc.Ingress, "needs the rate of the server's uplink"),
         (lambda: fc.Ingress(-1.0), "bits_per_s of the law ingress is -1"),
         (
             lambda: fc.RoundView(np.ones(2), np.ones(2), law=fc.Power(np.ones(1))),

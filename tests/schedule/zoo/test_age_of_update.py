@@ -50,3 +50,9 @@ def test_with_equal_channels_everybody_has_his_turn() -> None:
 def test_a_bad_alpha_is_named(alpha: float, words: str) -> None:
     with pytest.raises(fc.InputError, match=words):
         fc.AgeOfUpdate(alpha=alpha)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["age_of_update"]())
+    told = {"k": 8, "alpha": 0.0}
+    assert {name: policy[name] for name in told} == told

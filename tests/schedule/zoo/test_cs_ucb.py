@@ -95,3 +95,9 @@ def test_without_a_longest_time_the_slowest_so_far_is_worth_nothing() -> None:
 def test_bad_settings_are_named(line: str, words: str) -> None:
     with pytest.raises(fc.InputError, match=words):
         fc.parse_policy(line)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["cs_ucb"]())
+    told = {"k": 8, "fair": False, "beta": 0.1, "fraction": None, "longest_s": None}
+    assert {name: policy[name] for name in told} == told

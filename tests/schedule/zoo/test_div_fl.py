@@ -131,3 +131,9 @@ def test_in_a_run_everybody_is_heard_and_then_covers_are_sent() -> None:
     plans = [record.plan.devices.tolist() for record in fc.simulate(spec)]
     assert sorted(plans[0] + plans[1] + plans[2]) == list(range(6))
     assert all(len(plan) == 2 for plan in plans)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["div_fl"]())
+    told = {"k": 8, "subsample": 1.0}
+    assert {name: policy[name] for name in told} == told

@@ -113,3 +113,9 @@ def test_profiles_that_are_no_shares_are_refused() -> None:
             policy.decide(view, np.random.default_rng(0))
     with pytest.raises(fc.InputError, match="explore is -1; give a finite number of at least 0"):
         fc.FedCbs(1, -1)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["fed_cbs"]())
+    told = {"k": 8, "explore": 10.0}
+    assert {name: policy[name] for name in told} == told

@@ -124,3 +124,9 @@ def test_bad_settings_are_named() -> None:
         fc.FedCgd(variance=-1)
     assert fc.format_policy(fc.FedCgd()) == "fed_cgd"
     assert fc.parse_policy("fed_cgd:8,max_devices=none") == fc.FedCgd(8.0, max_devices=None)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["fed_cgd"]())
+    told = {"seconds": None, "variance": 1.0, "max_devices": 8}
+    assert {name: policy[name] for name in told} == told

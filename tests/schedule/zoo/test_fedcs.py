@@ -75,3 +75,9 @@ def test_nobody_in_time_costs_the_deadline_and_the_forced_come_anyhow() -> None:
 def test_a_bad_deadline_is_named() -> None:
     with pytest.raises(fc.InputError, match=r"seconds is 0\.0; give a finite number above 0"):
         fc.parse_policy("fedcs:0")
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["fedcs"]())
+    told = {"seconds": 25.0}
+    assert {name: policy[name] for name in told} == told

@@ -13,11 +13,11 @@ NORMS = np.array([0.5, 0.1, 0.9, 0.3, 0.7, 2.0])
 
 def played(policy: fc.Policy, view: fc.RoundView) -> tuple[list[int], list[int]]:
     """Who is asked and who is scheduled, if each answers with its norm."""
-    question = policy.asked(view, rng(5))
+    question = policy.checked_question(view, rng(5))
     assert question is not None
     assert question.about == "norm"
     asked = question.devices
-    plan = policy.decide(view.answered(asked, 4.0, norms=NORMS[asked]), rng(5))
+    plan = policy.decide(view.with_answers(asked, 4.0, norms=NORMS[asked]), rng(5))
     return asked.tolist(), asked[plan.devices].tolist()
 
 

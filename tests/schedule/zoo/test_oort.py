@@ -167,3 +167,37 @@ def test_bad_settings_are_named(line: str, words: str) -> None:
 def test_round_losses_are_one_number_a_round() -> None:
     with pytest.raises(fc.InputError, match=r"round_losses has shape \(1, 2\); give one number a round"):
         view_of(2, round_losses=[[1.0, 2.0]])
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["oort"]())
+    told = {
+        "k": 8,
+        "alpha": 2.0,
+        "cutoff": 0.95,
+        "explore": 0.9,
+        "decay": 0.98,
+        "explore_least": 0.2,
+        "quantile": 0.3,
+        "step": 0.05,
+        "window": 20,
+        "most_turns": None,
+    }
+    assert {name: policy[name] for name in told} == told
+
+
+def test_a_device_as_slow_as_preferred_is_not_slow_and_many_turns_are_more_than_the_limit() -> None:
+    view = view_of(4, compute_s=[1.0, 2.0, 3.0, 4.0], turns=[3, 4, 3, 9])
+    policy = fc.Oort(k=2, quantile=0.5, most_turns=3)
+    durations_s = np.array([1.0, 2.0, 3.0, 4.0])
+    found = policy._utility(view, np.ones(4), durations_s)
+    bonus = math.sqrt(0.1 * math.log(100) / 99.0)
+    np.testing.assert_allclose(found, [1 / 1 + bonus, 0.0, (1 + bonus) * (2 / 3) ** 2, 0.0])
+    few = fc.Oort(k=3, quantile=0.5, most_turns=3)._utility(view, np.ones(4), durations_s)
+    assert (few > 0.0).all()  # or fewer than k would be left
+
+
+def test_the_pacer_may_give_up_any_preference() -> None:
+    view = view_of(10, compute_s=np.arange(1.0, 11.0), round_losses=np.repeat([3.0, 2.0], 2))
+    for step, preferred_s in ((0.69, 10.0), (0.7, np.inf)):
+        assert fc.Oort(step=step, window=2)._preferred_s(view, np.arange(1.0, 11.0)) == preferred_s

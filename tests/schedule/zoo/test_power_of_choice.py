@@ -29,14 +29,14 @@ def test_it_asks_for_the_loss(variant: Any, samples: int | None) -> None:
 
 def test_the_largest_losses_train_by_device_not_by_place() -> None:
     """The loss 9 is in place 0 of the candidates (7, 3, 5): a list of places would schedule devices 0 and 2."""
-    few = view_of(9, 5.0, **OF_NINE).answered(np.array([3, 5, 7]), 1.5, losses=np.array([0.5, 2.0, 9.0]))
+    few = view_of(9, 5.0, **OF_NINE).with_answers(np.array([3, 5, 7]), 1.5, losses=np.array([0.5, 2.0, 9.0]))
     plan = fc.PowerOfChoice(k=2).decide(few, rng())
     assert few.ids is not None
     assert few.ids[plan.devices].tolist() == [5, 7]
 
 
 def test_equal_losses_are_broken_at_random() -> None:
-    few = view_of(4, 5.0, ids=np.arange(4), round_index=7).answered(np.arange(4), 1.5, losses=np.ones(4))
+    few = view_of(4, 5.0, ids=np.arange(4), round_index=7).with_answers(np.arange(4), 1.5, losses=np.ones(4))
     assert len({int(fc.PowerOfChoice(k=1).decide(few, rng(seed)).devices[0]) for seed in range(40)}) == 4
 
 
@@ -85,3 +85,9 @@ def test_in_a_run_the_loss_is_asked_for_and_paid() -> None:
 def test_bad_settings_are_named(line: str, words: str) -> None:
     with pytest.raises(fc.InputError, match=words):
         fc.parse_policy(line)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["power_of_choice"]())
+    told = {"k": 8, "d": None, "variant": "pow-d", "samples": 64}
+    assert {name: policy[name] for name in told} == told

@@ -76,3 +76,9 @@ def test_credits() -> None:
 def test_bad_settings_are_named(line: str, words: str) -> None:
     with pytest.raises(fc.InputError, match=words):
         fc.parse_policy(line)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = vars(fc.POLICIES["tifl"]())
+    told = {"k": 8, "tiers": 5, "interval": 10, "credits": None}
+    assert {name: policy[name] for name in told} == told

@@ -35,9 +35,9 @@ class Law(ABC):
 
     Attributes:
         label: the law in a few words, for lists.
-        shared: what a share is a share of; empty if every device has a line of its own and its share is always 1.
+        shared: what a share is a share of; empty if every device has a dedicated link and its share is always 1.
         unit: what it is shared in, if shares are whole numbers of something; see `units`.
-        own_lines: whether devices have lines of their own instead of a radio band.
+        own_lines: whether devices have dedicated links instead of a radio band.
         needs_snr: whether the rates follow from the devices' SNR by Shannon's formula.
         carries_late: whether an upload may go on beside those of the next round; see `held_share`.
         separable: whether an upload takes as long whoever else uploads, as nothing is shared.

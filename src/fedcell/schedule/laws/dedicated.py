@@ -16,7 +16,7 @@ _NEXT_TO_NOTHING = 1e-15
 
 @dataclass(frozen=True)
 class Dedicated(Law):
-    """Every device has a line of its own, so an upload takes c seconds whoever else uploads: the share is always 1.
+    """Every device has a dedicated link, so an upload takes c seconds whoever else uploads: the share is always 1.
 
     A round lasts as long as the slowest of its devices: max (t_i + c_i).
 
@@ -30,7 +30,7 @@ class Dedicated(Law):
         [0, 1]
     """
 
-    label: ClassVar[str] = "a line for each device"
+    label: ClassVar[str] = "a dedicated link for each device"
     shared: ClassVar[str] = ""
     own_lines: ClassVar[bool] = True
     carries_late: ClassVar[bool] = True

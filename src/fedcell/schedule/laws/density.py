@@ -273,7 +273,7 @@ def linear_inverse_share(_law: Any, c: float, t: float, _e: float, T: float) -> 
 
 
 def linear(_law: Any) -> bool:
-    """True."""
+    """Whether the need falls as one over the time: it does, for every device."""
     return True
 
 

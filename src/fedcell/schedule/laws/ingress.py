@@ -1,4 +1,4 @@
-"""Own lines that end in one pipe of the server, its shared uplink (backhaul)."""
+"""Dedicated links that end in one shared uplink of the server (backhaul)."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
@@ -17,34 +17,34 @@ from fedcell.types import Floats
 
 @dataclass(frozen=True)
 class Ingress(Law):
-    """Every device has a line of its own, and all lines end in one pipe of the server, which they share.
+    """Every device has a dedicated link, and all of them end in one uplink of the server, which they share.
 
-    With the share g of the pipe an upload takes max(c, a / g) seconds: c over its own line, and a over the whole pipe.
+    With the share g of the uplink an upload takes max(c, a / g) seconds: c over its own link, a over the whole uplink.
     To have delivered by T a device needs the share a / (T - t_i), and T must be at least t_i + c_i.
 
     Attributes:
-        bits_per_s: R, the rate of the pipe, in bit/s, as specs give it; with it the size of a model must be known.
-        pipe_s: a, the seconds that one model takes over the whole pipe. Give one of the two.
+        bits_per_s: R, the rate of the uplink, in bit/s, as specs give it; with it the size of a model must be known.
+        pipe_s: a, the seconds that one model takes over the whole uplink. Give one of the two.
 
     Example:
         >>> import fedcell as fc
         >>> fc.allocate([1.0, 3.0], [2.0, 2.0], law=fc.Ingress(pipe_s=0.5)).round_s  # the slower line
         5.0
-        >>> pipe = fc.allocate([1.0, 3.0], [2.0, 2.0], law=fc.Ingress(pipe_s=4.0))
-        >>> pipe.shares.tolist(), pipe.round_s
+        >>> band = fc.allocate([1.0, 3.0], [2.0, 2.0], law=fc.Ingress(pipe_s=4.0))
+        >>> band.shares.tolist(), band.round_s
         ([0.5, 0.5], 10.0)
     """
 
-    label: ClassVar[str] = "own lines into one pipe"
-    shared: ClassVar[str] = "the server's pipe"
+    label: ClassVar[str] = "dedicated links into one shared uplink"
+    shared: ClassVar[str] = "the server's uplink"
     own_lines: ClassVar[bool] = True
 
-    bits_per_s: float | None = field(default=None, metadata=setting("server's pipe, Mbit/s", usual=1e7, scale=1e6))
+    bits_per_s: float | None = field(default=None, metadata=setting("server's uplink, Mbit/s", usual=1e7, scale=1e6))
     pipe_s: float | None = field(default=None, kw_only=True, metadata=NOT_IN_A_LINE)
 
     def __post_init__(self) -> None:
         if (self.bits_per_s is None) == (self.pipe_s is None):
-            raise InputError("the law ingress needs the rate of the server's pipe; write ingress:bits_per_s=1e7")
+            raise InputError("the law ingress needs the rate of the server's uplink; write ingress:bits_per_s=1e7")
         name = "bits_per_s" if self.pipe_s is None else "pipe_s"
         require_number(f"{name} of the law ingress", getattr(self, name), above=0)
 
@@ -77,13 +77,13 @@ class Ingress(Law):
 
     @override
     def solo_s(self, took_s: Floats, shares: Floats) -> Floats:
-        return took_s  # no slower than this; how much of it was the pipe's cannot be told
+        return took_s  # no slower than this; how much of it was the uplink's is not known
 
     @override
     def power_fraction(self, whole_s: Floats, shares: Floats) -> Floats:
         fraction: Floats = whole_s / self.upload_s(
             whole_s, shares
-        )  # on its own line, with pauses if the pipe is slower
+        )  # on its own link, with pauses if the uplink is slower
         return fraction
 
     @override
@@ -109,7 +109,7 @@ class _IngressParts(Ingress):
 
 
 class IngressNeeds(NamedTuple):
-    """The needs a / (T - t) from T = t + c on: `Needs` has a, the time over the pipe, as c, and the own line's as e."""
+    """The needs a / (T - t) from T = t + c on: `Needs` has a, the uplink's time, as c, and the own link's as e."""
 
 
 def _need(_law: Any, c: float, t: float, e: float, T: float) -> float:

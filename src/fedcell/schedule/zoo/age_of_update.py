@@ -42,8 +42,6 @@ class AgeOfUpdate(FixedNumber):
     Attributes:
         k: devices per round, a whole number from 1 to M.
         alpha: how little a greater age counts more, from 0 (in proportion) to 1 (by its logarithm).
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

@@ -51,8 +51,6 @@ class CsUcb(FixedNumber):
         beta: what fairness counts beside time, 0 to 1, if fair.
         fraction: c, of the rounds, for each device; None for half of k / M.
         longest_s: tau_max, the longest that a round may take, in seconds; None for the longest mean so far.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

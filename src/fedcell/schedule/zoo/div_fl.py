@@ -44,8 +44,6 @@ class DivFl(FixedNumber):
         k: devices per round, a whole number from 1 to M.
         subsample: which part of the devices each step looks at, above 0 and at most 1, but at least k devices; 1 for
             the greedy algorithm, less for stochastic greedy.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

@@ -46,8 +46,6 @@ class FedCbs(FixedNumber):
     Attributes:
         k: devices per round, a whole number from 1 to M.
         explore: lambda, at least 0: how much devices that seldom took part are preferred as the first.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

@@ -32,7 +32,7 @@ from fedcell.errors import require_number
 from fedcell.runtime import cached_njit
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.laws.solver import FITS, need
-from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.policy import Policy, max_scheduled
 from fedcell.schedule.view import RoundView
 from fedcell.schedule.zoo.common import counts_of_labels
 from fedcell.types import Bools, Floats, Indices
@@ -57,7 +57,6 @@ class FedCgd(Policy):
             plan is empty and the round lasts as long as that.
         variance: what the sampling of one mean device adds to the objective, at least 0.
         max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -83,7 +82,7 @@ class FedCgd(Policy):
     @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the best set that was found."""
-        most = room(view, self.max_devices, "max_devices")
+        most = max_scheduled(view, self.max_devices, "max_devices")
         rank = np.argsort(rng.permutation(view.order()))  # ties are broken at random
         counts = counts_of_labels(view, "fed_cgd")
         if counts is None:
@@ -110,7 +109,7 @@ class FedCgd(Policy):
         return np.zeros(len(view)) if self.seconds is None else _needs_at(*view.needs, self.seconds)
 
     @override
-    def cost_of_nobody_s(self) -> float:
+    def empty_round_s(self) -> float:
         """The time of a round: the server waits until then."""
         return 0.0 if self.seconds is None else self.seconds
 

@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from fedcell.errors import require_number
 from fedcell.schedule.downlink import Multicast
-from fedcell.schedule.policy import Policy, room
+from fedcell.schedule.policy import Policy, max_scheduled
 from fedcell.schedule.view import RoundView
 from fedcell.types import Indices
 
@@ -46,8 +46,6 @@ class FedCS(Policy):
 
     Attributes:
         seconds: the deadline, a positive number of seconds from the start of the round.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -67,7 +65,7 @@ class FedCS(Policy):
     @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices in the order in which they were added."""
-        order, most = view.order(), room(view, self.max_devices, "max_devices")
+        order, most = view.order(), max_scheduled(view, self.max_devices, "max_devices")
         c, t, down = view.upload_s[order], view.compute_s[order], np.zeros(len(view))
         if view.downlink is not None:
             down = view.downlink.seconds[order]
@@ -86,6 +84,6 @@ class FedCS(Policy):
         return order[places]
 
     @override
-    def cost_of_nobody_s(self) -> float:
+    def empty_round_s(self) -> float:
         """The deadline: the server waits until then."""
         return self.seconds

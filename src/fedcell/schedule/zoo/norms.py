@@ -31,8 +31,6 @@ class BestChannel(FixedNumber):
 
     Attributes:
         k: devices per round, a whole number from 1 to M.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -58,8 +56,6 @@ class BestNorm(FixedNumber):
 
     Attributes:
         k: devices per round that upload, a whole number from 1 to M.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -67,7 +63,7 @@ class BestNorm(FixedNumber):
         >>> policy, rng = fc.BestNorm(k=2), np.random.default_rng(0)
         >>> policy.ask(view, rng).devices.tolist()
         [0, 1, 2, 3]
-        >>> told = view.answered(np.arange(4), waited_s=8.5, norms=np.array([0.3, 0.9, 0.7, 0.1]))
+        >>> told = view.with_answers(np.arange(4), waited_s=8.5, norms=np.array([0.3, 0.9, 0.7, 0.1]))
         >>> policy.decide(told, rng).devices.tolist()
         [1, 2]
     """
@@ -95,8 +91,6 @@ class ChannelThenNorm(FixedNumber):
     Attributes:
         k: devices per round that upload, a whole number from 1 to M.
         candidates: K_c, how many devices train, at least k; None for 2 k. With fewer devices than that, all train.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -105,7 +99,7 @@ class ChannelThenNorm(FixedNumber):
         >>> asked = np.sort(policy.ask(view, rng).devices)
         >>> asked.tolist()
         [0, 1, 3]
-        >>> told = view.answered(asked, waited_s=8.5, norms=np.array([0.3, 0.9, 0.1]))
+        >>> told = view.with_answers(asked, waited_s=8.5, norms=np.array([0.3, 0.9, 0.1]))
         >>> asked[policy.decide(told, rng).devices].tolist()
         [1]
     """

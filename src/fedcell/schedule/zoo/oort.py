@@ -60,8 +60,6 @@ class Oort(FixedNumber):
         step: by how much the quantile grows when the pacer relaxes it; 0 for no pacer.
         window: W, the rounds that the pacer compares with as many before.
         most_turns: a device that has delivered more often is not chosen for its utility any more; None for no limit.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

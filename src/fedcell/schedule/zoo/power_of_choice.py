@@ -42,8 +42,6 @@ class PowerOfChoice(FixedNumber):
         variant: ``"pow-d"`` asks the candidates for their loss, ``"cpow-d"`` for that of a mini-batch, ``"rpow-d"``
             goes by what they last reported.
         samples: of the mini-batch of cpow-d.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np
@@ -51,7 +49,7 @@ class PowerOfChoice(FixedNumber):
         >>> view = fc.RoundView(upload_s=[1.0] * 4, compute_s=[2.0] * 4, ids=range(4), samples=[600, 1, 600, 1])
         >>> sorted(policy.ask(view, rng).devices.tolist())
         [0, 2]
-        >>> answered = view.answered(np.array([0, 2]), waited_s=0.7, losses=np.array([0.3, 1.1]))
+        >>> answered = view.with_answers(np.array([0, 2]), waited_s=0.7, losses=np.array([0.3, 1.1]))
         >>> policy.decide(answered, rng).devices.tolist()  # of the two that answered
         [1]
     """

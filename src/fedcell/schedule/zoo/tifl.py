@@ -49,8 +49,6 @@ class TiFL(FixedNumber):
         tiers: how many tiers there are at most.
         interval: I, the round from which on the losses of the tiers count.
         credits: in how many rounds each tier may be used; None for no limit.
-        max_devices: upper limit on the devices per round, or None.
-        sharing: ``"optimal"`` or ``"equal"`` shares of the band; see `Policy`.
 
     Example:
         >>> import fedcell as fc, numpy as np

@@ -30,7 +30,7 @@ export class RanksChart {
     new ResizeObserver(() => this.draw()).observe(host);
   }
 
-  /** `policies`: [{line, colour, rank}], the best first; `groups`: lines that cannot be told apart; `critical`: ranks. */
+  /** `policies`: [{line, colour, rank}], the best first; `groups`: lines that are not significantly different; `critical`: ranks. */
   update(data) {
     this.data = data;
     this.draw();

@@ -50,7 +50,7 @@ export function gets(device, shared) {
 export function resource(name) {
   if (name === "share") return ["share", share];
   if (name.endsWith("_hz")) return ["band", hertz];
-  return name.endsWith("bits_per_s") ? ["of the pipe", bitRate] : [name.replaceAll("_", " "), (value) => (Number.isInteger(value) ? integer(value) : significant(value))];
+  return name.endsWith("bits_per_s") ? ["of the uplink", bitRate] : [name.replaceAll("_", " "), (value) => (Number.isInteger(value) ? integer(value) : significant(value))];
 }
 
 /** When something was, as one would say it. */

@@ -24,7 +24,7 @@ const WORDS = {
     "where-profiles-come-from-and-what-they-reveal",
   ],
   law: [
-    "The link law says how the uploads of a round share what carries them: one band, resource blocks, a line for each device, or one pipe at the server.",
+    "The link law says how the uploads of a round share what carries them: one band, resource blocks, a dedicated link for each device, or one shared uplink at the server.",
     "choosing",
     "choosing-a-link-law",
   ],

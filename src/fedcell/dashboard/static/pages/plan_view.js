@@ -230,7 +230,7 @@ export class PlanView {
     const plan = this.answer?.plans.find(({ policy }) => policy === this.pick.value);
     if (!plan) return;
     const has = (name) => plan.devices.some((device) => Number.isFinite(device[name]));
-    // Of a line of its own a device has all: there is nothing to tell.
+    // Of a dedicated link a device has all: there is nothing to tell.
     const names = Object.keys(plan.devices[0] ?? {}).filter(
       (name) => !TIMES.includes(name) && has(name) && (plan.shared || name in EFFORT),
     );

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from fedcell.errors import InputError
-from fedcell.runs.records import Rounds
-from fedcell.runs.rounds_file import COLUMNS, read_rounds, write_rounds
+from fedcell.runs.records import ROUNDS_COLUMNS, Rounds, read_rounds, write_rounds
 
 KEYS = ("ab" * 32, "0f" * 32, "00" * 32)
 
@@ -38,7 +37,7 @@ def test_runs_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert list(found) == list(runs)
     for key, run in runs.items():
         assert found[key].diverged == run.diverged
-        for name in COLUMNS:
+        for name in ROUNDS_COLUMNS:
             np.testing.assert_array_equal(getattr(found[key], name), getattr(run, name))
     assert read_rounds(written(tmp_path, {})) == {}
 
@@ -61,7 +60,7 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(
 ) -> None:
     with np.load(written(tmp_path, some())) as arrays:
         np.savez(tmp_path / "other.npz", **(dict(arrays) | change))
-    with pytest.raises(InputError, match=r"other.npz is no file of rounds \(" + reason):
+    with pytest.raises(InputError, match=r"other.npz is not a file of rounds \(" + reason):
         read_rounds(tmp_path / "other.npz")
 
 
@@ -69,7 +68,7 @@ def test_other_files_are_refused_too(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("text")
     np.savez(tmp_path / "arrays.npz", a=np.zeros(3))
     for name in ("text", "arrays.npz", "nowhere"):
-        with pytest.raises(InputError, match=f"{name} is no file of rounds"):
+        with pytest.raises(InputError, match=f"{name} is not a file of rounds"):
             read_rounds(tmp_path / name)
 
 

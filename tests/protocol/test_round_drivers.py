@@ -30,7 +30,7 @@ from fedcell.flower import (
     upload_when_asked,
 )
 from fedcell.learn.engine import HostUpdates, Job
-from fedcell.protocol.knowledge import Knowledge
+from fedcell.protocol import Knowledge
 from fedcell.rng import keyed, stream
 from fedcell.schedule.laws import LAWS
 from fedcell.sim.loop import Simulation, jobs

@@ -117,8 +117,8 @@ def faulty(change: Callable[[bytes], bytes], extra: dict[str, Any] | None = None
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda data: data[:0], "no rounded update"),
-        (lambda data: b"XX" + data[2:], "no rounded update"),
+        (lambda data: data[:0], "not a rounded update"),
+        (lambda data: b"XX" + data[2:], "not a rounded update"),
         (lambda data: data[:2] + b"\x02" + data[3:], "version 2 and 3 bits"),
         (lambda data: data[:3] + b"\x01" + data[4:], "version 1 and 1 bits"),
         (lambda data: data[:3] + b"\x11" + data[4:], "version 1 and 17 bits"),
