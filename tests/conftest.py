@@ -41,7 +41,7 @@ LONGEST_FIRST = (
     "dashboard/test_browser.py",
     "test_notebooks.py",
     "protocol/test_drivers.py",
-    "schedule/laws/test_own_law.py",
+    "schedule/laws/test_base_own_law.py",
     "cli/test_race.py",
     "flower/test_scheduled.py",
     "test_doctests.py",

@@ -29,7 +29,7 @@ SAYS = {
 
 
 def test_no_example_is_forgotten() -> None:
-    elsewhere = {"own_law.py"}  # schedule/laws/test_own_law.py, which compiles it anyway
+    elsewhere = {"own_law.py"}  # schedule/laws/test_base_own_law.py, which compiles it anyway
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS) | elsewhere
 
 
