@@ -20,47 +20,17 @@ harness.accept_interrupts()
 # each other by spinning: a test of a second took two minutes.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# The longest files, by `--durations=0`, begin first, else one of them would run alone at the end.
-LONGEST_FIRST = (
-    "test_docs.py",
-    "flower/test_deployment.py",
-    "flower/test_simulation.py",
-    "testbed/test_runs_links.py",
-    "paper/test_figures.py",
-    "learn/test_torch_engine.py",
-    "dashboard/test_damaged.py",
-    "runs/test_sweep.py",
-    "runs/test_one_store.py",
-    "test_examples.py",
-    "flower/test_messages.py",
-    "dashboard/test_fuzz.py",
-    "dashboard/test_browser_pages.py",
-    "cli/test_main.py",
-    "sim/test_loop.py",
-    "schedule/laws/test_laws.py",
-    "dashboard/test_browser.py",
-    "test_notebooks.py",
-    "protocol/test_drivers.py",
-    "schedule/laws/test_base_own_law.py",
-    "cli/test_race.py",
-    "flower/test_scheduled.py",
-    "test_doctests.py",
-    "world/test_tr38901.py",
-    "runs/test_trackers.py",
-    "protocol/test_estimates.py",
-    "runs/test_runner.py",
-    "flower/test_scheduled_profiles.py",
-    "flower/test_new_app.py",
-)
-PROCESS_MARKS = {"flower", "links", "browser", "processes"}
+PROCESS_MARKS = ("flower", "links", "browser", "processes")
+"""Tests that start processes; those with the first of these take longest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first, the others as they were collected."""
-    tests = Path(__file__).parent
-    places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
-    assert not (gone := [path for path in places if not path.exists()]), f"no longer there: {gone}"
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    """Files that take long come first, else one of them would run alone at the end."""
+    ranks: dict[Path, int] = {}
+    for item in items:
+        marks = [place for place, name in enumerate(PROCESS_MARKS) if item.get_closest_marker(name)]
+        ranks[item.path] = min([ranks.get(item.path, len(PROCESS_MARKS)), *marks])
+    items.sort(key=lambda item: ranks[item.path])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
