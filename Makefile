@@ -17,6 +17,7 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
 	$(PIP) install --no-compile -c constraints.txt torch
 	$(PIP) install --no-compile -c constraints.txt -e ".[test]"
+	$(PIP) install --no-compile --no-warn-conflicts --upgrade --target $(VENV)/newest typer rich pydantic
 	@touch $@
 
 # One round planned, then the paper's race: eight policies, five seeds each. About a minute on two cores.
