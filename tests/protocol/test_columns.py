@@ -1,6 +1,7 @@
 """Vectors of the devices that have reported (`Rows`) against their twin, a whole array that is copied each time."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_knowledge_is_saved_with_the_rows_that_there_are(M: int) -> None:
     arrays = known.to_arrays()
     assert ("heard_updates" in arrays) == (M == 3)
     assert max(array.size for array in arrays.values()) <= max(M, 12)
-    again = Knowledge.from_arrays(arrays)
+    again: Any = Knowledge.from_arrays(arrays)
     assert again.reports.updates[np.array([0, 2])].tolist() == [[4.0, 5.0, 6.0, 7.0], [0.0, 1.0, 2.0, 3.0]]
     assert again.reports.updates.shape == (M, 4)
     assert np.isnan(again.reports.updates[1]).all()

@@ -89,6 +89,8 @@ def test_a_round_in_which_nothing_is_amiss_needs_no_judgement(seed: int, monkeyp
     for name in ("learnt", "active"):
         ours, theirs = getattr(quick, name), getattr(slow, name)
         assert (ours.began_s.tolist(), ours.finish_s.tolist()) == (theirs.began_s.tolist(), theirs.finish_s.tolist())
+    assert quick.learnt.censored is not None
+    assert slow.learnt.censored is not None
     assert quick.learnt.censored.tolist() == slow.learnt.censored.tolist()
     assert (quick.round_s, quick.cut_s) == (slow.round_s, slow.cut_s)
 

@@ -139,14 +139,15 @@ def test_the_set_does_not_depend_on_the_scale_of_profiles() -> None:
 def test_sorting_out_slow_devices_changes_no_search(law: fc.Law, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same search as Python runs it, where it looks at all devices, has the same end."""
     rng, M = np.random.default_rng(5), diverse.MANY + 200
+    compiled: Any = diverse._search
     c, t, z = rng.uniform(0.05, 9.0, M), rng.uniform(5.0, 9.0, M), rng.normal(size=(M, 3))
     must = np.zeros(M, np.bool_)
     must[7] = forced
     for start, price in ((np.flatnonzero(must), 0.0), (np.arange(12), 0.0), (np.arange(12), 0.01)):
-        sets = (z, np.zeros(M), np.zeros(M), np.zeros(3), must, start, np.arange(3), 20, 0.05, price, False)
-        found, value = diverse._search(*law.needs(c, t), *sets)
+        sets: Any = (z, np.zeros(M), np.zeros(M), np.zeros(3), must, start, np.arange(3), 20, 0.05, price, False)
+        found, value = compiled(*law.needs(c, t), *sets)
         monkeypatch.setattr(diverse, "MANY", 10**9)
-        expected, least = diverse._search.py_func(*law.needs(c, t), *sets)
+        expected, least = compiled.py_func(*law.needs(c, t), *sets)
         monkeypatch.undo()
         assert found.tolist() == expected.tolist()
         assert value == least

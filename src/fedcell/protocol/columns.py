@@ -203,10 +203,15 @@ class Table:
         return table
 
 
-@cache
-def _columns(table: type[Table]) -> "list[Field[Any]]":
+def _columns(table: type[Table]) -> "tuple[Field[Any], ...]":
     """The fields that have an entry for each device."""
-    return [one for one in fields(table) if one.metadata]
+    kind: Any = table  # of which mypy does not believe that it can be hashed
+    return _columns_of(kind)
+
+
+@cache
+def _columns_of(table: type[Any]) -> "tuple[Field[Any], ...]":
+    return tuple(one for one in fields(table) if one.metadata)
 
 
 def _stored(one: "Field[Any]", prefix: str) -> str:

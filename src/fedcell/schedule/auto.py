@@ -317,8 +317,9 @@ class _Round:
         if profiles is None:
             profiles = Profiles(np.zeros((M, 1)), np.ones(M))
         recent = np.zeros(M) if view.recent is None else view.recent
+        few: Indices | slice = slice(None)
         if some is None:
-            few, past_z, lately = slice(None), profiles.z, recent
+            past_z, lately = profiles.z, recent
         else:  # in a large cell few devices have trained lately
             few, trained = some, np.flatnonzero(recent)
             past_z, lately = profiles.z[trained], recent[trained]
