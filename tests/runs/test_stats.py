@@ -248,3 +248,8 @@ def test_what_reaching_a_target_cost_is_said_in_words() -> None:
 
 def test_how_many_seeds_say_something() -> None:
     assert (stats.FEWEST_IN_A_BAND, stats.FEWEST_TO_JUDGE, stats.LEVEL) == (4, 5, 0.05)
+
+
+def test_a_single_difference_is_significant_where_its_interval_leaves_out_0() -> None:
+    assert stats.significant_among([stats.Mean(0.2, 0.1, 5)]) == [True]
+    assert stats.significant_among([stats.Mean(0.2, 0.3, 5)]) == [False]

@@ -264,3 +264,9 @@ def test_work_is_whole_epochs_beyond_one_and_at_most_five() -> None:
     assert auto._bits_to_try(fc.Auto(bits=4), unknown) == (4,)
     assert auto._bits_to_try(fc.Auto(), unknown) == (None,)
     assert auto._bits_to_try(fc.Auto(), fc.RoundView([1.0], [1.0], weights=9.0)) == BITS
+
+
+@pytest.mark.parametrize("bits", [0, -1, 1.5])
+def test_bits_that_nobody_can_send_are_refused(bits: Any) -> None:
+    with pytest.raises(fc.InputError, match="bits"):
+        fc.Auto(bits=bits)

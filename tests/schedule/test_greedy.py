@@ -139,3 +139,8 @@ def test_dedicated_lines_are_taken_by_their_ends(seed: int) -> None:
             assert sorted(grow(view, 40, theta, deadline_s)) == sorted(expected)
             sizes.add(len(expected))
     assert len(sizes) > 2
+
+
+def test_a_limit_of_devices_is_a_whole_number_of_at_least_one() -> None:
+    with pytest.raises(fc.InputError, match="max_devices is 0; give a whole number of devices of at least 1"):
+        fc.Greedy(max_devices=0)
