@@ -14,7 +14,7 @@ from fedcell.learn.aggregator import AggregatorState, LateModels
 from fedcell.learn.engine import Job
 from fedcell.protocol import Collect, Knowledge, Send, answer_links
 from fedcell.protocol.outcome import judge
-from fedcell.protocol.question import FORWARD, question_plan
+from fedcell.protocol.round import FORWARD, question_plan
 from fedcell.rng import stream
 from fedcell.schedule.plan import Links
 from fedcell.sim.driver import Driver

@@ -3,7 +3,7 @@
 Asked for a loss, devices get the model and evaluate it; for the length of an update they get the training messages of
 the wrapped strategy, train, and keep their models until one of them is wanted. Whoever fails, lies, or is late beyond
 the slack has not answered. What is decided then begins when the wait for answers is over: the time of both stages is
-the round's. How a node answers is in client.py; the simulator's question, with the same clock, in protocol/question.py.
+the round's. How a node answers is in client.py; the simulator's question, with the same clock, in protocol/round.py.
 """
 
 import math

@@ -6,8 +6,17 @@ Nothing is imported lazily here: whoever drives a round needs all of it.
 from fedcell.protocol.estimates import MIN_SECONDS
 from fedcell.protocol.knowledge import Knowledge
 from fedcell.protocol.outcome import Observed, Outcome, deadlines
-from fedcell.protocol.question import answer_links, samples_visited
-from fedcell.protocol.round import Answers, Collect, Collected, RoundInputs, RoundResult, Send, play_round
+from fedcell.protocol.round import (
+    Answers,
+    Collect,
+    Collected,
+    RoundInputs,
+    RoundResult,
+    Send,
+    answer_links,
+    play_round,
+    samples_visited,
+)
 from fedcell.protocol.signals import SIGNALS, Signal, read_signals, uses_signal
 
 __all__ = [

@@ -21,11 +21,10 @@ from fedcell.rng import keyed, stream
 from fedcell.schedule.laws import Law, parse_law
 from fedcell.schedule.plan import Links, Plan
 from fedcell.schedule.policy import Policy, cap_k
-from fedcell.sim.driver import Driver
+from fedcell.sim.driver import Driver, expected_j, has_energy_for
 from fedcell.sim.evaluation import Evaluations
 from fedcell.sim.record import RoundRecord
 from fedcell.sim.requests import EngineCoroutine, Evaluate, run_coroutine
-from fedcell.sim.spending import expected_j, has_energy_for
 from fedcell.sim.state import Score, State
 from fedcell.types import Floats, Indices, Vector
 

@@ -14,7 +14,7 @@ pow-d evaluates all samples of a candidate, cpow-d a mini-batch of them, and rpo
 training loss that each device last reported, infinity for one that never did. All three are in the paper.
 
 What asking costs is on the clock: the model goes down, a third of the time that training on these samples takes, and
-one number up; see `fedcell.protocol.question`. A trap in public code: FLGo takes the places of the largest losses among
+one number up; see `fedcell.protocol.round`. A trap in public code: FLGo takes the places of the largest losses among
 the candidates for device numbers; the tests have a case that tells the two apart.
 """
 
