@@ -182,7 +182,7 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
             size += 1
     if total > FITS:
         return 0
-    low, high = np.int64(0), size - 1  # a literal 0 would have `parted` compiled twice
+    low, high = int(np.int64(0)), size - 1  # a literal 0 would have `parted` compiled twice
     while low <= high:
         i, j, pivot = parted(needs, low, high)
         part = 0.0
